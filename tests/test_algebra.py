@@ -14,7 +14,7 @@ from openvino import opset15
 
 import paddle_ngraph
 from paddle_ngraph.function import algebra
-from tests.programs import Program, floats, parameter
+from tests.programs import Program, counted, floats, parameter
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -215,6 +215,17 @@ def test_open_shapes() -> None:
         for ours, theirs in zip(found, expected):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=LEAST)
     assert paddle_ngraph.stats()["engine_runs"] >= before + 5
+
+
+def test_turns_of_a_loop() -> None:
+    def build(x: Any) -> Any:
+        def turn(_: Any, y: Any) -> list[Any]:
+            return [y * 1e30 * 1e-30 + 1.0 / (y * 1.0)]
+
+        limit = paddle.full([1], 2, "int64")
+        return counted(turn, x, end=limit)[1]
+
+    agree(build)
 
 
 # -- signs of zeros --------------------------------------------------------------------------------

@@ -35,8 +35,9 @@ _OUTPUT_CHANNELS = {
     "GroupConvolution": (0, 1),
     "GroupConvolutionBackpropData": (0, 2),
 }
+# The first terms of erf(x), and below which square of x they are all that counts.
 _ERF = 2.0 / np.sqrt(np.pi) * np.array([1.0, -1 / 3, 1 / 10, -1 / 42, 1 / 216])
-_SMALL_FOR_ERF = 0.25
+_SMALL_FOR_ERF = 0.25**2
 
 _LEAST = float(np.finfo(np.float32).tiny)
 _GREATEST = float(np.finfo(np.float32).max)
@@ -244,6 +245,7 @@ def _divide_in_two_steps(node: Node) -> tuple[Output, _Sizes]:
 
 
 def _of_weights(product: Node) -> _Sizes:
+    """The sizes of the weights of a product, in each channel of its result."""
     kind = product.get_type_name()
     data = constants.numbers_of(product.input_value(1))
     if data is None:
@@ -389,7 +391,7 @@ def compute_small_erf(model: Model) -> None:
         terms: Node = opset15.constant(np.float32(_ERF[-1]))
         for factor in _ERF[-2::-1]:
             terms = opset15.add(opset15.multiply(terms, square), np.float32(factor))
-        is_small = opset15.less(opset15.abs(x), opset15.constant(np.float32(_SMALL_FOR_ERF)))
+        is_small = opset15.less(square, opset15.constant(np.float32(_SMALL_FOR_ERF)))
         found = opset15.select(is_small, opset15.multiply(terms, x), node)
         for reader in readers:
             reader.replace_source_output(found.output(0))
