@@ -188,6 +188,10 @@ SUMS = {
     "twice": lambda mask: ((mask + 3.0) * -1e5 + 4e5) * 1e3,
     "with axes": lambda mask: paddle.unsqueeze(1.0 - mask, [1, 2]) * -1e9,
     "transposed": lambda mask: paddle.transpose(mask - 1.0, [1, 0]) * 1e9,
+    "expanded": lambda mask: paddle.multiply(
+        paddle.subtract(paddle.expand(paddle.ones([1, 1]), [4, 4]), mask),
+        paddle.expand(paddle.full([1], -1e9), [4, 4]),
+    ),
     "at the end": lambda mask: paddle.reshape((1.0 - mask) * -1e9, [4, 1, 4]),
     "of pairs": lambda mask: (1.0 - paddle.matmul(mask[:, :1], mask[:1])) * -1e9,
     "looked up": lambda mask: (1.0 - paddle.matmul(mask, paddle.eye(4))) * -1e9,

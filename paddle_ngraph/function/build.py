@@ -18,6 +18,7 @@ import openvino as ov
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import (
     accelerators,
+    algebra,
     batch_parts,
     constants,
     dynamic_shapes,
@@ -210,7 +211,32 @@ PASSES = (
         "keep sums before constants",
         "the plugin sums constants up, and loses what is small beside them; only from here on they "
         "are constants",
-        _on_models(plugin_faults.keep_sums_before_constants),
+        _on_models(algebra.keep_sums_before_constants),
+    ),
+    Pass(
+        "keep products before constants",
+        "the plugin multiplies constants with each other, and with weights, beyond float32",
+        _on_models(algebra.keep_products_before_constants),
+    ),
+    Pass(
+        "keep products before large terms",
+        "the plugin computes a product and a sum in one step, in which nothing overflows",
+        _on_models(algebra.keep_products_before_large_terms),
+    ),
+    Pass(
+        "keep positive zeros",
+        "the plugin leaves sums with 0 out; constants tell which they are",
+        _on_models(algebra.keep_positive_zeros),
+    ),
+    Pass(
+        "keep rectifiers of negatives",
+        "the plugin makes one node of two, and NaN of 0",
+        _on_models(algebra.keep_rectifiers_of_negatives),
+    ),
+    Pass(
+        "compute small erf",
+        "the plugin has few digits of it",
+        _on_models(algebra.compute_small_erf),
     ),
     Pass(
         "part packed weights",

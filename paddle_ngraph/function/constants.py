@@ -212,6 +212,24 @@ def is_constant(value: Output) -> bool:
     return bool(_path(value)[0].get_type_name() == "Constant")
 
 
+def numbers_of(value: Output) -> np.ndarray | None:
+    """The numbers that ``value`` has, in any order, if constants alone determine it.
+
+    The constant itself if it is one, else what the plugin folds to ``value``.
+    """
+    node = value.get_node()
+    while node.get_type_name() in _FOLDED:
+        if any(numbers_of(other) is None for other in node.input_values()[1:]):
+            return None
+        node = node.input_value(0).get_node()
+    return node.get_data() if node.get_type_name() == "Constant" else None
+
+
+def is_determined(value: Output) -> bool:
+    """Whether ``value`` is a constant, or what the plugin folds to one."""
+    return numbers_of(value) is not None
+
+
 def _is_transpose(node: Node) -> bool:
     order = node.input_value(1).get_node() if node.get_type_name() == "Transpose" else None
     return order is not None and order.get_type_name() == "Constant"

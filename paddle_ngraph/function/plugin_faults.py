@@ -1,6 +1,7 @@
 """Faults of the CPU plugin (OpenVINO 2026.4.1), and the forms of a model that avoid them.
 
-Faults that appear only with constants are in constants.py.
+Faults that appear only with constants are in constants.py, algebra that changes numbers in
+algebra.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from paddle_ngraph.function import constants
 from paddle_ngraph.function.node_tools import ELEMENTWISE, key_of
 
 # Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
-_EXACT_DIVIDE = "nonconvertable_divide_0"
+EXACT_DIVIDE = "nonconvertable_divide_0"
 # What the plugin joins a division to, and then divides wrongly.
 _JOINED = (
     "Reduce",
@@ -52,11 +53,6 @@ _REDUCTIONS = {
     "ReduceProd": opset15.reduce_prod,
     "ReduceSum": opset15.reduce_sum,
 }
-# The plugin makes one node of two of these in a row, each with a constant.
-_LINEAR = frozenset({"Add", "Divide", "Multiply", "Subtract"})
-_SUMMING = frozenset({"Add", "Subtract"})
-# What it sees through, or moves out of the way, when it looks for two nodes in a row.
-_MOVED = _RESHAPES | {"Broadcast", "Transpose"}
 # The plugin computes a parameter that these read in no loop of its own, as it may that of a - b.
 _READING_AS_IS = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
@@ -77,7 +73,7 @@ def divide_exactly(model: Model) -> None:
         elif kind.startswith(_JOINED) or sources & joined:
             joined.add(name)
         if kind == "Divide" and not (sources & constant and sources & joined):
-            node.get_rt_info()[_EXACT_DIVIDE] = True
+            node.get_rt_info()[EXACT_DIVIDE] = True
 
 
 def reduce_without_ones(model: Model) -> None:
@@ -222,38 +218,6 @@ def keep_what_branches_make(model: Model, extension: Callable[..., Node]) -> Non
                 kept = extension("OfAnySize", [made, made], axes=[]).output(0)
                 for reader in readers:
                     reader.replace_source_output(kept)
-
-
-def keep_sums_before_constants(model: Model) -> None:
-    """Rounds a sum with a constant where another constant is added to it or multiplies it.
-
-    The plugin would compute (x + a) * b + c as x * b + (a * b + c). Where x is exact, as masks are,
-    that loses what is left of a sum: (1 - mask) * -1e9 + c would be 0 for what is not masked. It
-    stops before a PRelu of slope 1, which changes no number. So it is behind products, too, as of
-    masks; measured, that takes no time.
-    """
-    for node in model.get_ordered_ops():
-        is_sum = node.get_type_name() in _SUMMING and node.get_element_type() == Type.f32
-        if is_sum and sum(map(constants.is_constant, node.input_values())) == 1:
-            _keep(node.output(0))
-
-
-def _keep(total: Output) -> None:
-    readers = total.get_target_inputs()
-    if any(_is_linear(reader.get_node()) for reader in readers):
-        kept = opset15.prelu(total, opset15.constant(np.float32(1.0))).output(0)
-        for reader in readers:
-            reader.replace_source_output(kept)
-
-
-def _is_linear(reader: Node) -> bool:
-    """Whether it, or what reads it in other places, adds a constant or multiplies by one."""
-    kind = reader.get_type_name()
-    if kind in _LINEAR:
-        return any(map(constants.is_constant, reader.input_values()))
-    if kind not in _MOVED:
-        return False
-    return any(_is_linear(each.get_node()) for each in reader.output(0).get_target_inputs())
 
 
 # -- loops behind a unit -------------------------------------------------------------------------

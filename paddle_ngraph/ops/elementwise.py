@@ -11,7 +11,9 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.algebra import ADDS_ZERO
 from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.node_tools import as_output
 from paddle_ngraph.function.registry import (
     BOOL,
     FLOAT,
@@ -327,7 +329,7 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
     """``x * scale + bias``, or ``(x + bias) * scale`` (Paddle ``scale``).
 
     Scale and bias are converted to the dtype of ``x`` first, which truncates them where ``x`` holds
-    integers. In bfloat16 the first step is rounded, too.
+    integers. In bfloat16 the first step is rounded, too. A bias of 0 makes 0 of -0.
     """
     out = bridge.get_input_node(op, "x")
     kind = out.get_element_type()
@@ -337,10 +339,17 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
     steps = [(opset15.multiply, factor, 1.0), (opset15.add, bias, 0.0)]
     if not op.attr("bias_after_scale", True):
         steps.reverse()
+    is_product = False
     for function, operand, neutral in steps:
         if not is_constant(operand, neutral):
             pair = (bridge.rounded(op, "out", each) for each in (out, operand))
             out = in_32_bits(bridge, op, function, *pair)
+        elif function is opset15.add and kind == Type.f32:  # 0 makes 0 of -0
+            if is_product:  # marked, so that others know it as such
+                as_output(out).get_node().get_rt_info()[ADDS_ZERO] = True
+            else:
+                out = opset15.add(out, bias)
+        is_product = function is opset15.multiply and not is_constant(operand, neutral)
     bridge.set_output_node(op, "out", out)
 
 
@@ -464,10 +473,22 @@ def pow_grad(bridge: NgraphBridge, op: Op) -> None:
 def _power(bridge: NgraphBridge, x: NodeInput, exponent: Any) -> Node:
     """``x ** exponent``: by multiplication for the exponents that programs use most."""
     producer = exponent.get_node() if isinstance(exponent, Output) else exponent
-    if producer.get_type_name() == "Constant" and producer.get_data().ndim == 0:
-        value = float(producer.get_data())
-        if value == 2.0:
+    data = producer.get_data() if producer.get_type_name() == "Constant" else np.zeros(0)
+    if data.ndim == 0:
+        if data == 2.0:
             return opset15.multiply(x, x)
-        if value == 3.0:
+        if data == 3.0:
             return opset15.multiply(opset15.multiply(x, x), x)
-    return opset15.power(x, exponent)
+    is_root = data.size > 0 and bool(np.all(np.abs(data) == 0.5))
+    return opset15.power(_for_root(x) if is_root else x, exponent)
+
+
+def _for_root(x: NodeInput) -> NodeInput:
+    """``x``, but for -0 and -infinity, which have a square root as a power, without their sign.
+
+    To the engine such a power is a square root. A sum, as with the epsilon of a norm, stays.
+    """
+    if as_output(x).get_node().get_type_name() == "Add":
+        return x
+    has_no_sign = opset15.equal(opset15.add(x, x), x)
+    return opset15.select(has_no_sign, opset15.abs(x), x)

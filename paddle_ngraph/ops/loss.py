@@ -41,7 +41,9 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
     # In this order: what is asked of an open size is true of all that the function is for.
-    if bridge.shape(x) and _gains_by_rows(bridge, x) and _is_of_rows(bridge, x, axis):
+    if not bridge.shape(x):
+        out = bridge.full(1.0, "float32")  # whatever x is, as in Paddle
+    elif _gains_by_rows(bridge, x) and _is_of_rows(bridge, x, axis):
         out = bridge.extension("RowSoftmax", [x])
     else:
         out = Softmax(bridge, x, axis).probabilities()
@@ -92,8 +94,11 @@ def _gains_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
 def log_softmax(bridge: NgraphBridge, op: Op) -> None:
     """``out = s - log(sum(exp(s)))`` with the ``s`` of :func:`softmax` (Paddle ``log_softmax``)."""
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
-    terms = Softmax(bridge, x, axis, is_vectorized=False)
-    bridge.set_output_node(op, "out", terms.logarithms())
+    if bridge.shape(x):
+        out = Softmax(bridge, x, axis, is_vectorized=False).logarithms()
+    else:
+        out = bridge.full(0.0, "float32")  # whatever x is, as in Paddle
+    bridge.set_output_node(op, "out", out)
 
 
 @converter("pd_op.log_softmax_grad")

@@ -426,6 +426,21 @@ def test_pow_of_negative_numbers(exponent):
     check(lambda x: x**exponent, {"x": x}, both("elementwise_pow"))
 
 
+@pytest.mark.parametrize("exponent", [0.5, -0.5])
+def test_pow_that_is_a_root(exponent):
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 4.0, -1.0, 1e-30, 1e30], "float32")
+
+    def with_inverse(power):
+        return [power, 1.0 / power]  # which has the sign of a zero
+
+    for build, name in (
+        (lambda x: paddle._C_ops.pow(x, exponent), "pow"),
+        (lambda x: x**exponent, "elementwise_pow"),
+        (lambda x: paddle.pow(x, paddle.full([1], exponent)), "elementwise_pow"),
+    ):
+        check(lambda x: with_inverse(build(x)), {"x": x}, [name], gradients=False)  # noqa: B023
+
+
 def test_increment():
     check(
         lambda x: paddle.increment(x * 1.5, 2.0),

@@ -45,6 +45,12 @@ def test_softmax(function, types, shape, axis):
     check(lambda x: function(x, axis=axis), {"x": 3 * varied(*shape)}, types)
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("function, types", FUNCTIONS)
+def test_softmax_of_one_number(function, types, value):
+    check(lambda x: function(x), {"x": np.full([], value, "float32")}, types)
+
+
 @pytest.mark.parametrize("function, types", FUNCTIONS)
 def test_softmax_with_open_dimensions(function, types):
     check(lambda x: function(x, axis=1), {"x": varied(4, 6)}, types, dynamic={"x": [-1, -1]})
