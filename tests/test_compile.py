@@ -884,6 +884,8 @@ WAITING: dict[str, Callable[[Any], Any]] = {
     "cumprod": lambda y: paddle.cumprod(y, 1),
     "detach": lambda y: F.gelu(y.detach()) * y,
     "detach of a result": lambda y: (F.gelu(y) * y).detach() + y,
+    "copy": lambda y: paddle.to_tensor(y) * y,
+    "diag": lambda y: paddle.diag(y[0, 0, 0], offset=-1).sum(0) + paddle.diag(y[0, 0]).sum(),
     "dist": lambda y: paddle.dist(y, F.gelu(y), 2.0),
     "expand to a shape": lambda y: y[:1].expand(y.shape),
     "full_like": lambda y: paddle.ones_like(y) + y,
@@ -928,6 +930,24 @@ def test_operators_that_wait(name, gradient):
         compiled_function(floats(2, 3, 4, 5))
     report = compiled_function.explain()
     assert report.breaks == [] and len(report.graphs) == 1
+
+
+def test_copies_of_parameters_are_persistable():
+    def scenario(compiled):
+        layer = nn.Linear(4, 4)
+        layer.weight.set_value(np.eye(4, dtype="float32"))
+
+        def function(x):
+            copy = paddle.to_tensor(layer.weight)
+            copies.append(copy.persistable)
+            return F.relu(x @ copy) * 2.0
+
+        function = compiled(function)
+        return [function(floats(3, 4, seed=number)) for number in range(4)]
+
+    copies: list[bool] = []
+    both(scenario)
+    assert set(copies) == {True}
 
 
 @pytest.mark.parametrize("old_style", ["argsort", "scale", "softmax"])
