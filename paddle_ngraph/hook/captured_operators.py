@@ -59,9 +59,9 @@ def _moved(*arguments: int) -> _core.NumberRule:
 # methods, and that are called otherwise.
 _MOVING = (
     "assign clone _copy_to detach expand expand_as flatten flip gather gather_nd index_sample "
-    "index_select reshape roll slice split split_with_num squeeze strided_slice take_along_axis tile "
-    "transpose unbind unsqueeze unstack concat max min repeat_interleave cast channel_shuffle "
-    "pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
+    "index_select reshape roll slice split split_with_num squeeze strided_slice take_along_axis "
+    "tile transpose unbind unsqueeze unstack concat max min repeat_interleave cast "
+    "channel_shuffle pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
 )
 _CALCULATING = {
     _core.Numbers.SUM: "add __add__ __radd__",
