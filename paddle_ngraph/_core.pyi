@@ -182,6 +182,7 @@ class WaitRule:
         draws: bool = False,
         is_arithmetic: bool = False,
         changes: Changes = ...,
+        lists: list[int] = ...,
     ) -> None: ...
 
 END_OF_FUNCTION: str

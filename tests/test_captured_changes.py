@@ -166,6 +166,7 @@ WRITTEN: dict[str, Callable[[Any, Any], Any]] = {
     "its own part": lambda x, y: (lambda z: with_item(z, 0, F.tanh(z[0])) + y)(x * 2.0),
     "what was read before": lambda x, y: (lambda z: F.tanh(z + y) + with_item(z, 0, 1.0))(x * 2.0),
     "beneath a name": lambda x, y: (lambda z: (with_item(z, 0, y[0]), z + y)[1])(x * 2.0),
+    "what was told to stop": lambda x, y: with_item(stopped(x * 2.0), 0, y[0] * 3.0) * x,
     "zeros": lambda x, y: zeros_with((slice(None), 0), 1.0) + x * y,
     "zeros, behind others": lambda x, y: (x * y) + zeros_with((slice(None), 0), 1.0),
     "zeros, with what waits": lambda x, y: zeros_with(slice(1, 3), x[:2] * y[:2]) * y,
@@ -229,6 +230,19 @@ def test_who_has_the_tensor_has_what_was_written(trains):
         return z, before + y, kept[0] * y
 
     assert played(called(function, trains), runs=2).breaks == []
+
+
+@TRAINS
+@pytest.mark.parametrize("whose", ["its own", "the value's"])
+def test_what_is_written_with_gradients_off_is_not_seen_by_autograd(whose, trains):
+    def function(x: Any, y: Any) -> Any:
+        z = x * 2.0 if whose == "its own" else x.detach() * 2.0
+        value = y[0] * 3.0
+        with paddle.no_grad():
+            z[0] = value
+        return z * z + y
+
+    both(called(function, trains))
 
 
 DTYPES: dict[str, list[Any]] = {

@@ -761,6 +761,16 @@ def sizes_of_what_is_given(y, x):
     return y + paddle.shape(x)[0].astype("float32") * int(paddle.shape(x)[1] * 2)
 
 
+def shaped_by_sizes(y):
+    flat = y.reshape(paddle.concat([paddle.shape(y)[:2], paddle.to_tensor([-1])]))
+    return flat[:1].expand(paddle.shape(flat)) * flat.tile(paddle.to_tensor([1, 1, 1])) + flat
+
+
+def padded_to_a_multiple(y):
+    missing = 8 - paddle.shape(y)[-1]
+    return F.pad(F.pad(y, [1, missing, 0, 0]), paddle.to_tensor([0, 1, 2, 1], "int32"))
+
+
 def decided_by_sizes(y):
     return F.relu(y) if paddle.shape(y)[2] > 4 else F.gelu(y)
 
@@ -776,6 +786,8 @@ def decided_by_sizes(y):
         divided_by_count,
         scaled_by_sizes,
         sizes_of_what_is_given,
+        shaped_by_sizes,
+        padded_to_a_multiple,
         decided_by_sizes,
     ],
 )

@@ -692,7 +692,7 @@ PYBIND11_MODULE(_core, module) {
                        std::vector<std::pair<size_t, py::object>> needed,
                        std::vector<std::pair<size_t, py::object>> needed_to_train, ValueRule values,
                        NumberRule numbers, int unread, bool has_reserve, bool draws,
-                       bool is_arithmetic, Changes changes) {
+                       bool is_arithmetic, Changes changes, std::vector<size_t> lists) {
              return WaitRule{most_tensors,
                              needs_floats,
                              std::move(needed),
@@ -703,14 +703,16 @@ PYBIND11_MODULE(_core, module) {
                              has_reserve,
                              draws,
                              is_arithmetic,
-                             changes};
+                             changes,
+                             std::move(lists)};
            }),
            py::arg("most_tensors") = 0, py::arg("needs_floats") = false,
            py::arg("needed") = std::vector<std::pair<size_t, py::object>>(),
            py::arg("needed_to_train") = std::vector<std::pair<size_t, py::object>>(),
            py::arg("values") = ValueRule(), py::arg("numbers") = NumberRule(),
            py::arg("unread") = -1, py::arg("has_reserve") = false, py::arg("draws") = false,
-           py::arg("is_arithmetic") = false, py::arg("changes") = Changes::kNothing);
+           py::arg("is_arithmetic") = false, py::arg("changes") = Changes::kNothing,
+           py::arg("lists") = std::vector<size_t>());
   module.def("tell_captures", &tell_captures, py::arg("function"), py::arg("name"),
              py::arg("captured"), py::arg("rule") = WaitRule());
   module.def("tell_captures_of_attribute", &tell_captures_of_attribute, py::arg("attribute"),

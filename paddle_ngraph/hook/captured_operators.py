@@ -33,6 +33,7 @@ def _rule(
     draws: bool = False,
     is_arithmetic: bool = False,
     changes: _core.Changes = _core.Changes.NOTHING,
+    lists: tuple[int, ...] = (),
 ) -> _core.WaitRule:
     """When a call may wait, see ``WaitRule`` in core/paddle/announced_calls.h."""
     return _core.WaitRule(
@@ -47,6 +48,7 @@ def _rule(
         draws,
         is_arithmetic,
         changes,
+        list(lists),
     )
 
 
@@ -115,11 +117,11 @@ _PRODUCTS = (
 _NORMALIZATION = "group_norm instance_norm layer_norm"
 # Sizes, axes and numbers may be tensors, too, of which a result's shape would depend.
 _SHAPED = (
-    "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal expand flatten "
+    "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal flatten "
     "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
-    "pad3d pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
-    "repeat_interleave reshape roll scale slice split split_with_num squared_l2_norm squeeze "
-    "stack strided_slice sum tile topk transpose tril triu unbind unfold unsqueeze unstack "
+    "pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
+    "repeat_interleave roll scale slice split split_with_num squared_l2_norm squeeze "
+    "stack strided_slice sum topk transpose tril triu unbind unfold unsqueeze unstack "
     "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp "
     "cumprod prod trace"
 )
@@ -145,6 +147,7 @@ _DIVISOR = _core.ValueRule(_core.Values.DIVISOR, 1)
 OPERATORS: dict[str, _core.WaitRule] = {
     **_rules(_POINTWISE + " " + _PRODUCTS + " " + _NORMALIZATION),
     **_rules(_SHAPED, most_tensors=1),
+    **_rules("expand pad3d reshape tile", most_tensors=1, lists=(1,)),
     **_rules("floor_divide remainder", values=_DIVISOR),
     **{
         name: _rule(most, values=values, numbers=_NUMBERS.get(name))

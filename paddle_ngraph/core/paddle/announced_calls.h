@@ -66,6 +66,8 @@ struct WaitRule {
   // Numbers of NumPy's count as tensors of the dtype of the other.
   bool is_arithmetic = false;
   Changes changes = Changes::kNothing;
+  // Numbers of arguments for which tensors of whole numbers that are known count as their list.
+  std::vector<size_t> lists;
 };
 
 // A function in C that was replaced.

@@ -144,6 +144,12 @@ std::shared_ptr<const phi::DenseTensorMeta> empty_meta(PyObject* object) {
   return std::make_shared<phi::DenseTensorMeta>(tensor.dtype(), tensor.dims());
 }
 
+// Whether a result has none, even if it is a part of a tensor that has some.
+bool is_without_elements(PyObject* result) {
+  if (has_nothing(result)) return true;
+  return paddle::pybind::PyCheckTensor(result) && !is_lazy(result) && empty_meta(result) != nullptr;
+}
+
 // A tensor that has no memory so far, or needs none.
 py::object make_tensor(const phi::DenseTensorMeta& meta, bool stop_gradient) {
   const paddle::Tensor made(std::make_shared<phi::DenseTensor>(
@@ -753,9 +759,54 @@ std::vector<PyObject*> Capture::kept_arguments(const AnnouncedFunction& function
       const bool is_number = is_number_of_python(argument, function, given[0]);
       argument = kept(argument, function, is_number, copies);
     }
+    const auto& lists = function.rule.lists;
+    if (std::find(lists.begin(), lists.end(), arguments.size()) != lists.end()) {
+      if (auto list = known_list(argument)) {
+        copies->push_back(std::move(*list));
+        argument = copies->back().ptr();
+      }
+    }
     arguments.push_back(argument);
   }
   return arguments;
+}
+
+// The numbers of a shape, or the like, that is a tensor and known, or a list with such tensors.
+std::optional<py::list> Capture::known_list(PyObject* argument) const {
+  py::list numbers;
+  if (paddle::pybind::PyCheckTensor(argument)) {
+    if (add_numbers(argument, &numbers)) return numbers;
+    return {};
+  }
+  if (!PyList_Check(argument) && !PyTuple_Check(argument)) return {};
+  const std::vector<PyObject*> given = members(argument);
+  const auto is_tensor = [](PyObject* member) { return paddle::pybind::PyCheckTensor(member); };
+  if (std::none_of(given.begin(), given.end(), is_tensor)) return {};
+  for (PyObject* member : given) {
+    if (!is_tensor(member)) {
+      numbers.append(py::handle(member));
+    } else if (tensor_of(member).numel() != 1 || !add_numbers(member, &numbers)) {
+      return {};
+    }
+  }
+  return numbers;
+}
+
+bool Capture::add_numbers(PyObject* tensor, py::list* numbers) const {
+  constexpr int64_t kMost = 64;
+  const phi::DenseTensor* memory = waits(tensor) ? nullptr : plain_tensor(tensor);
+  if (memory == nullptr || memory->dims().size() > 1 || memory->numel() > kMost) return false;
+  if (!memory->meta().is_contiguous()) return false;
+  for (int64_t i = 0; i < memory->numel(); ++i) {
+    if (memory->dtype() == phi::DataType::INT64) {
+      numbers->append(memory->data<int64_t>()[i]);
+    } else if (memory->dtype() == phi::DataType::INT32) {
+      numbers->append(memory->data<int32_t>()[i]);
+    } else {
+      return false;
+    }
+  }
+  return true;
 }
 
 PyObject* Capture::kept(PyObject* argument, const AnnouncedFunction& function, bool is_number,
@@ -1444,7 +1495,7 @@ void Capture::forget_unused() {
 // Adds the tensors of a result; returns false if they are of another kind than before.
 bool Capture::recognize(const Argument& expected, PyObject* result, const CapturedCall& call) {
   if (expected.kind == Argument::Kind::kConstant) return expected.constant.ptr() == result;
-  if (expected.kind == Argument::Kind::kNothing) return has_nothing(result);
+  if (expected.kind == Argument::Kind::kNothing) return is_without_elements(result);
   if (expected.kind == Argument::Kind::kValue) {
     if (!paddle::pybind::PyCheckTensor(result) || number_of(result) >= 0) return false;
     const auto kind = kind_of(result);
@@ -1616,7 +1667,7 @@ bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& fo
     return true;
   }
   if (number_of(result) >= 0) return false;
-  if (has_nothing(result)) {
+  if (is_without_elements(result)) {
     found.kind = Argument::Kind::kNothing;
     found.empty = empty_meta(result);
     found.stop_gradient = stops_gradient(result);
@@ -1693,7 +1744,9 @@ bool Capture::may_change(const AnnouncedFunction& function, PyObject* tensor) co
   if (number < 0) return function.rule.changes == Changes::kNumbers && has_own_memory(tensor);
   if (!is_made_[number]) return false;
   if (function.rule.changes == Changes::kStopGradient) return true;
-  return known_kind(number).is_contiguous && !is_shared(number);
+  const ValueKind& kind = known_kind(number);
+  // With gradients off, autograd goes on to take the tensor for what it was.
+  return kind.is_contiguous && (kind.stop_gradient || has_gradient()) && !is_shared(number);
 }
 
 void Capture::note_new(PyObject* result) {
@@ -1789,7 +1842,8 @@ PyObject* Capture::record_change(const AnnouncedFunction& function, CapturedPath
   if (known == nullptr && !call) return result.release().ptr();
   const auto kind = result ? kind_of(self) : std::nullopt;
   const bool is_known = known != nullptr && kind && *kind == known->call.kinds.back();
-  if (!kind || (known != nullptr && !is_known)) {
+  const bool is_unseen = kind && !gradient && !kind->stop_gradient;  // by autograd, as above
+  if (!kind || is_unseen || (known != nullptr && !is_known)) {
     const py::error_scope kept;
     settle(function.name);
     return result.release().ptr();

@@ -215,6 +215,8 @@ class Capture {
                                         std::vector<pybind11::object>* copies) const;
   PyObject* kept(PyObject* argument, const AnnouncedFunction& function, bool is_number,
                  std::vector<pybind11::object>* copies, int depth = 0) const;
+  std::optional<pybind11::list> known_list(PyObject* argument) const;
+  bool add_numbers(PyObject* tensor, pybind11::list* numbers) const;
   // Whether a tensor waits, or will where the same is called again.
   bool waits(PyObject* tensor) const;
   bool is_given_numbers(PyObject* args, PyObject* self) const;
