@@ -43,23 +43,6 @@ EMPTY: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def test_empty_parts_of_tensors_end_no_graph():
-    def function(x: Any) -> Any:
-        y = x * 2.0
-        return x[6:].shape[0] + F.relu(y) + y[3:3].shape[0], y[3:3]
-
-    def scenario(compiled):
-        called = compiled(function)
-        found = [called(floats(6, 6, seed=number)) for number in range(CALLS)]
-        if called is not function:
-            reports.append(called.explain())
-        return [[list(part.shape), whole] for whole, part in found]
-
-    reports: list[Any] = []
-    both(scenario, runs=CALLS)
-    assert reports[-1].breaks == []
-
-
 @pytest.mark.parametrize("make", EMPTY.values(), ids=EMPTY)
 def test_results_without_elements(make):
     def scenario(compiled):

@@ -144,12 +144,6 @@ std::shared_ptr<const phi::DenseTensorMeta> empty_meta(PyObject* object) {
   return std::make_shared<phi::DenseTensorMeta>(tensor.dtype(), tensor.dims());
 }
 
-// Whether a result has none, even if it is a part of a tensor that has some.
-bool is_without_elements(PyObject* result) {
-  if (has_nothing(result)) return true;
-  return paddle::pybind::PyCheckTensor(result) && !is_lazy(result) && empty_meta(result) != nullptr;
-}
-
 // A tensor that has no memory so far, or needs none.
 py::object make_tensor(const phi::DenseTensorMeta& meta, bool stop_gradient) {
   const paddle::Tensor made(std::make_shared<phi::DenseTensor>(
@@ -1495,7 +1489,7 @@ void Capture::forget_unused() {
 // Adds the tensors of a result; returns false if they are of another kind than before.
 bool Capture::recognize(const Argument& expected, PyObject* result, const CapturedCall& call) {
   if (expected.kind == Argument::Kind::kConstant) return expected.constant.ptr() == result;
-  if (expected.kind == Argument::Kind::kNothing) return is_without_elements(result);
+  if (expected.kind == Argument::Kind::kNothing) return has_nothing(result);
   if (expected.kind == Argument::Kind::kValue) {
     if (!paddle::pybind::PyCheckTensor(result) || number_of(result) >= 0) return false;
     const auto kind = kind_of(result);
@@ -1667,7 +1661,7 @@ bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& fo
     return true;
   }
   if (number_of(result) >= 0) return false;
-  if (is_without_elements(result)) {
+  if (has_nothing(result)) {
     found.kind = Argument::Kind::kNothing;
     found.empty = empty_meta(result);
     found.stop_gradient = stops_gradient(result);
