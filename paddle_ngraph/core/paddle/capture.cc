@@ -1738,6 +1738,8 @@ bool Capture::may_change(const AnnouncedFunction& function, PyObject* tensor) co
   if (number < 0) return function.rule.changes == Changes::kNumbers && has_own_memory(tensor);
   if (!is_made_[number]) return false;
   if (function.rule.changes == Changes::kStopGradient) return true;
+  // Written with what has a gradient, one that was told to stop it lets it pass again.
+  if (call_of(number).function->rule.changes == Changes::kStopGradient) return false;
   const ValueKind& kind = known_kind(number);
   // With gradients off, autograd goes on to take the tensor for what it was.
   return kind.is_contiguous && (kind.stop_gradient || has_gradient()) && !is_shared(number);
