@@ -133,6 +133,7 @@ class Values:
     EACH: Values
     INDEX: Values
     DIVISOR: Values
+    SLICE: Values
 
 class ValueRule:
     def __init__(
@@ -149,6 +150,7 @@ class ValueRule:
 class Numbers:
     UNKNOWN: Numbers
     MOVED: Numbers
+    STACKED: Numbers
     PLACES: Numbers
     SORTED: Numbers
     SUM: Numbers
@@ -160,6 +162,11 @@ class Numbers:
 
 class NumberRule:
     def __init__(self, kind: Numbers = ..., of: list[int] = ..., axis_at: int = 1) -> None: ...
+
+class Changes:
+    NOTHING: Changes
+    NUMBERS: Changes
+    STOP_GRADIENT: Changes
 
 class WaitRule:
     def __init__(
@@ -174,6 +181,8 @@ class WaitRule:
         has_reserve: bool = False,
         draws: bool = False,
         is_arithmetic: bool = False,
+        changes: Changes = ...,
+        lists: list[int] = ...,
     ) -> None: ...
 
 END_OF_FUNCTION: str

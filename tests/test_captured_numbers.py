@@ -271,6 +271,17 @@ NUMBERS: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "joined": (lambda y: paddle.concat([y.argmax(-1), y.argmin(-1)])[3:9], True),
     "moved": (lambda y: y.argmax(-1).reshape([2, 3]).transpose([1, 0]).flatten().flip(0), True),
     "the greatest": (lambda y: paddle.maximum(y.argmax(-1), y.argmin(-1)), True),
+    "a choice of a class": (
+        lambda y: paddle.where(y[0] > 0, y.argmax(-1), paddle.full_like(y.argmax(-1), 5)),
+        True,
+    ),
+    "a choice of none": (
+        lambda y: paddle.where(y[0] > 9, paddle.full_like(y.argmax(-1), 6), y.argmax(-1)),
+        False,
+    ),
+    "zeros": (lambda y: paddle.zeros_like(y.argmax(-1)), True),
+    "stacked": (lambda y: paddle.stack([y.argmax(-1)[:3], y.argmin(-1)[3:]]).flatten(), True),
+    "a copy": (lambda y: paddle.to_tensor(y.argmax(-1)), True),
 }
 
 
@@ -287,6 +298,85 @@ def test_numbers_that_wait_look_up_where_they_are_bounded(name):
         return [compiled(function)(floats(SIZE, SIZE, seed=seed)) for seed in range(4)]
 
     assert (played(scenario).breaks == []) == is_bounded
+
+
+def rows(y: Any) -> Any:
+    return paddle.arange(3).unsqueeze(-1).tile([1, 2])
+
+
+def columns(y: Any) -> Any:
+    return paddle.topk(y[:3], 2)[1]
+
+
+# Places in y[:3] [3, 6], and whether each of their columns is known by itself.
+PLACES: dict[str, tuple[Callable[[Any], Any], bool]] = {
+    "stacked": (lambda y: paddle.stack([rows(y), columns(y)], axis=-1), True),
+    "stacked along the last axis": (lambda y: paddle.stack([rows(y), columns(y)], 2), True),
+    "stacked, both waiting": (
+        lambda y: paddle.stack([y[:, :3].argmax(-1), y.argmax(-1)], axis=1),
+        True,
+    ),
+    "of one axis": (lambda y: paddle.stack([y[:, :3].argmax(-1)], axis=1), True),
+    "stacked along another axis": (
+        lambda y: paddle.stack([rows(y), columns(y)]).transpose([1, 2, 0]),
+        False,
+    ),
+    "stacked along the first axis": (
+        lambda y: paddle.stack([columns(y), columns(y)], axis=0) // 2,
+        True,
+    ),
+    "moved": (lambda y: paddle.stack([rows(y), columns(y)], axis=-1).flatten(0, 1), False),
+    "the other way, within bounds": (
+        lambda y: paddle.stack([columns(y) // 2, rows(y)], axis=-1),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", PLACES)
+def test_columns_of_places_are_known_by_themselves(name, gradient):
+    make, is_bounded = PLACES[name]
+
+    def function(x: Any) -> Any:
+        y = F.tanh(x) * 1.5
+        return paddle.gather_nd(y[:3], make(y)) * 2.0
+
+    def scenario(compiled: Callable[[Any], Any]) -> Any:
+        compiled_function, found = compiled(function), []
+        for seed in range(4):
+            x = floats(SIZE, SIZE, seed=seed)
+            x.stop_gradient = not gradient
+            result = compiled_function(x)
+            found.append(result)
+            if gradient:
+                result.square().sum().backward()
+                found.append(x.grad)
+        return found
+
+    assert (played(scenario, runs=2).breaks == []) == is_bounded
+
+
+def test_columns_beyond_their_axis_raise_where_they_are_looked_up():
+    def function(x: Any) -> Any:
+        y, said = F.tanh(x) * 1.5, ""
+        try:
+            y = y + paddle.gather_nd(y[:3], paddle.stack([y.argmax(-1), y.argmin(-1)], -1)).sum()
+        except Exception as error:
+            said = type(error).__name__
+        return said, y + 0.5
+
+    def scenario(compiled: Callable[[Any], Any]) -> Any:
+        compiled_function, found = compiled(function), []
+        for seed in range(4):
+            said, result = compiled_function(floats(SIZE, SIZE, seed=seed))
+            heard.append(said)
+            found.append(result)
+        return found
+
+    heard: list[str] = []
+    both(scenario)
+    assert any(heard[:4]) and heard == heard[:4] * (len(heard) // 4)
 
 
 def drawn_numbers(draw: random.Random, depth: int) -> tuple[str, Callable[[Any], Any]]:

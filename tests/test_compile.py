@@ -761,6 +761,16 @@ def sizes_of_what_is_given(y, x):
     return y + paddle.shape(x)[0].astype("float32") * int(paddle.shape(x)[1] * 2)
 
 
+def shaped_by_sizes(y):
+    flat = y.reshape(paddle.concat([paddle.shape(y)[:2], paddle.to_tensor([-1])]))
+    return flat[:1].expand(paddle.shape(flat)) * flat.tile(paddle.to_tensor([1, 1, 1])) + flat
+
+
+def padded_to_a_multiple(y):
+    missing = 8 - paddle.shape(y)[-1]
+    return F.pad(F.pad(y, [1, missing, 0, 0]), paddle.to_tensor([0, 1, 2, 1], "int32"))
+
+
 def decided_by_sizes(y):
     return F.relu(y) if paddle.shape(y)[2] > 4 else F.gelu(y)
 
@@ -776,6 +786,8 @@ def decided_by_sizes(y):
         divided_by_count,
         scaled_by_sizes,
         sizes_of_what_is_given,
+        shaped_by_sizes,
+        padded_to_a_multiple,
         decided_by_sizes,
     ],
 )
@@ -884,6 +896,8 @@ WAITING: dict[str, Callable[[Any], Any]] = {
     "cumprod": lambda y: paddle.cumprod(y, 1),
     "detach": lambda y: F.gelu(y.detach()) * y,
     "detach of a result": lambda y: (F.gelu(y) * y).detach() + y,
+    "copy": lambda y: paddle.to_tensor(y) * y,
+    "diag": lambda y: paddle.diag(y[0, 0, 0], offset=-1).sum(0) + paddle.diag(y[0, 0]).sum(),
     "dist": lambda y: paddle.dist(y, F.gelu(y), 2.0),
     "expand to a shape": lambda y: y[:1].expand(y.shape),
     "full_like": lambda y: paddle.ones_like(y) + y,
@@ -928,6 +942,24 @@ def test_operators_that_wait(name, gradient):
         compiled_function(floats(2, 3, 4, 5))
     report = compiled_function.explain()
     assert report.breaks == [] and len(report.graphs) == 1
+
+
+def test_copies_of_parameters_are_persistable():
+    def scenario(compiled):
+        layer = nn.Linear(4, 4)
+        layer.weight.set_value(np.eye(4, dtype="float32"))
+
+        def function(x):
+            copy = paddle.to_tensor(layer.weight)
+            copies.append(copy.persistable)
+            return F.relu(x @ copy) * 2.0
+
+        function = compiled(function)
+        return [function(floats(3, 4, seed=number)) for number in range(4)]
+
+    copies: list[bool] = []
+    both(scenario)
+    assert set(copies) == {True}
 
 
 @pytest.mark.parametrize("old_style", ["argsort", "scale", "softmax"])

@@ -655,7 +655,8 @@ PYBIND11_MODULE(_core, module) {
       .value("PLACES", ValueRule::Kind::kPlaces)
       .value("EACH", ValueRule::Kind::kEach)
       .value("INDEX", ValueRule::Kind::kIndex)
-      .value("DIVISOR", ValueRule::Kind::kDivisor);
+      .value("DIVISOR", ValueRule::Kind::kDivisor)
+      .value("SLICE", ValueRule::Kind::kSlice);
   py::class_<ValueRule>(module, "ValueRule", "The values that an operator asks of whole numbers.")
       .def(py::init([](ValueRule::Kind kind, size_t at, size_t of, int axis_at, int axis,
                        bool from_end, int ignored_at) {
@@ -667,6 +668,7 @@ PYBIND11_MODULE(_core, module) {
   py::enum_<NumberRule::Kind>(module, "Numbers")
       .value("UNKNOWN", NumberRule::Kind::kUnknown)
       .value("MOVED", NumberRule::Kind::kMoved)
+      .value("STACKED", NumberRule::Kind::kStacked)
       .value("PLACES", NumberRule::Kind::kPlaces)
       .value("SORTED", NumberRule::Kind::kSorted)
       .value("SUM", NumberRule::Kind::kSum)
@@ -681,12 +683,16 @@ PYBIND11_MODULE(_core, module) {
            }),
            py::arg("kind") = NumberRule::Kind::kUnknown, py::arg("of") = std::vector<size_t>(),
            py::arg("axis_at") = 1);
+  py::enum_<Changes>(module, "Changes", "What a method changes of its tensor.")
+      .value("NOTHING", Changes::kNothing)
+      .value("NUMBERS", Changes::kNumbers)
+      .value("STOP_GRADIENT", Changes::kStopGradient);
   py::class_<WaitRule>(module, "WaitRule", "When a call of an operator may wait.")
       .def(py::init([](size_t most_tensors, bool needs_floats,
                        std::vector<std::pair<size_t, py::object>> needed,
                        std::vector<std::pair<size_t, py::object>> needed_to_train, ValueRule values,
                        NumberRule numbers, int unread, bool has_reserve, bool draws,
-                       bool is_arithmetic) {
+                       bool is_arithmetic, Changes changes, std::vector<size_t> lists) {
              return WaitRule{most_tensors,
                              needs_floats,
                              std::move(needed),
@@ -696,14 +702,17 @@ PYBIND11_MODULE(_core, module) {
                              unread,
                              has_reserve,
                              draws,
-                             is_arithmetic};
+                             is_arithmetic,
+                             changes,
+                             std::move(lists)};
            }),
            py::arg("most_tensors") = 0, py::arg("needs_floats") = false,
            py::arg("needed") = std::vector<std::pair<size_t, py::object>>(),
            py::arg("needed_to_train") = std::vector<std::pair<size_t, py::object>>(),
            py::arg("values") = ValueRule(), py::arg("numbers") = NumberRule(),
            py::arg("unread") = -1, py::arg("has_reserve") = false, py::arg("draws") = false,
-           py::arg("is_arithmetic") = false);
+           py::arg("is_arithmetic") = false, py::arg("changes") = Changes::kNothing,
+           py::arg("lists") = std::vector<size_t>());
   module.def("tell_captures", &tell_captures, py::arg("function"), py::arg("name"),
              py::arg("captured"), py::arg("rule") = WaitRule());
   module.def("tell_captures_of_attribute", &tell_captures_of_attribute, py::arg("attribute"),

@@ -26,7 +26,13 @@ import paddle
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import gradients, run_scopes, to_static_hook
-from paddle_ngraph.hook.captured_operators import DRAWING, IN_EVALUATION, WRITERS, in_programs
+from paddle_ngraph.hook.captured_operators import (
+    DRAWING,
+    IN_EVALUATION,
+    WRITERS,
+    in_programs,
+    natively,
+)
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
@@ -309,13 +315,7 @@ class _Native(Exception):
 def _call(call: Call, values: dict[int, Any]) -> None:
     """Calls an operator natively, with gradients as where the user called it."""
     with paddle.set_grad_enabled(call.has_gradient):
-        _bind(call.result, call.apply(_function(call), values), values)
-
-
-def _function(call: Call) -> Callable[..., Any]:
-    if call.is_method:
-        return getattr(paddle.Tensor, call.name)  # type: ignore[no-any-return]
-    return getattr(operators, call.name)  # type: ignore[no-any-return]
+        _bind(call.result, call.apply(natively(call.name, call.is_method), values), values)
 
 
 def _bind(expected: Any, result: Any, values: dict[int, Any]) -> None:
@@ -335,6 +335,7 @@ def _stages(calls: list[Call], kinds: list[Kind], wanted: list[int]) -> list[Sta
     _check_parameters(calls, kinds)
     native, needed = _natively_called(maker, wanted)
     level = _levels(calls, kinds, needed)
+    _check_flags(calls, native, level)
     stages: list[Stage | Call] = []
     for number in range(max(level, default=0) + 1):
         here = [call for call, at in zip(calls, level) if at == number]
@@ -363,6 +364,16 @@ def _check_writes(calls: list[Call]) -> None:
         written = set(call.views.values()) | set(call.views) if call.writes else set()
         if any(not written.isdisjoint(other.reads) for other in calls if other is not call):
             raise _Native(f"what {call.name} writes is used by another operator")
+
+
+def _check_flags(calls: list[Call], native: list[Call], level: list[int]) -> None:
+    """What has read a tensor before its gradient was switched off runs before that."""
+    for call, switched in zip(calls, level):
+        if call.name != "stop_gradient" or call not in native:
+            continue
+        (value,) = call.reads
+        if any(value in other.reads and at > switched for other, at in zip(calls, level)):
+            raise _Native("a tensor is read whose gradient was switched off")
 
 
 # The arguments that are parameters, and those that are statistics.

@@ -32,6 +32,8 @@ def _rule(
     has_reserve: bool = False,
     draws: bool = False,
     is_arithmetic: bool = False,
+    changes: _core.Changes = _core.Changes.NOTHING,
+    lists: tuple[int, ...] = (),
 ) -> _core.WaitRule:
     """When a call may wait, see ``WaitRule`` in core/paddle/announced_calls.h."""
     return _core.WaitRule(
@@ -45,6 +47,8 @@ def _rule(
         has_reserve,
         draws,
         is_arithmetic,
+        changes,
+        list(lists),
     )
 
 
@@ -56,10 +60,10 @@ def _moved(*arguments: int) -> _core.NumberRule:
 # What is known of whole numbers that an operator makes, of the same ones that tensors have as
 # methods, and that are called otherwise.
 _MOVING = (
-    "assign clone detach expand expand_as flatten flip gather gather_nd index_sample index_select "
-    "reshape roll slice split split_with_num squeeze stack strided_slice take_along_axis tile "
-    "transpose unbind unsqueeze unstack concat max min repeat_interleave cast channel_shuffle "
-    "pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
+    "assign clone _copy_to detach expand expand_as flatten flip gather gather_nd index_sample "
+    "index_select reshape roll slice split split_with_num squeeze strided_slice take_along_axis "
+    "tile transpose unbind unsqueeze unstack concat max min repeat_interleave cast "
+    "channel_shuffle pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
 )
 _CALCULATING = {
     _core.Numbers.SUM: "add __add__ __radd__",
@@ -80,6 +84,9 @@ _NUMBERS: dict[str, _core.NumberRule] = {
     "argsort": _core.NumberRule(_core.Numbers.SORTED),
     "clip": _core.NumberRule(_core.Numbers.CLIPPED),
     "masked_fill": _moved(0, 2),
+    "_setitem_dygraph": _moved(0, 2),
+    "full_like": _moved(1),
+    "stack": _core.NumberRule(_core.Numbers.STACKED),
     "topk": _core.NumberRule(_core.Numbers.SORTED, axis_at=2),
     "where": _moved(1, 2),
 }
@@ -110,11 +117,11 @@ _PRODUCTS = (
 _NORMALIZATION = "group_norm instance_norm layer_norm"
 # Sizes, axes and numbers may be tensors, too, of which a result's shape would depend.
 _SHAPED = (
-    "all any argmax argmin argsort clip concat cumsum diag_embed diagonal expand flatten "
+    "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal flatten "
     "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
-    "pad3d pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
-    "repeat_interleave reshape roll scale slice split split_with_num squared_l2_norm squeeze "
-    "stack strided_slice sum tile topk transpose tril triu unbind unfold unsqueeze unstack "
+    "pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
+    "repeat_interleave roll scale slice split split_with_num squared_l2_norm squeeze "
+    "stack strided_slice sum topk transpose tril triu unbind unfold unsqueeze unstack "
     "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp "
     "cumprod prod trace"
 )
@@ -140,6 +147,7 @@ _DIVISOR = _core.ValueRule(_core.Values.DIVISOR, 1)
 OPERATORS: dict[str, _core.WaitRule] = {
     **_rules(_POINTWISE + " " + _PRODUCTS + " " + _NORMALIZATION),
     **_rules(_SHAPED, most_tensors=1),
+    **_rules("expand pad3d reshape tile", most_tensors=1, lists=(1,)),
     **_rules("floor_divide remainder", values=_DIVISOR),
     **{
         name: _rule(most, values=values, numbers=_NUMBERS.get(name))
@@ -178,10 +186,16 @@ METHODS: dict[str, _core.WaitRule] = {
     **_rules(_ARITHMETIC, is_arithmetic=True),
     **_rules("__floordiv__ __mod__", values=_DIVISOR, is_arithmetic=True),
     **_rules("_tensor_use_gpudnn clone detach"),
+    **_rules("_copy_to", most_tensors=1),
     "_getitem_dygraph": _rule(
         2,
         values=_core.ValueRule(_core.Values.INDEX, 1, 0, -1, 0, _FROM_END),
         numbers=_moved(0),
+    ),
+    **_rules(
+        "_setitem_dygraph",
+        values=_core.ValueRule(_core.Values.SLICE, 1),
+        changes=_core.Changes.NUMBERS,
     ),
 }
 
@@ -206,6 +220,19 @@ IN_EVALUATION: dict[str, dict[int, Any]] = {
     "dropout": {3: True},
     "uniform": {0: None},
 }
+
+
+def natively(name: str, is_method: bool) -> Callable[..., Any]:
+    """What calls an operator in dynamic mode."""
+    if name == "stop_gradient":
+        return _stopped
+    function: Callable[..., Any] = getattr(paddle.Tensor if is_method else _C_ops, name)
+    return function
+
+
+def _stopped(x: Any) -> Any:
+    x.stop_gradient = True
+    return x
 
 
 def in_programs(name: str, is_method: bool) -> Callable[..., Any]:
@@ -258,13 +285,48 @@ def _item(x: Any, index: Any) -> Any:
     return x if is_all else x[tuple(items)]
 
 
+def _with_item(x: Any, index: Any, value: Any) -> Any:
+    """``x`` after ``x[index] = value``, an index of numbers, slices and ``...``."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    at = next((at for at, each in enumerate(items) if each is Ellipsis), len(items))
+    rest = items[at + 1 :]
+    axes = [*range(at), *range(len(x.shape) - len(rest), len(x.shape))]
+    ranges = [_range(each) for each in items[:at] + rest]
+    numbers = [axis for axis, each in zip(axes, items[:at] + rest) if isinstance(each, int)]
+    where = *(list(each) for each in zip(*ranges)), axes, numbers, []
+    if not axes:
+        where = [], [], [], [], [], []
+    if not isinstance(value, paddle.pir.Value):
+        # The gradient of Paddle's operator for numbers would pass through what is written over.
+        value = paddle.full([1], value, x.dtype)
+    elif value.dtype != x.dtype:
+        value = _C_ops.cast(value, x.dtype)
+    return _C_ops.set_value_with_tensor(x, value, *where)
+
+
+_FIRST, _LAST = -(2**31), 2**31 - 1  # of any axis, and beyond
+
+
+def _range(item: Any) -> tuple[int, int, int]:
+    """Start, end and step of a slice or number."""
+    if isinstance(item, int):
+        return item, item + 1 if item != -1 else _LAST, 1
+    step = 1 if item.step is None else item.step
+    start = item.start if item.start is not None else 0 if step > 0 else _LAST
+    end = item.stop if item.stop is not None else _LAST if step > 0 else _FIRST
+    return start, end, step
+
+
 # What is named otherwise in programs, or takes other arguments.
 _OTHERWISE: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
     "detach": _detach,
     "linear": _linear,
     "rnn": _rnn,
+    "stop_gradient": _detach,
     "uniform": _uniform,
+    "_copy_to": lambda x, *_: _detach(x),
     "_getitem_dygraph": _item,
+    "_setitem_dygraph": _with_item,
     "_tensor_use_gpudnn": lambda x, _: x,
 }

@@ -202,7 +202,9 @@ PyObject* call_told(const AnnouncedFunction& function, PyObject* self, PyObject*
   if (is_of_known && capture != nullptr &&
       capture->is_given_known({self, args, kwargs}, function.captured == Captured::kOfNumbers)) {
     const NoCapture none;
-    return call_now(function, self, args, kwargs);
+    PyObject* const result = call_now(function, self, args, kwargs);
+    if (function.captured == Captured::kOfKnown) capture->note_new(result);
+    return result;
   }
   if (capture != nullptr && function.captured == Captured::kOperator) {
     return with_errors<PyObject*>(nullptr,
@@ -261,6 +263,35 @@ PyObject* get_told(PyObject* self, void* closure) {
   return told.get(self, told.closure);
 }
 
+// The one that captures know more of, guarded by Python's lock.
+constexpr const char* kStopGradient = "stop_gradient";
+const ToldAttribute* stop_gradient = nullptr;
+
+PyObject* stop_gradient_of(PyObject* self, PyObject*, PyObject*) {
+  if (stop_gradient->set(self, Py_True, stop_gradient->closure) != 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// `self.stop_gradient = True`
+int switch_gradient_off(Capture* capture, PyObject* self) {
+  static auto* const function = [] {
+    auto* made = new AnnouncedFunction();
+    made->call = stop_gradient_of;
+    made->captured = Captured::kOperator;
+    made->is_method = true;
+    made->name = kStopGradient;
+    made->rule.most_tensors = 1;
+    made->rule.changes = Changes::kStopGradient;
+    return made;
+  }();
+  static auto* const nothing = new pybind11::tuple();
+  return with_errors(-1, [&] {
+    const auto result = pybind11::reinterpret_steal<pybind11::object>(
+        capture->call(*function, self, nothing->ptr(), nullptr));
+    return result ? 0 : -1;
+  });
+}
+
 int set_told(PyObject* self, PyObject* value, void* closure) {
   const auto& told = *static_cast<ToldAttribute*>(closure);
   if (told.set_is_passive) return told.set(self, value, told.closure);
@@ -268,6 +299,10 @@ int set_told(PyObject* self, PyObject* value, void* closure) {
     const auto now = pybind11::reinterpret_steal<pybind11::object>(told.get(self, told.closure));
     if (!now) return -1;
     if (now.ptr() == value) return 0;  // it is so already
+  }
+  Capture* capture = Capture::here();
+  if (&told == stop_gradient && value == Py_True && capture != nullptr) {
+    return switch_gradient_off(capture, self);
   }
   if (!settle(told.name, self, nullptr, nullptr, true)) return -1;
   return told.set(self, value, told.closure);
@@ -367,6 +402,13 @@ void tell_captures_of_attribute(const pybind11::object& attribute, const std::st
   definition->closure = told;
   definition->get = get_told;
   if (definition->set != nullptr) definition->set = set_told;
+  if (name == kStopGradient) stop_gradient = told;
+}
+
+void set_stop_gradient(PyObject* tensor, bool on) {
+  if (stop_gradient->set(tensor, on ? Py_True : Py_False, stop_gradient->closure) != 0) {
+    throw pybind11::error_already_set();
+  }
 }
 
 void set_next_run_reads(bool on) { next_run_reads = on; }

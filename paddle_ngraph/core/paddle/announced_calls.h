@@ -41,6 +41,13 @@ enum class Captured {
   kSetting,    // it sets a flag that operators may depend on
 };
 
+// What a method changes of its tensor, which from then on is another value of the path.
+enum class Changes {
+  kNothing,
+  kNumbers,       // and with them whether it has a gradient
+  kStopGradient,  // it is switched on
+};
+
 // When a call of an operator may wait.
 struct WaitRule {
   size_t most_tensors = 0;    // so many arguments, from the first on, may hold tensors
@@ -58,6 +65,9 @@ struct WaitRule {
   bool draws = false;  // random numbers
   // Numbers of NumPy's count as tensors of the dtype of the other.
   bool is_arithmetic = false;
+  Changes changes = Changes::kNothing;
+  // Numbers of arguments for which tensors of whole numbers that are known count as their list.
+  std::vector<size_t> lists;
 };
 
 // A function in C that was replaced.
@@ -90,12 +100,15 @@ class Alone {
 PyObject* call_now(const AnnouncedFunction& function, PyObject* self, PyObject* args,
                    PyObject* kwargs);
 
+// Sets `stop_gradient` of a tensor that may wait. Throws Python's errors.
+void set_stop_gradient(PyObject* tensor, bool on);
+
 // Tells captures of calls of `function` from now on, which counts as what it was announced as.
 void tell_captures(const pybind11::object& function, const std::string& name, Captured captured,
                    const WaitRule& rule);
 
 // The same of whoever gets or sets an attribute in C. What waits need not be computed if that is
-// passive.
+// passive. To switch `stop_gradient` on is an operator, which may wait.
 void tell_captures_of_attribute(const pybind11::object& attribute, const std::string& name,
                                 bool get_is_passive, bool set_is_passive);
 

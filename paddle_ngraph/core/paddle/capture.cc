@@ -753,9 +753,54 @@ std::vector<PyObject*> Capture::kept_arguments(const AnnouncedFunction& function
       const bool is_number = is_number_of_python(argument, function, given[0]);
       argument = kept(argument, function, is_number, copies);
     }
+    const auto& lists = function.rule.lists;
+    if (std::find(lists.begin(), lists.end(), arguments.size()) != lists.end()) {
+      if (auto list = known_list(argument)) {
+        copies->push_back(std::move(*list));
+        argument = copies->back().ptr();
+      }
+    }
     arguments.push_back(argument);
   }
   return arguments;
+}
+
+// The numbers of a shape, or the like, that is a tensor and known, or a list with such tensors.
+std::optional<py::list> Capture::known_list(PyObject* argument) const {
+  py::list numbers;
+  if (paddle::pybind::PyCheckTensor(argument)) {
+    if (add_numbers(argument, &numbers)) return numbers;
+    return {};
+  }
+  if (!PyList_Check(argument) && !PyTuple_Check(argument)) return {};
+  const std::vector<PyObject*> given = members(argument);
+  const auto is_tensor = [](PyObject* member) { return paddle::pybind::PyCheckTensor(member); };
+  if (std::none_of(given.begin(), given.end(), is_tensor)) return {};
+  for (PyObject* member : given) {
+    if (!is_tensor(member)) {
+      numbers.append(py::handle(member));
+    } else if (tensor_of(member).numel() != 1 || !add_numbers(member, &numbers)) {
+      return {};
+    }
+  }
+  return numbers;
+}
+
+bool Capture::add_numbers(PyObject* tensor, py::list* numbers) const {
+  constexpr int64_t kMost = 64;
+  const phi::DenseTensor* memory = waits(tensor) ? nullptr : plain_tensor(tensor);
+  if (memory == nullptr || memory->dims().size() > 1 || memory->numel() > kMost) return false;
+  if (!memory->meta().is_contiguous()) return false;
+  for (int64_t i = 0; i < memory->numel(); ++i) {
+    if (memory->dtype() == phi::DataType::INT64) {
+      numbers->append(memory->data<int64_t>()[i]);
+    } else if (memory->dtype() == phi::DataType::INT32) {
+      numbers->append(memory->data<int32_t>()[i]);
+    } else {
+      return false;
+    }
+  }
+  return true;
 }
 
 PyObject* Capture::kept(PyObject* argument, const AnnouncedFunction& function, bool is_number,
@@ -826,9 +871,10 @@ bool Capture::has_values(const ValueRule& rule, const std::vector<PyObject*>& gi
     return waits(tensor) ? nullptr : plain_tensor(tensor);
   };
   Ranges ranges;
-  const auto range = [&](PyObject* tensor) -> std::optional<NumberRange> {
+  const auto range = [&](PyObject* tensor, int64_t column,
+                         int64_t columns) -> std::optional<NumberRange> {
     if (!waits(tensor)) return {};
-    return range_of(number_of(tensor), &ranges);
+    return range_of_column(number_of(tensor), column, columns, &ranges);
   };
   return paddle_ngraph::has_values(rule, given, known, range);
 }
@@ -839,13 +885,11 @@ std::optional<NumberRange> Capture::range_of(int number, Ranges* known) const {
   if (found != known->end()) return found->second;
   std::optional<NumberRange> range;
   if (is_made_[number]) {
-    const CapturedPath* path = path_;
-    while (path->call.first_result > number) path = path->previous;
-    const auto dtype = path->call.kinds[number - path->call.first_value].dtype;
+    const auto dtype = known_kind(number).dtype;
     if (dtype == phi::DataType::BOOL) {
       range = NumberRange{0, 1};
     } else if (dtype == phi::DataType::INT64 || dtype == phi::DataType::INT32) {
-      range = range_of_made(path->call, number, known);
+      range = range_of_made(call_of(number), number, known);
     }
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
     if (range && (range->most > kMost || range->least < -kMost)) range.reset();
@@ -856,6 +900,35 @@ std::optional<NumberRange> Capture::range_of(int number, Ranges* known) const {
     range = before->second;
   }
   return known->emplace(number, range).first->second;
+}
+
+// What an argument is, by its place or name; null if it is not given.
+static const Argument* argument_of(const CapturedCall& call, size_t at, const char* name) {
+  const size_t first_keyword = call.arguments.size() - call.keywords.size();
+  if (at < first_keyword) return &call.arguments[at];
+  for (size_t i = 0; i < call.keywords.size(); ++i) {
+    if (call.keywords[i].equal(py::str(name))) return &call.arguments[first_keyword + i];
+  }
+  return nullptr;
+}
+
+// Of places whose columns were stacked, each column is known by itself.
+std::optional<NumberRange> Capture::range_of_column(int number, int64_t column, int64_t columns,
+                                                    Ranges* known) const {
+  if (number >= 0 && number < static_cast<int>(values_.size()) && is_made_[number]) {
+    const CapturedCall& call = call_of(number);
+    const bool is_stacked = call.function->rule.numbers.kind == NumberRule::Kind::kStacked &&
+                            call.arguments[0].kind == Argument::Kind::kItems &&
+                            static_cast<int64_t>(call.arguments[0].items.size()) == columns;
+    const Argument* const axis = argument_of(call, 1, "axis");
+    if (is_stacked && axis != nullptr && axis->kind == Argument::Kind::kConstant &&
+        PyLong_CheckExact(axis->constant.ptr())) {
+      const int64_t at = PyLong_AsLongLong(axis->constant.ptr());
+      const int last = known_kind(number).shape.size() - 1;
+      if (at == -1 || at == last) return range_of(call.arguments[0].items[column], known);
+    }
+  }
+  return range_of(number, known);
 }
 
 std::optional<NumberRange> Capture::range_of(const Argument& argument, Ranges* known) const {
@@ -875,16 +948,6 @@ std::optional<NumberRange> Capture::range_of(const Argument& argument, Ranges* k
   return all;
 }
 
-// What an argument is, by its place or name; null if it is not given.
-static const Argument* argument_of(const CapturedCall& call, size_t at, const char* name) {
-  const size_t first_keyword = call.arguments.size() - call.keywords.size();
-  if (at < first_keyword) return &call.arguments[at];
-  for (size_t i = 0; i < call.keywords.size(); ++i) {
-    if (call.keywords[i].equal(py::str(name))) return &call.arguments[first_keyword + i];
-  }
-  return nullptr;
-}
-
 std::optional<NumberRange> Capture::range_of_made(const CapturedCall& call, int number,
                                                   Ranges* known) const {
   using Kind = NumberRule::Kind;
@@ -897,10 +960,7 @@ std::optional<NumberRange> Capture::range_of_made(const CapturedCall& call, int 
       rule.kind == Kind::kPlaces || (rule.kind == Kind::kSorted && number > call.first_result);
   if (is_place) {
     if (call.arguments.empty() || call.arguments[0].kind != Argument::Kind::kValue) return {};
-    const int given = call.arguments[0].value;
-    const CapturedPath* path = path_;
-    while (path->call.first_value > given) path = path->previous;
-    const phi::DDim& dims = path->call.kinds[given - path->call.first_value].shape;
+    const phi::DDim& dims = known_kind(call.arguments[0].value).shape;
     int64_t end = phi::product(dims);
     const Argument* const axis = argument_of(call, rule.axis_at, "axis");
     const Argument* const flat = argument_of(call, 3, "flatten");
@@ -914,7 +974,7 @@ std::optional<NumberRange> Capture::range_of_made(const CapturedCall& call, int 
     }
     return NumberRange{0, end - 1};
   }
-  if (rule.kind == Kind::kSorted) return of(0);
+  if (rule.kind == Kind::kSorted || rule.kind == Kind::kStacked) return of(0);
   if (rule.kind == Kind::kMoved) {
     std::optional<NumberRange> all;
     for (const size_t at : rule.of) {
@@ -977,6 +1037,9 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   };
+  if (function.rule.changes != Changes::kNothing) {
+    return call_changing(function, self, args, kwargs);
+  }
   if (!may_capture(gradient)) return call_native();
   if (!function.rule.draws && is_given_sizes({self, args, kwargs})) {
     return call_for_sizes(function, self, args, kwargs);
@@ -1327,7 +1390,8 @@ bool Capture::compute_one_by_one() {
         call_now(*call.function, self.ptr(), args.ptr(), kwargs.empty() ? nullptr : kwargs.ptr()));
     is_done = static_cast<bool>(computed);
     if (!is_done) break;
-    assign(call.result, computed.ptr());
+    const bool is_changed = call.function->rule.changes != Changes::kNothing;
+    assign(call.result, is_changed ? self.ptr() : computed.ptr());
   }
   const py::error_scope kept;
   tracer_.attr("_has_grad") = before;
@@ -1605,7 +1669,7 @@ bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& fo
     return !found.empty || found.stop_gradient || call.function->rule.has_reserve;
   }
   const auto kind = kind_of(result);
-  if (!kind) return false;
+  if (!kind || get_flag(result, "persistable")) return false;  // a copy of a parameter
   found.kind = Argument::Kind::kValue;
   found.value = static_cast<int>(values_.size() + new_values_.size());
   const auto& memory = plain_tensor(result)->Holder();
@@ -1616,6 +1680,190 @@ bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& fo
   call.kinds.push_back(*kind);
   new_values_.push_back(result);
   return true;
+}
+
+// -- calls that change a tensor ------------------------------------------------------------------
+//
+// The tensor is another value from then on. What calls before have read is the former value, which
+// the user has no object of any more.
+
+PyObject* Capture::call_changing(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                                 PyObject* kwargs) {
+  const auto call_native = [&]() -> PyObject* {
+    if (!settle(function.name) || !settle_foreign(self, args, kwargs, true)) return nullptr;
+    const NoCapture none;
+    return call_now(function, self, args, kwargs);
+  };
+  const bool gradient = has_gradient();
+  const int number = number_of(self);
+  if (number < 0 && may_write_now(function, self, args, kwargs)) {
+    const NoCapture none;
+    return call_now(function, self, args, kwargs);
+  }
+  if (!may_capture(gradient) || !may_change(function, self)) return call_native();
+  std::vector<py::object> copies;
+  const std::vector<PyObject*> given =
+      kept_arguments(function, arguments_of(function, self, args, kwargs), &copies);
+  if (!has_values(function.rule.values, given)) return call_native();
+  if (is_recording_) forget_unused();
+  CapturedPath* const next = find_next(function, gradient, given, kwargs);
+  if (next == nullptr && !is_recording_ && !compute()) {
+    const py::error_scope kept;
+    begin();
+    return nullptr;
+  }
+  if (is_recording_) return record_change(function, next, given, self, args, kwargs);
+  for (PyObject* tensor : new_values_) {
+    add(tensor, false);
+    read(tensor);
+  }
+  path_ = next;
+  defer_change(*next, self);
+  Py_RETURN_NONE;
+}
+
+// Whether a call that writes has nothing to do with what waits: it writes what the user has made
+// of what is known, and nobody reads that.
+bool Capture::may_write_now(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                            PyObject* kwargs) const {
+  return function.rule.changes == Changes::kNumbers && sizes_.count(self) == 0 &&
+         is_given_known({self, args, kwargs}, false) &&
+         owner_of({self, nullptr, nullptr}, true) == nullptr;
+}
+
+// Whether a tensor may be changed as part of the path: who else has its memory would see it
+// written.
+bool Capture::may_change(const AnnouncedFunction& function, PyObject* tensor) const {
+  const int number = number_of(tensor);
+  if (number < 0) return function.rule.changes == Changes::kNumbers && has_own_memory(tensor);
+  if (!is_made_[number]) return false;
+  if (function.rule.changes == Changes::kStopGradient) return true;
+  // Written with what has a gradient, one that was told to stop it lets it pass again.
+  if (call_of(number).function->rule.changes == Changes::kStopGradient) return false;
+  const ValueKind& kind = known_kind(number);
+  // With gradients off, autograd goes on to take the tensor for what it was.
+  return kind.is_contiguous && (kind.stop_gradient || has_gradient()) && !is_shared(number);
+}
+
+void Capture::note_new(PyObject* result) {
+  constexpr size_t kMost = 4096;
+  if (result == nullptr || !paddle::pybind::PyCheckTensor(result)) return;
+  if (new_.size() == kMost) new_.clear();
+  new_.insert_or_assign(result, tensor_of(result).impl());
+}
+
+// Whether a tensor that is known is one of this call, as zeros to be filled, and the only one with
+// its memory. What is kept from call to call (a cache) may be written elsewhere each time, which
+// would be another path, and be large.
+bool Capture::has_own_memory(PyObject* tensor) const {
+  const auto found = new_.find(tensor);
+  if (found == new_.end() || found->second.lock() != tensor_of(tensor).impl()) return false;
+  const auto kind = kind_of(tensor);
+  if (!kind || !kind->stop_gradient || !kind->is_contiguous || kind->is_parameter) return false;
+  const bool is_held_once =
+      tensor_of(tensor).impl().use_count() == 1 && plain_tensor(tensor)->Holder().use_count() == 1;
+  return is_held_once && sizes_.count(tensor) == 0 && !get_flag(tensor, "persistable");
+}
+
+// Whether the user may have another tensor with the memory of a value.
+bool Capture::is_shared(int number) const {
+  std::set<int> same{number};
+  const std::vector<CapturedPath*> calls = path();
+  for (size_t before = 0; before != same.size();) {
+    before = same.size();
+    for (const CapturedPath* each : calls) {
+      for (const auto& [view, other] : each->call.views) {
+        if (same.count(view) > 0 || same.count(other) > 0) same.insert({view, other});
+      }
+    }
+  }
+  return std::any_of(same.begin(), same.end(), [&](int each) {
+    if (!is_made_[each]) return true;
+    return each != number && values_[each] && Py_REFCNT(values_[each].ptr()) > 1;
+  });
+}
+
+// The call that a value was given to first, or made by.
+const CapturedCall& Capture::call_of(int number) const {
+  const CapturedPath* path = path_;
+  while (path->call.first_value > number) path = path->previous;
+  return path->call;
+}
+
+const ValueKind& Capture::known_kind(int number) const {
+  const CapturedCall& call = call_of(number);
+  return call.kinds[number - call.first_value];
+}
+
+void Capture::defer_change(const CapturedPath& path, PyObject* tensor) {
+  paddle::Tensor& changed = tensor_of(tensor);
+  auto other = make_tensor({changed.dtype(), changed.dims()}, stops_gradient(tensor));
+  if (is_lazy(tensor)) {
+    lazy_tensors().emplace(other.ptr(), this);
+  } else {  // the memory is the former value's
+    std::swap(changed, tensor_of(other.ptr()));
+    changed.set_name(tensor_of(other.ptr()).name());
+    lazy_tensors().emplace(tensor, this);
+  }
+  become_other_value(tensor, std::move(other));
+  const bool stops = path.call.kinds.back().stop_gradient;
+  if (stops != stops_gradient(tensor)) set_stop_gradient(tensor, stops);
+}
+
+// From now on a tensor is the next value, and `former` the one that it was, if that waits.
+void Capture::become_other_value(PyObject* tensor, py::object former) {
+  const int before = numbers_.at(tensor);
+  numbers_.erase(tensor);
+  if (former) numbers_.emplace(former.ptr(), before);
+  const auto held = std::exchange(values_[before], std::move(former));
+  add(tensor, true);
+}
+
+// Calls it, and notes that the path goes on so; `known`: as it does already.
+PyObject* Capture::record_change(const AnnouncedFunction& function, CapturedPath* known,
+                                 const std::vector<PyObject*>& given, PyObject* self,
+                                 PyObject* args, PyObject* kwargs) {
+  std::optional<CapturedCall> call;
+  if (known == nullptr) {
+    call = describe_call(function, given, kwargs);
+    if (!call && !(settle(function.name) && settle_foreign(self, args, kwargs, true))) {
+      return nullptr;
+    }
+  }
+  const std::vector<PyObject*> others = std::exchange(new_values_, {});
+  const bool gradient = has_gradient();
+  const int number = number_of(self);
+  const NoCapture none;
+  auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
+  if (known == nullptr && !call) return result.release().ptr();
+  const auto kind = result ? kind_of(self) : std::nullopt;
+  const bool is_known = known != nullptr && kind && *kind == known->call.kinds.back();
+  const bool is_unseen = kind && !gradient && !kind->stop_gradient;  // by autograd, as above
+  if (!kind || is_unseen || (known != nullptr && !is_known)) {
+    const py::error_scope kept;
+    settle(function.name);
+    return result.release().ptr();
+  }
+  for (PyObject* tensor : others) add(tensor, false);
+  if (known == nullptr) {
+    call->has_gradient = gradient;
+    call->first_result = static_cast<int>(values_.size());
+    call->result.kind = Argument::Kind::kValue;
+    call->result.value = call->first_result;
+    call->kinds.push_back(*kind);
+    // Where it is looked at, it keeps what it was computed by, for when the switch is off again.
+    if (function.rule.changes == Changes::kStopGradient) call->views[call->first_result] = number;
+    path_->next.push_back(std::make_unique<CapturedPath>(path_));
+    known = path_->next.back().get();
+    known->call = std::move(*call);
+    path_ = known;
+    path_->family = family_of(*path_);
+    paths_->count_path();
+  } else {
+    path_ = known;
+  }
+  become_other_value(self, {});
+  return result.release().ptr();
 }
 
 // -- graphs --------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@
 #include "paddle/phi/common/data_type.h"
 #include "paddle/phi/core/allocator.h"
 #include "paddle/phi/core/ddim.h"
+#include "paddle/phi/core/tensor_base.h"
 #include "paddle/phi/core/tensor_meta.h"
 
 #include "core/paddle/positions.h"
@@ -183,6 +184,13 @@ class Capture {
   // Whether they are sizes, and nothing that waits reads their memory.
   bool may_show(const std::array<PyObject*, 3>& arguments) const;
 
+  // The same of one that changes its tensor, see Changes.
+  PyObject* call_changing(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                          PyObject* kwargs);
+
+  // What a call has returned that was computed at once.
+  void note_new(PyObject* result);
+
   // A call whose results depend on shapes only: it is no part of a path, which is one for shapes.
   PyObject* call_for_sizes(const AnnouncedFunction& function, PyObject* self, PyObject* args,
                            PyObject* kwargs);
@@ -207,12 +215,16 @@ class Capture {
                                         std::vector<pybind11::object>* copies) const;
   PyObject* kept(PyObject* argument, const AnnouncedFunction& function, bool is_number,
                  std::vector<pybind11::object>* copies, int depth = 0) const;
+  std::optional<pybind11::list> known_list(PyObject* argument) const;
+  bool add_numbers(PyObject* tensor, pybind11::list* numbers) const;
   // Whether a tensor waits, or will where the same is called again.
   bool waits(PyObject* tensor) const;
   bool is_given_numbers(PyObject* args, PyObject* self) const;
   bool has_values(const ValueRule& rule, const std::vector<PyObject*>& given) const;
   using Ranges = std::unordered_map<int, std::optional<NumberRange>>;
   std::optional<NumberRange> range_of(int number, Ranges* known) const;
+  std::optional<NumberRange> range_of_column(int number, int64_t column, int64_t columns,
+                                             Ranges* known) const;
   std::optional<NumberRange> range_of_made(const CapturedCall& call, int number,
                                            Ranges* known) const;
   std::optional<NumberRange> range_of(const Argument& argument, Ranges* known) const;
@@ -221,6 +233,18 @@ class Capture {
   bool matches(const Argument& expected, PyObject* given, const CapturedCall& call);
   bool matches_value(const Argument& expected, PyObject* given, const CapturedCall& call);
   PyObject* defer(CapturedPath& path);
+  bool may_write_now(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                     PyObject* kwargs) const;
+  bool may_change(const AnnouncedFunction& function, PyObject* tensor) const;
+  bool has_own_memory(PyObject* tensor) const;
+  bool is_shared(int number) const;
+  const CapturedCall& call_of(int number) const;
+  const ValueKind& known_kind(int number) const;
+  void defer_change(const CapturedPath& path, PyObject* tensor);
+  void become_other_value(PyObject* tensor, pybind11::object former);
+  PyObject* record_change(const AnnouncedFunction& function, CapturedPath* known,
+                          const std::vector<PyObject*>& given, PyObject* self, PyObject* args,
+                          PyObject* kwargs);
   PyObject* follow(CapturedPath& path, PyObject* self, PyObject* args, PyObject* kwargs);
   PyObject* record(const AnnouncedFunction& function, bool has_gradient,
                    const std::vector<PyObject*>& given, PyObject* self, PyObject* args,
@@ -274,6 +298,8 @@ class Capture {
   std::unordered_map<PyObject*, int> numbers_;
   std::vector<PyObject*> new_values_;                      // of the call that is looked at
   std::unordered_map<PyObject*, pybind11::object> sizes_;  // tensors that depend on shapes only
+  // Tensors that were computed at once in this call of the function, such as zeros to be filled.
+  std::unordered_map<PyObject*, std::weak_ptr<phi::TensorBase>> new_;
   Capture* outer_ = nullptr;
 };
 

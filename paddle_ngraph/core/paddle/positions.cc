@@ -84,6 +84,8 @@ class Values {
       }
       case ValueRule::Kind::kIndex:
         return is_index(values);
+      case ValueRule::Kind::kSlice:
+        return given_.size() == 3 && is_slice(values) && may_be_put(given_[2]);
       case ValueRule::Kind::kEach:
         return is_each(values);
       case ValueRule::Kind::kPlaces:
@@ -191,6 +193,41 @@ class Values {
     return true;
   }
 
+  static bool is_slice(PyObject* index) {
+    std::vector<PyObject*> items{index};
+    if (PyTuple_Check(index)) {
+      items.assign(PySequence_Fast_ITEMS(index),
+                   PySequence_Fast_ITEMS(index) + PyTuple_GET_SIZE(index));
+    }
+    const auto is_end = [](PyObject* end) { return end == Py_None || PyLong_CheckExact(end); };
+    if (std::count(items.begin(), items.end(), Py_Ellipsis) > 1) return false;
+    return std::all_of(items.begin(), items.end(), [&](PyObject* item) {
+      if (!PySlice_Check(item)) return item == Py_Ellipsis || PyLong_CheckExact(item);
+      const auto* slice = reinterpret_cast<PySliceObject*>(item);
+      return is_end(slice->start) && is_end(slice->stop) && is_end(slice->step);
+    });
+  }
+
+  // Tensors, and numbers that the dtype of the written one holds, as far as kernels agree on them.
+  bool may_be_put(PyObject* value) const {
+    if (is_tensor(value)) return true;
+    const bool is_bool = PyBool_Check(value) != 0;
+    const auto whole = number(given_, 2);
+    switch (tensor_of(given_[rule_.of]).dtype()) {
+      case phi::DataType::FLOAT32:
+      case phi::DataType::FLOAT64:
+        return whole || PyFloat_CheckExact(value);
+      case phi::DataType::INT64:
+        return whole && !is_bool;
+      case phi::DataType::INT32:
+        return whole && !is_bool && *whole == static_cast<int32_t>(*whole);
+      case phi::DataType::BOOL:
+        return is_bool;
+      default:
+        return false;
+    }
+  }
+
   bool is_divisor(PyObject* divisor) const {
     const auto is_whole = [](PyObject* object) {
       if (!is_tensor(object)) return !PyFloat_Check(object);
@@ -206,7 +243,7 @@ class Values {
 
   std::optional<NumberRange> range(PyObject* tensor, std::optional<int64_t> ignored, int64_t column,
                                    int64_t columns) const {
-    if (const auto waiting = range_of_(tensor)) return waiting;
+    if (const auto waiting = range_of_(tensor, column, columns)) return waiting;
     const phi::DenseTensor* memory = known_(tensor);
     if (memory == nullptr) return {};
     return range_of_numbers(*memory, ignored, column, columns);

@@ -38,6 +38,7 @@ struct ValueRule {
     kEach,     // a list of positions, one tensor for each of the first axes
     kIndex,    // what stands in brackets behind a tensor
     kDivisor,  // not 0, where whole numbers are divided
+    kSlice,    // what stands in brackets: no tensors, lists nor new axes; and what is put there
   };
   Kind kind = Kind::kNone;
   size_t at = 0;          // the argument that holds them
@@ -52,9 +53,10 @@ struct ValueRule {
 struct NumberRule {
   enum class Kind {
     kUnknown,
-    kMoved,   // they are those of tensors that it is given
-    kPlaces,  // places along an axis of the first argument
-    kSorted,  // its first result is moved, the second holds places
+    kMoved,    // they are those of tensors that it is given
+    kStacked,  // those of a list of tensors, along an axis of their own
+    kPlaces,   // places along an axis of the first argument
+    kSorted,   // its first result is moved, the second holds places
     kSum,
     kDifference,
     kProduct,
@@ -67,7 +69,9 @@ struct NumberRule {
   size_t axis_at = 1;      // of places: the argument that is the axis
 };
 
-using RangeOf = std::function<std::optional<NumberRange>(PyObject* tensor)>;
+// The range of all numbers of a tensor, or of one column of its last axis, if there are columns.
+using RangeOf =
+    std::function<std::optional<NumberRange>(PyObject* tensor, int64_t column, int64_t columns)>;
 
 // The range of all numbers but one of a tensor; of one column of its last axis, if there are
 // columns. Nothing if it holds other numbers than these.
