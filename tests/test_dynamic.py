@@ -445,6 +445,39 @@ def test_batches_of_several_lengths_are_tried_side_by_side(monkeypatch):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
+def test_what_was_put_off_holds_up_its_own_kind_only(monkeypatch):
+    """Where many lengths wait for their graphs, those that have one are decided."""
+    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    clock, layer = Timed(monkeypatch), made(mlp)
+    clock.forward[True] = 0.1
+    paddle_ngraph.enable(dynamic="training")
+
+    def captured(size: int, calls: int) -> list[bool]:
+        return [clock.step(layer, inputs(mlp, number, size)) for number in range(calls)]
+
+    assert any(captured(3, 9)), "not decided, but it has a graph"
+    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_PROGRAM", float("inf"))
+    assert captured(4, 10)[-4:] == [False] * 4
+    assert captured(3, 6) == [True] * 6
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+@pytest.mark.parametrize("pays", [False, True])
+def test_what_is_no_larger_than_what_is_faster_natively_is_not_tried(pays, monkeypatch):
+    clock, layer = Timed(monkeypatch), made(mlp)
+    clock.forward[True] = 0.5 if pays else 5.0
+    paddle_ngraph.enable(dynamic="training")
+
+    def tried(size: int) -> bool:
+        return any([clock.step(layer, inputs(mlp, number, size)) for number in range(12)])
+
+    assert tried(6) and tried(5), "one of them may have been chance"
+    assert [tried(4), tried(3)] == [pays] * 2
+    assert pays or "no smaller" in str(paddle_ngraph.explain(layer))
+    assert tried(7), "which has more to compute"
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
 def test_a_layer_of_many_lengths_lets_others_have_their_turn(monkeypatch):
     clock, first, second = Timed(monkeypatch), made(mlp), made(mlp)
     clock.forward[True] = 0.5

@@ -54,6 +54,8 @@ _NATIVE, _NATIVE_COLD = 4, 1
 _COMPILED, _COMPILED_COLD = 7, 3
 # So many kinds of one form are decided together, if they come seldom.
 _TOGETHER = 4
+# Where it trains: kinds than which so many are no smaller, and faster natively, are not tried.
+_LARGER = 2
 # What is compiled has to be as much faster as may be chance.
 _MARGIN = 0.95
 # Trying takes at most this share of the time that a layer has run natively.
@@ -196,8 +198,8 @@ class _Mode:
         self.why_native: str | None = None
         self._forms: Latest[Hashable, _Form] = Latest(_FORMS)
         # Seconds: that it has run natively; that trials took more than Paddle would have; what the
-        # programs of this call are expected to take, and one that was put off.
-        self._natively = self._trying = self._expected = self._put_off = 0.0
+        # programs of this call are expected to take.
+        self._natively = self._trying = self._expected = 0.0
 
     def run(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
         """Runs the layer natively or compiled, and looks at the clock as long as needed."""
@@ -211,14 +213,15 @@ class _Mode:
             if trial.is_compiled:
                 return self.captures.run(original, (layer, *inputs), kwargs)
             return original(layer, *inputs, **kwargs)
-        is_compiled = self._tries(form, trial) and self._can_afford(self._put_off)
+        owner = form.owner(trial)
+        is_compiled = self._tries(form, trial) and self._can_afford(owner.put_off)
         start = perf_counter()
         try:
             if not is_compiled:
                 call = partial(original, layer, *inputs, **kwargs)
                 return self._run_natively(form, tuple(sizes), layer, call)
-            self._expected = self._put_off = 0.0
-            with background.awaited(), building_if(self._may_build):
+            self._expected = owner.put_off = 0.0
+            with background.awaited(), building_if(partial(self._may_build, owner)):
                 return self.captures.run(original, (layer, *inputs), kwargs)
         finally:
             self._end(_Tried(form, trial, is_compiled, perf_counter() - start))
@@ -240,14 +243,14 @@ class _Mode:
         """A call that was not decided is over."""
         self._add(tried, tried.seconds)
 
-    def _may_build(self, operators: int) -> bool:
+    def _may_build(self, owner: _Trial, operators: int) -> bool:
         """Whether a program of so many operators is made now."""
         each = _SECONDS_PER_TRAINED_OPERATOR if self.trains else _SECONDS_PER_OPERATOR
         expected = _SECONDS_PER_PROGRAM + operators * each
         if self._can_afford(self._expected + expected):
             self._expected += expected
             return True
-        self._put_off = expected
+        owner.put_off = expected
         return False
 
     def _can_afford(self, seconds: float) -> bool:
@@ -264,7 +267,7 @@ class _Mode:
         trial = tried.trial
         if tried.is_compiled:
             self._trying += max(0.0, seconds - tried.form.native_seconds(trial))
-            if self._put_off > 0.0:
+            if tried.form.owner(trial).put_off > 0.0:
                 return  # its operators were called one by one
         else:
             self._natively += seconds
@@ -393,18 +396,22 @@ class _Trial:
     Args:
         is_trained: Whether its calls differ, as backward passes follow some only: then their mean
             counts, else the fewest seconds.
+        sizes: What tells the kind from others of its form.
 
     Attributes:
         is_compiled: What was decided; ``None``: nothing yet.
         why_native: What was measured, if it speaks for Paddle.
         calls: How many there were, natively and compiled.
         turn: How many kinds of other layers were compiled when it began.
+        put_off: What a program is expected to take, in seconds, that it was too soon for.
     """
 
-    def __init__(self, is_trained: bool = False) -> None:
+    def __init__(self, is_trained: bool = False, sizes: tuple[int, ...] = ()) -> None:
+        self.sizes = sizes
         self.is_compiled: bool | None = None
         self.why_native: str | None = None
         self.turn = 0
+        self.put_off = 0.0
         self._typical: Callable[[list[float]], float] = fmean if is_trained else min
         self.begin_anew()
 
@@ -514,6 +521,7 @@ class _Form:
         self._together = _Trial()  # of those that come seldom
         self._measured: set[_Trial] = set()
         self._natively = 0.0
+        self._faster_natively: list[tuple[int, ...]] = []  # sizes of kinds
 
     @property
     def is_watched(self) -> bool:
@@ -522,15 +530,34 @@ class _Form:
 
     def trial(self, sizes: tuple[int, ...]) -> _Trial:
         """The one for inputs of these sizes."""
-        return self._trials.get_or_make(sizes, lambda: _Trial(self._is_trained))
+        return self._trials.get_or_make(sizes, lambda: _Trial(self._is_trained, sizes))
+
+    def owner(self, trial: _Trial) -> _Trial:
+        """The one that its graphs belong to: kinds share them where the layer infers."""
+        return trial if self._is_trained else self._together
 
     def tries(self, trial: _Trial) -> bool:
         """Whether a call that is not decided is to be compiled."""
+        if self._is_trained and self._is_native_for_more(trial):
+            trial.is_compiled = False
+            trial.why_native = "calls with inputs no smaller were faster natively"
+            return False
         if trial.calls[False] >= _NATIVE or self._together.is_compiled:
             return True
         has_many = len(self._trials) >= _TOGETHER and not self._is_trained
         is_known = trial.takes(False) < inf
         return has_many and is_known and self._together.calls[False] >= 4 * _NATIVE
+
+    def _is_native_for_more(self, trial: _Trial) -> bool:
+        """Whether what has no more to compute would be tried in vain."""
+        if trial.calls[True] > 0:
+            return False
+        larger = [
+            each
+            for each in list(self._faster_natively)  # other threads may add some meanwhile
+            if all(size >= own for size, own in zip(each, trial.sizes))
+        ]
+        return len(larger) >= _LARGER
 
     def native_seconds(self, trial: _Trial) -> float:
         """What a call takes natively, as far as that is known."""
@@ -557,6 +584,8 @@ class _Form:
             trial.is_compiled, trial.why_native = together.is_compiled, together.why_native
         elif trial.calls[True] >= _COMPILED:
             trial.decide(trial.takes(False), trial.takes(True))
+            if not trial.is_compiled:
+                self._faster_natively.append(trial.sizes)
 
     def _decide_together(self) -> None:
         measured = list(self._measured)  # other threads may add some meanwhile
