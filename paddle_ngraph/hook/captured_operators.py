@@ -231,7 +231,8 @@ def natively(name: str, is_method: bool) -> Callable[..., Any]:
 
 
 def _stopped(x: Any) -> Any:
-    x.stop_gradient = True
+    # Not by Python's attribute, which asks for what waits and reads the memory of a view.
+    _core.set_stop_gradient(x, True)
     return x
 
 
