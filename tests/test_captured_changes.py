@@ -217,6 +217,17 @@ def test_whoever_shares_memory_sees_what_is_written(function, trains):
     both(called(function, trains))
 
 
+def test_places_are_written_by_paddle_between_what_the_engine_runs():
+    def function(x: Any, y: Any) -> Any:
+        at = paddle.argmax(x, axis=1)
+        at[0] = 2
+        first = paddle.gather(y, at % 4) * 2.0
+        at[1] = 3
+        return first, paddle.index_select(y, at.clip(0, 3)) * 2.0, at
+
+    assert played(called(function, trains=True), runs=2).breaks == []
+
+
 @TRAINS
 def test_who_has_the_tensor_has_what_was_written(trains):
     """In a list, in a closure, as a result: it is the same tensor."""
