@@ -242,7 +242,7 @@ def _written(x: Any, index: Any, value: Any) -> Any:
     return y
 
 
-_CHANGING = {"stop_gradient": _stopped, "_setitem_dygraph": _written}
+_CHANGING: dict[str, Callable[..., Any]] = {"stop_gradient": _stopped, "_setitem_dygraph": _written}
 
 
 def in_programs(name: str, is_method: bool) -> Callable[..., Any]:
