@@ -201,6 +201,27 @@ def test_products_that_are_kept_apart() -> None:
     assert kept_in(opset15.multiply(once, np.float32(1e30))) == 1
 
 
+WEIGHTS = [np.zeros((0, 5), "float32"), np.eye(5, dtype=bool), np.full((5, 5), -128, "int8")]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS, ids=lambda weights: str(weights.dtype))
+def test_weights_of_other_types_and_no_weights(weights: np.ndarray) -> None:
+    of_floats = opset15.convert(opset15.constant(weights), "f32")
+    product = opset15.matmul(read(4, len(weights)), of_floats, False, False)
+    assert kept_in(opset15.multiply(product, np.float32(0.5))) == (weights.size == 0)
+
+
+def test_products_are_kept_apart_before_they_are_spread() -> None:
+    """The plugin makes a broadcast part of the product that reads it."""
+    small = opset15.multiply(read(3, 1), np.float32(0.1))
+    spread = opset15.broadcast(small, np.array([3, 5]))
+    results = [opset15.multiply(spread, np.float32(factor)) for factor in (2.0, 3.0)]
+    assert kept_in(*results) == 1
+    assert all(
+        result.input_value(0).get_node().get_type_name() == "Broadcast" for result in results
+    )
+
+
 def test_open_shapes() -> None:
     def build() -> list[Any]:
         x = paddle.static.data("x", [-1, 7], "float32")
@@ -262,6 +283,15 @@ def test_signs_of_zeros(name: str, reader: str) -> None:
     agree(lambda x: READERS[reader](ZEROS[name](x)), x)
 
 
+def test_zeros_of_norms_have_no_sign() -> None:
+    x = opset15.add(read(2, 3), np.zeros(3, "float32"))
+    total = opset15.reduce_sum(opset15.multiply(x, x), np.array([1]), keep_dims=True)
+    model = model_of(opset15.divide(x, opset15.sqrt(total)))
+    before = len(model.get_ops())
+    algebra.keep_positive_zeros(model)
+    assert len(model.get_ops()) == before
+
+
 def test_product_that_is_read_with_and_without_a_zero_added() -> None:
     x = np.array([[0.0, -0.0, 1.0]], "float32")
 
@@ -292,9 +322,20 @@ def test_erf_of_small_numbers() -> None:
     agree(lambda x: paddle.erf(x), np.stack([x, -x]), rtol=1e-6)
 
 
+def erf_nodes(scale: float, term: float) -> int:
+    """How many nodes are added for ``scale * erf(x) + term``."""
+    half = opset15.multiply(opset15.erf(read(3)), np.float32(scale))
+    model = model_of(opset15.add(half, np.float32(term)))
+    before = len(model.get_ops())
+    algebra.compute_small_erf(model)
+    return len(model.get_ops()) - before
+
+
 def test_erf_beside_one_is_left_to_the_plugin() -> None:
     whole = opset15.add(opset15.erf(read(3)), np.float32(1.0))
     model = model_of(whole)
     before = len(model.get_ops())
     algebra.compute_small_erf(model)
     assert len(model.get_ops()) == before
+    assert erf_nodes(0.5, 0.5) == 0
+    assert erf_nodes(10.0, 1.0) > 0

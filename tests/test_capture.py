@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import queue
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -408,3 +412,42 @@ def test_model_fit():
     data = paddle.io.TensorDataset([floats(32, 20), paddle.randint(0, 3, [32, 1])])
     model.fit(data, batch_size=8, epochs=2, verbose=0)
     assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+# -- the first functions of a process --------------------------------------------------------------
+
+FIRST = """
+import sys
+import paddle, paddle_ngraph
+from tests.programs import at_once
+
+def stopped(x):
+    y = paddle.nn.functional.relu(x)
+    y.stop_gradient = True
+    return y * x
+
+def work(number):
+    function = paddle_ngraph.compile(stopped)
+    for _ in range(4):
+        x = paddle.to_tensor([1.0, -2.0, 3.0], stop_gradient=False)
+        function(x).sum().backward()
+        assert x.grad.tolist() == [1.0, 0.0, 3.0]
+
+sys.setswitchinterval(1e-6)
+at_once(work, 8)
+assert paddle_ngraph.stats()["engine_runs"] > 0
+"""
+
+
+def test_threads_compile_their_first_functions_together():
+    """One thread runs graphs that train, and the others their operators."""
+    settings = {"FLAGS_ngraph_background_compile": "0", "FLAGS_ngraph_min_interval_us": "0"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FIRST],
+        env={**os.environ, **settings},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr

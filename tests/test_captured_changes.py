@@ -82,6 +82,7 @@ RETURNED: dict[str, Callable[[Any, Any], Any]] = {
         x * 2.0, F.relu(y) * x
     ),
     "of no use": lambda x, y: (stopped(x * 2.0), y * 3.0)[1:],
+    "a view of what is given": lambda x, y: (stopped(x[:3]), F.tanh(x) * y),
 }
 
 
@@ -214,6 +215,36 @@ def test_what_is_written_is_in_one_graph(function, trains):
 @pytest.mark.parametrize("function", SHARED.values(), ids=SHARED)
 def test_whoever_shares_memory_sees_what_is_written(function, trains):
     both(called(function, trains))
+
+
+def test_what_autograd_takes_for_the_tensor_itself_is_told_so():
+    """To Paddle x[:] is x, whose gradient is switched off, too."""
+
+    def function(x: Any, y: Any) -> Any:
+        return stopped(x[:]), y * 2.0, F.tanh(x), x.stop_gradient
+
+    def scenario(compiled: Callable[[Any], Any]) -> Any:
+        compiled_function, found = compiled(function), []
+        for number in range(CALLS):
+            x, y = floats(4, 6, seed=number), floats(4, 6, seed=number + 50)
+            x.stop_gradient = y.stop_gradient = False
+            *results, is_off = compiled_function(x, y)
+            results[1].sum().backward()
+            found += [*results, *(each.stop_gradient for each in results), is_off, y.grad]
+        return found
+
+    both(scenario)
+
+
+def test_places_are_written_by_paddle_between_what_the_engine_runs():
+    def function(x: Any, y: Any) -> Any:
+        at = paddle.argmax(x, axis=1)
+        at[0] = 2
+        first = paddle.gather(y, at % 4) * 2.0
+        at[1] = 3
+        return first, paddle.index_select(y, at.clip(0, 3)) * 2.0, at
+
+    assert played(called(function, trains=True), runs=2).breaks == []
 
 
 @TRAINS

@@ -717,6 +717,8 @@ PYBIND11_MODULE(_core, module) {
              py::arg("captured"), py::arg("rule") = WaitRule());
   module.def("tell_captures_of_attribute", &tell_captures_of_attribute, py::arg("attribute"),
              py::arg("name"), py::arg("get_is_passive"), py::arg("set_is_passive"));
+  module.def("set_stop_gradient",
+             [](const py::object& tensor, bool on) { set_stop_gradient(tensor.ptr(), on); });
   module.attr("END_OF_FUNCTION") = kEndOfFunction;
   module.attr("MOST_PATHS") = CapturedPaths::kMostPaths;
   py::class_<AloneScope>(module, "Alone", "Inside of `with`, no other thread calls operators.")

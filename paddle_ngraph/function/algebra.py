@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from openvino import Model, Node, Output, Type, opset15
+from openvino import Input, Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.function import constants
@@ -132,10 +132,14 @@ _OF_ANY_SIZE = _Sizes(0.0, _GREATEST, _LEAST * 2.0**10)
 
 def _sizes(data: np.ndarray, channels: tuple[int, ...] | None = None) -> _Sizes:
     """The bounds of these numbers, or of the greatest of each channel; denormals count as 0."""
+    if not data.size:
+        return _NO_SIZES
+    if data.dtype.kind != "f":  # some of the others have no negatives
+        data = data.astype(np.float32)
     others = tuple(axis for axis in range(data.ndim) if axis not in (channels or ()))
     along = () if channels is None else others
     high = np.asarray(np.maximum(data.max(along), -data.min(along)) if along else np.abs(data))
-    if not high.size or not np.isfinite(high).all():
+    if not np.isfinite(high).all():
         return _NO_SIZES
     high = np.where(high < _LEAST, 0.0, high)
     left = high[high > 0.0]
@@ -212,9 +216,18 @@ def _add_factor(node: Node, made: dict[Key, _Made]) -> None:
             made[key_of(step)] = _Made(factor)
             return
     if not before.takes(factor):
-        node.input(number).replace_source_output(_kept(node.input_value(number)))
+        _keep_apart(node.input(number), made)
         before = _Made()
     made[key_of(node.output(0))] = before._replace(factors=before.factors * factor)
+
+
+def _keep_apart(reader: Input, made: dict[Key, _Made]) -> None:
+    """Keeps what is read, before a broadcast of it, which the plugin makes part of the reader."""
+    value = reader.get_source_output()
+    if value.get_node().get_type_name() == "Broadcast":
+        made[key_of(value)] = _Made()
+        reader = value.get_node().input(0)
+    reader.replace_source_output(_kept(reader.get_source_output()))
 
 
 def _beside_constant(node: Node) -> tuple[int, _Sizes] | None:
@@ -310,7 +323,7 @@ def keep_positive_zeros(model: Model) -> None:
     while pending:
         value = pending.pop()
         node = value.get_node()
-        if key_of(value) in seen or node.get_type_name() in _WITHOUT_SIGN:
+        if key_of(value) in seen or node.get_type_name() in _WITHOUT_SIGN or _is_square(node):
             continue
         seen.add(key_of(value))
         if ADDS_ZERO in node.get_rt_info() or _has_term(node, zero=True):
@@ -324,6 +337,11 @@ def _divisors(node: Node) -> list[Output]:
     if kind == "Divide" and node.get_element_type() == Type.f32:
         return [node.input_value(1)]
     return [node.input_value(0)] if kind == "Power" else []
+
+
+def _is_square(node: Node) -> bool:
+    """Whether a node multiplies numbers by themselves, as for norms: no zero of it is negative."""
+    return node.get_type_name() == "Multiply" and len(set(map(key_of, node.input_values()))) == 1
 
 
 def _has_term(node: Node, zero: bool) -> bool:
@@ -378,13 +396,13 @@ def _negated(value: Output) -> Output | None:
 def compute_small_erf(model: Model) -> None:
     """Computes erf(x) of small x by its first terms: the plugin's is exact beside 1 only.
 
-    It is good enough for 1 + erf(x), which the plugin makes part of a GELU.
+    It is good enough for 1 + erf(x), which the plugin makes part of a GELU, and for half of that.
     """
     for node in model.get_ops():
         if node.get_type_name() != "Erf" or node.get_element_type() != Type.f32:
             continue
         readers = node.output(0).get_target_inputs()
-        if all(_has_term(reader.get_node(), zero=False) for reader in readers):
+        if all(_adds_more(reader.get_node()) for reader in readers):
             continue
         x = node.input_value(0)
         square = opset15.multiply(x, x)
@@ -395,3 +413,16 @@ def compute_small_erf(model: Model) -> None:
         found = opset15.select(is_small, opset15.multiply(terms, x), node)
         for reader in readers:
             reader.replace_source_output(found.output(0))
+
+
+def _adds_more(reader: Node, factor: float = 1.0) -> bool:
+    """Whether it adds a constant of at least ``factor``, maybe behind a product with another."""
+    found = _beside_constant(reader)
+    if found is None:
+        return False
+    if reader.get_type_name() in _SUMMING:
+        return found[1].least >= factor
+    if reader.get_type_name() != "Multiply":
+        return False
+    factor *= found[1].greatest
+    return all(_adds_more(each.get_node(), factor) for each in reader.output(0).get_target_inputs())

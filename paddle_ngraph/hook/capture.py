@@ -25,6 +25,7 @@ from paddle_ngraph.hook.captured_operators import (
     SET_ATTRIBUTES,
     SIZES,
 )
+from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
     dynamic_tracer,
@@ -33,10 +34,17 @@ from paddle_ngraph.paddle_seam.names import (
     switch_tracer,
 )
 
+_installing = new_lock()
 
-@cache
+
 def install() -> None:
     """Has captures told of every call of Paddle's core that can reach a tensor."""
+    with _installing:  # once, whichever threads begin together
+        _install()
+
+
+@cache
+def _install() -> None:
     to_static_hook.install()
     weight_writes.install()
     gradients.install()

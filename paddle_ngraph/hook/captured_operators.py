@@ -224,15 +224,25 @@ IN_EVALUATION: dict[str, dict[int, Any]] = {
 
 def natively(name: str, is_method: bool) -> Callable[..., Any]:
     """What calls an operator in dynamic mode."""
-    if name == "stop_gradient":
-        return _stopped
+    if name in _CHANGING:
+        return _CHANGING[name]
     function: Callable[..., Any] = getattr(paddle.Tensor if is_method else _C_ops, name)
     return function
 
 
 def _stopped(x: Any) -> Any:
-    x.stop_gradient = True
+    # Not by Python's attribute, which asks for what waits and reads the memory of a view.
+    _core.set_stop_gradient(x, True)
     return x
+
+
+def _written(x: Any, index: Any, value: Any) -> Any:
+    y = x.clone()  # what has read the former value may run later
+    y._setitem_dygraph(index, value)
+    return y
+
+
+_CHANGING: dict[str, Callable[..., Any]] = {"stop_gradient": _stopped, "_setitem_dygraph": _written}
 
 
 def in_programs(name: str, is_method: bool) -> Callable[..., Any]:

@@ -1783,6 +1783,14 @@ bool Capture::is_shared(int number) const {
   });
 }
 
+// Whether autograd takes a tensor for another one, as Paddle has it of x and x[:].
+bool Capture::shares_gradient(PyObject* tensor) const {
+  const auto* const own = tensor_of(tensor).get_autograd_meta();
+  return own != nullptr && std::any_of(values_.begin(), values_.end(), [&](const py::object& each) {
+           return each && each.ptr() != tensor && tensor_of(each.ptr()).get_autograd_meta() == own;
+         });
+}
+
 // The call that a value was given to first, or made by.
 const CapturedCall& Capture::call_of(int number) const {
   const CapturedPath* path = path_;
@@ -1825,7 +1833,8 @@ PyObject* Capture::record_change(const AnnouncedFunction& function, CapturedPath
                                  PyObject* args, PyObject* kwargs) {
   std::optional<CapturedCall> call;
   if (known == nullptr) {
-    call = describe_call(function, given, kwargs);
+    const bool is_own = function.rule.changes == Changes::kNumbers || !shares_gradient(self);
+    if (is_own) call = describe_call(function, given, kwargs);
     if (!call && !(settle(function.name) && settle_foreign(self, args, kwargs, true))) {
       return nullptr;
     }

@@ -238,6 +238,7 @@ class Capture {
   bool may_change(const AnnouncedFunction& function, PyObject* tensor) const;
   bool has_own_memory(PyObject* tensor) const;
   bool is_shared(int number) const;
+  bool shares_gradient(PyObject* tensor) const;
   const CapturedCall& call_of(int number) const;
   const ValueKind& known_kind(int number) const;
   void defer_change(const CapturedPath& path, PyObject* tensor);
