@@ -23,7 +23,7 @@ _SHAPES = frozenset(
 )
 # Made of complete models, whose open dimensions are dynamic, or of the parts of a closed batch.
 _OF_MODELS = frozenset(
-    {"batch_parts", "constants", "functions", "fusion", "held"}
+    {"algebra", "batch_parts", "constants", "functions", "fusion", "held"}
     | {"low_precision", "mixed_precision", "plugin_faults", "products"}
 )
 _KNOWING = frozenset({"bodies", "bridge", "size_rules"})

@@ -218,7 +218,7 @@ def _add_factor(node: Node, made: dict[Key, _Made]) -> None:
     if not before.takes(factor):
         _keep_apart(node.input(number), made)
         before = _Made()
-    made[key_of(node.output(0))] = before._replace(factors=before.factors * factor)
+    made[key_of(node.output(0))] = _Made(before.factors * factor, before.source, before.before)
 
 
 def _keep_apart(reader: Input, made: dict[Key, _Made]) -> None:

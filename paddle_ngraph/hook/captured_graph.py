@@ -41,7 +41,7 @@ from paddle_ngraph.paddle_seam.names import (
     PartialProgramLayer,
     attributes_of,
     in_static_mode,
-    make_persistable,
+    make_parameter,
     operators,
     set_stop_gradient,
     set_training,
@@ -635,7 +635,7 @@ class Stage:
         value = paddle.static.data(f"captured_{number}", kind.shape, kind.dtype)
         set_stop_gradient(value, number not in self._differentiated)
         if number in self._weights:
-            make_persistable(value)
+            make_parameter(value)
         return value
 
     def _append(self, call: Call, values: dict[int, Any]) -> None:

@@ -238,11 +238,12 @@ def _stopped(x: Any) -> Any:
 
 def _written(x: Any, index: Any, value: Any) -> Any:
     y = x.clone()  # what has read the former value may run later
-    y._setitem_dygraph(index, value)
+    getattr(y, _SET_ITEM)(index, value)
     return y
 
 
-_CHANGING: dict[str, Callable[..., Any]] = {"stop_gradient": _stopped, "_setitem_dygraph": _written}
+_SET_ITEM = "_setitem_dygraph"
+_CHANGING: dict[str, Callable[..., Any]] = {"stop_gradient": _stopped, _SET_ITEM: _written}
 
 
 def in_programs(name: str, is_method: bool) -> Callable[..., Any]:

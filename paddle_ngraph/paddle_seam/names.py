@@ -287,6 +287,20 @@ def make_persistable(value: Value) -> None:
         result.persistable = is_this or (result.initialized() and result.persistable)
 
 
+_PARAMETER = "is_parameter"  # as Paddle's operators of parameters say it
+
+
+def make_parameter(value: Value) -> None:
+    """Has the variable that a program is given be one of its parameters."""
+    make_persistable(value)
+    maker_of(value).set_bool_attr(_PARAMETER, True)
+
+
+def is_parameter(op: Operation) -> bool:
+    """Whether an operator names a parameter."""
+    return op.name() == "builtin.parameter" or op.attrs().get(_PARAMETER) is True
+
+
 def make_temporary(value: Value) -> None:
     """Has the variable of a value end with the run, or when nothing reads it any more."""
     value.persistable = False

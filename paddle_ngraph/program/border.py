@@ -10,6 +10,7 @@ from typing import NamedTuple
 from paddle_ngraph import _core
 from paddle_ngraph.function.registry import Role
 from paddle_ngraph.graph import BFLOAT16, Graph, Op, TensorSpec
+from paddle_ngraph.paddle_seam.names import is_parameter
 from paddle_ngraph.program.capability import Body, Candidates, Capability
 from paddle_ngraph.program.partition import Interval
 from paddle_ngraph.program.placement import parts_of, threads_of
@@ -198,8 +199,8 @@ class _IntervalBuilder(_GraphBuilder):
     def _is_weight(self, root: str) -> bool:
         value = self._view.values[root]
         maker = value.get_defining_op()
-        is_parameter = maker is not None and maker.name() == "builtin.parameter"
-        is_weight = is_parameter and dtype_name(value.dtype) in _WEIGHTS
+        is_weight = maker is not None and is_parameter(maker)
+        is_weight = is_weight and dtype_name(value.dtype) in _WEIGHTS
         return self._purpose.keep_weights and is_weight
 
     def _outputs(self, states: list[str]) -> tuple[dict[str, tuple[str, int]], list[str]]:
