@@ -1,6 +1,7 @@
 #include "core/common/fork_safe_mutex.h"
 
 #include <memory>
+#include <new>
 #include <vector>
 
 #include <pthread.h>
@@ -9,14 +10,11 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Held exclusively during a fork, and before the mutexes. Once a fork waits, nobody else gets it: a
-// standard mutex would let the fork wait for as long as the work of threads overlaps.
-pthread_rwlock_t& forks() {
-  static pthread_rwlock_t lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-  return lock;
+// Held exclusively during a fork, and before the mutexes.
+std::shared_mutex& forks() {
+  static std::shared_mutex* const mutex = std::make_unique<std::shared_mutex>().release();
+  return *mutex;
 }
-
-thread_local int num_of_thread = 0;  // of NoForkMeanwhile
 
 struct Mutexes {
   std::mutex mutex;  // guards the list; held during a fork like those in it
@@ -29,7 +27,7 @@ struct Mutexes {
 };
 
 void hold_all() {
-  pthread_rwlock_wrlock(&forks());
+  forks().lock();
   auto& mutexes = Mutexes::instance();
   mutexes.mutex.lock();
   for (auto* mutex : mutexes.list) mutex->lock();
@@ -44,13 +42,13 @@ void free_mutexes() {
 
 void free_in_parent() {
   free_mutexes();
-  pthread_rwlock_unlock(&forks());
+  forks().unlock();
 }
 
 // The thread has another number here, by which the C library knows who holds a shared mutex.
 void free_in_child() {
   free_mutexes();
-  forks() = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+  new (&forks()) std::shared_mutex;
 }
 
 void wait_in_forks() {
@@ -68,13 +66,8 @@ ForkSafeMutex::ForkSafeMutex() {
 }
 
 NoForkMeanwhile::NoForkMeanwhile() {
-  if (num_of_thread++ > 0) return;  // a fork that waits would keep the second one waiting
   wait_in_forks();
-  pthread_rwlock_rdlock(&forks());
-}
-
-NoForkMeanwhile::~NoForkMeanwhile() {
-  if (--num_of_thread == 0) pthread_rwlock_unlock(&forks());
+  lock_ = std::shared_lock(forks());
 }
 
 }  // namespace paddle_ngraph

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <shared_mutex>
 
 namespace paddle_ngraph {
 
@@ -19,25 +20,16 @@ class ForkSafeMutex : public std::mutex {
 
 // While one lives, the process does not fork: a fork waits for all of them. For code that takes
 // locks which no fork waits for by itself, among them those of objects that are destroyed and of
-// libraries. Work that ends by itself, does not wait for the GIL, which the forking thread holds,
-// and starts no parallel region of OpenMP, which has locks of its own during a fork. It may make
-// others, and take a ForkSafeMutex; a thread that holds such a mutex makes none of these.
+// libraries. Short work only, which does not wait for the GIL, starts no parallel region and makes
+// no second one. It may take a ForkSafeMutex; a thread that holds one makes none of these.
 class NoForkMeanwhile {
  public:
   NoForkMeanwhile();
   NoForkMeanwhile(const NoForkMeanwhile&) = delete;
   NoForkMeanwhile& operator=(const NoForkMeanwhile&) = delete;
-  ~NoForkMeanwhile();
-};
-
-// For a mutex of an object that is destroyed: no thread holds it while the process forks.
-class ForkSafeLock {
- public:
-  explicit ForkSafeLock(std::mutex* mutex) : lock_(*mutex) {}
 
  private:
-  NoForkMeanwhile no_fork_;
-  std::lock_guard<std::mutex> lock_;
+  std::shared_lock<std::shared_mutex> lock_;
 };
 
 }  // namespace paddle_ngraph

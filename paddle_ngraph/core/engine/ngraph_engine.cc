@@ -10,7 +10,6 @@
 
 #include "core/common/error.h"
 #include "core/common/faults.h"
-#include "core/common/fork_safe_mutex.h"
 #include "core/common/threads.h"
 #include "core/engine/engines.h"
 #include "core/engine/function_order.h"
@@ -303,7 +302,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_serving(const Signature& key,
   if (!function || serves(*function, io)) return function;
   copies_weights_at_ = attempts().load();
   {
-    const ForkSafeLock lock(&own_functions_mutex_);
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
     OwnFunctions& own = own_functions();
     own.known.erase(SignatureHash()(key));
     own.lacking[hash_of_shapes(key)] = own.count;  // often enough to be built again
@@ -363,7 +362,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   auto& cache = FunctionCache::instance();
   if (const auto outdated = weights_.take_outdated()) {
     cache.drop(id_, *outdated);
-    const ForkSafeLock lock(&own_functions_mutex_);
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
     own_functions().known.clear();  // none of these was dropped for lack of room
   }
   if (auto function = find_serving(key, io)) {
@@ -460,7 +459,7 @@ bool NgraphEngine::leaves(const Signature& key, const Settings& settings) const 
   if (FLAGS_ngraph_strict || collects()) return false;
   bool is_new = false;  // to this process
   {
-    const ForkSafeLock lock(&own_functions_mutex_);
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
     OwnFunctions& own = own_functions();
     // Of those that it had, too, where the cache has room for fewer.
     const bool was_built = own.known.count(SignatureHash()(key)) > 0;
@@ -507,7 +506,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const S
   if (built.is_open()) {
     open = open_signature(key, header_.num_inputs, built);
   } else {
-    const ForkSafeLock lock(&own_functions_mutex_);
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
     OwnFunctions& own = own_functions();
     const uint64_t shape = hash_of_shapes(key);
     ++own.count;
@@ -609,7 +608,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::wrap(BuiltFunction built) const {
 }
 
 std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
-  const ForkSafeLock lock(&spare_tensors_mutex_);
+  std::lock_guard<std::mutex> lock(spare_tensors_mutex_);
   auto shared = spare_tensors_.lock();
   if (shared == nullptr) spare_tensors_ = shared = std::make_shared<SpareTensors>();
   return shared;
@@ -760,7 +759,7 @@ bool NgraphEngine::try_natively(const NgraphIO& io) const {
 void NgraphEngine::run_left(const NgraphIO& io, const Settings& settings) const {
   if (try_natively(io)) return;
   {
-    const ForkSafeLock lock(&own_functions_mutex_);
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
     OwnFunctions& own = own_functions();
     own.lacking[hash_of_shapes(signature(io.inputs, settings))] = own.count;  // often enough
   }

@@ -5,7 +5,6 @@
 #include "core/common/error.h"
 #include "core/common/faults.h"
 #include "core/common/first_out_of_range.h"
-#include "core/common/fork_safe_mutex.h"
 #include "core/engine/engine_stats.h"
 #include "core/engine/has_written.h"
 #include "core/engine/model_builder.h"
@@ -287,7 +286,7 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
 
 phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
   {
-    const ForkSafeLock lock(&mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     if (number < tensors_.size()) {
       for (auto& tensor : tensors_[number]) {
         if (!fits(tensor, type) || tensor.Holder().use_count() > 1) continue;
@@ -300,7 +299,7 @@ phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
 
 void SpareTensors::give(size_t number, phi::DenseTensor tensor) {
   if (!is_of_paddle(tensor)) return;  // an array of the user's
-  const ForkSafeLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   if (number >= tensors_.size()) tensors_.resize(number + 1);
   auto& kept = tensors_[number];
   std::swap(kept.front(), tensor);

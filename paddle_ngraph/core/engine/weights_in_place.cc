@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/common/fork_safe_mutex.h"
 #include "core/engine/ngraph_function.h"
 #include "core/paddle/tensors.h"
 
@@ -19,12 +18,12 @@ bool WeightsInPlace::serve(const WeightWatch& watch, const Inputs& inputs) const
   const auto& positions = watch.inputs();
   if (!std::equal(positions.begin(), positions.end(), places_.begin(), is_there)) return false;
   if (is_packed_) return true;
-  const ForkSafeLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   return is_certain_ && (runs_ == 0 || watch.are_untouched_since(since_, inputs));
 }
 
 bool WeightsInPlace::begin(const WeightWatch& watch, const Inputs& inputs, const Moment& since) {
-  const ForkSafeLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   if (runs_ == 0) since_ = since;
   // A run that goes on may have packed what was written since; its end will say so, too late.
   if (!watch.are_untouched_since(since_, inputs)) is_certain_ = false;
@@ -34,7 +33,7 @@ bool WeightsInPlace::begin(const WeightWatch& watch, const Inputs& inputs, const
 }
 
 void WeightsInPlace::end(const WeightWatch& watch, const Inputs& inputs, bool has_packed_all) {
-  const ForkSafeLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   --runs_;
   if (!watch.are_untouched_since(since_, inputs)) is_certain_ = false;
   if (is_certain_ && runs_ == 0 && has_packed_all) is_packed_ = true;

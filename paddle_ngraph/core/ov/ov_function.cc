@@ -15,7 +15,6 @@
 #include "core/common/error.h"
 #include "core/common/faults.h"
 #include "core/common/float_environment.h"
-#include "core/common/fork_safe_mutex.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
 #include "core/ov/findings.h"
@@ -466,7 +465,6 @@ class OvFunction::Implementation {
   template <typename Bind, typename Done>
   void run_some(Requests* requests, size_t first, size_t count, const Bind& bind,
                 const Done& done) {
-    const NoForkMeanwhile no_fork;  // the child would find the plugin's graph in use
     Requests::Lease lease(requests, count);
     for (size_t i = 0; i < count; ++i) bind(&lease[i], first + i);
     const auto done_with = [&](size_t i) { done(&lease[i], first + i); };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/common/fork_safe_mutex.h"
 #include "core/paddle/tensors.h"
 
 namespace paddle_ngraph {
@@ -72,7 +71,7 @@ uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed) {
 std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTensor*>& inputs) {
   if (inputs_.empty()) return std::nullopt;
   const Moment now = Moment::now();  // before anything is read
-  const ForkSafeLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   Model* model = find(inputs);
   const bool was_announced = std::exchange(model->writes_seen, now.writes) != now.writes;
   if (model->runs_to_wait == 0) {
@@ -134,7 +133,7 @@ std::vector<const phi::DenseTensor*> WeightWatch::tensors(
 }
 
 std::optional<uint64_t> WeightWatch::take_outdated() {
-  const ForkSafeLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(outdated_, std::nullopt);
 }
 
