@@ -38,7 +38,6 @@ MANIFEST = "model/manifest.json"
 _CORE = (
     "core/ov/**/*.cc",
     "core/ov/free_memory.h",
-    "core/common/fork_safe_mutex.cc",
     "core/common/random_numbers.cc",
     "core/engine/size_guards.cc",
 )
