@@ -1907,3 +1907,34 @@ def test_what_is_known_of_a_function_is_bounded():
     for _ in range(3):
         agree(function(x, 2.5), F.relu(x) * 2.5 + x)
     assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "set_value": lambda weight: weight.set_value(weight * 2),
+    "in place": lambda weight: weight.scale_(2.0),
+    "assign": lambda weight: paddle.assign(weight * 2, output=weight),
+    "items": lambda weight: weight.__setitem__(0, 3.0),
+    "step": lambda weight: step_of(weight),
+}
+
+
+def step_of(weight: Any) -> None:
+    weight.stop_gradient = False
+    with paddle.enable_grad():
+        weight.square().sum().backward()
+    paddle.optimizer.SGD(0.1, parameters=[weight]).step()
+    weight.clear_gradient()
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_weights_of_what_infers_are_constants_until_they_are_written(write):
+    layer, native, x = paddle_ngraph.compile(made(mlp)), made(mlp), inputs(mlp)
+    with paddle.no_grad():
+        for _ in range(3):
+            for _ in range(12):
+                agree(layer(x), native(x))
+            for each in (layer, native):
+                write(each.parameters()[0])
+            agree(layer(x), native(x))
+    stats = paddle_ngraph.stats()
+    assert stats["functions_with_weights"] > 0 and stats["engine_runs"] > 30
