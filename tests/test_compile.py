@@ -1929,6 +1929,7 @@ def step_of(weight: Any) -> None:
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_weights_of_what_infers_are_constants_until_they_are_written(write):
     layer, native, x = paddle_ngraph.compile(made(mlp)), made(mlp), inputs(mlp)
+    paddle_ngraph.clear_cache()  # where equal weights were, their function may be left
     with paddle.no_grad():
         for _ in range(3):
             for _ in range(12):
