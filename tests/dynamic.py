@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,6 +37,25 @@ def dynamic_mode() -> Iterator[None]:
     finally:
         paddle.set_flags(before)
         paddle.enable_static()
+
+
+def calls(
+    function: Callable[[Any], Any], given: Callable[[], Iterable[Any]], gradient: bool
+) -> Callable[[Any], list[Any]]:
+    """A scenario: a function of each of these tensors, and their gradients if wanted."""
+
+    def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
+        compiled_function, found = compiled(function), []
+        for x in given():
+            x.stop_gradient = not gradient
+            result = compiled_function(x)
+            found.append(result)
+            if gradient:
+                result.square().sum().backward()
+                found.append(x.grad)
+        return found
+
+    return scenario
 
 
 def made(build: Callable[[], Any], seed: int = 3) -> Any:

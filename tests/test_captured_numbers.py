@@ -16,7 +16,7 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
-from tests.dynamic import agree, dynamic_mode, floats
+from tests.dynamic import agree, calls, dynamic_mode, floats
 from tests.test_compile import both
 
 SIZE = 6  # of axes that positions count along
@@ -342,18 +342,9 @@ def test_columns_of_places_are_known_by_themselves(name, gradient):
         y = F.tanh(x) * 1.5
         return paddle.gather_nd(y[:3], make(y)) * 2.0
 
-    def scenario(compiled: Callable[[Any], Any]) -> Any:
-        compiled_function, found = compiled(function), []
-        for seed in range(4):
-            x = floats(SIZE, SIZE, seed=seed)
-            x.stop_gradient = not gradient
-            result = compiled_function(x)
-            found.append(result)
-            if gradient:
-                result.square().sum().backward()
-                found.append(x.grad)
-        return found
-
+    scenario = calls(
+        function, lambda: (floats(SIZE, SIZE, seed=seed) for seed in range(4)), gradient
+    )
     assert (played(scenario, runs=2).breaks == []) == is_bounded
 
 

@@ -28,6 +28,7 @@ from tests.dynamic import (
     NETWORKS,
     Encoder,
     agree,
+    calls,
     dynamic_mode,
     floats,
     gradients,
@@ -798,19 +799,8 @@ def test_sizes_as_tensors_end_no_graph(use, gradient):
         y = F.tanh(x) * 1.5
         return (use(y, x) if use is sizes_of_what_is_given else use(y)) + 0.5
 
-    def scenario(compiled):
-        compiled_function, found = compiled(function), []
-        for shape in ((2, 3, 4, 6), (1, 3, 4, 6), (2, 3, 8, 4), (2, 3, 4, 6)):
-            x = floats(*shape)
-            x.stop_gradient = not gradient
-            result = compiled_function(x)
-            found.append(result)
-            if gradient:
-                result.square().sum().backward()
-                found.append(x.grad)
-        return found
-
-    both(scenario, runs=3)
+    shapes = (2, 3, 4, 6), (1, 3, 4, 6), (2, 3, 8, 4), (2, 3, 4, 6)
+    both(calls(function, lambda: (floats(*shape) for shape in shapes), gradient), runs=3)
     compiled_function = paddle_ngraph.compile(function)
     for _ in range(3):
         compiled_function(floats(2, 3, 8, 4))

@@ -18,7 +18,7 @@ from openvino.utils import replace_node
 
 from paddle_ngraph.function import constants
 from paddle_ngraph.function.node_tools import Key, key_of
-from paddle_ngraph.function.plugin_faults import EXACT_DIVIDE
+from paddle_ngraph.function.plugin_faults import EXACT_DIVIDE, RESHAPES
 
 # Marks a product to which Paddle adds 0.
 ADDS_ZERO = "ngraph_adds_zero"
@@ -27,7 +27,7 @@ ADDS_ZERO = "ngraph_adds_zero"
 _LINEAR = frozenset({"Add", "Divide", "Multiply", "Subtract"})
 _SUMMING = frozenset({"Add", "Subtract"})
 # What it sees through, or moves out of the way, when it looks for two nodes in a row.
-_MOVED = frozenset({"Broadcast", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_MOVED = RESHAPES | {"Broadcast", "Transpose"}
 # What it multiplies the weights of, and along which axes weights make one channel.
 _OUTPUT_CHANNELS = {
     "Convolution": (0,),

@@ -39,9 +39,9 @@ _PASSED = ELEMENTWISE | {"Mod", "PRelu", "Reshape", "Softmax", "Squeeze", "Trans
 _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
 _MOST_RANK_OF_LAYERS = 2  # of both factors
 _RANK_OF_GROUPS = 3  # when they are normalized
-_RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # What the plugin takes a mean before, or joins it to.
-_MOVED_BEHIND = _RESHAPES | {"ReduceMean", "Transpose"}
+_MOVED_BEHIND = RESHAPES | {"ReduceMean", "Transpose"}
 _REDUCTIONS = {
     "ReduceL1": opset15.reduce_l1,
     "ReduceL2": opset15.reduce_l2,
@@ -274,7 +274,7 @@ def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
         before |= {"normalized"}
     if kind == "Transpose":
         before |= {"transposed"}
-    if kind in _RESHAPES and _changes_rank(node):  # stays, so that who reads it reads no unit
+    if kind in RESHAPES and _changes_rank(node):  # stays, so that who reads it reads no unit
         before -= {"unit"}
     if kind == "Reshape" and "normalized" in before:  # of groups, back to channels
         before |= {"unit"}

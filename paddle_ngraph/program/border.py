@@ -200,8 +200,7 @@ class _IntervalBuilder(_GraphBuilder):
         value = self._view.values[root]
         maker = value.get_defining_op()
         is_weight = maker is not None and is_parameter(maker)
-        is_weight = is_weight and dtype_name(value.dtype) in _WEIGHTS
-        return self._purpose.keep_weights and is_weight
+        return self._purpose.keep_weights and is_weight and dtype_name(value.dtype) in _WEIGHTS
 
     def _outputs(self, states: list[str]) -> tuple[dict[str, tuple[str, int]], list[str]]:
         replaced: dict[str, tuple[str, int]] = {}
