@@ -1031,16 +1031,11 @@ static bool has_keywords(const std::vector<py::str>& keywords, PyObject* kwargs)
 PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObject* args,
                         PyObject* kwargs) {
   if (!wait()) return nullptr;
-  const bool gradient = has_gradient();
-  const auto call_native = [&]() -> PyObject* {
-    if (!settle(function.name) || !settle_foreign(self, args, kwargs, false)) return nullptr;
-    const NoCapture none;
-    return call_now(function, self, args, kwargs);
-  };
   if (function.rule.changes != Changes::kNothing) {
     return call_changing(function, self, args, kwargs);
   }
-  if (!may_capture(gradient)) return call_native();
+  const bool gradient = has_gradient();
+  if (!may_capture(gradient)) return call_natively(function, self, args, kwargs);
   if (!function.rule.draws && is_given_sizes({self, args, kwargs})) {
     return call_for_sizes(function, self, args, kwargs);
   }
@@ -1052,9 +1047,11 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
   std::vector<py::object> copies;
   const std::vector<PyObject*> given =
       kept_arguments(function, arguments_of(function, self, args, kwargs), &copies);
-  if (!has_values(function.rule.values, given)) return call_native();
+  if (!has_values(function.rule.values, given)) {
+    return call_natively(function, self, args, kwargs);
+  }
   if (CapturedPath* next = find_next(function, gradient, given, kwargs)) {
-    if (shares_any(next->call, copies)) return call_native();
+    if (shares_any(next->call, copies)) return call_natively(function, self, args, kwargs);
     for (PyObject* tensor : new_values_) {
       add(tensor, false);
       if (!is_recording_) read(tensor);
@@ -1070,6 +1067,14 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
     }
   }
   return record(function, gradient, given, self, args, kwargs);
+}
+
+PyObject* Capture::call_natively(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                                 PyObject* kwargs) {
+  const bool may_write = function.rule.changes != Changes::kNothing;
+  if (!settle(function.name) || !settle_foreign(self, args, kwargs, may_write)) return nullptr;
+  const NoCapture none;
+  return call_now(function, self, args, kwargs);
 }
 
 bool Capture::is_given_sizes(const std::array<PyObject*, 3>& arguments) const {
@@ -1689,22 +1694,20 @@ bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& fo
 
 PyObject* Capture::call_changing(const AnnouncedFunction& function, PyObject* self, PyObject* args,
                                  PyObject* kwargs) {
-  const auto call_native = [&]() -> PyObject* {
-    if (!settle(function.name) || !settle_foreign(self, args, kwargs, true)) return nullptr;
-    const NoCapture none;
-    return call_now(function, self, args, kwargs);
-  };
   const bool gradient = has_gradient();
-  const int number = number_of(self);
-  if (number < 0 && may_write_now(function, self, args, kwargs)) {
+  if (number_of(self) < 0 && may_write_now(function, self, args, kwargs)) {
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
-  if (!may_capture(gradient) || !may_change(function, self)) return call_native();
+  if (!may_capture(gradient) || !may_change(function, self)) {
+    return call_natively(function, self, args, kwargs);
+  }
   std::vector<py::object> copies;
   const std::vector<PyObject*> given =
       kept_arguments(function, arguments_of(function, self, args, kwargs), &copies);
-  if (!has_values(function.rule.values, given)) return call_native();
+  if (!has_values(function.rule.values, given)) {
+    return call_natively(function, self, args, kwargs);
+  }
   if (is_recording_) forget_unused();
   CapturedPath* const next = find_next(function, gradient, given, kwargs);
   if (next == nullptr && !is_recording_ && !compute()) {

@@ -184,7 +184,11 @@ class Capture {
   // Whether they are sizes, and nothing that waits reads their memory.
   bool may_show(const std::array<PyObject*, 3>& arguments) const;
 
-  // The same of one that changes its tensor, see Changes.
+  // A call at once, after what waits: the path ends here.
+  PyObject* call_natively(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                          PyObject* kwargs);
+
+  // A call that changes its tensor, see Changes.
   PyObject* call_changing(const AnnouncedFunction& function, PyObject* self, PyObject* args,
                           PyObject* kwargs);
 
