@@ -1929,3 +1929,18 @@ def test_weights_of_what_infers_are_constants_until_they_are_written(write):
             agree(layer(x), native(x))
     stats = paddle_ngraph.stats()
     assert stats["functions_with_weights"] > 0 and stats["engine_runs"] > 30
+
+
+def test_weights_whose_former_memory_is_kept_cost_few_functions():
+    layer, x, kept = made(mlp), inputs(mlp), []
+    compiled = paddle_ngraph.compile(lambda x: layer(x))
+    weight = layer.parameters()[0]
+    built = paddle_ngraph.stats()["functions_built"]
+    with paddle.no_grad():
+        for _ in range(150):
+            kept.append(weight * 1.01)
+            weight.data = kept[-1]
+            for _ in range(3):
+                agree(compiled(x), layer(x))
+    assert paddle_ngraph.stats()["engine_runs"] > 400
+    assert 1 < paddle_ngraph.stats()["functions_built"] - built < 80

@@ -478,6 +478,23 @@ def test_what_is_no_larger_than_what_is_faster_natively_is_not_tried(pays, monke
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
+def test_what_larger_kinds_decide_is_waited_for_by_no_other_layer(monkeypatch):
+    clock, layer, other = Timed(monkeypatch), made(mlp), made(mlp)
+    clock.forward[True] = 5.0
+    paddle_ngraph.enable(dynamic="training")
+
+    def tried(layer: Any, size: int) -> bool:
+        return any([clock.step(layer, inputs(mlp, number, size)) for number in range(12)])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dynamic_hook, "_SHARE", -1.0)
+        assert not tried(layer, 4), "it has its turn, and no time is left"
+    assert tried(layer, 6) and tried(layer, 5)
+    assert not tried(layer, 4) and "no smaller" in str(paddle_ngraph.explain(layer))
+    assert tried(other, 6)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
 def test_a_layer_of_many_lengths_lets_others_have_their_turn(monkeypatch):
     clock, first, second = Timed(monkeypatch), made(mlp), made(mlp)
     clock.forward[True] = 0.5

@@ -335,7 +335,9 @@ class _Training(_Mode):
 
     def _tries(self, form: _Form, trial: _Trial) -> bool:
         _turn.begin(self, trial)
-        return super()._tries(form, trial) and _turn.take(self, trial)
+        tries = super()._tries(form, trial)
+        _turn.end(self, trial)  # larger ones may have decided it, whose turn it was
+        return tries and _turn.take(self, trial)
 
     def _end(self, tried: _Tried) -> None:
         self._ended = tried, threading.get_ident(), gradients.seconds()

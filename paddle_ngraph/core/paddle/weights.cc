@@ -10,7 +10,7 @@ namespace paddle_ngraph {
 namespace {
 
 // At most so many models that run one graph are watched; beyond that the oldest is forgotten.
-constexpr size_t kMaxModels = 16;
+constexpr size_t kMaxModels = 64;
 
 // After a change, this many runs must find the weights unchanged before they become constants
 // again, and twice as many after the next change: in a program that alternates between training and
@@ -146,7 +146,13 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
   }
   Model model;
   if (are_eager_) succeed(&model);
-  if (models_.size() == kMaxModels) models_.erase(models_.begin());
+  if (models_.size() == kMaxModels) {
+    // So many may be one that is given other memory again and again, while somebody keeps the
+    // former memory: a function for each would never be used again.
+    model.changes = std::max(model.changes, models_.front().changes + 1);
+    wait_anew(&model);
+    models_.erase(models_.begin());
+  }
   for (size_t i : inputs_) {
     model.weights.emplace_back();
     model.weights.back().variable = inputs[i];
