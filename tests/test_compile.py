@@ -1944,3 +1944,15 @@ def test_weights_whose_former_memory_is_kept_cost_few_functions():
                 agree(compiled(x), layer(x))
     assert paddle_ngraph.stats()["engine_runs"] > 400
     assert 1 < paddle_ngraph.stats()["functions_built"] - built < 80
+
+
+def test_weights_of_what_infers_are_read_in_place():
+    layer, x = made(mlp), inputs(mlp)
+    compiled = paddle_ngraph.compile(lambda x: layer(x))
+    paddle_ngraph.clear_cache()
+    before = paddle_ngraph.stats()["functions_with_weights_in_place"]
+    with paddle.no_grad():
+        for _ in range(4):
+            agree(compiled(x), layer(x))
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+    assert paddle_ngraph.stats()["functions_with_weights_in_place"] == before + 1

@@ -653,21 +653,23 @@ void Capture::begin() {
 
 // From now on, whoever writes this memory has the capture computed first.
 void Capture::read(PyObject* tensor) {
-  const auto& memory = plain_tensor(tensor)->Holder();
-  auto& captures = readers()[memory.get()];
+  const phi::DenseTensor* const dense = plain_tensor(tensor);
+  auto& captures = readers()[dense->Holder().get()];
   if (std::find(captures.begin(), captures.end(), this) != captures.end()) return;
   captures.push_back(this);
-  read_.push_back(memory);
+  read_.push_back(dense->Holder().get());
+  held_.push_back(std::make_unique<const Holding>(std::vector<const phi::DenseTensor*>{dense}));
 }
 
-std::vector<std::shared_ptr<phi::Allocation>> Capture::stop_reading() {
-  for (const auto& memory : read_) {
-    const auto found = readers().find(memory.get());
+std::vector<std::unique_ptr<const Holding>> Capture::stop_reading() {
+  for (const auto* memory : read_) {
+    const auto found = readers().find(memory);
     auto& captures = found->second;
     captures.erase(std::find(captures.begin(), captures.end(), this));
     if (captures.empty()) readers().erase(found);
   }
-  return std::exchange(read_, {});
+  read_.clear();
+  return std::exchange(held_, {});
 }
 
 bool Capture::has_gradient() const { return get_flag(tracer_.ptr(), "_has_grad"); }

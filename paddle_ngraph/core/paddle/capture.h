@@ -31,6 +31,7 @@
 #include "paddle/phi/core/tensor_base.h"
 #include "paddle/phi/core/tensor_meta.h"
 
+#include "core/paddle/exposure.h"
 #include "core/paddle/positions.h"
 
 namespace paddle_ngraph {
@@ -283,7 +284,7 @@ class Capture {
   void begin();
   void add(PyObject* tensor, bool is_made);
   void read(PyObject* tensor);
-  std::vector<std::shared_ptr<phi::Allocation>> stop_reading();
+  std::vector<std::unique_ptr<const Holding>> stop_reading();
   void forget_unused();
   bool shares_any(const CapturedCall& call, const std::vector<pybind11::object>& copies) const;
 
@@ -296,10 +297,12 @@ class Capture {
   bool is_computing_ = false;
   std::thread::id computing_;  // which thread does
   bool is_dynamic_ = true;
-  std::vector<pybind11::object> values_;                // null: computed, and nobody has it
-  std::vector<bool> is_made_;                           // whether a call has made the value
-  Ranges forgotten_;                                    // of values that were given
-  std::vector<std::shared_ptr<phi::Allocation>> read_;  // by calls that wait
+  std::vector<pybind11::object> values_;  // null: computed, and nobody has it
+  std::vector<bool> is_made_;             // whether a call has made the value
+  Ranges forgotten_;                      // of values that were given
+  // Memory that calls which wait read. To hold it does not count: weights would be open to others.
+  std::vector<const phi::Allocation*> read_;
+  std::vector<std::unique_ptr<const Holding>> held_;
   std::unordered_map<PyObject*, int> numbers_;
   std::vector<PyObject*> new_values_;                      // of the call that is looked at
   std::unordered_map<PyObject*, pybind11::object> sizes_;  // tensors that depend on shapes only

@@ -186,13 +186,12 @@ Holding::Holding(const std::vector<const phi::DenseTensor*>& tensors) {
 }
 
 Holding::~Holding() {
-  std::vector<const phi::Allocation*> places;
-  for (const auto& memory : memory_) places.push_back(memory.get());
-  memory_.clear();  // before the lock: freeing may wait for the GIL
   auto& ledger = Ledger::instance();
+  // Memory is let go afterwards: freeing may wait for the GIL, and meanwhile rather one holder too
+  // many is counted than one too few.
   std::lock_guard<std::mutex> lock(ledger.mutex);
-  for (const auto* place : places) {
-    const auto found = ledger.held.find(place);
+  for (const auto& memory : memory_) {
+    const auto found = ledger.held.find(memory.get());
     if (--found->second == 0) ledger.held.erase(found);
   }
   ledger.is_any_held = !ledger.held.empty();
