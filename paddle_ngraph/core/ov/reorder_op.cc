@@ -2,40 +2,13 @@
 
 #include <algorithm>
 
-#include "core/common/vectorized.h"
 #include "core/ov/channel_blocks.h"
+#include "core/ov/kernels/reorder.h"
 #include "core/ov/parallel.h"
 
 namespace paddle_ngraph {
 
 namespace {
-
-// Positions copied at a time: their data in both layouts stays in the L1 cache.
-constexpr int64_t kTile = 64;
-
-// to[position][channel] = from[channel][position], for `count` channels of one block.
-NGRAPH_VECTORIZED void gather_channels(const float* from, int64_t places, int64_t count,
-                                       int64_t block, float* to) {
-  for (int64_t start = 0; start < places; start += kTile) {
-    const int64_t end = start + kTile < places ? start + kTile : places;
-    for (int64_t channel = 0; channel < count; ++channel) {
-      const float* row = from + channel * places;
-      for (int64_t at = start; at < end; ++at) to[at * block + channel] = row[at];
-    }
-  }
-}
-
-// to[channel][position] = from[position][channel].
-NGRAPH_VECTORIZED void scatter_channels(const float* from, int64_t places, int64_t count,
-                                        int64_t block, float* to) {
-  for (int64_t start = 0; start < places; start += kTile) {
-    const int64_t end = start + kTile < places ? start + kTile : places;
-    for (int64_t channel = 0; channel < count; ++channel) {
-      float* row = to + channel * places;
-      for (int64_t at = start; at < end; ++at) row[at] = from[at * block + channel];
-    }
-  }
-}
 
 // Both sides blocked: `count` channels, at most as many as the wider block has.
 void regroup(const float* from, int64_t places, int64_t count, int64_t from_block, int64_t to_block,
@@ -88,9 +61,9 @@ void BlockedReorder::compute(const ov::TensorVector& inputs, ov::TensorVector* o
     const float* from = inputs[0].data<const float>() + sample * from_sample + first * places;
     float* to = outputs->front().data<float>() + sample * to_sample + first * places;
     if (from_block == 1) {
-      gather_channels(from, places, count, attributes().block, to);
+      gather_channels(from, {places, count, attributes().block}, to);
     } else if (attributes().block == 1) {
-      scatter_channels(from, places, count, from_block, to);
+      scatter_channels(from, {places, count, from_block}, to);
     } else {
       regroup(from, places, count, from_block, attributes().block, to);
     }
