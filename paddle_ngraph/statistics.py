@@ -47,6 +47,8 @@ def stats() -> dict[str, Any]:
         ``functions_with_weights_in_place``: how many of these read what they have not packed where
         the variables are;
         ``steps_in_place``: steps of optimizers, and sums, that wrote where states are;
+        ``optimizer_steps``: steps of optimizers of dynamic mode, one for each parameter, that were
+        taken on all threads;
         ``gradients_held``: how many gradients these read in the memory of a function;
         ``rests_shared_out``: runs in which all threads shared the parts of a batch that were left
         over;

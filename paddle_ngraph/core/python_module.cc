@@ -42,6 +42,7 @@
 #include "core/paddle/native_operator.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/program_editor.h"
+#include "core/paddle/optimizer_calls.h"
 #include "core/paddle/program_fingerprint.h"
 #include "core/paddle/python_tensors.h"
 #include "core/paddle/rows.h"
@@ -425,6 +426,7 @@ py::dict engine_stats() {
   result["functions_with_weights"] = stats.functions_with_weights.load();
   result["functions_with_weights_in_place"] = stats.functions_with_weights_in_place.load();
   result["steps_in_place"] = stats.steps_in_place.load();
+  result["optimizer_steps"] = stats.optimizer_steps.load();
   result["gradients_held"] = stats.gradients_held.load();
   result["rests_shared_out"] = stats.rests_shared_out.load();
   return result;
@@ -753,6 +755,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("announce_calls", &announce_calls, py::arg("function"), py::arg("what"),
              "Has calls of a function in C count as writes of the weights within its reach.");
   module.def("are_calls_announced", &are_calls_announced, py::arg("function"));
+  module.def("take_steps", &take_steps, py::arg("function"), py::arg("name"), py::arg("tracer"),
+             "Has steps of an optimizer of dynamic mode taken on all threads.");
   py::class_<ReadingRun>(module, "ReadingRun",
                          "Inside of `with`, the next program of this thread writes no argument.")
       .def(py::init())

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import DenseTensor
+from paddle_ngraph.paddle_seam.names import DenseTensor, dynamic_tracer
 from paddle_ngraph.paddle_seam.protocols import Tensor, Variable
 from paddle_ngraph.per_thread import PerThread
 
@@ -169,6 +169,9 @@ def _announce_eager_writes() -> None:
     kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.Announced.ANYTHING))
     for name, function in replaced.eager_functions():
         _core.announce_calls(function, kinds.get(name, _core.Announced.ARGUMENTS))
+    for name, function in replaced.functions_of_tensors():
+        if name in replaced.STEPS:
+            _core.take_steps(function, name, dynamic_tracer)
     for function in replaced.collective_functions():
         _core.announce_calls(function, _core.Announced.ARGUMENTS)
 

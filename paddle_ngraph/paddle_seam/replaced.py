@@ -297,6 +297,10 @@ def _functions_of_modules() -> Iterator[tuple[str, Any]]:
                 yield name, function
 
 
+# Operators of dynamic mode that update a parameter, which the core has kernels for.
+STEPS = ("sgd_", "momentum_", "adam_", "adamw_")
+
+
 def eager_functions() -> Iterator[tuple[str, Any]]:
     """(name, function) of all in C that may write eager tensors that it is given."""
     yield from _functions_of_modules()

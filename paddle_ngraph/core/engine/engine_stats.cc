@@ -18,6 +18,7 @@ void EngineStats::reset() {
   functions_with_weights = 0;
   functions_with_weights_in_place = 0;
   steps_in_place = 0;
+  optimizer_steps = 0;
   gradients_held = 0;
   rests_shared_out = 0;
 }

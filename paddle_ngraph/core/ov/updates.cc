@@ -90,6 +90,10 @@ class Round {
   int64_t num_chunks_ = 0;
 };
 
+tbb::task_arena make_arena(int num_threads) {
+  return tbb::task_arena(num_threads > 0 ? num_threads : tbb::task_arena::automatic);
+}
+
 float number(const Floats& source) {
   if (source.data == nullptr || source.size != 1) {
     throw InvalidInput("a number of an optimizer is not one element");
@@ -117,6 +121,34 @@ void require_apart(std::vector<Stretch> stretches) {
   }
 }
 
+class StepThreads::Implementation {
+ public:
+  explicit Implementation(int num_threads) : arena(make_arena(num_threads)) {}
+
+  mutable tbb::task_arena arena;
+};
+
+StepThreads::StepThreads(int num_threads)
+    : implementation_(std::make_unique<Implementation>(num_threads)) {}
+
+StepThreads::~StepThreads() = default;
+
+void StepThreads::take(const OptimizerStep& step, int64_t size, const float* gradient,
+                       const std::vector<float*>& states) const {
+  const DefaultFloatEnvironment environment;
+  const int64_t chunks = (size + kStepChunk - 1) / kStepChunk;
+  const auto update = [&](int64_t begin, int64_t end) {
+    std::array<float*, 4> updated{};
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      const int64_t first = chunk * kStepChunk;
+      for (size_t i = 0; i < states.size(); ++i) updated.at(i) = states[i] + first;
+      step.update(std::min(kStepChunk, size - first), gradient + first, updated.data());
+    }
+  };
+  if (size < kStepsPerTask) return update(0, chunks);
+  implementation_->arena.execute([&] { parallel_ranges(chunks, 2 * kStepChunk, update); });
+}
+
 bool Updates::write(size_t state) const {
   return std::any_of(steps.begin(), steps.end(), [&](const Update& step) {
     return std::find(step.states.begin(), step.states.end(), state) != step.states.end();
@@ -136,9 +168,7 @@ std::vector<size_t> results_of_states(const Updates& updates, size_t num_outputs
 class Updater::Implementation {
  public:
   explicit Implementation(Updates updates)
-      : updates(std::move(updates)),
-        arena(this->updates.num_threads > 0 ? this->updates.num_threads
-                                            : tbb::task_arena::automatic) {
+      : updates(std::move(updates)), arena(make_arena(this->updates.num_threads)) {
     const DefaultFloatEnvironment environment;
     arena.initialize();
   }

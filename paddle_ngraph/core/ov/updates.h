@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/ov/held.h"
+#include "core/ov/kernels/optimizer.h"
 
 namespace paddle_ngraph {
 
@@ -52,6 +53,24 @@ struct Stretch {
 // Throws InvalidInput if one that is written overlaps another one: what is read, and when, is then
 // for the order of the operators to say, which a function does not keep.
 void require_apart(std::vector<Stretch> stretches);
+
+// Takes steps outside of functions, on so many threads; 0: every core the process may use.
+class StepThreads {
+ public:
+  explicit StepThreads(int num_threads);
+  ~StepThreads();
+  StepThreads(const StepThreads&) = delete;
+  StepThreads& operator=(const StepThreads&) = delete;
+
+  // Updates `size` elements. The parameter comes first in `states`, which overlap neither each
+  // other nor the gradient.
+  void take(const OptimizerStep& step, int64_t size, const float* gradient,
+            const std::vector<float*>& states) const;
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
 
 class Updater {
  public:

@@ -85,11 +85,14 @@ bool reaches_watched(PyObject* self, PyObject* args, PyObject* kwargs) {
   return false;
 }
 
-// Calls a function. What it throws that Paddle cannot make a Python exception of would end the
-// process: there is nothing above to catch it.
+// Calls a function, or its substitute. What it throws that Paddle cannot make a Python exception of
+// would end the process: there is nothing above to catch it.
 PyObject* call_original(const AnnouncedFunction& function, PyObject* self, PyObject* args,
                         PyObject* kwargs) {
   try {
+    if (function.substitute != nullptr) {
+      if (PyObject* const result = function.substitute(args, kwargs)) return result;
+    }
     PyObject* const result = function.call(self, args, kwargs);
     if (result == nullptr) restore_interruption();
     return result;
@@ -326,6 +329,12 @@ void announce_calls(const pybind11::object& function, Announced what) {
       reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(definition->ml_meth));
   functions[number].what = what;
   definition->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(calls[number]));
+}
+
+void substitute_calls(const pybind11::object& function, Substitute substitute) {
+  const auto found = numbers.find(definition_of(function.ptr()));
+  if (found == numbers.end()) throw NgraphError("calls of what is substituted are not announced");
+  functions[found->second].substitute = substitute;
 }
 
 bool are_calls_announced(const pybind11::object& function) {

@@ -70,9 +70,13 @@ struct WaitRule {
   std::vector<size_t> lists;
 };
 
+// Computes a call instead of Paddle, or returns null without an error: then Paddle does.
+using Substitute = PyObject* (*)(PyObject* args, PyObject* kwargs);
+
 // A function in C that was replaced.
 struct AnnouncedFunction {
   PyCFunctionWithKeywords call = nullptr;
+  Substitute substitute = nullptr;
   Announced what = Announced::kNothing;
   Captured captured = Captured::kBreak;
   bool is_method = false;
@@ -116,6 +120,10 @@ void tell_captures_of_attribute(const pybind11::object& attribute, const std::st
 // and keyword arguments. Without any arguments it has nothing to write. Once is enough.
 // Throws NgraphError for functions of other kinds.
 void announce_calls(const pybind11::object& function, Announced what);
+
+// Has calls of `function`, which are announced, computed by the substitute from now on.
+// Throws NgraphError if they are not announced.
+void substitute_calls(const pybind11::object& function, Substitute substitute);
 
 // Whether calls of `function` are announced, or need not be.
 bool are_calls_announced(const pybind11::object& function);

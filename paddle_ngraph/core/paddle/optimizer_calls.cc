@@ -1,0 +1,256 @@
+#include "core/paddle/optimizer_calls.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/common/error.h"
+#include "core/common/fork_safe_mutex.h"
+#include "core/common/threads.h"
+#include "core/engine/engine_stats.h"
+#include "core/ov/kernels/optimizer.h"
+#include "core/ov/updates.h"
+#include "core/paddle/announced_calls.h"
+#include "core/paddle/flags.h"
+#include "core/paddle/python_tensors.h"
+#include "core/paddle/tensors.h"
+#include "core/paddle/whole_program.h"
+
+namespace paddle_ngraph {
+
+namespace py = pybind11;
+
+namespace {
+
+// By FLAGS_ngraph_num_threads; never destroyed, as the process may end in a step.
+const StepThreads& threads_of_steps() {
+  static ForkSafeMutex mutex;
+  static auto* const threads = std::make_unique<std::map<int, StepThreads>>().release();
+  const int asked_for = engine_threads();
+  std::lock_guard<std::mutex> lock(mutex);
+  return threads->try_emplace(asked_for, asked_for).first->second;
+}
+
+// The arguments of a call. One that is not of the kind that is asked for is noted.
+class Arguments {
+ public:
+  explicit Arguments(PyObject* args) : args_(args) {}
+
+  // Whether all were of their kinds.
+  bool fit() const { return fit_; }
+
+  void require(bool holds) { fit_ = fit_ && holds; }
+
+  void require_count(size_t count) {
+    require(PyTuple_GET_SIZE(args_) == static_cast<Py_ssize_t>(count));
+  }
+
+  void require_none(size_t number) { require(at(number) == Py_None); }
+  void require_off(size_t number) { require(at(number) == Py_False); }
+
+  bool flag(size_t number) {
+    require(PyBool_Check(at(number)));
+    return at(number) == Py_True;
+  }
+
+  double number(size_t number) {
+    PyObject* const argument = at(number);
+    require(PyFloat_Check(argument) || (PyLong_Check(argument) && !PyBool_Check(argument)));
+    if (!fit_) return 0;
+    const double value = PyFloat_AsDouble(argument);
+    if (PyErr_Occurred() == nullptr) return value;
+    PyErr_Clear();  // an integer that is too large
+    fit_ = false;
+    return 0;
+  }
+
+  bool is_text(size_t number, const char* text) {
+    require(PyUnicode_Check(at(number)));
+    return fit_ && PyUnicode_CompareWithASCIIString(at(number), text) == 0;
+  }
+
+  // The numbers of a tensor, which keep its memory.
+  phi::DenseTensor floats(size_t number) {
+    PyObject* const argument = at(number);
+    require(paddle::pybind::PyCheckTensor(argument));
+    if (!fit_) return {};
+    const phi::TensorBase* const base = tensor_of(argument).impl().get();
+    require(base != nullptr && phi::DenseTensor::classof(base) && base->initialized());
+    if (!fit_) return {};
+    const auto* const tensor = static_cast<const phi::DenseTensor*>(base);
+    require(tensor->dtype() == phi::DataType::FLOAT32 && tensor->numel() > 0);
+    require(tensor->place().GetType() == phi::AllocationType::CPU);
+    require(is_plain(*tensor) && is_in_order(*tensor));
+    return fit_ ? *tensor : phi::DenseTensor();
+  }
+
+  float one_float(size_t number) {
+    const phi::DenseTensor tensor = floats(number);
+    require(fit_ && tensor.numel() == 1);
+    return fit_ ? *static_cast<const float*>(tensor.data()) : 0.0F;
+  }
+
+  // What the operator returns: arguments, by their numbers.
+  PyObject* returned(const std::vector<size_t>& numbers) const {
+    PyObject* const result = PyTuple_New(static_cast<Py_ssize_t>(numbers.size()));
+    for (size_t i = 0; result != nullptr && i < numbers.size(); ++i) {
+      PyObject* const argument = PyTuple_GET_ITEM(args_, static_cast<Py_ssize_t>(numbers[i]));
+      Py_INCREF(argument);
+      PyTuple_SET_ITEM(result, static_cast<Py_ssize_t>(i), argument);
+    }
+    return result;
+  }
+
+ private:
+  PyObject* at(size_t number) {
+    if (!fit_ || static_cast<Py_ssize_t>(number) >= PyTuple_GET_SIZE(args_)) {
+      fit_ = false;
+      return Py_None;
+    }
+    return PyTuple_GET_ITEM(args_, static_cast<Py_ssize_t>(number));
+  }
+
+  PyObject* args_;
+  bool fit_ = true;
+};
+
+// What a call comes to.
+struct Step {
+  std::unique_ptr<OptimizerStep> step;
+  phi::DenseTensor gradient;
+  std::vector<phi::DenseTensor> states;  // the parameter first
+  // Powers of Adam's betas, each multiplied by its beta behind the step.
+  std::vector<std::pair<phi::DenseTensor, float>> powers;
+  std::vector<size_t> returned;
+
+  // Whether the sizes agree, and nothing that is written shares memory with anything else.
+  bool is_sound() const {
+    std::vector<Stretch> stretches{stretch(gradient, false)};
+    for (const auto& state : states) {
+      if (state.dims() != gradient.dims()) return false;
+      stretches.push_back(stretch(state, true));
+    }
+    for (const auto& power : powers) stretches.push_back(stretch(power.first, true));
+    try {
+      require_apart(std::move(stretches));
+    } catch (const InvalidInput&) {
+      return false;
+    }
+    return true;
+  }
+
+  void take() const {
+    std::vector<float*> written;
+    for (const auto& state : states) written.push_back(data(state));
+    threads_of_steps().take(*step, gradient.numel(), data(gradient), written);
+    for (const auto& power : powers) *data(power.first) *= power.second;
+  }
+
+ private:
+  static float* data(const phi::DenseTensor& tensor) { return static_cast<float*>(memory(tensor)); }
+
+  static Stretch stretch(const phi::DenseTensor& tensor, bool is_written) {
+    return {data(tensor), num_bytes(tensor), is_written};
+  }
+};
+
+Step sgd(Arguments& arguments) {
+  arguments.require_count(5);
+  arguments.require_none(3);  // master_param
+  arguments.require_off(4);   // multi_precision
+  const float rate = arguments.one_float(1);
+  Step step{step_of(SgdAttributes(), &rate, 1), arguments.floats(2), {}, {}, {0, 3}};
+  step.states.push_back(arguments.floats(0));
+  return step;
+}
+
+Step momentum(Arguments& arguments) {
+  arguments.require_count(11);
+  arguments.require_none(4);  // master_param
+  arguments.require_off(9);   // multi_precision; rescale_grad has no effect on the CPU
+  const float rate = arguments.one_float(3);
+  MomentumAttributes attributes;
+  attributes.mu = arguments.number(5);
+  attributes.nesterov = arguments.flag(6);
+  attributes.decays = arguments.is_text(7, "l2_decay");
+  attributes.decay = arguments.number(8);
+  Step step{step_of(attributes, &rate, 2), arguments.floats(1), {}, {}, {0, 2, 4}};
+  for (size_t state : {0, 2}) step.states.push_back(arguments.floats(state));
+  return step;
+}
+
+// `first` is where the arguments behind the decay begin, and `attributes` has that.
+Step adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
+  arguments.require_count(first + 5);
+  arguments.require_none(8);         // master_param
+  arguments.require_none(9);         // skip_update
+  arguments.require_off(first + 2);  // multi_precision
+  arguments.require_off(first + 3);  // use_global_beta_pow
+  attributes.beta1 = arguments.number(10);
+  attributes.beta2 = arguments.number(11);
+  attributes.epsilon = arguments.number(12);
+  std::vector<size_t> states{0, 3, 4};
+  if (arguments.flag(first + 4)) {
+    states.push_back(5);
+  } else {
+    arguments.require_none(5);
+  }
+  const float numbers[] = {arguments.one_float(2), arguments.one_float(6), arguments.one_float(7)};
+  Step step{step_of(attributes, numbers, states.size()), arguments.floats(1), {}, {}, {}};
+  for (size_t state : states) step.states.push_back(arguments.floats(state));
+  step.powers = {{arguments.floats(6), static_cast<float>(attributes.beta1)},
+                 {arguments.floats(7), static_cast<float>(attributes.beta2)}};
+  step.returned = {0, 3, 4, 5, 6, 7, 8};
+  return step;
+}
+
+Step adam(Arguments& arguments) { return adam_step(arguments, {}, 13); }
+
+Step adamw(Arguments& arguments) {
+  AdamAttributes attributes;
+  attributes.ratio = arguments.number(13);
+  attributes.decay = arguments.number(14);
+  attributes.decays = arguments.flag(15);
+  return adam_step(arguments, attributes, 16);
+}
+
+const py::object* tracer_getter = nullptr;  // set once, with Python's lock; never destroyed
+
+// Under `auto_cast`, Paddle may cast what an operator is given.
+bool casts() {
+  const py::object tracer = (*tracer_getter)();
+  return tracer.is_none() || !py::int_(tracer.attr("_amp_level")).equal(py::int_(0));
+}
+
+template <Step (*kOf)(Arguments&)>
+PyObject* call(PyObject* args, PyObject* kwargs) {
+  if (!FLAGS_use_ngraph || is_watched() || (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0)) {
+    return nullptr;
+  }
+  Arguments arguments(args);
+  const Step step = kOf(arguments);
+  if (!arguments.fit() || !step.is_sound() || casts()) return nullptr;
+  {
+    const py::gil_scoped_release released;
+    step.take();
+  }
+  ++EngineStats::instance().optimizer_steps;
+  return arguments.returned(step.returned);
+}
+
+}  // namespace
+
+void take_steps(const py::object& function, const std::string& name, const py::object& tracer) {
+  static const std::map<std::string, Substitute> substitutes{{"sgd_", call<sgd>},
+                                                             {"momentum_", call<momentum>},
+                                                             {"adam_", call<adam>},
+                                                             {"adamw_", call<adamw>}};
+  const auto found = substitutes.find(name);
+  if (found == substitutes.end()) throw NgraphError(concat(name, " is no step of an optimizer"));
+  if (tracer_getter == nullptr) tracer_getter = std::make_unique<py::object>(tracer).release();
+  substitute_calls(function, found->second);
+}
+
+}  // namespace paddle_ngraph

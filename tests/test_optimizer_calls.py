@@ -1,0 +1,276 @@
+"""Optimizers of dynamic mode, whose steps are taken on all threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+
+O = paddle.optimizer  # noqa: E741
+Parameters = Sequence[Any]
+OPTIMIZERS: dict[str, Callable[[Parameters], Any]] = {
+    "sgd": lambda p: O.SGD(0.1, parameters=p),
+    "sgd, decay": lambda p: O.SGD(0.1, parameters=p, weight_decay=0.01),
+    "momentum": lambda p: O.Momentum(0.1, 0.9, parameters=p),
+    "nesterov": lambda p: O.Momentum(0.1, 0.9, parameters=p, use_nesterov=True, weight_decay=0.1),
+    "adam": lambda p: O.Adam(0.01, parameters=p),
+    "adam, L1": lambda p: O.Adam(0.01, parameters=p, weight_decay=paddle.regularizer.L1Decay(0.1)),
+    "amsgrad": lambda p: O.Adam(0.01, parameters=p, amsgrad=True),
+    "adamw": lambda p: O.AdamW(0.01, parameters=p, weight_decay=0.1),
+    "some decay": lambda p: O.AdamW(
+        O.lr.LinearWarmup(0.1, 3, 0.0, 0.1),
+        parameters=p,
+        apply_decay_param_fun=lambda name: name == p[0].name,
+        beta1=0.8,
+        epsilon=1e-3,
+    ),
+    "clipped": lambda p: O.AdamW(0.01, parameters=p, grad_clip=nn.ClipGradByGlobalNorm(0.5)),
+    "groups": lambda p: O.AdamW(
+        0.01, parameters=[{"params": p[:1], "learning_rate": 0.1}, {"params": p[1:]}]
+    ),
+}
+SHAPES = [(1,), (), (7, 73), (3, 171), (200, 333), (3, 5, 7)]  # by one thread, and by several
+STEPS = 4
+
+
+@pytest.fixture(autouse=True)
+def dynamic_mode() -> Iterator[None]:
+    paddle.disable_static()
+    yield
+    paddle.enable_static()
+
+
+def parameter(data: np.ndarray) -> Any:
+    return paddle.create_parameter(
+        list(data.shape), str(data.dtype), default_initializer=nn.initializer.Assign(data)
+    )
+
+
+def drawn(seed: int, shape: Sequence[int], dtype: str = "float32") -> np.ndarray:
+    return np.asarray(np.random.default_rng(seed).normal(size=shape)).astype(dtype)
+
+
+def trained(make: Callable[[Parameters], Any], parameters: Parameters, on: bool) -> list[Any]:
+    """Parameters and states after some steps, natively or not."""
+    optimizer = make(parameters)
+    with paddle_ngraph.use_ngraph(on):
+        for step in range(STEPS):
+            for number, each in enumerate(parameters):
+                each.grad = paddle.to_tensor(drawn(step * 100 + number, each.shape))
+            optimizer.step()
+            if not isinstance(optimizer._learning_rate, float | int):
+                optimizer._learning_rate.step()
+    kept = [each for each in optimizer.state_dict().values() if isinstance(each, paddle.Tensor)]
+    return [each.numpy() for each in (*parameters, *kept)]
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("threads", [0, 1, 8])
+def test_steps_are_those_of_paddle(make, threads):
+    paddle.set_flags({"FLAGS_ngraph_num_threads": threads})
+    try:
+        native, engine = (
+            trained(make, [parameter(drawn(9, shape)) for shape in SHAPES], on)
+            for on in (False, True)
+        )
+    finally:
+        paddle.set_flags({"FLAGS_ngraph_num_threads": 0})
+    # A gradient of no dimensions that is clipped has one.
+    assert paddle_ngraph.stats()["optimizer_steps"] >= STEPS * (len(SHAPES) - 1)
+    assert len(native) == len(engine) >= len(SHAPES)
+    for expected, found in zip(native, engine):
+        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-7)
+
+
+NUMBERS = [0.0, -0.0, np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-30, 1e-40, 1.0]
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_steps_on_extreme_numbers_are_those_of_paddle(make):
+    data = np.array(NUMBERS * len(NUMBERS), "float32")
+    gradient = np.repeat(np.array(NUMBERS, "float32"), len(NUMBERS))
+    found = []
+    for on in (False, True):
+        weights = [parameter(data), parameter(data[:1])]
+        optimizer = make(weights)
+        with paddle_ngraph.use_ngraph(on), np.errstate(all="ignore"):
+            for _ in range(2):
+                weights[0].grad, weights[1].grad = map(paddle.to_tensor, (gradient, gradient[:1]))
+                optimizer.step()
+        found.append(weights[0].numpy())
+    assert paddle_ngraph.stats()["optimizer_steps"] == 4
+    np.testing.assert_allclose(found[1], found[0], rtol=2e-6, atol=1e-37)
+
+
+Case = tuple[Any, Callable[[], Any]]  # a parameter, and what updates it
+
+
+def sgd(weight: Any, gradient: Any) -> Any:
+    with paddle.no_grad():
+        return paddle._C_ops.sgd_(weight, paddle.to_tensor([0.1]), gradient, None, False)
+
+
+def apart() -> Case:
+    weight = parameter(drawn(0, (30, 20)))
+    weight.grad = paddle.to_tensor(drawn(1, (30, 20)))
+    return weight, O.Adam(0.1, parameters=[weight]).step
+
+
+def double() -> Case:
+    weight = parameter(drawn(0, (30, 20), "float64"))
+    weight.grad = paddle.to_tensor(drawn(1, (30, 20), "float64"))
+    return weight, O.Adam(0.1, parameters=[weight]).step
+
+
+def of_another_layout() -> Case:
+    weight, _ = apart()
+    gradient = paddle.to_tensor(drawn(1, (20, 30))).transpose([1, 0])
+    assert not gradient.is_contiguous()
+    return weight, lambda: sgd(weight, gradient)
+
+
+def of_its_own_memory() -> Case:
+    weight, _ = apart()
+    return weight, lambda: sgd(weight, weight.detach())
+
+
+def rows() -> Case:
+    layer = nn.Embedding(30, 20, sparse=True)
+    layer.weight.set_value(drawn(0, (30, 20)))
+    layer(paddle.to_tensor([3, 7, 3])).sum().backward()
+    return layer.weight, O.Adam(0.1, parameters=[layer.weight], lazy_mode=True).step
+
+
+def empty() -> Case:
+    weight = parameter(drawn(0, (0, 20)))
+    weight.grad = paddle.zeros([0, 20])
+    return weight, O.SGD(0.1, parameters=[weight]).step
+
+
+def several_at_once() -> Case:
+    weight = parameter(drawn(0, (30, 20)))
+    weight.grad = paddle.to_tensor(drawn(1, (30, 20)))
+    return weight, O.Momentum(0.1, parameters=[weight], use_multi_tensor=True).step
+
+
+def in_two_precisions() -> Case:
+    weight = parameter(drawn(0, (30, 20))).astype("bfloat16").detach()
+    weight.stop_gradient = False
+    weight.grad = paddle.to_tensor(drawn(1, (30, 20))).astype("bfloat16")
+    return weight, O.SGD(0.1, parameters=[weight], multi_precision=True).step
+
+
+NATIVE = [double, of_another_layout, of_its_own_memory, rows, empty, several_at_once]
+
+
+@pytest.mark.parametrize("case", [*NATIVE, in_two_precisions])
+def test_what_has_no_kernel_here_is_left_to_paddle(case):
+    found = []
+    for on in (False, True):
+        weight, update = case()
+        with paddle_ngraph.use_ngraph(on):
+            update()
+        found.append(weight.astype("float64").numpy())
+    assert paddle_ngraph.stats()["optimizer_steps"] == 0
+    np.testing.assert_array_equal(*found)
+
+
+def test_who_looks_for_nan_finds_it():
+    weight, update = apart()
+    weight.grad = paddle.full([30, 20], np.nan)
+    paddle.set_flags({"FLAGS_check_nan_inf": True})
+    try:
+        with paddle_ngraph.use_ngraph(), pytest.raises(Exception, match=r"(?i)nan|inf"):
+            update()
+    finally:
+        paddle.set_flags({"FLAGS_check_nan_inf": False})
+    assert paddle_ngraph.stats()["optimizer_steps"] == 0
+
+
+def test_errors_are_those_of_paddle():
+    messages = []
+    for on in (False, True):
+        weight, _ = apart()
+        rates = paddle.to_tensor([0.1, 0.2])
+        with (
+            paddle_ngraph.use_ngraph(on),
+            paddle.no_grad(),
+            pytest.raises(Exception, match="earning") as error,
+        ):
+            paddle._C_ops.sgd_(weight, rates, weight.grad, None, False)
+        messages.append((type(error.value), str(error.value)))
+    assert messages[0] == messages[1]
+
+
+def test_what_is_returned_are_the_arguments():
+    weight, _ = apart()
+    rate, velocity = paddle.to_tensor([0.1]), paddle.zeros([30, 20])
+    with paddle_ngraph.use_ngraph(), paddle.no_grad():
+        found = sgd(weight, weight.grad)
+        assert found[0] is weight and found[1:] == (None,)
+        found = paddle._C_ops.momentum_(
+            weight, weight.grad, velocity, rate, None, 0.9, False, "", 0.0, False, 1.0
+        )
+        assert found[0] is weight and found[1] is velocity and found[2:] == (None,)
+    assert paddle_ngraph.stats()["optimizer_steps"] == 2
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_layers_that_infer_have_the_new_weights(make):
+    """Functions keep weights as constants: who writes them has to say so."""
+    layer = nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 3))
+    layer.set_state_dict({name: drawn(0, each.shape) for name, each in layer.state_dict().items()})
+    compiled = paddle_ngraph.compile(lambda x: layer(x))
+    optimizer, x = make(layer.parameters()), paddle.to_tensor(drawn(1, (4, 20)))
+    with paddle_ngraph.use_ngraph():
+        for step in range(3):
+            with paddle.no_grad():
+                for _ in range(6):
+                    np.testing.assert_allclose(compiled(x), layer(x), rtol=1e-4, atol=1e-4)
+            for number, each in enumerate(layer.parameters()):
+                each.grad = paddle.to_tensor(drawn(step * 10 + number, each.shape))
+            optimizer.step()
+    stats = paddle_ngraph.stats()
+    assert stats["optimizer_steps"] == 12 and stats["engine_runs"] > 6
+
+
+def test_threads_take_steps_at_once():
+    def train(on: bool) -> list[np.ndarray]:
+        make, weights = OPTIMIZERS["adamw"], [parameter(drawn(n, (300, 200))) for n in range(8)]
+        found: dict[int, Any] = {}
+        with paddle_ngraph.use_ngraph(on):
+            threads = [
+                threading.Thread(target=lambda n=n: found.update({n: steps(make([weights[n]]))}))
+                for n in range(8)
+            ]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+        assert len(found) == 8
+        return [each.numpy() for each in weights]
+
+    def steps(optimizer: Any) -> bool:
+        for seed in range(5):
+            (weight,) = optimizer._parameter_list
+            weight.grad = paddle.to_tensor(drawn(seed, (300, 200)))
+            optimizer.step()
+        return True
+
+    native, engine = train(False), train(True)
+    assert paddle_ngraph.stats()["optimizer_steps"] == 40
+    for expected, found in zip(native, engine):
+        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-7)
+
+
+def test_only_while_it_is_on():
+    _, update = apart()
+    update()
+    assert paddle_ngraph.stats()["optimizer_steps"] == 0
