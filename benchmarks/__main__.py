@@ -17,6 +17,7 @@
   intervals    networks split into several intervals, against Paddle's oneDNN
   serving      clones of a predictor in threads, and processes, under load
   to_static    layers by compile() and paddle.jit.to_static, models by paddle.jit.load
+  optimizers   steps of optimizers in dynamic mode
   plan         independent parts on core groups of their own
   ranks        steps of 1, 2 and 4 processes, and the simulator's predictions of more
   native       generated C++ projects, against the engine in Python and Paddle Inference
@@ -43,6 +44,7 @@ from benchmarks import (
     mixed_precision,
     native,
     ocr_widths,
+    optimizers,
     overhead,
     paddleocr_pages,
     plan,
@@ -77,6 +79,7 @@ TOPICS: dict[str, Callable] = {
     "intervals": intervals.measure,
     "serving": serving.measure,
     "to_static": to_static.measure,
+    "optimizers": optimizers.measure,
     "plan": plan.measure,
     "ranks": ranks.measure,
     "native": native.measure,

@@ -48,7 +48,8 @@ def stats() -> dict[str, Any]:
         the variables are;
         ``steps_in_place``: steps of optimizers, and sums, that wrote where states are;
         ``optimizer_steps``: steps of optimizers of dynamic mode, one for each parameter, that were
-        taken on all threads;
+        taken on all threads; ``clipping_loops``: norms of gradients, and products with one
+        number, that were computed so, too;
         ``gradients_held``: how many gradients these read in the memory of a function;
         ``rests_shared_out``: runs in which all threads shared the parts of a batch that were left
         over;

@@ -270,6 +270,94 @@ def test_threads_take_steps_at_once():
         np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-7)
 
 
+LARGE = (300, 200)
+
+
+def both(compute: Callable[[], Any]) -> list[Any]:
+    found = []
+    for on in (False, True):
+        with paddle_ngraph.use_ngraph(on):
+            found.append(compute())
+    return found
+
+
+@pytest.mark.parametrize("shape", [(200,), (182, 181), (4096 * 16,), LARGE, (3, 5, 7, 500)])
+def test_norms_are_those_of_paddle(shape):
+    x = paddle.to_tensor(drawn(0, shape))
+    with paddle.no_grad():
+        native, engine = both(lambda: paddle._C_ops.squared_l2_norm(x))
+    np.testing.assert_allclose(engine, native, rtol=1e-5)
+    assert engine.shape == native.shape and engine.stop_gradient == native.stop_gradient
+    assert paddle_ngraph.stats()["clipping_loops"] == (x.size > 2**15)
+
+
+@pytest.mark.parametrize("number", [0.0, -0.0, 0.3, np.inf, np.nan, 1e-42, 3e38])
+@pytest.mark.parametrize("shape", [(1,), (), (1, 1)])
+def test_products_with_a_number_are_those_of_paddle(number, shape):
+    data = drawn(0, LARGE)
+    data.reshape(-1)[: len(NUMBERS)] = NUMBERS
+    x, y = paddle.to_tensor(data), paddle.full(shape, number)
+    with paddle.no_grad():
+        native, engine = both(lambda: paddle.multiply(x, y))
+    np.testing.assert_array_equal(engine, native)
+    np.testing.assert_array_equal(*(np.signbit(each.numpy()) for each in (engine, native)))
+    assert engine.shape == native.shape and engine.stop_gradient == native.stop_gradient
+    assert (engine.name == "") == (native.name == "") and engine.is_leaf == native.is_leaf
+    assert paddle_ngraph.stats()["clipping_loops"] == 1
+
+
+PRODUCTS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "few": lambda: (paddle.rand([30, 20]), paddle.rand([1])),
+    "two numbers": lambda: (paddle.rand([30000, 2]), paddle.rand([2])),
+    "more dimensions": lambda: (paddle.rand([60000]), paddle.rand([1, 1])),
+    "the number first": lambda: (paddle.rand([1]), paddle.rand(LARGE)),
+    "double": lambda: (paddle.rand(LARGE, "float64"), paddle.rand([1], "float64")),
+    "whole": lambda: (paddle.randint(0, 9, LARGE), paddle.randint(0, 9, [1])),
+    "another order": lambda: (paddle.rand(LARGE).transpose([1, 0]), paddle.rand([1])),
+    "none": lambda: (paddle.rand([0, 20]), paddle.rand([1])),
+}
+
+
+@pytest.mark.parametrize("make", PRODUCTS.values(), ids=PRODUCTS)
+def test_other_products_are_left_to_paddle(make):
+    x, y = make()
+    with paddle.no_grad():
+        native, engine = both(lambda: paddle.multiply(x, y))
+    np.testing.assert_array_equal(engine, native)
+    assert engine.dtype == native.dtype
+    assert paddle_ngraph.stats()["clipping_loops"] == 0
+
+
+def test_what_is_differentiated_is_left_to_paddle():
+    x = paddle.to_tensor(drawn(0, LARGE), stop_gradient=False)
+
+    def gradient() -> Any:
+        (found,) = paddle.grad((x * paddle.multiply(x, paddle.full([1], 3.0))).sum(), x)
+        return found.numpy()
+
+    np.testing.assert_array_equal(*both(gradient))
+    assert paddle_ngraph.stats()["clipping_loops"] == 0
+
+
+def test_results_can_be_written_and_kept():
+    x, three = paddle.to_tensor(drawn(0, LARGE)), paddle.full([1], 3.0)
+    with paddle.no_grad(), paddle_ngraph.use_ngraph():
+        kept = [paddle.multiply(x, three) for _ in range(5)]
+        for number, each in enumerate(kept):
+            each.add_(paddle.full([1], float(number)))
+    assert paddle_ngraph.stats()["clipping_loops"] == 5
+    for number, each in enumerate(kept):
+        np.testing.assert_array_equal(each, x * 3.0 + number)
+
+
+@pytest.mark.parametrize("clips", [nn.ClipGradByNorm, nn.ClipGradByGlobalNorm, nn.ClipGradByValue])
+def test_gradients_are_clipped_as_by_paddle(clips):
+    gradients = [(parameter(drawn(n, LARGE)), paddle.to_tensor(drawn(n, LARGE))) for n in range(3)]
+    native, engine = both(lambda: [found.numpy() for _, found in clips(0.7)(gradients)])
+    for expected, found in zip(native, engine):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_only_while_it_is_on():
     _, update = apart()
     update()

@@ -427,6 +427,7 @@ py::dict engine_stats() {
   result["functions_with_weights_in_place"] = stats.functions_with_weights_in_place.load();
   result["steps_in_place"] = stats.steps_in_place.load();
   result["optimizer_steps"] = stats.optimizer_steps.load();
+  result["clipping_loops"] = stats.clipping_loops.load();
   result["gradients_held"] = stats.gradients_held.load();
   result["rests_shared_out"] = stats.rests_shared_out.load();
   return result;
@@ -755,8 +756,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("announce_calls", &announce_calls, py::arg("function"), py::arg("what"),
              "Has calls of a function in C count as writes of the weights within its reach.");
   module.def("are_calls_announced", &are_calls_announced, py::arg("function"));
-  module.def("take_steps", &take_steps, py::arg("function"), py::arg("name"), py::arg("tracer"),
-             "Has steps of an optimizer of dynamic mode taken on all threads.");
+  module.def("take_over", &take_over, py::arg("function"), py::arg("name"), py::arg("tracer"),
+             "Has an operator that optimizers of dynamic mode call computed on all threads.");
   py::class_<ReadingRun>(module, "ReadingRun",
                          "Inside of `with`, the next program of this thread writes no argument.")
       .def(py::init())

@@ -170,8 +170,8 @@ def _announce_eager_writes() -> None:
     for name, function in replaced.eager_functions():
         _core.announce_calls(function, kinds.get(name, _core.Announced.ARGUMENTS))
     for name, function in replaced.functions_of_tensors():
-        if name in replaced.STEPS:
-            _core.take_steps(function, name, dynamic_tracer)
+        if name in replaced.OF_OPTIMIZERS:
+            _core.take_over(function, name, dynamic_tracer)
     for function in replaced.collective_functions():
         _core.announce_calls(function, _core.Announced.ARGUMENTS)
 

@@ -297,8 +297,8 @@ def _functions_of_modules() -> Iterator[tuple[str, Any]]:
                 yield name, function
 
 
-# Operators of dynamic mode that update a parameter, which the core has kernels for.
-STEPS = ("sgd_", "momentum_", "adam_", "adamw_")
+# Operators of dynamic mode that optimizers call, which the core has kernels for.
+OF_OPTIMIZERS = ("sgd_", "momentum_", "adam_", "adamw_", "squared_l2_norm", "multiply")
 
 
 def eager_functions() -> Iterator[tuple[str, Any]]:

@@ -357,6 +357,14 @@ def test_to_static(tmp_path):
     assert "| Transformer, 4 layers of 256, 16 x 128 |" in (tmp_path / "to_static.md").read_text()
 
 
+def test_optimizers(tmp_path):
+    rows = run(tmp_path, "optimizers")["rows"]
+    assert len(rows) == 3
+    for row in rows:
+        assert row["turns_ms"].keys() - {"PyTorch"} == {"Paddle", "engine"}
+        assert all(len(turns) == 1 and turns[0] > 0 for turns in row["turns_ms"].values())
+
+
 def test_what_to_static_computes_is_checked():
     row, expected = to_static.Row("a", "", 0.1), [np.array([4.0, 0.0])] * 2
     right, later = np.array([4.0, 0.001]), np.array([4.0, 0.2])

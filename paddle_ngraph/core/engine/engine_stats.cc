@@ -19,6 +19,7 @@ void EngineStats::reset() {
   functions_with_weights_in_place = 0;
   steps_in_place = 0;
   optimizer_steps = 0;
+  clipping_loops = 0;
   gradients_held = 0;
   rests_shared_out = 0;
 }

@@ -18,6 +18,7 @@ struct EngineStats {
   std::atomic<int64_t> functions_with_weights_in_place{0};
   std::atomic<int64_t> steps_in_place{0};
   std::atomic<int64_t> optimizer_steps{0};
+  std::atomic<int64_t> clipping_loops{0};
   std::atomic<int64_t> gradients_held{0};
   std::atomic<int64_t> rests_shared_out{0};
 

@@ -121,32 +121,23 @@ void require_apart(std::vector<Stretch> stretches) {
   }
 }
 
-class StepThreads::Implementation {
+class LoopThreads::Implementation {
  public:
   explicit Implementation(int num_threads) : arena(make_arena(num_threads)) {}
 
   mutable tbb::task_arena arena;
 };
 
-StepThreads::StepThreads(int num_threads)
+LoopThreads::LoopThreads(int num_threads)
     : implementation_(std::make_unique<Implementation>(num_threads)) {}
 
-StepThreads::~StepThreads() = default;
+LoopThreads::~LoopThreads() = default;
 
-void StepThreads::take(const OptimizerStep& step, int64_t size, const float* gradient,
-                       const std::vector<float*>& states) const {
+void LoopThreads::run(int64_t count, int64_t steps,
+                      const std::function<void(int64_t begin, int64_t end)>& body) const {
   const DefaultFloatEnvironment environment;
-  const int64_t chunks = (size + kStepChunk - 1) / kStepChunk;
-  const auto update = [&](int64_t begin, int64_t end) {
-    std::array<float*, 4> updated{};
-    for (int64_t chunk = begin; chunk < end; ++chunk) {
-      const int64_t first = chunk * kStepChunk;
-      for (size_t i = 0; i < states.size(); ++i) updated.at(i) = states[i] + first;
-      step.update(std::min(kStepChunk, size - first), gradient + first, updated.data());
-    }
-  };
-  if (size < kStepsPerTask) return update(0, chunks);
-  implementation_->arena.execute([&] { parallel_ranges(chunks, 2 * kStepChunk, update); });
+  if (count * steps < 2 * kStepsPerTask) return body(0, count);
+  implementation_->arena.execute([&] { parallel_ranges(count, steps, body); });
 }
 
 bool Updates::write(size_t state) const {

@@ -8,11 +8,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "core/ov/held.h"
-#include "core/ov/kernels/optimizer.h"
 
 namespace paddle_ngraph {
 
@@ -54,18 +54,17 @@ struct Stretch {
 // for the order of the operators to say, which a function does not keep.
 void require_apart(std::vector<Stretch> stretches);
 
-// Takes steps outside of functions, on so many threads; 0: every core the process may use.
-class StepThreads {
+// Loops outside of functions, on so many threads; 0: every core the process may use.
+class LoopThreads {
  public:
-  explicit StepThreads(int num_threads);
-  ~StepThreads();
-  StepThreads(const StepThreads&) = delete;
-  StepThreads& operator=(const StepThreads&) = delete;
+  explicit LoopThreads(int num_threads);
+  ~LoopThreads();
+  LoopThreads(const LoopThreads&) = delete;
+  LoopThreads& operator=(const LoopThreads&) = delete;
 
-  // Updates `size` elements. The parameter comes first in `states`, which overlap neither each
-  // other nor the gradient.
-  void take(const OptimizerStep& step, int64_t size, const float* gradient,
-            const std::vector<float*>& states) const;
+  // Calls body(begin, end) on parts that make up [0, count). `steps` is the work of one index.
+  void run(int64_t count, int64_t steps,
+           const std::function<void(int64_t begin, int64_t end)>& body) const;
 
  private:
   class Implementation;

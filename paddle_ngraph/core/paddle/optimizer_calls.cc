@@ -1,8 +1,11 @@
 #include "core/paddle/optimizer_calls.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -10,6 +13,7 @@
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/threads.h"
 #include "core/engine/engine_stats.h"
+#include "core/ov/kernels/clip.h"
 #include "core/ov/kernels/optimizer.h"
 #include "core/ov/updates.h"
 #include "core/paddle/announced_calls.h"
@@ -24,13 +28,19 @@ namespace py = pybind11;
 
 namespace {
 
-// By FLAGS_ngraph_num_threads; never destroyed, as the process may end in a step.
-const StepThreads& threads_of_steps() {
+// Numbers that are summed in float32; more are summed in float64.
+constexpr int64_t kSummed = 4096;
+
+// A loop over fewer numbers is Paddle's: another call costs more than it saves.
+constexpr int64_t kLeastNumbers = 1 << 15;
+
+// By FLAGS_ngraph_num_threads; never destroyed, as the process may end in a loop.
+const LoopThreads& threads() {
   static ForkSafeMutex mutex;
-  static auto* const threads = std::make_unique<std::map<int, StepThreads>>().release();
+  static auto* const all = std::make_unique<std::map<int, LoopThreads>>().release();
   const int asked_for = engine_threads();
   std::lock_guard<std::mutex> lock(mutex);
-  return threads->try_emplace(asked_for, asked_for).first->second;
+  return all->try_emplace(asked_for, asked_for).first->second;
 }
 
 // The arguments of a call. One that is not of the kind that is asked for is noted.
@@ -142,13 +152,23 @@ struct Step {
   }
 
   void take() const {
-    std::vector<float*> written;
-    for (const auto& state : states) written.push_back(data(state));
-    threads_of_steps().take(*step, gradient.numel(), data(gradient), written);
+    const int64_t size = gradient.numel();
+    threads().run((size + kStepChunk - 1) / kStepChunk, 2 * kStepChunk,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t chunk = begin; chunk < end; ++chunk) update(chunk * kStepChunk);
+                  });
     for (const auto& power : powers) *data(power.first) *= power.second;
   }
 
  private:
+  // Updates the chunk that begins there.
+  void update(int64_t first) const {
+    std::array<float*, 4> updated{};
+    for (size_t i = 0; i < states.size(); ++i) updated.at(i) = data(states[i]) + first;
+    const int64_t count = std::min(kStepChunk, gradient.numel() - first);
+    step->update(count, data(gradient) + first, updated.data());
+  }
+
   static float* data(const phi::DenseTensor& tensor) { return static_cast<float*>(memory(tensor)); }
 
   static Stretch stretch(const phi::DenseTensor& tensor, bool is_written) {
@@ -218,20 +238,24 @@ Step adamw(Arguments& arguments) {
 
 const py::object* tracer_getter = nullptr;  // set once, with Python's lock; never destroyed
 
-// Under `auto_cast`, Paddle may cast what an operator is given.
-bool casts() {
+// Whether Paddle only computes what it is given: under `auto_cast` it may cast that first, and with
+// gradients on it notes what it computes.
+bool only_computes(bool is_differentiable) {
   const py::object tracer = (*tracer_getter)();
-  return tracer.is_none() || !py::int_(tracer.attr("_amp_level")).equal(py::int_(0));
+  if (tracer.is_none() || !py::int_(tracer.attr("_amp_level")).equal(py::int_(0))) return false;
+  return !is_differentiable || !py::cast<bool>(tracer.attr("_has_grad"));
+}
+
+bool is_left_to_paddle(PyObject* kwargs) {
+  return !FLAGS_use_ngraph || is_watched() || (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0);
 }
 
 template <Step (*kOf)(Arguments&)>
 PyObject* call(PyObject* args, PyObject* kwargs) {
-  if (!FLAGS_use_ngraph || is_watched() || (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0)) {
-    return nullptr;
-  }
+  if (is_left_to_paddle(kwargs)) return nullptr;
   Arguments arguments(args);
   const Step step = kOf(arguments);
-  if (!arguments.fit() || !step.is_sound() || casts()) return nullptr;
+  if (!arguments.fit() || !step.is_sound() || !only_computes(false)) return nullptr;
   {
     const py::gil_scoped_release released;
     step.take();
@@ -240,15 +264,73 @@ PyObject* call(PyObject* args, PyObject* kwargs) {
   return arguments.returned(step.returned);
 }
 
+const float* numbers_of(const phi::DenseTensor& tensor) {
+  return static_cast<const float*>(memory(tensor));
+}
+
+PyObject* made(const phi::DenseTensor& result) {
+  ++EngineStats::instance().clipping_loops;
+  return paddle::pybind::ToPyObject(paddle::Tensor(std::make_shared<phi::DenseTensor>(result)));
+}
+
+// squared_l2_norm(x): the sum of the squares, [1].
+PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
+  if (is_left_to_paddle(kwargs)) return nullptr;
+  Arguments arguments(args);
+  arguments.require_count(1);
+  const phi::DenseTensor x = arguments.floats(0);
+  if (!arguments.fit() || x.numel() < kLeastNumbers || !only_computes(true)) return nullptr;
+  phi::DenseTensor result = allocate({ElementType::f32, {1}});
+  {
+    const py::gil_scoped_release released;
+    const int64_t parts = (x.numel() + kSummed - 1) / kSummed;
+    std::vector<float> sums(static_cast<size_t>(parts));
+    threads().run(parts, kSummed, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        const int64_t first = part * kSummed;
+        const int64_t count = std::min(kSummed, x.numel() - first);
+        sums[static_cast<size_t>(part)] = sum_of_squares(numbers_of(x) + first, count);
+      }
+    });
+    const double sum = std::accumulate(sums.begin(), sums.end(), 0.0);
+    *static_cast<float*>(memory(result)) = static_cast<float>(sum);
+  }
+  return made(result);
+}
+
+// multiply(x, y) where y is one number.
+PyObject* scaled(PyObject* args, PyObject* kwargs) {
+  if (is_left_to_paddle(kwargs)) return nullptr;
+  Arguments arguments(args);
+  arguments.require_count(2);
+  const phi::DenseTensor x = arguments.floats(0);
+  if (!arguments.fit() || x.numel() < kLeastNumbers) return nullptr;
+  const phi::DenseTensor y = arguments.floats(1);
+  if (!arguments.fit() || y.numel() != 1 || y.dims().size() > x.dims().size()) return nullptr;
+  if (!only_computes(true)) return nullptr;
+  phi::DenseTensor result = empty({x.dtype(), x.dims(), x.layout()});
+  {
+    const py::gil_scoped_release released;
+    const float factor = *numbers_of(y);
+    const int64_t chunks = (x.numel() + kStepChunk - 1) / kStepChunk;
+    threads().run(chunks, kStepChunk, [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * kStepChunk;
+      const int64_t count = std::min(end * kStepChunk, x.numel()) - first;
+      scale(numbers_of(x) + first, count, factor, static_cast<float*>(memory(result)) + first);
+    });
+  }
+  return made(result);
+}
+
 }  // namespace
 
-void take_steps(const py::object& function, const std::string& name, const py::object& tracer) {
-  static const std::map<std::string, Substitute> substitutes{{"sgd_", call<sgd>},
-                                                             {"momentum_", call<momentum>},
-                                                             {"adam_", call<adam>},
-                                                             {"adamw_", call<adamw>}};
+void take_over(const py::object& function, const std::string& name, const py::object& tracer) {
+  static const std::map<std::string, Substitute> substitutes{
+      {"sgd_", call<sgd>},     {"momentum_", call<momentum>},     {"adam_", call<adam>},
+      {"adamw_", call<adamw>}, {"squared_l2_norm", squared_norm}, {"multiply", scaled}};
   const auto found = substitutes.find(name);
-  if (found == substitutes.end()) throw NgraphError(concat(name, " is no step of an optimizer"));
+  if (found == substitutes.end())
+    throw NgraphError(concat(name, " is no operator that optimizers call"));
   if (tracer_getter == nullptr) tracer_getter = std::make_unique<py::object>(tracer).release();
   substitute_calls(function, found->second);
 }

@@ -1,5 +1,5 @@
-// Optimizers of dynamic mode take their steps by the kernels that functions have
-// (core/ov/kernels/optimizer.h), on all threads. Paddle's kernels run on one.
+// Optimizers of dynamic mode compute by kernels of ours (core/ov/kernels), on all threads: steps,
+// and what clipping by a norm needs. Paddle's kernels run on one.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,12 +8,13 @@
 
 namespace paddle_ngraph {
 
-// Has calls of `function`, the operator `name` of dynamic mode (sgd_, momentum_, adam_ or adamw_),
-// computed here while FLAGS_use_ngraph is on: those on dense float32 tensors of the CPU, outside of
-// `auto_cast`, whose memory does not overlap. Paddle computes all others. Calls of the function
-// have to be announced (announced_calls.h). `tracer` returns the tracer of dynamic mode, or None.
+// Has calls of `function`, an operator of dynamic mode, computed here while FLAGS_use_ngraph is on:
+// sgd_, momentum_, adam_, adamw_; without gradients squared_l2_norm, and multiply by one number.
+// These are calls on dense float32 tensors of the CPU, outside of `auto_cast`, that write nothing
+// which overlaps; Paddle computes all others. Calls of the function have to be announced
+// (announced_calls.h). `tracer` returns the tracer of dynamic mode, or None.
 // Throws NgraphError for other names.
-void take_steps(const pybind11::object& function, const std::string& name,
-                const pybind11::object& tracer);
+void take_over(const pybind11::object& function, const std::string& name,
+               const pybind11::object& tracer);
 
 }  // namespace paddle_ngraph
