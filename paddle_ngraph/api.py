@@ -29,6 +29,7 @@ def enable(dynamic: bool | Literal["training"] = False) -> None:
 
     These are the programs of ``Executor.run``, of Paddle Inference predictors, and those that
     Paddle creates in dynamic mode: ``paddle.jit.to_static``, ``paddle.jit.load``, ``paddle.Model``.
+    Optimizers of dynamic mode take their steps on all threads.
 
     Args:
         dynamic: Whether plain layers of dynamic mode are compiled, too, for inference (under
