@@ -1957,3 +1957,36 @@ def test_weights_of_what_infers_are_read_in_place():
             agree(compiled(x), layer(x))
     assert paddle_ngraph.stats()["engine_runs"] > 0
     assert paddle_ngraph.stats()["functions_with_weights_in_place"] == before + 1
+
+
+class InDoubles(nn.Layer):
+    """What is in the middle is Paddle's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(20, 20), nn.Linear(20, 5)
+
+    def forward(self, x: Any) -> Any:
+        between = F.softmax(self.first(x).astype("float64"))
+        return self.second(between.astype("float32"))
+
+
+@pytest.mark.parametrize("build", [mlp, InDoubles])
+def test_layers_and_parameters_that_come_and_go_share_a_graph(build, monkeypatch):
+    built, original = [], captured_graph.Stage._build
+    monkeypatch.setattr(
+        captured_graph.Stage, "_build", lambda stage: built.append(stage) or original(stage)
+    )
+    layers, x = [made(build, seed) for seed in range(40)], floats(6, 20)
+    compiled = paddle_ngraph.compile(lambda layer, x: layer(x))
+    before = paddle_ngraph.stats()["engine_runs"]
+    with paddle.no_grad():
+        for round_ in range(4):
+            for layer in layers:
+                agree(compiled(layer, x), layer(x))
+            layer = layers[round_]
+            for part in layer.sublayers():
+                if isinstance(part, nn.Linear):
+                    part.weight = paddle.create_parameter(part.weight.shape, "float32")
+    assert paddle_ngraph.stats()["engine_runs"] - before > 150
+    assert len(built) == 1
