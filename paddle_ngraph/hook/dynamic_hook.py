@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial, wraps
+from math import inf
 from statistics import fmean
 from time import perf_counter
 from typing import Any
@@ -449,12 +450,15 @@ class _Trial:
         return min(map(len, self._seconds.values()))
 
     def compared(self) -> tuple[float, float]:
-        """What a call takes natively and compiled."""
-        native, compiled = self._seconds.values()
+        """What a call takes natively and compiled; infinity: not known."""
+        native, compiled = map(list, self._seconds.values())
+        calls = min(len(native), len(compiled))
+        if calls == 0:  # another thread may have begun anew meanwhile
+            return inf, inf
         if self._is_trained:
             return fmean(native), fmean(compiled)
         # Of more calls the fastest one is faster, where other processes slow some down.
-        return min(list(native)[-self.pairs :]), min(list(compiled)[-self.pairs :])
+        return min(native[-calls:]), min(compiled[-calls:])
 
     def decide(self, native: float, compiled: float) -> None:
         """Decides by what calls take."""
