@@ -1990,3 +1990,17 @@ def test_layers_and_parameters_that_come_and_go_share_a_graph(build, monkeypatch
                     part.weight = paddle.create_parameter(part.weight.shape, "float32")
     assert paddle_ngraph.stats()["engine_runs"] - before > 150
     assert len(built) == 1
+
+
+def test_what_is_made_of_parameters_alone_is_one_function():
+    parameters = [paddle.create_parameter([7, 11], "float32") for _ in range(10)]
+    scaled = paddle_ngraph.compile(lambda weight: weight / weight.square().sum().sqrt())
+    before = paddle_ngraph.stats()
+    with paddle.no_grad():
+        for _ in range(3):
+            for each in parameters:
+                agree(scaled(each), each / each.square().sum().sqrt())
+                each.scale_(1.5)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] - before["engine_runs"] > 25
+    assert stats["functions_built"] - before["functions_built"] <= 1

@@ -547,8 +547,10 @@ class Stage:
         self._read = {value for call in calls for value in call.reads}
         self._inputs = sorted(self._read - made)
         self.trains = any(not kinds[value].stop_gradient for value in outputs)
-        self._weights = [] if self.trains else [v for v in self._inputs if kinds[v].is_parameter]
-        self._others = [value for value in self._inputs if value not in self._weights]
+        self._others = [v for v in self._inputs if self.trains or not kinds[v].is_parameter]
+        # A function of parameters alone would be a constant, another one for each of them.
+        self._others = self._others or self._inputs
+        self._weights = [value for value in self._inputs if value not in self._others]
         self._differentiated = self._differentiated_inputs()
         self._program: _Program | None = None
         self.report: Report | None = None
