@@ -2004,3 +2004,33 @@ def test_what_is_made_of_parameters_alone_is_one_function():
     stats = paddle_ngraph.stats()
     assert stats["engine_runs"] - before["engine_runs"] > 25
     assert stats["functions_built"] - before["functions_built"] <= 1
+
+
+@pytest.mark.parametrize("lengths", [[3], [3, 5, 6, 8]])
+def test_graphs_whose_weights_there_is_no_room_for_have_them_as_inputs(lengths):
+    layers = [nn.Sequential(nn.Linear(350, 350), nn.Tanh()) for _ in range(5)]  # half a megabyte
+
+    def act(x: Any) -> Any:
+        for layer in layers:
+            x = layer(x)
+            assert float(x.max()) <= 1.0
+        return x
+
+    compiled = paddle_ngraph.compile(act)
+    paddle_ngraph.clear_cache()
+    paddle.set_flags({"FLAGS_ngraph_cache_mb": 1})
+    try:
+        with paddle.no_grad():
+            for number in range(10):
+                if number == 6:
+                    before = paddle_ngraph.stats()
+                for length in lengths:
+                    x = floats(length, 350, seed=number)
+                    agree(compiled(x), act(x))
+                if number == 7:
+                    layers[0][0].weight.scale_(0.5)
+    finally:
+        paddle.set_flags({"FLAGS_ngraph_cache_mb": 1024})
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] - before["engine_runs"] == 4 * len(layers) * len(lengths)
+    assert stats["functions_built"] - before["functions_built"] <= 2
