@@ -1957,3 +1957,80 @@ def test_weights_of_what_infers_are_read_in_place():
             agree(compiled(x), layer(x))
     assert paddle_ngraph.stats()["engine_runs"] > 0
     assert paddle_ngraph.stats()["functions_with_weights_in_place"] == before + 1
+
+
+class InDoubles(nn.Layer):
+    """What is in the middle is Paddle's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(20, 20), nn.Linear(20, 5)
+
+    def forward(self, x: Any) -> Any:
+        between = F.softmax(self.first(x).astype("float64"))
+        return self.second(between.astype("float32"))
+
+
+@pytest.mark.parametrize("build", [mlp, InDoubles])
+def test_layers_and_parameters_that_come_and_go_share_a_graph(build, monkeypatch):
+    built, original = [], captured_graph.Stage._build
+    monkeypatch.setattr(
+        captured_graph.Stage, "_build", lambda stage: built.append(stage) or original(stage)
+    )
+    layers, x = [made(build, seed) for seed in range(40)], floats(6, 20)
+    compiled = paddle_ngraph.compile(lambda layer, x: layer(x))
+    before = paddle_ngraph.stats()["engine_runs"]
+    with paddle.no_grad():
+        for round_ in range(4):
+            for layer in layers:
+                agree(compiled(layer, x), layer(x))
+            layer = layers[round_]
+            for part in layer.sublayers():
+                if isinstance(part, nn.Linear):
+                    part.weight = paddle.create_parameter(part.weight.shape, "float32")
+    assert paddle_ngraph.stats()["engine_runs"] - before > 150
+    assert len(built) == 1
+
+
+def test_what_is_made_of_parameters_alone_is_one_function():
+    parameters = [paddle.create_parameter([7, 11], "float32") for _ in range(10)]
+    scaled = paddle_ngraph.compile(lambda weight: weight / weight.square().sum().sqrt())
+    before = paddle_ngraph.stats()
+    with paddle.no_grad():
+        for _ in range(3):
+            for each in parameters:
+                agree(scaled(each), each / each.square().sum().sqrt())
+                each.scale_(1.5)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] - before["engine_runs"] > 25
+    assert stats["functions_built"] - before["functions_built"] <= 1
+
+
+@pytest.mark.parametrize("lengths", [[3], [3, 5, 6, 8]])
+def test_graphs_whose_weights_there_is_no_room_for_have_them_as_inputs(lengths):
+    layers = [nn.Sequential(nn.Linear(350, 350), nn.Tanh()) for _ in range(5)]  # half a megabyte
+
+    def act(x: Any) -> Any:
+        for layer in layers:
+            x = layer(x)
+            assert float(x.max()) <= 1.0
+        return x
+
+    compiled = paddle_ngraph.compile(act)
+    paddle_ngraph.clear_cache()
+    paddle.set_flags({"FLAGS_ngraph_cache_mb": 1})
+    try:
+        with paddle.no_grad():
+            for number in range(10):
+                if number == 6:
+                    before = paddle_ngraph.stats()
+                for length in lengths:
+                    x = floats(length, 350, seed=number)
+                    agree(compiled(x), act(x))
+                if number == 7:
+                    layers[0][0].weight.scale_(0.5)
+    finally:
+        paddle.set_flags({"FLAGS_ngraph_cache_mb": 1024})
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] - before["engine_runs"] == 4 * len(layers) * len(lengths)
+    assert stats["functions_built"] - before["functions_built"] <= 2

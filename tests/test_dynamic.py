@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
+import random
+import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -636,6 +639,54 @@ def test_graphs_are_made_when_there_was_time_for_it(clock, monkeypatch):
         for _ in range(100):
             layer(inputs(mlp))
     assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_captured_calls_that_are_not_decided_follow_each_other(clock, monkeypatch):
+    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 0.0)
+    monkeypatch.setattr(dynamic_hook, "_BURST", 5.0)
+    monkeypatch.setattr(dynamic_hook, "_COMPILED", 100)
+    clock.more, layer, ways = 0.5, made(mlp), ""
+    paddle_ngraph.enable(dynamic=True)
+    with paddle.no_grad():
+        for _ in range(200):
+            before = clock.captured
+            layer(inputs(mlp))
+            ways += "c" if clock.captured > before else "n"
+    _, *bursts = re.findall("c+", ways.rstrip("c"))
+    assert len(bursts) > 2 and all(len(burst) >= 10 for burst in bursts), ways
+
+
+def test_what_holds_up_some_calls_decides_nothing(clock, monkeypatch):
+    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 10.0)
+    clock.more, layer, chance = -0.5, made(mlp), random.Random(0)
+    layer.register_forward_pre_hook(lambda *_: hold_up())
+
+    def hold_up() -> None:
+        clock.now += 10.0 if chance.random() < 0.3 else 0.0
+
+    paddle_ngraph.enable(dynamic=True)
+    with paddle.no_grad():
+        for number in range(800):
+            layer(inputs(mlp, number, 2 + number % 40))
+    assert clock.captured > 400
+
+
+def test_the_fastest_of_many_native_calls_decides_nothing(clock, monkeypatch):
+    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 1.0)
+    clock.more, layer, calls = -0.5, made(mlp), itertools.count()
+    layer.register_forward_pre_hook(lambda *_: hurry())
+
+    def hurry() -> None:
+        clock.now -= 0.9 if next(calls) == 3 else 0.0
+
+    paddle_ngraph.enable(dynamic=True)
+    with paddle.no_grad():
+        for _ in range(100):
+            layer(inputs(mlp))
+    assert clock.captured > 50
 
 
 @pytest.mark.parametrize("pays", [True, False])

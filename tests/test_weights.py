@@ -199,8 +199,9 @@ def test_the_cache_bounds_the_weights_that_it_keeps():
         check(program)
     finally:
         paddle.set_flags({"FLAGS_ngraph_cache_mb": 1024})
-    assert paddle_ngraph.cache_info().currsize == 1
-    assert paddle_ngraph.cache_info().evictions == 2
+    # The next function has no weights.
+    assert paddle_ngraph.cache_info().currsize == 2
+    assert paddle_ngraph.cache_info().evictions == 1
 
 
 def test_feeds_do_not_count_as_writes():

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -33,7 +32,6 @@ from paddle_ngraph.hook.captured_operators import (
     in_programs,
     natively,
 )
-from paddle_ngraph.latest import Latest
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
@@ -56,8 +54,8 @@ _may_build: PerThread[Callable[[int], bool] | None] = PerThread(None)
 _is_building = PerThread(False)
 _NONE: frozenset[int] = frozenset()
 _building = new_lock()
-# Sets of parameters that one stage is compiled for.
-_PARAMETERS = 32
+# The parameters that this thread runs a program on.
+_weights: PerThread[Sequence[Any]] = PerThread(())
 # Paddle keeps six threads and a megabyte of each scope that a program trains in, for good. It has
 # as many as runs that wait for their backward passes (a cell that is called in a loop). Those that
 # a program has beyond a few are counted for themselves, or long loops would leave none to others.
@@ -521,15 +519,15 @@ def _used(calls: list[Call], outputs: Iterable[int]) -> list[Call]:
 
 
 class _Layer(PartialProgramLayer):  # type: ignore[misc]
-    """What runs a program, and does not keep the user's parameters: whoever calls it does."""
+    """What runs a program on whatever parameters it is given: several layers may share it."""
 
     @property
     def _params(self) -> list[Any]:
-        return [weight() for weight in self._references]
+        return list(_weights.value)
 
     @_params.setter
     def _params(self, weights: Sequence[Any]) -> None:
-        self._references = [weakref.ref(weight) for weight in weights]
+        """Paddle sets those that it is made with, which are those of this thread."""
 
 
 class Stage:
@@ -549,10 +547,12 @@ class Stage:
         self._read = {value for call in calls for value in call.reads}
         self._inputs = sorted(self._read - made)
         self.trains = any(not kinds[value].stop_gradient for value in outputs)
-        self._weights = [] if self.trains else [v for v in self._inputs if kinds[v].is_parameter]
-        self._others = [value for value in self._inputs if value not in self._weights]
+        self._others = [v for v in self._inputs if self.trains or not kinds[v].is_parameter]
+        # A function of parameters alone would be a constant, another one for each of them.
+        self._others = self._others or self._inputs
+        self._weights = [value for value in self._inputs if value not in self._others]
         self._differentiated = self._differentiated_inputs()
-        self._programs: Latest[tuple[int, ...], _Program] = Latest(_PARAMETERS)
+        self._program: _Program | None = None
         self.report: Report | None = None
         self.examples: list[list[list[int]]] = []
 
@@ -560,7 +560,8 @@ class Stage:
         """Adds its outputs to the values."""
         with paddle.set_grad_enabled(self.trains):  # as where the operators were called
             inputs = [self._input(values, number) for number in self._others]
-            results = program.layer.sot_call(inputs)
+            with _weights.set_to(self._weights_among(values)):
+                results = program.layer.sot_call(inputs)
         if program.gradients is not None and (scope := run_scopes.latest()) is not None:
             program.scopes[scope.raw_address()] = scope
             program.gradients.attach(inputs, results, scope)
@@ -572,29 +573,33 @@ class Stage:
             tensor = operators.assign(tensor)  # contiguous() would part the user's from its base
         return tensor if number in self._differentiated else tensor.detach()
 
+    def _weights_among(self, values: dict[int, Any]) -> list[Any]:
+        return [values[number] for number in self._weights]
+
     def program_for(self, values: dict[int, Any]) -> _Program | None:
-        """What runs it with the parameters among these values; ``None``: Paddle's operators."""
-        weights = [values[number] for number in self._weights]
-        key = tuple(map(id, weights))
-        found = self._programs.get(key)
-        if found is None or not found.is_of(weights):
+        """What runs it, made with the first values that it is given; ``None``: Paddle's operators.
+
+        Raises:
+            _Busy: It is too soon to make it.
+        """
+        if self._program is None:
             may_build = _may_build.value
             if may_build is not None and not may_build(len(self.calls)):
                 raise _Busy
             training = paddle.set_grad_enabled
             with _building, _be_alone(), _mode_of_this_thread(), training(self.trains):
-                found = self._build(weights)
-            if found is not None:
-                self._programs.put(key, found)
-        return found
+                if self._program is None:  # another thread may have made it meanwhile
+                    with _weights.set_to(self._weights_among(values)):
+                        self._program = self._build()
+        return self._program
 
-    def _build(self, weights: Sequence[Any]) -> _Program | None:
+    def _build(self) -> _Program | None:
         if self.trains and next(_training) > _MOST_TRAINING:
             raise NgraphError(
                 f"{_MOST_TRAINING} graphs train already or wait for backward passes, of which "
                 "Paddle keeps threads: give it batches of fewer shapes, or call backward() earlier"
             )
-        layer = _in_static_mode(self._layer, weights)
+        layer = _in_static_mode(self._layer)
         set_training(layer, self.trains)
         report = to_static_hook.explain_programs(layer, in_sot_mode=True)
         self.report = report
@@ -602,11 +607,7 @@ class Stage:
             return None
         given = [*self._others, *self._weights]
         to_static_hook.expect(layer, [[shapes[at] for at in given] for shapes in self.examples])
-        return _Program(
-            layer,
-            [weakref.ref(weight) for weight in weights],
-            self._gradients(layer) if self.trains else None,
-        )
+        return _Program(layer, self._gradients(layer) if self.trains else None)
 
     def _gradients(self, layer: Any) -> gradients.Gradients:
         positions = self._positions_in_brackets()
@@ -619,7 +620,7 @@ class Stage:
         calls = [call for call in self.calls if call.name == "_getitem_dygraph"]
         return {value for call in calls for value in _values_in(call.arguments[1:])}
 
-    def _layer(self, weights: Sequence[Any]) -> Any:
+    def _layer(self) -> Any:
         main = paddle.static.Program()
         with paddle.static.program_guard(main, paddle.static.Program()):
             values = {number: self._data(number) for number in self._inputs}
@@ -627,7 +628,7 @@ class Stage:
                 self._append(call, values)
         outputs = [values[number] for number in self._outputs]
         inputs = [values[number] for number in self._others]
-        parameters = list(weights), [values[number] for number in self._weights]
+        parameters = list(_weights.value), [values[number] for number in self._weights]
         return _Layer(main, inputs, [outputs], parameters)
 
     def _data(self, number: int) -> Any:
@@ -716,13 +717,11 @@ class _Program:
 
     Attributes:
         layer: The ``PartialProgramLayer``.
-        weights: The parameters that it was made for.
         gradients: What its backward pass has to say, if there is one.
         scopes: Those that it has trained in, by address.
     """
 
     layer: Any
-    weights: list[weakref.ref[Any]]
     gradients: gradients.Gradients | None
     scopes: dict[int, Scope] = field(default_factory=dict)
 
@@ -733,7 +732,3 @@ class _Program:
         if len(self.scopes) < _FEW_OF_PROGRAM:
             return next(_training) <= _MOST_TRAINING
         return len(self.scopes) < _MOST_OF_PROGRAM and next(_of_loops) <= _MOST_OF_LOOPS
-
-    def is_of(self, weights: Sequence[Any]) -> bool:
-        """Whether it was made for these."""
-        return all(own() is given for own, given in zip(self.weights, weights))

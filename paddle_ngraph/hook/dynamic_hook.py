@@ -13,7 +13,8 @@ they infer. To find that out may take a share of the time that the layer has run
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial, wraps
 from math import inf
@@ -52,14 +53,19 @@ _DEPTH = 16  # of lists in lists that are looked at
 # fill caches and compile functions.
 _NATIVE, _NATIVE_COLD = 4, 1
 _COMPILED, _COMPILED_COLD = 7, 3
-# So many kinds of one form are decided together, if they come seldom.
-_TOGETHER = 4
+# So many kinds of one form are decided together, if they come seldom, by so many calls of each way.
+_TOGETHER, _CALLS_TOGETHER = 4, 16
+# So many calls of a kind are remembered.
+_KEPT = 64
 # Where it trains: kinds than which so many are no smaller, and faster natively, are not tried.
 _LARGER = 2
 # What is compiled has to be as much faster as may be chance.
 _MARGIN = 0.95
 # Trying takes at most this share of the time that a layer has run natively.
 _SHARE = 0.2
+# Once it has taken that, it goes on when there are so many seconds: one compiled call after another
+# is faster than one among native calls, after which threads and caches are cold.
+_BURST = 0.02
 # What a program is expected to take until it has run for the first time, and for each operator.
 _SECONDS_PER_PROGRAM = 0.05
 _SECONDS_PER_OPERATOR = 0.004
@@ -198,8 +204,8 @@ class _Mode:
         self.why_native: str | None = None
         self._forms: Latest[Hashable, _Form] = Latest(_FORMS)
         # Seconds: that it has run natively; that trials took more than Paddle would have; what the
-        # programs of this call are expected to take.
-        self._natively = self._trying = self._expected = 0.0
+        # programs of this call are expected to take; what there has to be left to go on.
+        self._natively = self._trying = self._expected = self._needed = 0.0
 
     def run(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
         """Runs the layer natively or compiled, and looks at the clock as long as needed."""
@@ -214,7 +220,7 @@ class _Mode:
                 return self.captures.run(original, (layer, *inputs), kwargs)
             return original(layer, *inputs, **kwargs)
         owner = form.owner(trial)
-        is_compiled = self._tries(form, trial) and self._can_afford(owner.put_off)
+        is_compiled = self._tries(form, trial) and self._goes_on(owner.put_off)
         start = perf_counter()
         try:
             if not is_compiled:
@@ -253,6 +259,12 @@ class _Mode:
         owner.put_off = expected
         return False
 
+    def _goes_on(self, put_off: float) -> bool:
+        """Whether trying goes on, which may begin with a program that was put off."""
+        goes_on = self._can_afford(max(put_off, self._needed))
+        self._needed = 0.0 if goes_on else _BURST
+        return goes_on
+
     def _can_afford(self, seconds: float) -> bool:
         """Whether trying may take so much time."""
         if self._trying + seconds <= _SHARE * self._natively:
@@ -266,7 +278,8 @@ class _Mode:
         """Adds what a call has taken that was not decided."""
         trial = tried.trial
         if tried.is_compiled:
-            self._trying += max(0.0, seconds - tried.form.native_seconds(trial))
+            more = seconds - tried.form.native_seconds(trial)
+            self._trying = max(0.0, self._trying + more)
             if tried.form.owner(trial).put_off > 0.0:
                 return  # its operators were called one by one
         else:
@@ -397,7 +410,7 @@ class _Trial:
 
     Args:
         is_trained: Whether its calls differ, as backward passes follow some only: then their mean
-            counts, else the fewest seconds.
+            counts, else the fewest seconds of equally many calls.
         sizes: What tells the kind from others of its form.
 
     Attributes:
@@ -414,27 +427,38 @@ class _Trial:
         self.why_native: str | None = None
         self.turn = 0
         self.put_off = 0.0
-        self._typical: Callable[[list[float]], float] = fmean if is_trained else min
+        self._is_trained = is_trained
         self.begin_anew()
 
     def begin_anew(self) -> None:
         """Forgets all times."""
         self.calls = {False: 0, True: 0}
-        self._seconds: dict[bool, list[float]] = {False: [], True: []}
+        self._seconds: dict[bool, deque[float]] = {each: deque(maxlen=_KEPT) for each in self.calls}
 
     def add(self, is_compiled: bool, seconds: float) -> None:
         """Adds a call that counts."""
         self._seconds[is_compiled].append(seconds)
 
-    def takes(self, is_compiled: bool) -> float:
-        """What a call takes, in seconds; infinity: not known."""
-        seconds = self._seconds[is_compiled]
-        return self._typical(seconds) if seconds else inf
+    @property
+    def native_seconds(self) -> float | None:
+        """What a native call takes, where that is known."""
+        return fmean(self._seconds[False]) if self._seconds[False] else None
 
     @property
-    def is_measured(self) -> bool:
-        """Whether there is something to compare."""
-        return all(self._seconds.values())
+    def pairs(self) -> int:
+        """How many calls there are of both ways."""
+        return min(map(len, self._seconds.values()))
+
+    def compared(self) -> tuple[float, float]:
+        """What a call takes natively and compiled; infinity: not known."""
+        native, compiled = map(list, self._seconds.values())
+        calls = min(len(native), len(compiled))
+        if calls == 0:  # another thread may have begun anew meanwhile
+            return inf, inf
+        if self._is_trained:
+            return fmean(native), fmean(compiled)
+        # Of more calls the fastest one is faster, where other processes slow some down.
+        return min(native[-calls:]), min(compiled[-calls:])
 
     def decide(self, native: float, compiled: float) -> None:
         """Decides by what calls take."""
@@ -547,7 +571,7 @@ class _Form:
         if trial.calls[False] >= _NATIVE or self._together.is_compiled:
             return True
         has_many = len(self._trials) >= _TOGETHER and not self._is_trained
-        is_known = trial.takes(False) < inf
+        is_known = trial.native_seconds is not None
         return has_many and is_known and self._together.calls[False] >= 4 * _NATIVE
 
     def _is_native_for_more(self, trial: _Trial) -> bool:
@@ -563,8 +587,8 @@ class _Form:
 
     def native_seconds(self, trial: _Trial) -> float:
         """What a call takes natively, as far as that is known."""
-        known = trial.takes(False)
-        return known if known < inf else self._natively / max(1, self._together.calls[False])
+        known = trial.native_seconds
+        return self._natively / max(1, self._together.calls[False]) if known is None else known
 
     def add(self, trial: _Trial, is_compiled: bool, seconds: float) -> None:
         """Adds what a call has taken, and decides what can be decided."""
@@ -577,23 +601,38 @@ class _Form:
             self._natively += seconds
         if not is_cold:
             trial.add(is_compiled, seconds)
-        if trial.is_measured and together.is_compiled is None and not self._is_trained:
+        if trial.pairs > 0 and together.is_compiled is None and not self._is_trained:
             self._measured.add(trial)
-            if len(self._measured) >= _TOGETHER:
-                self._decide_together()
+            self._decide_together()
         is_warm = is_compiled and not is_cold
         if together.is_compiled is False or (together.is_compiled and is_warm):
             trial.is_compiled, trial.why_native = together.is_compiled, together.why_native
         elif trial.calls[True] >= _COMPILED:
-            trial.decide(trial.takes(False), trial.takes(True))
+            trial.decide(*trial.compared())
             if not trial.is_compiled:
                 self._faster_natively.append(trial.sizes)
 
     def _decide_together(self) -> None:
         measured = list(self._measured)  # other threads may add some meanwhile
-        native, compiled = (sum(trial.takes(each) for trial in measured) for each in (False, True))
-        self._together.decide(native, compiled)
+        calls = sum(trial.pairs for trial in measured)
+        if len(measured) < _TOGETHER or calls < _CALLS_TOGETHER:
+            return
+        self._together.decide(*_median(trial.compared() for trial in measured))
         self._measured.clear()
+
+
+def _median(compared: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Of times natively and compiled: those that are no better than others in half of the time.
+
+    Their sums would be decided by the few calls that something else has held up.
+    """
+    best_first = sorted(compared, key=lambda times: times[1] / times[0])
+    rest = sum(native for native, _ in best_first) / 2.0
+    for times in best_first:
+        rest -= times[0]
+        if rest <= 0.0:
+            break
+    return times
 
 
 def _form_of(value: Any, sizes: list[int], depth: int = 0) -> Hashable:

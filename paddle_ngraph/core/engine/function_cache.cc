@@ -1,6 +1,7 @@
 #include "core/engine/function_cache.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/engine/ngraph_function.h"
 #include "core/engine/size_guards.h"
@@ -18,6 +19,16 @@ size_t SignatureHash::operator()(const Signature& signature) const {
 namespace {
 
 constexpr int64_t kUnknown = -1;  // no open size is negative
+
+// Of so many graphs with weights it is known that there was no room for them.
+constexpr size_t kMostWithoutRoom = 4096;
+
+uint64_t hash_of_weights(const Signature& signature) {
+  const std::array<uint64_t, 2> words{signature.graph, signature.weights.value_or(0)};
+  return content_hash(words.data(), sizeof(words), 0);
+}
+
+size_t most_bytes() { return static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_mb)) << 20; }
 
 }  // namespace
 
@@ -80,12 +91,20 @@ std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature
   entries_.push_front({signature, std::move(function), weight_bytes, std::move(open)});
   index_[signature] = entries_.begin();
   weight_bytes_ += weight_bytes;
+  without_room_.erase(hash_of_weights(signature));
   const auto capacity = static_cast<size_t>(std::max(1, FLAGS_ngraph_cache_size));
-  const auto bytes = static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_mb)) << 20;
+  // One without weights takes nobody's room.
+  const size_t bytes = weight_bytes == 0 ? weight_bytes_ : most_bytes();
   while (entries_.size() > 1 && (entries_.size() > capacity || weight_bytes_ > bytes)) {
-    move_out(std::prev(entries_.end()), &dropped);
+    const auto last = std::prev(entries_.end());
+    if (weight_bytes_ > bytes && last->weight_bytes > 0) {
+      if (without_room_.size() == kMostWithoutRoom) without_room_.clear();
+      without_room_.insert(hash_of_weights(last->signature));
+    }
+    move_out(last, &dropped);
     ++evictions_;
   }
+  is_any_without_room_ = !without_room_.empty();
   return entries_.front().function;
 }
 
@@ -93,6 +112,17 @@ void FunctionCache::move_out(Entries::iterator entry, Entries* dropped) {
   index_.erase(entry->signature);
   weight_bytes_ -= entry->weight_bytes;
   dropped->splice(dropped->begin(), entries_, entry);
+}
+
+bool FunctionCache::had_no_room_for(const Signature& signature) const {
+  if (!is_any_without_room_ || !signature.weights.has_value()) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  return without_room_.count(hash_of_weights(signature)) > 0;
+}
+
+bool FunctionCache::has_room_for(size_t weight_bytes) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return weight_bytes_ + weight_bytes <= most_bytes();
 }
 
 void FunctionCache::drop(uint64_t graph, uint64_t weights) {
@@ -128,6 +158,8 @@ void FunctionCache::clear() {
   std::lock_guard<std::mutex> lock(mutex_);
   index_.clear();
   weight_bytes_ = 0;
+  without_room_.clear();
+  is_any_without_room_ = false;
   dropped.swap(entries_);
 }
 

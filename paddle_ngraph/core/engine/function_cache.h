@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/common/fork_safe_mutex.h"
@@ -76,6 +77,13 @@ class FunctionCache {
                                          std::optional<OpenSignature> open = std::nullopt,
                                          const std::atomic<bool>* is_wanted = nullptr);
 
+  // Whether a function of this graph that keeps these weights was dropped for lack of room, and
+  // none was kept since.
+  bool had_no_room_for(const Signature& signature) const;
+
+  // Whether so many bytes of weights can be kept without dropping others.
+  bool has_room_for(size_t weight_bytes) const;
+
   // Drops the functions of a graph that keep weights of this fingerprint.
   void drop(uint64_t graph, uint64_t weights);
 
@@ -109,6 +117,8 @@ class FunctionCache {
   Entries entries_;  // most recently used in front
   std::unordered_map<Signature, Entries::iterator, SignatureHash> index_;
   size_t weight_bytes_ = 0;
+  std::unordered_set<uint64_t> without_room_;  // hashes of graphs with weights
+  std::atomic<bool> is_any_without_room_{false};
   int64_t hits_ = 0;
   int64_t misses_ = 0;
   int64_t evictions_ = 0;

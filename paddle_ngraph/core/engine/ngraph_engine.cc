@@ -285,7 +285,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
                                                             const Settings& now) const {
   Signature key = signature(io.inputs, now);
   key.weights = weights_.fingerprint(io.inputs);
-  auto function = find_serving(key, io);
+  auto function = find_with_room(&key, io);
   if (function) ++EngineStats::instance().functions_reused;
   return function;
 }
@@ -309,6 +309,18 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_serving(const Signature& key,
   }
   cache.drop(*function);
   return nullptr;
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::find_with_room(Signature* key,
+                                                             const NgraphIO& io) const {
+  const auto& cache = FunctionCache::instance();
+  const bool had_no_room = cache.had_no_room_for(*key);
+  auto function = find_serving(*key, io, had_no_room);
+  if (function || !had_no_room || cache.has_room_for(weights_.num_bytes(io.inputs))) {
+    return function;
+  }
+  key->weights.reset();
+  return find_serving(*key, io);
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
@@ -365,7 +377,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     std::lock_guard<std::mutex> lock(own_functions_mutex_);
     own_functions().known.clear();  // none of these was dropped for lack of room
   }
-  if (auto function = find_serving(key, io)) {
+  if (auto function = find_with_room(&key, io)) {
     ++EngineStats::instance().functions_reused;
     return function;
   }

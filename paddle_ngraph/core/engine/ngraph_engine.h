@@ -107,6 +107,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // of this graph have weights of their own.
   std::shared_ptr<NgraphFunction> find_serving(const Signature& key, const NgraphIO& io,
                                                bool looks_again = false) const;
+  // The same for a run. Where functions with its weights were dropped for lack of room, and there
+  // is none now, the weights are inputs, as the key says from then on: else each of several
+  // functions would be built again after the others.
+  std::shared_ptr<NgraphFunction> find_with_room(Signature* key, const NgraphIO& io) const;
   // Throws InvalidInput if the input has another dtype than the program declares.
   void require_dtype(const phi::DenseTensor& tensor, size_t input) const;
   // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
