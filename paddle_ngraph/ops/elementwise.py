@@ -462,9 +462,12 @@ def pow(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.pow_grad")
 def pow_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad * y * x ** (y - 1)`` for the attribute ``y`` (Paddle ``pow_grad``)."""
+    """``out_grad * y * x ** (y - 1)`` for the attribute ``y`` (Paddle ``pow_grad``); 0 for 0."""
     x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
     exponent = float(op.attr("y"))
+    if exponent == 0:
+        bridge.set_output_node(op, "x_grad", bridge.full(0.0, "float32", bridge.shape(x)))
+        return
     power = _power(bridge, x, bridge.full(exponent - 1.0, "float32"))
     scaled = opset15.multiply(grad, bridge.full(exponent, "float32"))
     bridge.set_output_node(op, "x_grad", opset15.multiply(scaled, power))

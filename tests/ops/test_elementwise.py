@@ -420,6 +420,13 @@ def test_pow_of_a_number(exponent):
     check(lambda x: paddle._C_ops.pow(x, exponent), {"x": x}, both("pow"))
 
 
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
+def test_pow_of_zero_and_of_what_is_not_finite(exponent):
+    """The gradient for an exponent of 0 is 0, whatever x is."""
+    x = np.array([0, 1, -2, np.nan, np.inf, -np.inf, 3], "float32")
+    check(lambda x: paddle._C_ops.pow(x, exponent), {"x": x}, both("pow"))
+
+
 @pytest.mark.parametrize("exponent", [2.0, 3.0])
 def test_pow_of_negative_numbers(exponent):
     x = np.array([-2.0, -0.5, 0.0, 3.0, np.nan, np.inf], "float32")
