@@ -172,16 +172,18 @@ def remainder(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.remainder_grad", limits=[_TRAILING])
 def remainder_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad floor(x / y))``."""
+    """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad floor(x / y))``.
+
+    The quotient is rounded before its floor is taken, unlike that of ``floor_divide``.
+    """
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     grad = bridge.get_input_node(op, "out_grad")
+
+    def of_y() -> Node:
+        return opset15.multiply(opset15.negative(grad), opset15.floor(opset15.divide(x, y)))
+
     set_reduced(bridge, op, "x", lambda: grad)
-    set_reduced(
-        bridge,
-        op,
-        "y",
-        lambda: opset15.multiply(opset15.negative(grad), _floored(bridge, "FloorDivide", x, y)),
-    )
+    set_reduced(bridge, op, "y", of_y)
 
 
 # -- gradients of add, subtract, multiply, divide ------------------------------------------------

@@ -176,6 +176,16 @@ def test_floored_division(name, left, right):
     check(build, {"x": np.asarray(x), "y": np.asarray(y)}, [name])
 
 
+@pytest.mark.parametrize("shape", [(6, 7), (7,)], ids=str)
+def test_gradient_of_a_remainder_near_multiples(shape):
+    """1.5 / 0.3 is 5 once it is rounded, and 1.5 // 0.3 is 4."""
+    y = np.resize(np.array([0.3, 0.1, -0.7, 1e-3, 3.0, -0.2, 1e30], "float32"), shape)
+    x = y * np.arange(6, dtype="float32")[:, None]
+    x[5, :4] = [1.5, np.inf, -np.inf, np.nan]
+    inputs = {"x": x, "y": y}
+    check(lambda x, y: paddle.remainder(x, y), inputs, ["remainder", "remainder_grad"])
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whole_numbers_that_fit_are_divided(seed):
     """int64 of which the program says that 32 bits hold it: positions, times and plus constants."""
