@@ -413,6 +413,33 @@ def test_ties_go_to_the_even_number(activation):
 
 
 @needs_int8
+@pytest.mark.parametrize("activation", ["none", "relu", "bias", "reshaped"])
+@pytest.mark.parametrize("rows", [1, 4, 7, 8, 32])
+def test_products_with_a_scale_for_each_channel_in_a_row(rows, activation):
+    """The plugin makes one node of them. All numbers and sums are exact, so results are, too."""
+    draw = np.random.default_rng(rows)
+    quantize = paddle._C_ops.fake_channel_wise_quantize_dequantize_abs_max
+    sizes = [(32, 16), (16, 24), (24, 10)]
+    wholes = [draw.integers(-127, 128, size) for size in sizes]
+    for whole in wholes:
+        whole[0] = 127  # the scale of a channel is that of its largest number
+    factors = [whole * 2.0 ** draw.integers(-9, -6, whole.shape[1]) for whole in wholes]
+
+    def build():
+        x = paddle.static.data("x", [rows, 32], "float32")
+        for factor in factors:
+            x = on_grid(x, 127 / 16, 0) @ quantize(parameter(factor), 8, 1, 1)[0]
+            x = nn.functional.relu(x) if activation == "relu" else x
+            x = parameter(np.round(factor[0])) + x if activation == "bias" else x
+            x = paddle.reshape(x, [-1, x.shape[1]]) if activation == "reshaped" else x
+        return x
+
+    x = draw.integers(-150, 151, (rows, 32)).astype("float32") / 16
+    Small(build).both(x=x)
+    assert are_int8(Small(build).kernels(x=x)) == [True] * 3
+
+
+@needs_int8
 @pytest.mark.parametrize("round_type", [0, 1])
 @pytest.mark.parametrize("groups", [1, 64])
 def test_a_layer_is_the_simulation_but_for_rounding(groups, round_type):

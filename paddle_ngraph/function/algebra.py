@@ -4,8 +4,7 @@ The plugin computes with constants first, leaves out what does nothing, and take
 one. Over the real numbers all of that is right. In float32 it is not where an intermediate result
 is rounded, overflows or underflows, or where a zero has a sign.
 
-It stops before a PRelu of slope 1, which changes no number. Measured, that takes no time where it
-is fused, as behind products.
+It stops before what is :func:`kept`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from openvino import Input, Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.function import constants
-from paddle_ngraph.function.node_tools import Key, key_of
+from paddle_ngraph.function.node_tools import Key, kept, key_of
 from paddle_ngraph.function.plugin_faults import EXACT_DIVIDE, RESHAPES
 
 # Marks a product to which Paddle adds 0.
@@ -45,10 +44,6 @@ _GREATEST = float(np.finfo(np.float32).max)
 _LARGE_TERM = _GREATEST * 2.0**-25
 
 
-def _kept(value: Output) -> Output:
-    return opset15.prelu(value, opset15.constant(np.float32(1.0))).output(0)
-
-
 # -- sums ----------------------------------------------------------------------------------------
 
 
@@ -67,9 +62,9 @@ def keep_sums_before_constants(model: Model) -> None:
 def _keep(total: Output) -> None:
     readers = total.get_target_inputs()
     if any(_is_linear(reader.get_node()) for reader in readers):
-        kept = _kept(total)
+        apart = kept(total)
         for reader in readers:
-            reader.replace_source_output(kept)
+            reader.replace_source_output(apart)
 
 
 def _is_linear(reader: Node) -> bool:
@@ -191,7 +186,7 @@ def keep_products_before_constants(model: Model) -> None:
         elif kind in _OUTPUT_CHANNELS:
             before = made.get(key_of(sources[0]), _Made()).factors
             if before != _ONE and not (_of_weights(node) * before).fits():
-                node.input(0).replace_source_output(_kept(sources[0]))
+                node.input(0).replace_source_output(kept(sources[0]))
                 before = _ONE
             made[key_of(node.output(0))] = _Made(source=node, before=before)
         elif kind in ("Divide", "Multiply"):
@@ -227,7 +222,7 @@ def _keep_apart(reader: Input, made: dict[Key, _Made]) -> None:
     if value.get_node().get_type_name() == "Broadcast":
         made[key_of(value)] = _Made()
         reader = value.get_node().input(0)
-    reader.replace_source_output(_kept(reader.get_source_output()))
+    reader.replace_source_output(kept(reader.get_source_output()))
 
 
 def _beside_constant(node: Node) -> tuple[int, _Sizes] | None:
@@ -251,7 +246,7 @@ def _divide_in_two_steps(node: Node) -> tuple[Output, _Sizes]:
         has_inverse = np.isfinite(data) & (data != 0.0)
         first = np.where(has_inverse, 1.0 / np.sqrt(np.abs(data)), 1.0).astype(np.float32)
         second = (1.0 / (data * first)).astype(np.float32)
-    half = _kept(opset15.multiply(_kept(x), opset15.constant(first)).output(0))
+    half = kept(opset15.multiply(kept(x), opset15.constant(first)).output(0))
     quotient = opset15.multiply(half, opset15.constant(second))
     replace_node(node, quotient)
     return quotient.output(0), _sizes(second)
@@ -293,7 +288,7 @@ def keep_products_before_large_terms(model: Model) -> None:
             continue
         number, product = found[0], node.input_value(found[0])
         if product.get_node().get_type_name() == "Multiply" and _may_overflow(product.get_node()):
-            node.input(number).replace_source_output(_kept(product))
+            node.input(number).replace_source_output(kept(product))
 
 
 def _may_overflow(product: Node) -> bool:
@@ -377,7 +372,7 @@ def keep_rectifiers_of_negatives(model: Model) -> None:
         if source is not None and any(
             reader.get_node().get_type_name() == "Relu" for reader in source.get_target_inputs()
         ):
-            node.input(0).replace_source_output(_kept(node.input_value(0)))
+            node.input(0).replace_source_output(kept(node.input_value(0)))
 
 
 def _negated(value: Output) -> Output | None:

@@ -21,7 +21,7 @@ import numpy as np
 from openvino import Input, Model, Node, Output, opset15
 
 from paddle_ngraph.function import constants, processor
-from paddle_ngraph.function.node_tools import Key, key_of
+from paddle_ngraph.function.node_tools import Key, kept, key_of
 from paddle_ngraph.function.size_rules import meets_nothing
 
 Array = np.ndarray[Any, Any]
@@ -34,6 +34,8 @@ _PASSED = _VIEWS | {"MaxPool", "Relu"}
 # The axes of the weights that number the results; those of a matrix depend on its attributes.
 _CHANNELS = {"Convolution": (0,), "GroupConvolution": (0, 1), "MatMul": (-1,)}
 _LOWEST, _HIGHEST = -128, 127
+# What the plugin computes together with the product before it, or moves out of the way.
+_FUSED = _VIEWS | _SCALINGS | {"Add", "Clamp", "Concat", "Relu", "Subtract"}
 
 
 def use_int8(model: Model) -> None:
@@ -274,10 +276,31 @@ def _rounded(tensor: _Tensor, factor: Array, scale: Array) -> Output:
     x = _without_nan(tensor.x)
     window = _window(x)
     if window is None:
+        x = kept(x) if _ends_small_product(x.get_node()) else x
         return _on_grid(_bounded(x, tensor, factor), scale, 1 / factor)
     inside = _bounded(_without_nan(x.get_node().input_value(0)), tensor, factor)
     rounded = _on_grid(inside, scale, 1 / factor)
     return opset15.max_pool(rounded, dilations=[1, 1], **window).output(0)
+
+
+def _ends_small_product(node: Node) -> bool:
+    """Whether ``node`` is a product of two matrices, up to what the plugin moves or fuses.
+
+    It makes one node of several such products of 4 or 8 rows, and rounds the whole numbers that
+    they sum up to as if their bits were those of floats (OpenVINO 2026.4.1).
+    """
+    pending, met = [node], set()
+    while pending:
+        node = pending.pop()
+        shape = node.get_output_partial_shape(0)
+        if node.get_name() in met or shape.is_dynamic:
+            continue
+        met.add(node.get_name())
+        if node.get_type_name() == "MatMul" and len(shape) == 2:
+            return True
+        if node.get_type_name() in _FUSED:
+            pending += [value.get_node() for value in node.input_values()]
+    return False
 
 
 # The arithmetic of a quantization: two comparands for NaN, what is taken then, and the factor's.

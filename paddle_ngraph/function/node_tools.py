@@ -27,6 +27,14 @@ def as_output(node: Any) -> Output:
     return node.output(0) if isinstance(node, Node) else node
 
 
+def kept(value: Output) -> Output:
+    """``value`` where the plugin sees no further: it stops before a PRelu of slope 1.
+
+    That changes no number. Measured, it takes no time where it is fused, as behind products.
+    """
+    return opset15.prelu(value, opset15.constant(np.float32(1.0))).output(0)
+
+
 # They have models inside, which may read nothing of what they are given.
 _WITH_MODELS = frozenset({"If", "Loop", "TensorIterator"})
 

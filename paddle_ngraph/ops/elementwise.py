@@ -172,16 +172,18 @@ def remainder(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.remainder_grad", limits=[_TRAILING])
 def remainder_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad floor(x / y))``."""
+    """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad floor(x / y))``.
+
+    The quotient is rounded before its floor is taken, unlike that of ``floor_divide``.
+    """
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     grad = bridge.get_input_node(op, "out_grad")
+
+    def of_y() -> Node:
+        return opset15.multiply(opset15.negative(grad), opset15.floor(opset15.divide(x, y)))
+
     set_reduced(bridge, op, "x", lambda: grad)
-    set_reduced(
-        bridge,
-        op,
-        "y",
-        lambda: opset15.multiply(opset15.negative(grad), _floored(bridge, "FloorDivide", x, y)),
-    )
+    set_reduced(bridge, op, "y", of_y)
 
 
 # -- gradients of add, subtract, multiply, divide ------------------------------------------------
@@ -462,9 +464,12 @@ def pow(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.pow_grad")
 def pow_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad * y * x ** (y - 1)`` for the attribute ``y`` (Paddle ``pow_grad``)."""
+    """``out_grad * y * x ** (y - 1)`` for the attribute ``y`` (Paddle ``pow_grad``); 0 for 0."""
     x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
     exponent = float(op.attr("y"))
+    if exponent == 0:
+        bridge.set_output_node(op, "x_grad", bridge.full(0.0, "float32", bridge.shape(x)))
+        return
     power = _power(bridge, x, bridge.full(exponent - 1.0, "float32"))
     scaled = opset15.multiply(grad, bridge.full(exponent, "float32"))
     bridge.set_output_node(op, "x_grad", opset15.multiply(scaled, power))

@@ -15,6 +15,7 @@ from paddle_ngraph.ops.nodes import (
     axis_first,
     chosen,
     constant,
+    keep_nan,
     reduce_to,
     reshaped,
     sum_over,
@@ -67,7 +68,7 @@ def _norm_gradient(
         return bridge.full(0.0, "float32", bridge.shape(x))
     size, sign, rest = opset15.abs(x), opset15.sign(x), constant(epsilon)
     if np.isinf(order):
-        share = opset15.select(opset15.equal(size, out), sign, constant(0.0))
+        share = keep_nan(x, opset15.select(opset15.equal(size, out), sign, constant(0.0)))
     elif order == 2:
         share = opset15.divide(x, opset15.add(out, rest))
     else:

@@ -176,6 +176,16 @@ def test_floored_division(name, left, right):
     check(build, {"x": np.asarray(x), "y": np.asarray(y)}, [name])
 
 
+@pytest.mark.parametrize("shape", [(6, 7), (7,)], ids=str)
+def test_gradient_of_a_remainder_near_multiples(shape):
+    """1.5 / 0.3 is 5 once it is rounded, and 1.5 // 0.3 is 4."""
+    y = np.resize(np.array([0.3, 0.1, -0.7, 1e-3, 3.0, -0.2, 1e30], "float32"), shape)
+    x = y * np.arange(6, dtype="float32")[:, None]
+    x[5, :4] = [1.5, np.inf, -np.inf, np.nan]
+    inputs = {"x": x, "y": y}
+    check(lambda x, y: paddle.remainder(x, y), inputs, ["remainder", "remainder_grad"])
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whole_numbers_that_fit_are_divided(seed):
     """int64 of which the program says that 32 bits hold it: positions, times and plus constants."""
@@ -417,6 +427,13 @@ def test_elementwise_pow(shapes):
 def test_pow_of_a_number(exponent):
     x = positive((3, 4))
     check(lambda x: x**exponent, {"x": x}, both("elementwise_pow"))
+    check(lambda x: paddle._C_ops.pow(x, exponent), {"x": x}, both("pow"))
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
+def test_pow_of_zero_and_of_what_is_not_finite(exponent):
+    """The gradient for an exponent of 0 is 0, whatever x is."""
+    x = np.array([0, 1, -2, np.nan, np.inf, -np.inf, 3], "float32")
     check(lambda x: paddle._C_ops.pow(x, exponent), {"x": x}, both("pow"))
 
 

@@ -49,6 +49,17 @@ def test_p_norm_of_zeros_and_of_what_is_not_finite(order):
     check(lambda x: paddle.norm(x, order, axis=1), {"x": x}, ["p_norm", "p_norm_grad"])
 
 
+@pytest.mark.parametrize("order", [np.inf, -np.inf])
+def test_p_norm_of_an_infinite_order_has_nan_in_the_gradient(order):
+    """The norm itself is NaN or not, depending on where in the axis the NaN is: natively, too."""
+    x = np.array([[0, 2, np.nan, 1], [1, -1, 0, 3]], "float32")
+
+    def build(x: Any) -> Any:
+        return paddle.static.gradients([paddle.norm(x, order, axis=0)], [x])
+
+    check(build, {"x": x}, ["p_norm_grad"], gradients=False)
+
+
 @pytest.mark.parametrize("axis, keepdim", [([0, 1], False), ([-1, 1], True), (None, False)])
 def test_frobenius_norm(axis, keepdim):
     def build(x: Any) -> Any:
