@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
+from paddle_ngraph.paddle_seam.names import dynamic_tracer
 
 O = paddle.optimizer  # noqa: E741
 Parameters = Sequence[Any]
@@ -117,6 +121,14 @@ def sgd(weight: Any, gradient: Any) -> Any:
         return paddle._C_ops.sgd_(weight, paddle.to_tensor([0.1]), gradient, None, False)
 
 
+def adam_arguments(weight: Any, others: dict[int, Any]) -> list[Any]:
+    rate, moments = paddle.to_tensor([0.1]), [paddle.zeros(weight.shape) for _ in range(2)]
+    powers = [paddle.to_tensor([0.9]), paddle.to_tensor([0.999])]
+    tensors = [weight, weight.grad, rate, *moments, None, *powers, None, None]
+    arguments = [*tensors, 0.9, 0.999, 1e-8, False, 1000, False, False, False]
+    return [others.get(number, each) for number, each in enumerate(arguments)]
+
+
 def apart() -> Case:
     weight = parameter(drawn(0, (30, 20)))
     weight.grad = paddle.to_tensor(drawn(1, (30, 20)))
@@ -139,6 +151,18 @@ def of_another_layout() -> Case:
 def of_its_own_memory() -> Case:
     weight, _ = apart()
     return weight, lambda: sgd(weight, weight.detach())
+
+
+def of_the_memory_of_its_rate() -> Case:
+    weight, _ = apart()
+    power, one = paddle.to_tensor([0.9]), paddle.zeros([30, 20])
+    arguments = adam_arguments(weight, {2: power, 3: one, 6: power})
+
+    def step() -> Any:
+        with paddle.no_grad():
+            return paddle._C_ops.adam_(*arguments)
+
+    return weight, step
 
 
 def rows() -> Case:
@@ -167,7 +191,15 @@ def in_two_precisions() -> Case:
     return weight, O.SGD(0.1, parameters=[weight], multi_precision=True).step
 
 
-NATIVE = [double, of_another_layout, of_its_own_memory, rows, empty, several_at_once]
+NATIVE = [
+    double,
+    of_another_layout,
+    of_its_own_memory,
+    of_the_memory_of_its_rate,
+    rows,
+    empty,
+    several_at_once,
+]
 
 
 @pytest.mark.parametrize("case", [*NATIVE, in_two_precisions])
@@ -207,6 +239,96 @@ def test_errors_are_those_of_paddle():
             paddle._C_ops.sgd_(weight, rates, weight.grad, None, False)
         messages.append((type(error.value), str(error.value)))
     assert messages[0] == messages[1]
+
+
+WRONG = [(13, 3), (13, "no"), (14, None), (14, True), (14, 0.5), (14, 2**80), (12, 2**2000)]
+
+
+@pytest.mark.parametrize(("number", "argument"), WRONG)
+def test_arguments_that_the_kernel_does_not_need_have_to_be_right_too(number, argument):
+    messages = []
+    for on in (False, True):
+        weight, _ = apart()
+        with paddle_ngraph.use_ngraph(on), paddle.no_grad(), pytest.raises(Exception) as error:
+            paddle._C_ops.adam_(*adam_arguments(weight, {number: argument}))
+        messages.append((type(error.value), str(error.value)))
+    assert messages[0] == messages[1]
+    assert paddle_ngraph.stats()["optimizer_steps"] == 0
+
+
+def test_who_lists_operators_finds_them():
+    def listed() -> list[str]:
+        paddle.base.core.clear_low_precision_op_list()
+        _, update = apart()
+        update()
+        with paddle.no_grad():
+            paddle.multiply(paddle.rand(LARGE), paddle.rand([1]))
+        return sorted(paddle.base.core.get_low_precision_op_list())
+
+    paddle.set_flags({"FLAGS_low_precision_op_list": 1})
+    try:
+        native, engine = both(listed)
+    finally:
+        paddle.set_flags({"FLAGS_low_precision_op_list": 0})
+    assert native == engine and len(native) > 1
+
+
+def test_an_interruption_stays_one():
+    """Python may run a handler of a signal wherever the core calls a function of Python."""
+    weight, _ = apart()
+
+    def interrupt(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is dynamic_tracer.__code__:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    with paddle_ngraph.use_ngraph(), paddle.no_grad(), pytest.raises(KeyboardInterrupt):
+        rate, gradient = paddle.to_tensor([0.1]), weight.grad
+        sys.setprofile(interrupt)
+        try:
+            paddle._C_ops.sgd_(weight, rate, gradient, None, False)
+        finally:
+            sys.setprofile(None)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    paddle.set_flags({"FLAGS_ngraph_num_threads": 2})
+    yield
+    paddle.set_flags({"FLAGS_ngraph_num_threads": 0})
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
+    """Threads that take steps hold the places for threads, and a fork does not free them."""
+    is_over = threading.Event()
+
+    def work(steps: int) -> None:
+        weight, gradient = paddle.zeros([1 << 20]), paddle.ones([1 << 20])
+        while steps > 0 and not is_over.is_set():
+            sgd(weight, gradient)
+            steps -= 1
+
+    with paddle_ngraph.use_ngraph():
+        threads = [threading.Thread(target=work, args=(sys.maxsize,)) for _ in range(3)]
+        for each in threads:
+            each.start()
+        while paddle_ngraph.stats()["optimizer_steps"] < 20:
+            is_over.wait(0.001)
+        children = []
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)
+                before = paddle_ngraph.stats()["optimizer_steps"]
+                work(3)
+                os._exit(paddle_ngraph.stats()["optimizer_steps"] - before)
+            children.append(child)
+        found = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        is_over.set()
+        for each in threads:
+            each.join()
+    assert found == [3] * len(children)
 
 
 def test_what_is_returned_are_the_arguments():

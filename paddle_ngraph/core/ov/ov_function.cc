@@ -15,6 +15,7 @@
 #include "core/common/error.h"
 #include "core/common/faults.h"
 #include "core/common/float_environment.h"
+#include "core/common/lost_threads.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
 #include "core/ov/findings.h"
@@ -40,6 +41,7 @@ ElementType element_type(const ov::element::Type& type) {
 
 ov::Core& core() {
   static ov::Core core = [] {
+    note_threads();
     ov::Core made;
     made.add_extension(extension_ops());  // for functions read from files
     return made;

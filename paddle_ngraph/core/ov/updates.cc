@@ -8,6 +8,7 @@
 
 #include "core/common/error.h"
 #include "core/common/float_environment.h"
+#include "core/common/lost_threads.h"
 #include "core/common/vectorized.h"
 #include "core/ov/kernels/optimizer.h"
 #include "core/ov/parallel.h"
@@ -129,14 +130,16 @@ class LoopThreads::Implementation {
 };
 
 LoopThreads::LoopThreads(int num_threads)
-    : implementation_(std::make_unique<Implementation>(num_threads)) {}
+    : implementation_(std::make_unique<Implementation>(num_threads)) {
+  note_threads();
+}
 
 LoopThreads::~LoopThreads() = default;
 
 void LoopThreads::run(int64_t count, int64_t steps,
                       const std::function<void(int64_t begin, int64_t end)>& body) const {
   const DefaultFloatEnvironment environment;
-  if (count * steps < 2 * kStepsPerTask) return body(0, count);
+  if (count * steps < 2 * kStepsPerTask || are_threads_lost()) return body(0, count);
   implementation_->arena.execute([&] { parallel_ranges(count, steps, body); });
 }
 

@@ -54,7 +54,8 @@ struct Stretch {
 // for the order of the operators to say, which a function does not keep.
 void require_apart(std::vector<Stretch> stretches);
 
-// Loops outside of functions, on so many threads; 0: every core the process may use.
+// Loops outside of functions, on so many threads; 0: every core the process may use. A process that
+// was forked from one whose threads compute has one.
 class LoopThreads {
  public:
   explicit LoopThreads(int num_threads);

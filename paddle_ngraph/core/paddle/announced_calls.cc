@@ -96,6 +96,9 @@ PyObject* call_original(const AnnouncedFunction& function, PyObject* self, PyObj
     PyObject* const result = function.call(self, args, kwargs);
     if (result == nullptr) restore_interruption();
     return result;
+  } catch (pybind11::error_already_set& error) {  // Ctrl-C, say
+    error.restore();
+    return nullptr;
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, concat("Paddle cannot run it: ", error.what()).c_str());
     return nullptr;

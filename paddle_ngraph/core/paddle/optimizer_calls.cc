@@ -22,6 +22,8 @@
 #include "core/paddle/tensors.h"
 #include "core/paddle/whole_program.h"
 
+COMMON_DECLARE_int32(low_precision_op_list);  // Paddle's own
+
 namespace paddle_ngraph {
 
 namespace py = pybind11;
@@ -65,15 +67,17 @@ class Arguments {
     return at(number) == Py_True;
   }
 
+  // What is too large for its type raises Paddle's error.
   double number(size_t number) {
     PyObject* const argument = at(number);
-    require(PyFloat_Check(argument) || (PyLong_Check(argument) && !PyBool_Check(argument)));
-    if (!fit_) return 0;
-    const double value = PyFloat_AsDouble(argument);
-    if (PyErr_Occurred() == nullptr) return value;
-    PyErr_Clear();  // an integer that is too large
-    fit_ = false;
-    return 0;
+    require(PyFloat_Check(argument) || is_whole(argument));
+    return fit_ ? without_error(PyFloat_AsDouble(argument)) : 0;
+  }
+
+  int64_t whole(size_t number) {
+    PyObject* const argument = at(number);
+    require(is_whole(argument));
+    return fit_ ? without_error(PyLong_AsLongLong(argument)) : 0;
   }
 
   bool is_text(size_t number, const char* text) {
@@ -122,6 +126,17 @@ class Arguments {
     return PyTuple_GET_ITEM(args_, static_cast<Py_ssize_t>(number));
   }
 
+  static bool is_whole(PyObject* argument) {
+    return PyLong_Check(argument) && !PyBool_Check(argument);
+  }
+
+  template <typename Value>
+  Value without_error(Value value) {
+    require(PyErr_Occurred() == nullptr);
+    PyErr_Clear();
+    return value;
+  }
+
   PyObject* args_;
   bool fit_ = true;
 };
@@ -130,6 +145,7 @@ class Arguments {
 struct Step {
   std::unique_ptr<OptimizerStep> step;
   phi::DenseTensor gradient;
+  phi::DenseTensor rate;
   std::vector<phi::DenseTensor> states;  // the parameter first
   // Powers of Adam's betas, each multiplied by its beta behind the step.
   std::vector<std::pair<phi::DenseTensor, float>> powers;
@@ -137,7 +153,7 @@ struct Step {
 
   // Whether the sizes agree, and nothing that is written shares memory with anything else.
   bool is_sound() const {
-    std::vector<Stretch> stretches{stretch(gradient, false)};
+    std::vector<Stretch> stretches{stretch(gradient, false), stretch(rate, false)};
     for (const auto& state : states) {
       if (state.dims() != gradient.dims()) return false;
       stretches.push_back(stretch(state, true));
@@ -181,7 +197,8 @@ Step sgd(Arguments& arguments) {
   arguments.require_none(3);  // master_param
   arguments.require_off(4);   // multi_precision
   const float rate = arguments.one_float(1);
-  Step step{step_of(SgdAttributes(), &rate, 1), arguments.floats(2), {}, {}, {0, 3}};
+  Step step{
+      step_of(SgdAttributes(), &rate, 1), arguments.floats(2), arguments.floats(1), {}, {}, {0, 3}};
   step.states.push_back(arguments.floats(0));
   return step;
 }
@@ -196,7 +213,8 @@ Step momentum(Arguments& arguments) {
   attributes.nesterov = arguments.flag(6);
   attributes.decays = arguments.is_text(7, "l2_decay");
   attributes.decay = arguments.number(8);
-  Step step{step_of(attributes, &rate, 2), arguments.floats(1), {}, {}, {0, 2, 4}};
+  Step step{
+      step_of(attributes, &rate, 2), arguments.floats(1), arguments.floats(3), {}, {}, {0, 2, 4}};
   for (size_t state : {0, 2}) step.states.push_back(arguments.floats(state));
   return step;
 }
@@ -204,6 +222,8 @@ Step momentum(Arguments& arguments) {
 // `first` is where the arguments behind the decay begin, and `attributes` has that.
 Step adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
   arguments.require_count(first + 5);
+  arguments.flag(first);             // lazy_mode
+  arguments.whole(first + 1);        // min_row_size_to_use_multithread
   arguments.require_none(8);         // master_param
   arguments.require_none(9);         // skip_update
   arguments.require_off(first + 2);  // multi_precision
@@ -218,7 +238,12 @@ Step adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
     arguments.require_none(5);
   }
   const float numbers[] = {arguments.one_float(2), arguments.one_float(6), arguments.one_float(7)};
-  Step step{step_of(attributes, numbers, states.size()), arguments.floats(1), {}, {}, {}};
+  Step step{step_of(attributes, numbers, states.size()),
+            arguments.floats(1),
+            arguments.floats(2),
+            {},
+            {},
+            {}};
   for (size_t state : states) step.states.push_back(arguments.floats(state));
   step.powers = {{arguments.floats(6), static_cast<float>(attributes.beta1)},
                  {arguments.floats(7), static_cast<float>(attributes.beta2)}};
@@ -246,8 +271,10 @@ bool only_computes(bool is_differentiable) {
   return !is_differentiable || !py::cast<bool>(tracer.attr("_has_grad"));
 }
 
+// Also who has Paddle list the operators that it computes wants to see them.
 bool is_left_to_paddle(PyObject* kwargs) {
-  return !FLAGS_use_ngraph || is_watched() || (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0);
+  return !FLAGS_use_ngraph || is_watched() || FLAGS_low_precision_op_list != 0 ||
+         (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0);
 }
 
 template <Step (*kOf)(Arguments&)>
