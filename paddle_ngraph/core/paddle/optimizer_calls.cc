@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -335,7 +336,12 @@ PyObject* scaled(PyObject* args, PyObject* kwargs) {
   const phi::DenseTensor y = arguments.floats(1);
   if (!arguments.fit() || y.numel() != 1 || y.dims().size() > x.dims().size()) return nullptr;
   if (!only_computes(true)) return nullptr;
-  phi::DenseTensor result = empty({x.dtype(), x.dims(), x.layout()});
+  phi::DenseTensor result;
+  try {
+    result = empty({x.dtype(), x.dims(), x.layout()});
+  } catch (const std::bad_alloc&) {
+    return nullptr;  // Paddle's error says more
+  }
   {
     const py::gil_scoped_release released;
     const float factor = *numbers_of(y);

@@ -38,6 +38,7 @@ MANIFEST = "model/manifest.json"
 _CORE = (
     "core/ov/**/*.cc",
     "core/ov/free_memory.h",
+    "core/common/lost_threads.cc",
     "core/common/random_numbers.cc",
     "core/engine/size_guards.cc",
 )
