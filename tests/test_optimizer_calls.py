@@ -461,6 +461,52 @@ def test_what_is_differentiated_is_left_to_paddle():
     assert paddle_ngraph.stats()["clipping_loops"] == 0
 
 
+@pytest.mark.parametrize("number", [0.0, 0.3, np.inf, np.nan, 1e-42])
+@pytest.mark.parametrize("shape", [(1,), (), (1, 1)])
+def test_products_in_place_are_those_of_paddle(number, shape):
+    data = drawn(0, LARGE)
+    data.reshape(-1)[: len(NUMBERS)] = NUMBERS
+
+    def compute() -> Any:
+        x, y = paddle.to_tensor(data), paddle.full(shape, number)
+        view, before = x.reshape([-1]), x.inplace_version
+        with paddle.no_grad():
+            found = x.multiply_(y)
+            assert found is x
+        return x.numpy(), view.numpy(), np.array(x.inplace_version - before)
+
+    native, engine = both(compute)
+    for expected, found in zip(native, engine):
+        np.testing.assert_array_equal(found, expected)
+    assert paddle_ngraph.stats()["clipping_loops"] == 1
+
+
+def test_a_product_in_place_that_reads_what_it_writes_is_left_to_paddle():
+    def compute() -> Any:
+        x = paddle.to_tensor(drawn(0, (60000,)))
+        with paddle.no_grad():
+            return x.multiply_(x[59000:59001]).numpy()
+
+    native, engine = both(compute)
+    np.testing.assert_array_equal(engine, native)
+    assert paddle_ngraph.stats()["clipping_loops"] == 0
+
+
+def test_what_needs_a_value_that_was_written_says_so():
+    def compute() -> str:
+        x = paddle.to_tensor(drawn(0, LARGE), stop_gradient=False)
+        y = x * 1.0
+        loss = (y * y).sum()
+        with paddle.no_grad():
+            y.multiply_(paddle.full([1], 0.5))
+        with pytest.raises(Exception, match="inplace") as error:
+            loss.backward()
+        return str(error.value).split("[Hint")[0].rsplit("\n", 3)[-1]
+
+    native, engine = both(compute)
+    assert native == engine and paddle_ngraph.stats()["clipping_loops"] == 1
+
+
 def test_results_can_be_written_and_kept():
     x, three = paddle.to_tensor(drawn(0, LARGE)), paddle.full([1], 3.0)
     with paddle.no_grad(), paddle_ngraph.use_ngraph():

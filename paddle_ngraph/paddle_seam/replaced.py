@@ -298,7 +298,7 @@ def _functions_of_modules() -> Iterator[tuple[str, Any]]:
 
 
 # Operators of dynamic mode that optimizers call, which the core has kernels for.
-OF_OPTIMIZERS = ("sgd_", "momentum_", "adam_", "adamw_", "squared_l2_norm", "multiply")
+OF_OPTIMIZERS = ("sgd_", "momentum_", "adam_", "adamw_", "squared_l2_norm", "multiply", "multiply_")
 
 
 def eager_functions() -> Iterator[tuple[str, Any]]:

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -142,6 +143,22 @@ class Arguments {
   bool fit_ = true;
 };
 
+float* data(const phi::DenseTensor& tensor) { return static_cast<float*>(memory(tensor)); }
+
+Stretch stretch(const phi::DenseTensor& tensor, bool is_written) {
+  return {data(tensor), num_bytes(tensor), is_written};
+}
+
+// Whether nothing that is written shares memory with anything else.
+bool are_apart(std::vector<Stretch> stretches) {
+  try {
+    require_apart(std::move(stretches));
+  } catch (const InvalidInput&) {
+    return false;
+  }
+  return true;
+}
+
 // What a call comes to.
 struct Step {
   std::unique_ptr<OptimizerStep> step;
@@ -160,12 +177,7 @@ struct Step {
       stretches.push_back(stretch(state, true));
     }
     for (const auto& power : powers) stretches.push_back(stretch(power.first, true));
-    try {
-      require_apart(std::move(stretches));
-    } catch (const InvalidInput&) {
-      return false;
-    }
-    return true;
+    return are_apart(std::move(stretches));
   }
 
   void take() const {
@@ -184,12 +196,6 @@ struct Step {
     for (size_t i = 0; i < states.size(); ++i) updated.at(i) = data(states[i]) + first;
     const int64_t count = std::min(kStepChunk, gradient.numel() - first);
     step->update(count, data(gradient) + first, updated.data());
-  }
-
-  static float* data(const phi::DenseTensor& tensor) { return static_cast<float*>(memory(tensor)); }
-
-  static Stretch stretch(const phi::DenseTensor& tensor, bool is_written) {
-    return {data(tensor), num_bytes(tensor), is_written};
   }
 };
 
@@ -292,12 +298,7 @@ PyObject* call(PyObject* args, PyObject* kwargs) {
   return arguments.returned(step.returned);
 }
 
-const float* numbers_of(const phi::DenseTensor& tensor) {
-  return static_cast<const float*>(memory(tensor));
-}
-
 PyObject* made(const phi::DenseTensor& result) {
-  ++EngineStats::instance().clipping_loops;
   return paddle::pybind::ToPyObject(paddle::Tensor(std::make_shared<phi::DenseTensor>(result)));
 }
 
@@ -317,50 +318,82 @@ PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
       for (int64_t part = begin; part < end; ++part) {
         const int64_t first = part * kSummed;
         const int64_t count = std::min(kSummed, x.numel() - first);
-        sums[static_cast<size_t>(part)] = sum_of_squares(numbers_of(x) + first, count);
+        sums[static_cast<size_t>(part)] = sum_of_squares(data(x) + first, count);
       }
     });
     const double sum = std::accumulate(sums.begin(), sums.end(), 0.0);
-    *static_cast<float*>(memory(result)) = static_cast<float>(sum);
+    *data(result) = static_cast<float>(sum);
+    ++EngineStats::instance().clipping_loops;
   }
   return made(result);
 }
 
-// multiply(x, y) where y is one number.
-PyObject* scaled(PyObject* args, PyObject* kwargs) {
-  if (is_left_to_paddle(kwargs)) return nullptr;
-  Arguments arguments(args);
-  arguments.require_count(2);
-  const phi::DenseTensor x = arguments.floats(0);
-  if (!arguments.fit() || x.numel() < kLeastNumbers) return nullptr;
-  const phi::DenseTensor y = arguments.floats(1);
-  if (!arguments.fit() || y.numel() != 1 || y.dims().size() > x.dims().size()) return nullptr;
-  if (!only_computes(true)) return nullptr;
-  phi::DenseTensor result;
-  try {
-    result = empty({x.dtype(), x.dims(), x.layout()});
-  } catch (const std::bad_alloc&) {
-    return nullptr;  // Paddle's error says more
+// The operands of multiply(x, y) where y is one number.
+struct Scaling {
+  phi::DenseTensor x, y;
+
+  // Null if Paddle has to compute it.
+  static std::optional<Scaling> of(PyObject* args, PyObject* kwargs) {
+    if (is_left_to_paddle(kwargs)) return std::nullopt;
+    Arguments arguments(args);
+    arguments.require_count(2);
+    Scaling found;
+    found.x = arguments.floats(0);
+    if (!arguments.fit() || found.x.numel() < kLeastNumbers) return std::nullopt;
+    found.y = arguments.floats(1);
+    if (!arguments.fit() || found.y.numel() != 1) return std::nullopt;
+    if (found.y.dims().size() > found.x.dims().size() || !only_computes(true)) return std::nullopt;
+    return found;
   }
-  {
+
+  // `result` may be x.
+  void write(phi::DenseTensor* result) const {
     const py::gil_scoped_release released;
-    const float factor = *numbers_of(y);
+    const float factor = *data(y);
     const int64_t chunks = (x.numel() + kStepChunk - 1) / kStepChunk;
     threads().run(chunks, kStepChunk, [&](int64_t begin, int64_t end) {
       const int64_t first = begin * kStepChunk;
       const int64_t count = std::min(end * kStepChunk, x.numel()) - first;
-      scale(numbers_of(x) + first, count, factor, static_cast<float*>(memory(result)) + first);
+      scale(data(x) + first, count, factor, data(*result) + first);
     });
+    ++EngineStats::instance().clipping_loops;
   }
+};
+
+// multiply(x, y)
+PyObject* scaled(PyObject* args, PyObject* kwargs) {
+  const auto scaling = Scaling::of(args, kwargs);
+  if (!scaling) return nullptr;
+  phi::DenseTensor result;
+  try {
+    result = empty({scaling->x.dtype(), scaling->x.dims(), scaling->x.layout()});
+  } catch (const std::bad_alloc&) {
+    return nullptr;  // Paddle's error says more
+  }
+  scaling->write(&result);
   return made(result);
+}
+
+// multiply_(x, y): in place.
+PyObject* scaled_in_place(PyObject* args, PyObject* kwargs) {
+  auto scaling = Scaling::of(args, kwargs);
+  if (!scaling || !are_apart({stretch(scaling->x, true), stretch(scaling->y, false)})) {
+    return nullptr;
+  }
+  scaling->write(&scaling->x);
+  PyObject* const x = PyTuple_GET_ITEM(args, 0);
+  tensor_of(x).bump_inplace_version();
+  Py_INCREF(x);
+  return x;
 }
 
 }  // namespace
 
 void take_over(const py::object& function, const std::string& name, const py::object& tracer) {
   static const std::map<std::string, Substitute> substitutes{
-      {"sgd_", call<sgd>},     {"momentum_", call<momentum>},     {"adam_", call<adam>},
-      {"adamw_", call<adamw>}, {"squared_l2_norm", squared_norm}, {"multiply", scaled}};
+      {"sgd_", call<sgd>},           {"momentum_", call<momentum>},     {"adam_", call<adam>},
+      {"adamw_", call<adamw>},       {"squared_l2_norm", squared_norm}, {"multiply", scaled},
+      {"multiply_", scaled_in_place}};
   const auto found = substitutes.find(name);
   if (found == substitutes.end())
     throw NgraphError(concat(name, " is no operator that optimizers call"));

@@ -9,11 +9,11 @@
 namespace paddle_ngraph {
 
 // Has calls of `function`, an operator of dynamic mode, computed here while FLAGS_use_ngraph is on:
-// sgd_, momentum_, adam_, adamw_; without gradients squared_l2_norm, and multiply by one number.
-// These are calls on dense float32 tensors of the CPU, outside of `auto_cast`, that write nothing
-// which overlaps; Paddle computes all others. Calls of the function have to be announced
-// (announced_calls.h). `tracer` returns the tracer of dynamic mode, or None.
-// Throws NgraphError for other names.
+// sgd_, momentum_, adam_, adamw_; without gradients squared_l2_norm, and multiply and multiply_ by
+// one number. These are calls on dense float32 tensors of the CPU, outside of `auto_cast`, that
+// write nothing which overlaps; Paddle computes all others. Calls of the function have to be
+// announced (announced_calls.h). `tracer` returns the tracer of dynamic mode, or None. Throws
+// NgraphError for other names.
 void take_over(const pybind11::object& function, const std::string& name,
                const pybind11::object& tracer);
 

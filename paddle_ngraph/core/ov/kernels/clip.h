@@ -8,7 +8,7 @@ namespace paddle_ngraph {
 // The sum of the squares of `count` numbers, in float32: a few thousand at most.
 float sum_of_squares(const float* x, int64_t count);
 
-// product[i] = x[i] * factor
+// product[i] = x[i] * factor; the product may be x.
 void scale(const float* x, int64_t count, float factor, float* product);
 
 }  // namespace paddle_ngraph
