@@ -13,6 +13,7 @@
 
 #include "core/common/error.h"
 #include "core/common/fork_safe_mutex.h"
+#include "core/common/lost_threads.h"
 #include "core/common/threads.h"
 #include "core/engine/engine_stats.h"
 #include "core/ov/kernels/clip.h"
@@ -43,6 +44,7 @@ const LoopThreads& threads() {
   static ForkSafeMutex mutex;
   static auto* const all = std::make_unique<std::map<int, LoopThreads>>().release();
   const int asked_for = engine_threads();
+  note_threads();  // before the mutex, for which a fork waits: it registers what forks call
   std::lock_guard<std::mutex> lock(mutex);
   return all->try_emplace(asked_for, asked_for).first->second;
 }
