@@ -10,6 +10,7 @@
 #include "core/common/float_environment.h"
 #include "core/common/lost_threads.h"
 #include "core/common/vectorized.h"
+#include "core/ov/kernels/clip.h"
 #include "core/ov/kernels/optimizer.h"
 #include "core/ov/parallel.h"
 
@@ -24,10 +25,6 @@ NGRAPH_VECTORIZED void add(int64_t count, const float* __restrict__ x, const flo
 
 NGRAPH_VECTORIZED void add_to(int64_t count, const float* __restrict__ x, float* __restrict__ sum) {
   for (int64_t i = 0; i < count; ++i) sum[i] += x[i];
-}
-
-NGRAPH_VECTORIZED void scale(int64_t count, float factor, float* __restrict__ x) {
-  for (int64_t i = 0; i < count; ++i) x[i] *= factor;
 }
 
 // A step that is going to be taken.
@@ -53,7 +50,7 @@ struct Prepared {
       std::copy_n(grad, count, sum.data());
       grad = sum.data();
     }
-    for (float factor : factors) scale(count, factor, sum.data());
+    for (float factor : factors) scale(sum.data(), count, factor, sum.data());
     step->update(count, grad, updated.data());
   }
 };

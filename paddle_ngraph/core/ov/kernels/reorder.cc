@@ -47,44 +47,46 @@ NGRAPH_INLINE inline void transpose(const float* from, int64_t from_row, float* 
 
 #undef NGRAPH_PICK
 
-}  // namespace
+// How far apart neighbours are. Either positions or channels lie side by side.
+struct Steps {
+  int64_t place;
+  int64_t channel;
 
-NGRAPH_VECTORIZED void gather_channels(const float* from, const ChannelBlock& size, float* to) {
-  const int64_t places = size.places, count = size.count, block = size.block;
-  const int64_t whole_places = places / kSide * kSide, whole_count = count / kSide * kSide;
+  NGRAPH_INLINE int64_t to(int64_t at, int64_t number) const {
+    return at * place + number * channel;
+  }
+  NGRAPH_INLINE int64_t row() const { return place * channel; }
+};
+
+// What lies side by side on one side does not on the other.
+NGRAPH_INLINE inline void turn(const float* from, const Steps& given, const ChannelBlock& size,
+                               float* to, const Steps& made) {
+  const auto copy = [&](int64_t at, int64_t channel) {
+    to[made.to(at, channel)] = from[given.to(at, channel)];
+  };
+  const int64_t whole_places = size.places / kSide * kSide;
+  const int64_t whole_count = size.count / kSide * kSide;
   for (int64_t at = 0; at < whole_places; at += kSide) {
     for (int64_t channel = 0; channel < whole_count; channel += kSide) {
-      transpose(from + channel * places + at, places, to + at * block + channel, block);
+      transpose(from + given.to(at, channel), given.row(), to + made.to(at, channel), made.row());
     }
-    for (int64_t channel = whole_count; channel < count; ++channel) {
-      for (int64_t i = at; i < at + kSide; ++i)
-        to[i * block + channel] = from[channel * places + i];
+    for (int64_t channel = whole_count; channel < size.count; ++channel) {
+      for (int64_t i = at; i < at + kSide; ++i) copy(i, channel);
     }
   }
-  for (int64_t at = whole_places; at < places; ++at) {
-    for (int64_t channel = 0; channel < count; ++channel) {
-      to[at * block + channel] = from[channel * places + at];
-    }
+  for (int64_t at = whole_places; at < size.places; ++at) {
+    for (int64_t channel = 0; channel < size.count; ++channel) copy(at, channel);
   }
 }
 
+}  // namespace
+
+NGRAPH_VECTORIZED void gather_channels(const float* from, const ChannelBlock& size, float* to) {
+  turn(from, {1, size.places}, size, to, {size.block, 1});
+}
+
 NGRAPH_VECTORIZED void scatter_channels(const float* from, const ChannelBlock& size, float* to) {
-  const int64_t places = size.places, count = size.count, block = size.block;
-  const int64_t whole_places = places / kSide * kSide, whole_count = count / kSide * kSide;
-  for (int64_t at = 0; at < whole_places; at += kSide) {
-    for (int64_t channel = 0; channel < whole_count; channel += kSide) {
-      transpose(from + at * block + channel, block, to + channel * places + at, places);
-    }
-    for (int64_t channel = whole_count; channel < count; ++channel) {
-      for (int64_t i = at; i < at + kSide; ++i)
-        to[channel * places + i] = from[i * block + channel];
-    }
-  }
-  for (int64_t at = whole_places; at < places; ++at) {
-    for (int64_t channel = 0; channel < count; ++channel) {
-      to[channel * places + at] = from[at * block + channel];
-    }
-  }
+  turn(from, {size.block, 1}, size, to, {1, size.places});
 }
 
 }  // namespace paddle_ngraph
