@@ -29,6 +29,9 @@ from paddle_ngraph.function.node_tools import ELEMENTWISE, Key, as_output, key_o
 _DEPTH = 32  # of a chain of such operators that is followed
 _NARROW = 8  # the block of channels that no block divides
 _WASTE = 1.5  # with padding there may be so many times as many channels
+FEW_CHANNELS = 4  # an image's: the kernels read so many from the plain layout
+# How the axes of [N, C / block, block, H, W] are put in order for blocks, and back.
+TO_BLOCKS, FROM_BLOCKS = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
 
 
 def widest_block() -> int:
@@ -56,9 +59,28 @@ def padded_block_of(*channels: int) -> int:
     return block
 
 
+def blocks_of_convolution(channels: int, features: int, groups: int) -> tuple[int, int]:
+    """The blocks of a convolution's data and of its output; 1: channels are not in blocks."""
+    if channels == features == groups:
+        block = padded_block_of(groups)
+        return block, block
+    if groups > 1:
+        block = block_of(channels // groups, features // groups)
+        return block, block
+    if channels <= FEW_CHANNELS:
+        return 1, padded_block_of(features)
+    block = padded_block_of(channels, features)
+    return block, block
+
+
 def _padded(channels: int, block: int) -> int:
     """The number of channels, padding included."""
     return -(-channels // block) * block
+
+
+def trains_convolutions(bridge: NgraphBridge) -> bool:
+    """Whether the function belongs to a program that trains convolutions on a CPU."""
+    return bridge.on_cpu and bridge.trains("pd_op.conv2d_grad", "pd_op.depthwise_conv2d_grad")
 
 
 class Blocked:
@@ -84,6 +106,48 @@ class Blocked:
         result = self._reorder(source, 1, channels)
         self._found[key_of(result)] = source
         return result
+
+    def transposed(self, node: Any, order: Sequence[int]) -> Output | None:
+        """``node`` with its axes in ``order``, if that is the blocked form of a value that has one.
+
+        What [N, C, H, W] was reshaped to is told by its node.
+        """
+        x = as_output(node)
+        if list(order) != TO_BLOCKS or not self._may_be_apart(x) or not _is_reshape(x):
+            return None
+        dims = self._bridge.shape(x)
+        source = x.get_node().input_value(0)
+        shape = self._bridge.shape(source)
+        if len(shape) != 4 or [shape[0], shape[2], shape[3]] != [dims[0], dims[3], dims[4]]:
+            return None
+        found = self._any(source)
+        if found is None or not self._is_clean(found):
+            return None
+        # A copy, since the plugin would copy a result that others read, on one thread.
+        return self._reorder(found, dims[2], shape[1])
+
+    def reshaped(self, node: Any, shape: Sequence[Any]) -> Output | None:
+        """``node`` in ``shape``, if that is the plain form of blocks which were transposed."""
+        x = as_output(node)
+        if len(shape) != 4 or x.get_node().get_type_name() != "Transpose":
+            return None
+        if not self._may_be_apart(x):
+            return None
+        source, order = x.get_node().input_values()
+        dims = self._bridge.shape(x)
+        known = self._bridge.known_value(order)
+        if known is None or known.tolist() != FROM_BLOCKS:
+            return None
+        if [shape[0], shape[2], shape[3]] != [dims[0], dims[3], dims[4]]:
+            return None
+        return self.plain(source, shape[1])
+
+    def _may_be_apart(self, x: Output) -> bool:
+        """Whether it may be [N, C / block, block, H, W], between both forms of a value."""
+        if not trains_convolutions(self._bridge) or not _is_float(x):
+            return False
+        dims = self._bridge.shape(x)
+        return len(dims) == 5 and dims[2] in (_NARROW, widest_block())
 
     def reordered(self, node: Any, block: int) -> Output:
         """[N, C, H, W] with ``block`` channels side by side and padding of zero; 1: unchanged."""
@@ -221,6 +285,10 @@ class Blocked:
 
     def _block(self, value: Output) -> int:
         return self._bridge.shape(value)[4]
+
+
+def _is_reshape(output: Output) -> bool:
+    return bool(output.get_node().get_type_name() == "Reshape")
 
 
 @cache

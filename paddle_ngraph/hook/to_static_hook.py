@@ -59,7 +59,7 @@ from paddle_ngraph.paddle_seam.protocols import (
     Value,
 )
 from paddle_ngraph.per_thread import PerThread
-from paddle_ngraph.program import cost, packed_layers, program_pass
+from paddle_ngraph.program import blocked_layout, cost, packed_layers, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
     CONSTANTS,
@@ -67,8 +67,8 @@ from paddle_ngraph.program.view import (
     dtype_name,
     has_to_run_in_order,
     is_engine,
+    is_overwritten,
     nodes_of,
-    overwritten,
     scope_name,
 )
 
@@ -406,8 +406,12 @@ class _Source:
         axes = cost.open_axes([self.programs.forward_program])
         return [(names.index(name), axis) for name, axis in axes if name in names]
 
-    def rewritten(self, open_size: int) -> _Programs:
-        """Copies of both that run through nGraph, as far as they can."""
+    def rewritten(self, open_size: int, in_blocks: bool = True) -> _Programs:
+        """Copies of both that run through nGraph, as far as they can.
+
+        Args:
+            in_blocks: Whether the layout of convolutions is handed on.
+        """
         names = dict(self.programs.program_attr)
         forward = _copy(self.programs.forward_program)
         backward = _copy(self.programs.backward_program)
@@ -416,6 +420,9 @@ class _Source:
         across = _Crossing(forward, backward)
         across.copy_constants()
         shapes = across.shapes_instead(names["no_need_buffers_names"])
+        if in_blocks:
+            as_it_is = {*names["fo_names"], *names["no_need_buffers_names"]}
+            in_blocks = blocked_layout.hand_on_in_blocks(forward, backward, as_it_is)
         behind = program_pass.apply(backward, open_size=open_size, tries=False)
         across.give_back(shapes)
         across.drop_unread(keep=set(names["fo_names"]))
@@ -428,6 +435,8 @@ class _Source:
             eager_weights=True,
             tries=False,
         )
+        if in_blocks and blocked_layout.is_left_to_paddle(forward, backward):
+            return self.rewritten(open_size, in_blocks=False)
         names_instead = across.names_instead()
         names["fo_names"] = [names_instead.get(name, name) for name in names["fo_names"]]
         handed_on = set(backward.global_block().kwargs())
@@ -602,17 +611,11 @@ def _is_gradient(op: Operation) -> bool:
 def _constant_behind(value: Value) -> Operation | None:
     """The operator that makes a constant which ``value`` is, or is a copy of."""
     maker = value.get_defining_op()
-    if maker is None or _is_overwritten(value):
+    if maker is None or is_overwritten(value):
         return None
     if maker.name() == "pd_op.assign":
         return _constant_behind(maker.operand_source(0))
     return maker if maker.name() in CONSTANTS else None
-
-
-def _is_overwritten(value: Value) -> bool:
-    """Whether an operator writes over ``value``."""
-    targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
-    return any(operand.is_same(value) for operand in targets)
 
 
 def _is_unread(value: Value) -> bool:

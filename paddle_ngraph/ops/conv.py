@@ -16,7 +16,7 @@ from openvino import Node, Output, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.blocked import Blocked, block_of, padded_block_of
+from paddle_ngraph.function.blocked import Blocked, blocks_of_convolution, trains_convolutions
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
@@ -319,7 +319,6 @@ class _Convolution:
 
 # -- in training: oneDNN's kernels ------------------------------------------------------------
 
-_FEW_CHANNELS = 4  # an image's: the kernels read so many from the plain layout
 _IMAGE_CHANNELS = 3  # so many wants the kernel of the filter's gradient
 
 
@@ -340,18 +339,9 @@ class _Blocks:
         bridge: NgraphBridge, geometry: _Geometry, data: list[int], filter_: list[int]
     ) -> _Blocks | None:
         """For data and filter of these shapes, if a CPU trains, and the layout suits it."""
-        trains = bridge.trains("pd_op.conv2d_grad", "pd_op.depthwise_conv2d_grad")
-        if not bridge.on_cpu or not trains or len(data) != 4 or geometry.sees_only_padding():
+        if len(data) != 4 or not trains_convolutions(bridge) or geometry.sees_only_padding():
             return None
-        (channels, features), groups = (data[1], filter_[0]), geometry.groups
-        if channels == features == groups:
-            block = data_block = padded_block_of(groups)
-        elif groups > 1:
-            block = data_block = block_of(channels // groups, features // groups)
-        elif channels <= _FEW_CHANNELS:
-            block, data_block = padded_block_of(features), 1
-        else:
-            block = data_block = padded_block_of(channels, features)
+        data_block, block = blocks_of_convolution(data[1], filter_[0], geometry.groups)
         return _Blocks(bridge, geometry, data_block, block) if block > 1 else None
 
     def forward(self, data: Output, filter_: Output) -> Output | None:

@@ -14,6 +14,7 @@ import numpy as np
 from openvino import Output, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.blocked import Blocked
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.registry import ANY, KNOWN, Limit, Role, converter
 from paddle_ngraph.function.sizes import Number
@@ -38,7 +39,8 @@ def reshape(bridge: NgraphBridge, op: Op) -> None:
     for i in inferred:
         rest = math.prod(dim for dim in shape if dim != -1)
         shape[i] = math.prod(dims) // max(rest, 1)
-    bridge.set_output_node(op, "out", reshaped(bridge, x, shape))
+    found = Blocked.of(bridge).reshaped(x, shape)
+    bridge.set_output_node(op, "out", found or reshaped(bridge, x, shape))
 
 
 @converter("pd_op.flatten", "pd_op.flatten_", dtypes=ANY, moves=True)
@@ -127,8 +129,9 @@ def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.transpose", "pd_op.transpose_", dtypes=ANY, moves=True)
 def transpose(bridge: NgraphBridge, op: Op) -> None:
     """Axis ``i`` of ``out`` is axis ``perm[i]`` of ``x`` (Paddle ``transpose``)."""
-    x = bridge.get_input_node(op, "x")
-    bridge.set_output_node(op, "out", transposed(bridge, x, _order(op)))
+    x, order = bridge.get_input_node(op, "x"), _order(op)
+    found = Blocked.of(bridge).transposed(x, order)
+    bridge.set_output_node(op, "out", found or transposed(bridge, x, order))
 
 
 @converter("pd_op.transpose_grad")

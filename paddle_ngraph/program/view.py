@@ -501,6 +501,12 @@ def _named_inside(op: Operation) -> Iterator[tuple[str, bool]]:
         yield from ((name, False) for name in sources.values())
 
 
+def is_overwritten(value: Value) -> bool:
+    """Whether an operator writes over ``value``."""
+    targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
+    return any(operand.is_same(value) for operand in targets)
+
+
 def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
     """(operand, result) of every output that ``op`` writes over an input."""
     pairs = pairs_in_place(op)

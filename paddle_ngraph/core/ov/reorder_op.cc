@@ -8,20 +8,6 @@
 
 namespace paddle_ngraph {
 
-namespace {
-
-// Both sides blocked: `count` channels, at most as many as the wider block has.
-void regroup(const float* from, int64_t places, int64_t count, int64_t from_block, int64_t to_block,
-             float* to) {
-  for (int64_t channel = 0; channel < count; ++channel) {
-    const float* source = from + channel / from_block * places * from_block + channel % from_block;
-    float* target = to + channel / to_block * places * to_block + channel % to_block;
-    for (int64_t at = 0; at < places; ++at) target[at * to_block] = source[at * from_block];
-  }
-}
-
-}  // namespace
-
 int64_t BlockedReorder::channels_of(const ov::Shape& shape) const {
   if (attributes().channels > 0) return attributes().channels;
   return static_cast<int64_t>(shape[1] * (shape.size() == 5 ? shape[4] : 1));
@@ -65,7 +51,7 @@ void BlockedReorder::compute(const ov::TensorVector& inputs, ov::TensorVector* o
     } else if (attributes().block == 1) {
       scatter_channels(from, {places, count, from_block}, to);
     } else {
-      regroup(from, places, count, from_block, attributes().block, to);
+      regroup_channels(from, from_block, {places, count, attributes().block}, to);
     }
     if (count % attributes().block != 0) {
       clear_lanes(to + count / attributes().block * attributes().block * places, places,

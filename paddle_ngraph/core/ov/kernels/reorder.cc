@@ -1,5 +1,6 @@
 #include "core/ov/kernels/reorder.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/common/vectorized.h"
@@ -87,6 +88,28 @@ NGRAPH_VECTORIZED void gather_channels(const float* from, const ChannelBlock& si
 
 NGRAPH_VECTORIZED void scatter_channels(const float* from, const ChannelBlock& size, float* to) {
   turn(from, {size.block, 1}, size, to, {1, size.places});
+}
+
+NGRAPH_VECTORIZED void regroup_channels(const float* from, int64_t from_block,
+                                        const ChannelBlock& size, float* to) {
+  const auto [places, count, to_block] = size;
+  if (from_block == to_block && count == to_block) {
+    std::memcpy(to, from, sizeof(float) * static_cast<size_t>(places * count));
+    return;
+  }
+  const int64_t step = from_block % kSide + to_block % kSide == 0 ? kSide : 1;
+  for (int64_t first = 0; first < count; first += step) {
+    const int64_t together = std::min(step, count - first);
+    const float* source = from + first / from_block * places * from_block + first % from_block;
+    float* target = to + first / to_block * places * to_block + first % to_block;
+    for (int64_t at = 0; at < places; ++at) {
+      if (together == kSide) {
+        std::memcpy(target + at * to_block, source + at * from_block, sizeof(Vector));
+      } else {
+        std::copy_n(source + at * from_block, together, target + at * to_block);
+      }
+    }
+  }
 }
 
 }  // namespace paddle_ngraph

@@ -1,4 +1,5 @@
-// Channels of one block: from planes, [channel][position], to [position][lane], and back.
+// Channels of one block: from planes, [channel][position], to [position][lane], and back; and from
+// blocks to others.
 #pragma once
 
 #include <cstdint>
@@ -17,5 +18,9 @@ void gather_channels(const float* from, const ChannelBlock& size, float* to);
 
 // to[channel][position] = from[position][channel].
 void scatter_channels(const float* from, const ChannelBlock& size, float* to);
+
+// Both sides in blocks, those of `from` of `from_block` lanes. `count` is no more than the wider of
+// both has, and other lanes are left.
+void regroup_channels(const float* from, int64_t from_block, const ChannelBlock& size, float* to);
 
 }  // namespace paddle_ngraph
