@@ -108,10 +108,7 @@ class Blocked:
         return result
 
     def transposed(self, node: Any, order: Sequence[int]) -> Output | None:
-        """``node`` with its axes in ``order``, if that is the blocked form of a value that has one.
-
-        What [N, C, H, W] was reshaped to is told by its node.
-        """
+        """``node`` with its axes in ``order``, if it is an [N, C, H, W] that goes into blocks."""
         x = as_output(node)
         if list(order) != TO_BLOCKS or not self._may_be_apart(x) or not _is_reshape(x):
             return None
@@ -121,10 +118,9 @@ class Blocked:
         if len(shape) != 4 or [shape[0], shape[2], shape[3]] != [dims[0], dims[3], dims[4]]:
             return None
         found = self._any(source)
-        if found is None or not self._is_clean(found):
-            return None
-        # A copy, since the plugin would copy a result that others read, on one thread.
-        return self._reorder(found, dims[2], shape[1])
+        is_there = found is not None and self._is_clean(found)
+        # A copy of blocks, too: the plugin would copy a result that others read, on one thread.
+        return self._reorder(found if is_there else source, dims[2], shape[1])
 
     def reshaped(self, node: Any, shape: Sequence[Any]) -> Output | None:
         """``node`` in ``shape``, if that is the plain form of blocks which were transposed."""
