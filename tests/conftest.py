@@ -118,11 +118,12 @@ def _keep_what_there_is() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_to_collect_of_other_files() -> None:
-    """A process comes to hold millions of objects, as Paddle's of each program.
+def little_of_other_files() -> None:
+    """A process comes to hold hundreds of functions, and millions of objects of Paddle's programs.
 
     Models collect garbage again and again; it is looked for among what their own file has made.
     """
+    paddle_ngraph.clear_cache()
     _keep_what_there_is()
 
 
