@@ -6,9 +6,14 @@ The counters are at zero then, and nothing is known of operators that were refus
 from __future__ import annotations
 
 import gc
+import sys
+import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import wraps
+from typing import Any
 
 import paddle
 import pytest
@@ -22,6 +27,28 @@ from paddle_ngraph.function import build, refusals, registry
 def pytest_configure() -> None:
     """Tests that ask for many threads mean them on few cores, too."""
     _core.allow_more_threads_than_cores(True)
+    _free_call_stacks()
+
+
+def _free_call_stacks() -> None:
+    """Paddle never frees the call stack that it asks for with each operator of a program.
+
+    Below pytest that is 10 KB each, gigabytes in the end. Paddle has read it when a thread asks
+    for its next one.
+    """
+    original = traceback.extract_stack
+    latest = threading.local()
+
+    @wraps(original)
+    def extract_stack(*args: Any, **kwargs: Any) -> traceback.StackSummary:
+        if args or kwargs:
+            return original(*args, **kwargs)
+        stack = original(sys._getframe(1))
+        getattr(latest, "stack", []).clear()
+        latest.stack = stack
+        return stack
+
+    traceback.extract_stack = extract_stack
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -91,11 +118,12 @@ def _keep_what_there_is() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_to_collect_of_other_files() -> None:
-    """A process comes to hold millions of objects, as Paddle's of each program.
+def little_of_other_files() -> None:
+    """A process comes to hold hundreds of functions, and millions of objects of Paddle's programs.
 
     Models collect garbage again and again; it is looked for among what their own file has made.
     """
+    paddle_ngraph.clear_cache()
     _keep_what_there_is()
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import caches, flags
+from tests import made_and_dropped
 from tests.programs import Program, at_once, floats
 
 _MB = 1 << 20
@@ -205,3 +206,19 @@ def test_an_engine_goes_with_its_functions() -> None:
     paddle_ngraph.clear_cache()
     assert caches.sizes()["engines"] == before["engines"]
     assert paddle_ngraph.stats()["engine_runs"] == 3
+
+
+def test_nothing_is_left_of_what_was_made_and_dropped() -> None:
+    """Of programs, predictors and layers of all kinds; Paddle itself leaves some of each."""
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.made_and_dropped"],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert found.returncode == 0, found.stderr[-2000:]
+    for kind, (native, engine) in json.loads(found.stdout.splitlines()[-1]).items():
+        assert engine.pop("runs") >= made_and_dropped.COUNTED, kind
+        # Paddle has names for the programs of captured graphs, which it keeps.
+        assert engine.pop("objects") <= native["objects"] + 12 * made_and_dropped.COUNTED, kind
+        assert all(size <= 0 for size in engine.values()), (kind, engine)
