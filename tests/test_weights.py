@@ -328,9 +328,7 @@ def test_a_model_that_has_served_pays_for_the_next_one(load, runs):
             assert after[counter] == before[counter] + 1, f"{counter} of number {number}"
 
 
-@pytest.mark.parametrize(
-    ("load", "runs"), [(reload_in_place, 30), (reload_at_the_same_place, 10)]
-)
+@pytest.mark.parametrize(("load", "runs"), [(reload_in_place, 30), (reload_at_the_same_place, 10)])
 def test_models_that_serve_few_runs_cost_few_functions(load, runs):
     program = predictor()
     for number in range(20):
