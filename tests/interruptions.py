@@ -807,7 +807,8 @@ def where_autograd_calls() -> None:
 @contextmanager
 def once_at_method(kind: type, name: str, act: Callable[[], None]) -> Iterator[list[str]]:
     """Does something before the first call of a method."""
-    original, calls = getattr(kind, name), []
+    original = getattr(kind, name)
+    calls: list[str] = []
 
     def struck(*args: Any) -> Any:
         if not calls:
