@@ -11,6 +11,7 @@ import contextlib
 import faulthandler
 import importlib
 import itertools
+import os
 import random
 import signal
 import sys
@@ -31,6 +32,7 @@ from paddle import inference
 import paddle_ngraph
 from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.function import build, refusals, registry
+from paddle_ngraph.hook import gradients
 from paddle_ngraph.program import background
 from tests.programs import Program, chain, floats
 
@@ -770,6 +772,57 @@ def of_each(case: Callable[[str], None], names: list[str]) -> Callable[[], None]
 
 
 NAMES = list(RUNNERS)
+
+
+def where_autograd_calls() -> None:
+    """Paddle has words of its own for what is raised by what it calls in a backward pass."""
+    run = dynamic(paddle_ngraph.compile, True)
+    native = run()
+    paddle_ngraph.enable()
+    for _ in range(4):
+        assert_close(run(), native)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+    with once_at_method(gradients._Watch, "_why_not", interrupt) as calls:
+        try:
+            run()
+        except KeyboardInterrupt:
+            calls.append("met")
+    assert calls == ["called", "met"]
+
+    drawn, interrupted = random.Random(1), 0
+    for _ in range(300):
+        timer = threading.Timer(drawn.uniform(0, 0.005), os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            run()
+            timer.join()
+        except KeyboardInterrupt:
+            interrupted += 1
+        timer.join()
+    assert interrupted == 300
+    for _ in range(4):
+        assert_close(run(), native)
+
+
+@contextmanager
+def once_at_method(kind: type, name: str, act: Callable[[], None]) -> Iterator[list[str]]:
+    """Does something before the first call of a method."""
+    original = getattr(kind, name)
+    calls: list[str] = []
+
+    def struck(*args: Any) -> Any:
+        if not calls:
+            calls.append("called")
+            act()
+        return original(*args)
+
+    setattr(kind, name, struck)
+    try:
+        yield calls
+    finally:
+        setattr(kind, name, original)
+
+
 CASES: dict[str, Callable[[], None]] = {
     **{f"calls, {n}": partial(calls, n, 4) for n in range(4)},
     **{f"at any moment, {n}": of_each(at_any_moment, NAMES[n::3]) for n in range(3)},
@@ -779,6 +832,7 @@ CASES: dict[str, Callable[[], None]] = {
         for case in (
             *(timeouts, converters, exits, in_another_thread, during_a_build),
             *(handlers_that_raise, others_settings, at_any_exchange, other_threads),
+            where_autograd_calls,
         )
     },
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 import types
 import zlib
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
@@ -365,6 +367,60 @@ def test_weights_stay_constants(model):
         model.run()
     stats = paddle_ngraph.stats()
     assert (stats["functions_built"], stats["functions_with_weights"]) == (1, 1)
+
+
+# -- models that are loaded again and again --------------------------------------------------------
+
+
+class Linear(nn.Layer):
+    """A layer whose graph no other test has."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__()
+        self.shift = shift
+        self.layer = nn.Linear(6, SIZE)
+
+    def forward(self, x: Any) -> Any:
+        return F.relu(self.layer(x)) + self.shift
+
+
+def made_anew(layer: Any, _: Path) -> Any:
+    return paddle.jit.to_static(layer, full_graph=True)
+
+
+def loaded_anew(layer: Any, folder: Path) -> Any:
+    paddle.jit.save(layer, str(folder / "model"), [paddle.static.InputSpec([4, 1, 6, 6])])
+    loaded = paddle.jit.load(str(folder / "model"))
+    loaded.eval()
+    return loaded
+
+
+def compiled_anew(layer: Any, _: Path) -> Any:
+    return paddle_ngraph.compile(layer)
+
+
+@pytest.mark.parametrize("load", [made_anew, loaded_anew, compiled_anew])
+def test_a_model_that_has_served_pays_for_the_next_one(load, tmp_path):
+    """Somebody loads another one, and lets the former one go."""
+    shift = float(zlib.crc32(load.__name__.encode()) % 1_003) / 7
+    x = floats(4, 1, 6, 6)
+    for number in range(6):
+        network = None
+        gc.collect()
+        paddle.seed(number)
+        layer = Linear(shift)
+        layer.eval()
+        before = paddle_ngraph.stats()
+        with paddle.no_grad():
+            native, network = layer(x), load(layer, tmp_path)
+            del layer
+            with paddle_ngraph.use_ngraph():
+                for _ in range(40):
+                    np.testing.assert_allclose(network(x), native, rtol=1e-5, atol=1e-5)
+        after = paddle_ngraph.stats()
+        assert after["engine_runs"] >= before["engine_runs"] + 39, "the engine did not run"
+        for counter in ("functions_built", "functions_with_weights"):
+            assert after[counter] == before[counter] + 1, f"{counter} of number {number}"
 
 
 # -- what a run costs ------------------------------------------------------------------------------

@@ -615,6 +615,7 @@ PYBIND11_MODULE(_core, module) {
   });
   module.def("cache_info", &cache_info);
   module.def("set_signal_handler", &set_signal_handler);
+  module.def("telling_errors", &telling_errors, py::arg("function"), py::arg("holder"));
   module.def("fail_at", &fail_at, py::arg("step"), py::arg("waits") = false,
              "For tests: see core/common/faults.h.");
   module.def(

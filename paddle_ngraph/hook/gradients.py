@@ -36,7 +36,7 @@ class _Here(threading.local):
         depth, seconds: How many it is in, and what they took until now.
         is_differentiating: Whether gradients of the latest are to have gradients.
         retains: Whether there may be another one.
-        error: What a graph has said in it.
+        error: What was raised where Paddle came to a graph.
         kept: What is kept for another one.
         latest: The graph that it has come to last.
     """
@@ -45,7 +45,7 @@ class _Here(threading.local):
     seconds = 0.0
     is_differentiating = False
     retains = False
-    error: NgraphError | None = None
+    error: BaseException | None = None
     latest: _Watch | None = None
 
     def __init__(self) -> None:
@@ -196,7 +196,8 @@ class Gradients:
             needed = [inputs[number] for number in self._inputs]
             # Not the outputs themselves: each holds its graph, which holds this.
             needed += [outputs[number].detach() for number in self._outputs]
-            first.register_hook(_Watch(needed, inputs, self._handed_on, scope))
+            watch = _Watch(needed, inputs, self._handed_on, scope)
+            first.register_hook(_core.telling_errors(watch, _here))
 
 
 _watches: WeakSet[_Watch] = WeakSet()
@@ -241,8 +242,7 @@ class _Watch:
             self._held[-1].put_back()
         reason = self._why_not()
         if reason is not None:
-            _here.error = NgraphError(reason)
-            raise _here.error
+            raise NgraphError(reason)
         if self._left is not None:
             self._left.put_back()
         elif _here.retains and self._claim is not None:

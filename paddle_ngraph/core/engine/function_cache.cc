@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "core/engine/ngraph_function.h"
 #include "core/engine/size_guards.h"
@@ -22,6 +23,10 @@ constexpr int64_t kUnknown = -1;  // no open size is negative
 
 // Of so many graphs with weights it is known that there was no room for them.
 constexpr size_t kMostWithoutRoom = 4096;
+
+// What none of so many searches has found is in use no longer: its room can be taken, so that each
+// of several functions that want it waits for as long before it is built again.
+constexpr int64_t kSearchesInUse = 1024;
 
 uint64_t hash_of_weights(const Signature& signature) {
   const std::array<uint64_t, 2> words{signature.graph, signature.weights.value_or(0)};
@@ -64,7 +69,9 @@ std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature, 
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = find_entry(signature);
   if (!looks_again) ++(found == entries_.end() ? misses_ : hits_);
+  ++searches_;
   if (found == entries_.end()) return nullptr;
+  found->last_use = searches_;
   entries_.splice(entries_.begin(), entries_, found);
   return found->function;
 }
@@ -88,24 +95,29 @@ std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature
   if (is_wanted != nullptr && !*is_wanted) return function;
   const auto found = find_entry(signature);
   if (found != entries_.end()) return found->function;
-  entries_.push_front({signature, std::move(function), weight_bytes, std::move(open)});
+  entries_.push_front({signature, std::move(function), weight_bytes, std::move(open), searches_});
   index_[signature] = entries_.begin();
   weight_bytes_ += weight_bytes;
   without_room_.erase(hash_of_weights(signature));
   const auto capacity = static_cast<size_t>(std::max(1, FLAGS_ngraph_cache_size));
-  // One without weights takes nobody's room.
-  const size_t bytes = weight_bytes == 0 ? weight_bytes_ : most_bytes();
-  while (entries_.size() > 1 && (entries_.size() > capacity || weight_bytes_ > bytes)) {
-    const auto last = std::prev(entries_.end());
-    if (weight_bytes_ > bytes && last->weight_bytes > 0) {
-      if (without_room_.size() == kMostWithoutRoom) without_room_.clear();
-      without_room_.insert(hash_of_weights(last->signature));
-    }
-    move_out(last, &dropped);
-    ++evictions_;
-  }
+  while (entries_.size() > capacity && evict(false, &dropped)) continue;
+  // One without weights takes nobody's room, and to drop one makes none.
+  while (weight_bytes > 0 && weight_bytes_ > most_bytes() && evict(true, &dropped)) continue;
   is_any_without_room_ = !without_room_.empty();
   return entries_.front().function;
+}
+
+bool FunctionCache::evict(bool has_weights, Entries* dropped) {
+  auto last = std::prev(entries_.end());
+  while (has_weights && last != entries_.begin() && last->weight_bytes == 0) --last;
+  if (last == entries_.begin()) return false;
+  if (has_weights) {
+    if (without_room_.size() == kMostWithoutRoom) without_room_.clear();
+    without_room_.insert(hash_of_weights(last->signature));
+  }
+  move_out(last, dropped);
+  ++evictions_;
+  return true;
 }
 
 void FunctionCache::move_out(Entries::iterator entry, Entries* dropped) {
@@ -122,7 +134,11 @@ bool FunctionCache::had_no_room_for(const Signature& signature) const {
 
 bool FunctionCache::has_room_for(size_t weight_bytes) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return weight_bytes_ + weight_bytes <= most_bytes();
+  const auto in_use = [&](size_t sum, const Entry& entry) {
+    return searches_ - entry.last_use < kSearchesInUse ? sum + entry.weight_bytes : sum;
+  };
+  const size_t bytes = std::accumulate(entries_.begin(), entries_.end(), weight_bytes, in_use);
+  return bytes <= most_bytes();
 }
 
 void FunctionCache::drop(uint64_t graph, uint64_t weights) {

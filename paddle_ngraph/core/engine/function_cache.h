@@ -68,9 +68,10 @@ class FunctionCache {
   std::shared_ptr<NgraphFunction> find(const Signature& signature, bool looks_again = false);
 
   // Keeps `function` for this signature or, if it has open shapes, for all that match `open`. Drops
-  // the least recently used ones beyond the capacity, in number and in bytes of weights. If another
-  // thread was first, its function is kept and returned. Nothing is kept if `is_wanted` says so,
-  // even if it was set by a thread that is about to clear the cache.
+  // the least recently used ones beyond the capacity in number, and for one with weights those with
+  // weights beyond the capacity in bytes. If another thread was first, its function is kept and
+  // returned. Nothing is kept if `is_wanted` says so, even if it was set by a thread that is about
+  // to clear the cache.
   std::shared_ptr<NgraphFunction> insert(const Signature& signature,
                                          std::shared_ptr<NgraphFunction> function,
                                          size_t weight_bytes = 0,
@@ -81,7 +82,7 @@ class FunctionCache {
   // none was kept since.
   bool had_no_room_for(const Signature& signature) const;
 
-  // Whether so many bytes of weights can be kept without dropping others.
+  // Whether so many bytes of weights can be kept without dropping others that are in use.
   bool has_room_for(size_t weight_bytes) const;
 
   // Drops the functions of a graph that keep weights of this fingerprint.
@@ -106,12 +107,16 @@ class FunctionCache {
     std::shared_ptr<NgraphFunction> function;
     size_t weight_bytes;  // of weights that it keeps as constants
     std::optional<OpenSignature> open;
+    int64_t last_use;  // the number of the search that found it
   };
   using Entries = std::list<Entry>;
 
   Entries::iterator find_entry(const Signature& signature);
   void move_out_if(const std::function<bool(const Entry&)>& unwanted);
   void move_out(Entries::iterator entry, Entries* dropped);
+  // Moves out the least recently used entry but the first, or of those with weights. Returns
+  // whether there was one.
+  bool evict(bool has_weights, Entries* dropped);
 
   mutable ForkSafeMutex mutex_;
   Entries entries_;  // most recently used in front
@@ -119,6 +124,7 @@ class FunctionCache {
   size_t weight_bytes_ = 0;
   std::unordered_set<uint64_t> without_room_;  // hashes of graphs with weights
   std::atomic<bool> is_any_without_room_{false};
+  int64_t searches_ = 0;
   int64_t hits_ = 0;
   int64_t misses_ = 0;
   int64_t evictions_ = 0;

@@ -92,6 +92,17 @@ void set_signal_handler(int number, const py::object& handler) {
   if (is_known) sigaction(number, &action, nullptr);
 }
 
+py::object telling_errors(const py::object& function, const py::object& holder) {
+  return py::cpp_function([function, holder](const py::args& args) -> py::object {
+    try {
+      return function(*args);
+    } catch (const py::error_already_set& error) {
+      holder.attr("error") = error.value();
+      throw;
+    }
+  });
+}
+
 void hide_interruption(const Interrupted& interruption) {
   Hidden::instance().put(interruption);
   PADDLE_THROW(common::errors::External("%s", kMark));

@@ -71,17 +71,22 @@ class Arguments {
     return at(number) == Py_True;
   }
 
-  // What is too large for its type raises Paddle's error.
   double number(size_t number) {
     PyObject* const argument = at(number);
-    require(PyFloat_Check(argument) || is_whole(argument));
-    return fit_ ? without_error(PyFloat_AsDouble(argument)) : 0;
+    if (is_whole(argument)) return static_cast<double>(whole(number));
+    require(PyFloat_Check(argument));
+    return fit_ ? PyFloat_AS_DOUBLE(argument) : 0;
   }
 
+  // What needs more than 64 bits raises Paddle's error.
   int64_t whole(size_t number) {
     PyObject* const argument = at(number);
     require(is_whole(argument));
-    return fit_ ? without_error(PyLong_AsLongLong(argument)) : 0;
+    if (!fit_) return 0;
+    int overflow = 0;
+    const int64_t value = PyLong_AsLongLongAndOverflow(argument, &overflow);
+    require(overflow == 0);
+    return value;
   }
 
   bool is_text(size_t number, const char* text) {
@@ -132,13 +137,6 @@ class Arguments {
 
   static bool is_whole(PyObject* argument) {
     return PyLong_Check(argument) && !PyBool_Check(argument);
-  }
-
-  template <typename Value>
-  Value without_error(Value value) {
-    require(PyErr_Occurred() == nullptr);
-    PyErr_Clear();
-    return value;
   }
 
   PyObject* args_;
@@ -215,7 +213,8 @@ Step sgd(Arguments& arguments) {
 Step momentum(Arguments& arguments) {
   arguments.require_count(11);
   arguments.require_none(4);  // master_param
-  arguments.require_off(9);   // multi_precision; rescale_grad has no effect on the CPU
+  arguments.require_off(9);   // multi_precision
+  arguments.number(10);       // rescale_grad has no effect on the CPU
   const float rate = arguments.one_float(3);
   MomentumAttributes attributes;
   attributes.mu = arguments.number(5);

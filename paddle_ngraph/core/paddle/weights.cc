@@ -18,6 +18,12 @@ constexpr size_t kMaxModels = 64;
 constexpr int64_t kFirstWait = 8;
 constexpr int kMaxDoublings = 20;
 
+// Weights that stayed as they were for so many runs have paid for the next function: there is no
+// wait. Fewer are asked of those whose memory is gone: that model was let go, and to load the next
+// one has taken as long as to compile for it.
+constexpr int64_t kPaying = 256;
+constexpr int64_t kPayingIfGone = 32;
+
 uint64_t rotate(uint64_t value, int bits) { return (value << bits) | (value >> (64 - bits)); }
 
 // One round of xxHash64 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md): its lanes keep
@@ -73,36 +79,38 @@ std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTen
   const Moment now = Moment::now();  // before anything is read
   std::lock_guard<std::mutex> lock(mutex_);
   Model* model = find(inputs);
-  const bool was_announced = std::exchange(model->writes_seen, now.writes) != now.writes;
-  if (model->runs_to_wait == 0) {
-    const uint64_t before = model->fingerprint;
-    const bool is_new = !model->was_read;
-    update(model, inputs, now);
-    if (is_new || model->fingerprint == before) return model->fingerprint;
-    outdated_ = before;
-    ++model->changes;
-    wait_anew(model);
-    return std::nullopt;
-  }
+  const bool waits = model->runs_to_wait > 0;
   // What programs may have written is not read until the wait is over: one that alternates between
   // training and testing would have all weights read each time.
-  bool has_changed = was_announced;
-  if (!has_changed && model->moment.writes == now.writes) {
-    const uint64_t before = model->fingerprint;
-    update(model, inputs, now);
-    has_changed = model->fingerprint != before;
-  }
-  if (has_changed) {
-    wait_anew(model);
+  const bool may_differ = model->was_read && model->moment.writes != now.writes;
+  if (model->runs_to_wait > 1 && may_differ) {
+    --model->runs_to_wait;
     return std::nullopt;
   }
-  if (--model->runs_to_wait > 0) return std::nullopt;
+  const int64_t paying = is_gone(*model) ? kPayingIfGone : kPaying;
+  const uint64_t before = model->fingerprint;
+  const bool is_new = !model->was_read;
   update(model, inputs, now);
-  return model->fingerprint;
+  if (is_new || model->fingerprint == before) {
+    ++model->runs;
+    if (waits && --model->runs_to_wait > 0) return std::nullopt;
+    return model->fingerprint;
+  }
+  if (!waits) outdated_ = before;
+  const bool has_paid = std::exchange(model->runs, 1) >= paying;
+  if (has_paid) model->changes = 0;
+  if (!has_paid && !waits) ++model->changes;
+  model->runs_to_wait = has_paid ? 0 : wait_after(model->changes);
+  return has_paid ? std::optional(model->fingerprint) : std::nullopt;
 }
 
-void WeightWatch::wait_anew(Model* model) {
-  model->runs_to_wait = kFirstWait << std::min(model->changes, kMaxDoublings);
+int64_t WeightWatch::wait_after(int changes) {
+  return kFirstWait << std::min(changes, kMaxDoublings);
+}
+
+bool WeightWatch::is_gone(const Model& model) {
+  return std::all_of(model.weights.begin(), model.weights.end(),
+                     [](const Weight& weight) { return weight.holder.expired(); });
 }
 
 uint64_t WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const {
@@ -149,8 +157,7 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
   if (models_.size() == kMaxModels) {
     // So many may be one that is given other memory again and again, while somebody keeps the
     // former memory: a function for each would never be used again.
-    model.changes = std::max(model.changes, models_.front().changes + 1);
-    wait_anew(&model);
+    inherit(&model, models_.front());
     models_.erase(models_.begin());
   }
   for (size_t i : inputs_) {
@@ -164,7 +171,7 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
 }
 
 // An eager weight may be written by giving it other memory. So models whose weights have lost their
-// memory may be this one before such a change: it inherits their count of changes.
+// memory may be this one before such a change.
 void WeightWatch::succeed(Model* model) {
   const auto has_lost_memory = [](const Model& known) {
     return std::any_of(known.weights.begin(), known.weights.end(),
@@ -172,11 +179,14 @@ void WeightWatch::succeed(Model* model) {
   };
   const auto lost = std::stable_partition(
       models_.begin(), models_.end(), [&](const auto& known) { return !has_lost_memory(known); });
-  for (auto it = lost; it != models_.end(); ++it) {
-    model->changes = std::max(model->changes, it->changes + 1);
-  }
-  if (lost != models_.end()) wait_anew(model);
+  for (auto it = lost; it != models_.end(); ++it) inherit(model, *it);
   models_.erase(lost, models_.end());
+}
+
+void WeightWatch::inherit(Model* model, const Model& former) {
+  if (former.runs >= kPayingIfGone) return;
+  model->changes = std::max(model->changes, former.changes + 1);
+  model->runs_to_wait = wait_after(model->changes);
 }
 
 bool WeightWatch::is_of(const Weight& known, const phi::DenseTensor& tensor) const {

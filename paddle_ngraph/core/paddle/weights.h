@@ -69,16 +69,20 @@ class WeightWatch {
     uint64_t fingerprint = 0;
     bool was_read = false;
     Moment moment;             // just before they were read, or found to be as they were
-    uint64_t writes_seen = 0;  // of the last run, read or not
-    int changes = 0;
+    int64_t runs = 0;          // that found them as they were, since they have changed
+    int changes = 0;           // that came too soon
     int64_t runs_to_wait = 0;  // before they are trusted again; 0: trusted
   };
 
   Model* find(const std::vector<phi::DenseTensor*>& inputs);
   void succeed(Model* model);
+  // The model may be the former one, changed.
+  static void inherit(Model* model, const Model& former);
   bool is_of(const Weight& known, const phi::DenseTensor& tensor) const;
   long own_holders() const { return are_eager_ ? 2 : 1; }
-  static void wait_anew(Model* model);
+  static int64_t wait_after(int changes);
+  // Whether none of its weights is in the memory in which it was.
+  static bool is_gone(const Model& model);
   // Reads what may have been written since, and sets the fingerprint.
   void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Moment& now) const;
 
