@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from paddle_ngraph.hook.captured_operators import (
 )
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.call_stacks import no_call_stacks
 from paddle_ngraph.paddle_seam.names import (
     TRACER,
     PartialProgramLayer,
@@ -590,7 +590,7 @@ class Stage:
             training = paddle.set_grad_enabled
             with _building, _be_alone(), _mode_of_this_thread(), training(self.trains):
                 if self._program is None:  # another thread may have made it meanwhile
-                    with _no_call_stacks(), _weights.set_to(self._weights_among(values)):
+                    with no_call_stacks(), _weights.set_to(self._weights_among(values)):
                         self._program = self._build()
         return self._program
 
@@ -677,28 +677,6 @@ def _mode_of_this_thread() -> AbstractContextManager[None]:
     Paddle has new threads take over the mode that was set last, in any thread.
     """
     return _is_building.set_to(True)
-
-
-@contextmanager
-def _no_call_stacks() -> Iterator[None]:
-    """Operators do not know where this thread has made them.
-
-    Paddle asks Python for the call stack of each operator of a program, and never frees what it
-    gets: kilobytes, or tens of them where calls are deep. Whoever makes programs waits for the
-    others, so that what is replaced here is put back.
-    """
-    here, original = threading.get_ident(), traceback.extract_stack
-    nothing = traceback.StackSummary()
-
-    @wraps(original)
-    def extract_stack(*args: Any, **kwargs: Any) -> traceback.StackSummary:
-        return nothing if threading.get_ident() == here else original(*args, **kwargs)
-
-    traceback.extract_stack = extract_stack
-    try:
-        yield
-    finally:
-        traceback.extract_stack = original
 
 
 def install() -> None:

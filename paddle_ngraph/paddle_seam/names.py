@@ -352,6 +352,11 @@ def kept_on(thing: Any, name: str, make: Callable[[], T]) -> T:
     return kept
 
 
+def end_scope(scope: Any) -> None:
+    """Frees a scope, which Paddle keeps for good otherwise."""
+    scope._remove_from_pool()
+
+
 def attributes_of(thing: Any) -> dict[str, Any]:
     """What an object has of its own; of a layer also parameters, sub-layers and hooks, by kind."""
     attributes: dict[str, Any] = getattr(thing, "__dict__", {})

@@ -8,6 +8,7 @@ for the first time.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -27,6 +28,7 @@ from paddle_ngraph.paddle_seam.names import (
     clear_tensor,
     copy_of,
     dtype_of,
+    end_scope,
     is_initialized,
     new_scope,
     phi_kernels,
@@ -133,14 +135,22 @@ class NativeInterval:
             has no such operator.
     """
 
+    _scope: Any = None
+
     def __init__(self, graph: Graph, dtypes: Sequence[str | None]) -> None:
-        self._scope = new_scope()
         program = program_of(graph, dtypes)
+        self._scope = new_scope()
         sources = [*graph.inputs, *graph.states]
         self._inputs = [self._scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
         with _PIR_IN_EXECUTOR, _NOT_IN_PLACE:
             plan = ExecutionPlan([ExecutionJob("default")], {"default": program})
-            self._executor = StandaloneExecutor(paddle.CPUPlace(), plan, self._scope)
+            self._executor: Any = StandaloneExecutor(paddle.CPUPlace(), plan, self._scope)
+
+    def __del__(self) -> None:
+        if self._scope is None or sys.is_finalizing():
+            return
+        self._inputs, self._executor = [], None  # they have addresses in the scope
+        end_scope(self._scope)
 
     def run(self, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
         """See :func:`run`."""
