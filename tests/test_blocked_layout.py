@@ -130,6 +130,22 @@ def test_nothing_leaves_the_blocks(moved, channels, groups):
     assert moved["Transpose"] == 0
 
 
+# For [N, C, H, W]: what converters compute in the plain layout, though it is made of blocks.
+PLAIN = {
+    "gate of places": lambda x: x * F.sigmoid(x.mean(axis=1, keepdim=True)),
+    "less the mean of channels": lambda x: F.relu(x - x.mean(axis=1, keepdim=True)),
+    "less the first sample": lambda x: F.relu(x) - x[:1],
+    "gate of samples": lambda x: F.relu(x) * F.sigmoid(x.mean(axis=[1, 2, 3], keepdim=True)),
+}
+
+
+@pytest.mark.parametrize("between", PLAIN.values(), ids=PLAIN)
+def test_what_is_not_in_blocks_is_not_transposed_by_the_plugin(moved, between):
+    twice(lambda: _trained(lambda: Block(between)), runs=4, rtol=1e-3, atol=1e-4)
+    assert moved["copy"] > 0
+    assert moved["Transpose"] == 0
+
+
 @pytest.mark.parametrize("channels", [(12, 20), (7, 16)])
 def test_channels_that_do_not_fill_blocks_are_handed_on_plain(moved, channels):
     twice(lambda: _trained(lambda: Block(F.relu, channels)), runs=4, rtol=1e-3, atol=1e-4)

@@ -108,9 +108,10 @@ class Blocked:
         return result
 
     def transposed(self, node: Any, order: Sequence[int]) -> Output | None:
-        """``node`` with its axes in ``order``, if that is the blocked form of a value that has one.
+        """``node`` with its axes in ``order``, if that puts [N, C, H, W] into blocks.
 
-        What [N, C, H, W] was reshaped to is told by its node.
+        What it was reshaped to is told by its node. A value that has no blocked form is put into
+        blocks here: the plugin transposes five axes on one thread.
         """
         x = as_output(node)
         if list(order) != TO_BLOCKS or not self._may_be_apart(x) or not _is_reshape(x):
@@ -120,11 +121,9 @@ class Blocked:
         shape = self._bridge.shape(source)
         if len(shape) != 4 or [shape[0], shape[2], shape[3]] != [dims[0], dims[3], dims[4]]:
             return None
-        found = self._any(source)
-        if found is None or not self._is_clean(found):
-            return None
+        found = self.find(source)
         # A copy, since the plugin would copy a result that others read, on one thread.
-        return self._reorder(found, dims[2], shape[1])
+        return self._reorder(source if found is None else found, dims[2], shape[1])
 
     def reshaped(self, node: Any, shape: Sequence[Any]) -> Output | None:
         """``node`` in ``shape``, if that is the plain form of blocks which were transposed."""
