@@ -245,6 +245,36 @@ def test_what_stays_native_moves_nothing(leave_native, moved, native):
         assert moved["Transpose"] == 0
 
 
+def test_an_interval_without_convolutions_transposes_nothing(leave_native, moved):
+    """The gradient of hardswish is between two operators that stay native."""
+    leave_native("pd_op.tanh_grad")
+
+    def between(x: Any) -> Any:
+        return F.tanh(F.hardswish(F.tanh(x)))
+
+    twice(lambda: _trained(lambda: Block(between)), runs=6, rtol=1e-3, atol=1e-4)
+    assert moved["copy"] > 0
+    assert moved["Transpose"] == 0
+
+
+def test_convolutions_in_branches_alone_transpose_nothing(moved):
+    class Branch(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2D(3, 16, 3), nn.Conv2D(16, 16, 3)
+
+        def forward(self, x: Any) -> Any:
+            hidden = F.relu(self.first(x))
+            if hidden.mean() > -9.0:  # noqa: SIM108
+                out = F.hardswish(self.second(hidden))
+            else:
+                out = hidden[:, :, 2:, 2:] * 0.5
+            return F.hardswish(out).mean(axis=[2, 3])
+
+    twice(lambda: _trained(Branch), runs=2, rtol=1e-3, atol=1e-4)
+    assert moved["Transpose"] == 0
+
+
 def _programs() -> tuple[Any, Any, set[str]]:
     """The forward and the backward program of a layer, as Paddle makes them, and what is kept."""
     layer = made(lambda: Block(F.relu))

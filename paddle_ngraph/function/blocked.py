@@ -142,8 +142,11 @@ class Blocked:
         return self.plain(source, shape[1])
 
     def _may_be_apart(self, x: Output) -> bool:
-        """Whether it may be [N, C / block, block, H, W], between both forms of a value."""
-        if not trains_convolutions(self._bridge) or not _is_float(x):
+        """Whether it may be [N, C / block, block, H, W], between both forms of a value.
+
+        An interval may read what convolutions of others hand on.
+        """
+        if not self._bridge.on_cpu or not self._bridge.trains() or not _is_float(x):
             return False
         dims = self._bridge.shape(x)
         return len(dims) == 5 and dims[2] in (_NARROW, widest_block())
