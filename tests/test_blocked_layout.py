@@ -265,7 +265,7 @@ def test_convolutions_in_branches_alone_transpose_nothing(moved):
 
         def forward(self, x: Any) -> Any:
             hidden = F.relu(self.first(x))
-            if hidden.mean() > -9.0:  # noqa: SIM108
+            if hidden.mean() > -9.0:
                 out = F.hardswish(self.second(hidden))
             else:
                 out = hidden[:, :, 2:, 2:] * 0.5
