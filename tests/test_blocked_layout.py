@@ -130,6 +130,22 @@ def test_nothing_leaves_the_blocks(moved, channels, groups):
     assert moved["Transpose"] == 0
 
 
+# For [N, C, H, W]: what converters compute in the plain layout, though it is made of blocks.
+PLAIN = {
+    "gate of places": lambda x: x * F.sigmoid(x.mean(axis=1, keepdim=True)),
+    "less the mean of channels": lambda x: F.relu(x - x.mean(axis=1, keepdim=True)),
+    "less the first sample": lambda x: F.relu(x) - x[:1],
+    "gate of samples": lambda x: F.relu(x) * F.sigmoid(x.mean(axis=[1, 2, 3], keepdim=True)),
+}
+
+
+@pytest.mark.parametrize("between", PLAIN.values(), ids=PLAIN)
+def test_what_is_not_in_blocks_is_not_transposed_by_the_plugin(moved, between):
+    twice(lambda: _trained(lambda: Block(between)), runs=4, rtol=1e-3, atol=1e-4)
+    assert moved["copy"] > 0
+    assert moved["Transpose"] == 0
+
+
 @pytest.mark.parametrize("channels", [(12, 20), (7, 16)])
 def test_channels_that_do_not_fill_blocks_are_handed_on_plain(moved, channels):
     twice(lambda: _trained(lambda: Block(F.relu, channels)), runs=4, rtol=1e-3, atol=1e-4)
@@ -227,6 +243,36 @@ def test_what_stays_native_moves_nothing(leave_native, moved, native):
     twice(lambda: _trained(lambda: Block(F.relu)), runs=2, rtol=1e-3, atol=1e-4)
     if native != "pd_op.batch_norm_grad":
         assert moved["Transpose"] == 0
+
+
+def test_an_interval_without_convolutions_transposes_nothing(leave_native, moved):
+    """The gradient of hardswish is between two operators that stay native."""
+    leave_native("pd_op.tanh_grad")
+
+    def between(x: Any) -> Any:
+        return F.tanh(F.hardswish(F.tanh(x)))
+
+    twice(lambda: _trained(lambda: Block(between)), runs=6, rtol=1e-3, atol=1e-4)
+    assert moved["copy"] > 0
+    assert moved["Transpose"] == 0
+
+
+def test_convolutions_in_branches_alone_transpose_nothing(moved):
+    class Branch(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2D(3, 16, 3), nn.Conv2D(16, 16, 3)
+
+        def forward(self, x: Any) -> Any:
+            hidden = F.relu(self.first(x))
+            if hidden.mean() > -9.0:
+                out = F.hardswish(self.second(hidden))
+            else:
+                out = hidden[:, :, 2:, 2:] * 0.5
+            return F.hardswish(out).mean(axis=[2, 3])
+
+    twice(lambda: _trained(Branch), runs=2, rtol=1e-3, atol=1e-4)
+    assert moved["Transpose"] == 0
 
 
 def _programs() -> tuple[Any, Any, set[str]]:

@@ -108,7 +108,11 @@ class Blocked:
         return result
 
     def transposed(self, node: Any, order: Sequence[int]) -> Output | None:
-        """``node`` with its axes in ``order``, if it is an [N, C, H, W] that goes into blocks."""
+        """``node`` with its axes in ``order``, if that puts [N, C, H, W] into blocks.
+
+        What it was reshaped to is told by its node. A value that has no blocked form is put into
+        blocks here: the plugin transposes five axes on one thread.
+        """
         x = as_output(node)
         if list(order) != TO_BLOCKS or not self._may_be_apart(x) or not _is_reshape(x):
             return None
@@ -117,10 +121,9 @@ class Blocked:
         shape = self._bridge.shape(source)
         if len(shape) != 4 or [shape[0], shape[2], shape[3]] != [dims[0], dims[3], dims[4]]:
             return None
-        found = self._any(source)
-        is_there = found is not None and self._is_clean(found)
-        # A copy of blocks, too: the plugin would copy a result that others read, on one thread.
-        return self._reorder(found if is_there else source, dims[2], shape[1])
+        found = self.find(source)
+        # A copy, since the plugin would copy a result that others read, on one thread.
+        return self._reorder(source if found is None else found, dims[2], shape[1])
 
     def reshaped(self, node: Any, shape: Sequence[Any]) -> Output | None:
         """``node`` in ``shape``, if that is the plain form of blocks which were transposed."""
@@ -139,8 +142,11 @@ class Blocked:
         return self.plain(source, shape[1])
 
     def _may_be_apart(self, x: Output) -> bool:
-        """Whether it may be [N, C / block, block, H, W], between both forms of a value."""
-        if not trains_convolutions(self._bridge) or not _is_float(x):
+        """Whether it may be [N, C / block, block, H, W], between both forms of a value.
+
+        An interval may read what convolutions of others hand on.
+        """
+        if not self._bridge.on_cpu or not self._bridge.trains() or not _is_float(x):
             return False
         dims = self._bridge.shape(x)
         return len(dims) == 5 and dims[2] in (_NARROW, widest_block())
