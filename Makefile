@@ -11,7 +11,7 @@ KILLS ?= 20
 THREADS ?= 1 3 8 64
 ISAS ?= AVX512_CORE AVX512_CORE_VNNI
 BY_PROCESSOR := tests/ops tests/mkl_packed $(addprefix tests/test_,blocked.py products.py int8.py mixed_precision.py batch_parts.py algebra.py)
-# Processes of the tests: each takes up to 5 GB.
+# Processes of the tests: each takes up to 3 GB.
 JOBS ?= $(shell [ $$(nproc) -gt 1 ] && echo 2 || echo 1)
 SANITIZERS ?= address
 SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.* paddle_ngraph/core/*/*/*.*) \

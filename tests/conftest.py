@@ -40,12 +40,11 @@ def _free_call_stacks() -> None:
     latest = threading.local()
 
     @wraps(original)
-    def extract_stack(*args: Any, **kwargs: Any) -> traceback.StackSummary:
-        if args or kwargs:
-            return original(*args, **kwargs)
-        stack = original(sys._getframe(1))
-        getattr(latest, "stack", []).clear()
-        latest.stack = stack
+    def extract_stack(f: Any = None, limit: int | None = None) -> traceback.StackSummary:
+        stack = original(sys._getframe(1) if f is None else f, limit)
+        if f is None and limit is None:
+            getattr(latest, "stack", []).clear()
+            latest.stack = stack
         return stack
 
     traceback.extract_stack = extract_stack

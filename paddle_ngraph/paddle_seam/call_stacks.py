@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -18,11 +19,13 @@ def no_call_stacks() -> Iterator[None]:
     deep. One thread at a time may be in here, so that what is replaced is put back.
     """
     here, original = threading.get_ident(), traceback.extract_stack
-    nothing = traceback.StackSummary()
+    nothing = traceback.StackSummary()  # one for all, which Paddle does not free either
 
     @wraps(original)
-    def extract_stack(*args: Any, **kwargs: Any) -> traceback.StackSummary:
-        return nothing if threading.get_ident() == here else original(*args, **kwargs)
+    def extract_stack(f: Any = None, limit: int | None = None) -> traceback.StackSummary:
+        if f is None and limit is None and threading.get_ident() == here:  # so Paddle asks
+            return nothing
+        return original(sys._getframe(1) if f is None else f, limit)
 
     traceback.extract_stack = extract_stack
     try:
