@@ -20,6 +20,7 @@ from paddle import inference, nn
 
 import paddle_ngraph
 from paddle_ngraph import caches
+from paddle_ngraph.paddle_seam.names import end_scope
 from tests.programs import Program, floats, parameter
 
 WARM, COUNTED = 6, 20
@@ -39,7 +40,7 @@ def _run_program(build: Callable[[], Any]) -> None:
     program = Program(build)
     for _ in range(2):
         program.run_as_is(x=floats(3, 8))
-    program.scope._remove_from_pool()
+    end_scope(program.scope)
 
 
 def _network(factor: float = 1.0) -> Any:
@@ -81,7 +82,7 @@ def program_that_fails(_on: bool, number: int) -> None:
     try:
         program.run_as_is(x=floats(3, 8), at=np.array([99]))
     except Exception:
-        program.scope._remove_from_pool()
+        end_scope(program.scope)
         return
     raise AssertionError("there is no row 99")
 
@@ -97,7 +98,7 @@ def predictor(_on: bool, number: int) -> None:
             paddle.static.save_inference_model(
                 path, [fed], program.fetches, program.executor, program=program.main
             )
-        program.scope._remove_from_pool()
+        end_scope(program.scope)
         config = inference.Config(path + ".json", path + ".pdiparams")
         config.disable_glog_info()
         made = inference.create_predictor(config)

@@ -29,7 +29,7 @@ from paddle_ngraph.function.node_tools import ELEMENTWISE, Key, as_output, key_o
 _DEPTH = 32  # of a chain of such operators that is followed
 _NARROW = 8  # the block of channels that no block divides
 _WASTE = 1.5  # with padding there may be so many times as many channels
-FEW_CHANNELS = 4  # an image's: the kernels read so many from the plain layout
+_FEW_CHANNELS = 4  # an image's: the kernels read so many from the plain layout
 # How the axes of [N, C / block, block, H, W] are put in order for blocks, and back.
 TO_BLOCKS, FROM_BLOCKS = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
 
@@ -67,7 +67,7 @@ def blocks_of_convolution(channels: int, features: int, groups: int) -> tuple[in
     if groups > 1:
         block = block_of(channels // groups, features // groups)
         return block, block
-    if channels <= FEW_CHANNELS:
+    if channels <= _FEW_CHANNELS:
         return 1, padded_block_of(features)
     block = padded_block_of(channels, features)
     return block, block
@@ -76,11 +76,6 @@ def blocks_of_convolution(channels: int, features: int, groups: int) -> tuple[in
 def _padded(channels: int, block: int) -> int:
     """The number of channels, padding included."""
     return -(-channels // block) * block
-
-
-def trains_convolutions(bridge: NgraphBridge) -> bool:
-    """Whether the function belongs to a program that trains convolutions on a CPU."""
-    return bridge.on_cpu and bridge.trains("pd_op.conv2d_grad", "pd_op.depthwise_conv2d_grad")
 
 
 class Blocked:
@@ -103,53 +98,9 @@ class Blocked:
     def plain(self, node: Any, channels: int) -> Output:
         """[N, ceil(C / block), H, W, block] -> [N, C, H, W]; the blocked value is remembered."""
         source = as_output(node)
-        result = self._reorder(source, 1, channels)
+        result = self.moved(source, 1, channels)
         self._found[key_of(result)] = source
         return result
-
-    def transposed(self, node: Any, order: Sequence[int]) -> Output | None:
-        """``node`` with its axes in ``order``, if that puts [N, C, H, W] into blocks.
-
-        What it was reshaped to is told by its node. A value that has no blocked form is put into
-        blocks here: the plugin transposes five axes on one thread.
-        """
-        x = as_output(node)
-        if list(order) != TO_BLOCKS or not self._may_be_apart(x) or not _is_reshape(x):
-            return None
-        dims = self._bridge.shape(x)
-        source = x.get_node().input_value(0)
-        shape = self._bridge.shape(source)
-        if len(shape) != 4 or [shape[0], shape[2], shape[3]] != [dims[0], dims[3], dims[4]]:
-            return None
-        found = self.find(source)
-        # A copy, since the plugin would copy a result that others read, on one thread.
-        return self._reorder(source if found is None else found, dims[2], shape[1])
-
-    def reshaped(self, node: Any, shape: Sequence[Any]) -> Output | None:
-        """``node`` in ``shape``, if that is the plain form of blocks which were transposed."""
-        x = as_output(node)
-        if len(shape) != 4 or x.get_node().get_type_name() != "Transpose":
-            return None
-        if not self._may_be_apart(x):
-            return None
-        source, order = x.get_node().input_values()
-        dims = self._bridge.shape(x)
-        known = self._bridge.known_value(order)
-        if known is None or known.tolist() != FROM_BLOCKS:
-            return None
-        if [shape[0], shape[2], shape[3]] != [dims[0], dims[3], dims[4]]:
-            return None
-        return self.plain(source, shape[1])
-
-    def _may_be_apart(self, x: Output) -> bool:
-        """Whether it may be [N, C / block, block, H, W], between both forms of a value.
-
-        An interval may read what convolutions of others hand on.
-        """
-        if not self._bridge.on_cpu or not self._bridge.trains() or not _is_float(x):
-            return False
-        dims = self._bridge.shape(x)
-        return len(dims) == 5 and dims[2] in (_NARROW, widest_block())
 
     def reordered(self, node: Any, block: int) -> Output:
         """[N, C, H, W] with ``block`` channels side by side and padding of zero; 1: unchanged."""
@@ -162,7 +113,7 @@ class Blocked:
         source = output if found is None else found
         key = (*key_of(source), block)
         if key not in self._bridge.shared:
-            reordered = self._reorder(source, block, self._bridge.shape(output)[1])
+            reordered = self.moved(source, block, self._bridge.shape(output)[1])
             self._bridge.shared[key] = reordered
         reordered = self._bridge.shared[key]
         if found is None:
@@ -177,7 +128,8 @@ class Blocked:
         found = self._any(as_output(node))
         return found if found is not None and self._is_clean(found) else None
 
-    def _reorder(self, source: Output, block: int, channels: int) -> Output:
+    def moved(self, source: Output, block: int, channels: int) -> Output:
+        """``source``, in either layout, with ``block`` of its channels side by side; 1: plain."""
         node = self._bridge.extension("BlockedReorder", [source], block=block, channels=channels)
         return node.output(0)
 
@@ -289,8 +241,48 @@ class Blocked:
         return self._bridge.shape(value)[4]
 
 
-def _is_reshape(output: Output) -> bool:
-    return bool(output.get_node().get_type_name() == "Reshape")
+def put_in_blocks(bridge: NgraphBridge, node: Any, order: Sequence[int]) -> Output | None:
+    """``node`` with its axes in ``order``, if that puts [N, C, H, W] into blocks.
+
+    What it was reshaped to is told by its node. A value that has no blocked form is put into
+    blocks here: the plugin transposes five axes on one thread.
+    """
+    x = as_output(node)
+    if list(order) != TO_BLOCKS or x.get_node().get_type_name() != "Reshape":
+        return None
+    source = x.get_node().input_value(0)
+    if not _is_apart(bridge, x, bridge.shape(source)):
+        return None
+    layout = Blocked.of(bridge)
+    found = layout.find(source)
+    # A copy, since the plugin would copy a result that others read, on one thread.
+    block, channels = bridge.shape(x)[2], bridge.shape(source)[1]
+    return layout.moved(source if found is None else found, block, channels)
+
+
+def taken_from_blocks(bridge: NgraphBridge, node: Any, shape: Sequence[Any]) -> Output | None:
+    """``node`` in ``shape``, if that is the plain form of blocks which were transposed."""
+    x = as_output(node)
+    if x.get_node().get_type_name() != "Transpose" or not _is_apart(bridge, x, shape):
+        return None
+    source, order = x.get_node().input_values()
+    known = bridge.known_value(order)
+    if known is None or known.tolist() != FROM_BLOCKS:
+        return None
+    return Blocked.of(bridge).plain(source, shape[1])
+
+
+def _is_apart(bridge: NgraphBridge, x: Output, plain: Sequence[Any]) -> bool:
+    """Whether [N, C / block, block, H, W] is between both forms of a value, ``plain`` [N, C, H, W].
+
+    An interval may read what convolutions of others hand on.
+    """
+    if len(plain) != 4 or not bridge.on_cpu or not bridge.trains() or not _is_float(x):
+        return False
+    dims = bridge.shape(x)
+    if len(dims) != 5 or dims[2] not in (_NARROW, widest_block()):
+        return False
+    return [plain[0], plain[2], plain[3]] == [dims[0], dims[3], dims[4]]
 
 
 @cache

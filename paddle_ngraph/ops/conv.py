@@ -16,7 +16,7 @@ from openvino import Node, Output, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.blocked import Blocked, blocks_of_convolution, trains_convolutions
+from paddle_ngraph.function.blocked import Blocked, blocks_of_convolution
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
@@ -339,7 +339,8 @@ class _Blocks:
         bridge: NgraphBridge, geometry: _Geometry, data: list[int], filter_: list[int]
     ) -> _Blocks | None:
         """For data and filter of these shapes, if a CPU trains, and the layout suits it."""
-        if len(data) != 4 or not trains_convolutions(bridge) or geometry.sees_only_padding():
+        trains = bridge.trains("pd_op.conv2d_grad", "pd_op.depthwise_conv2d_grad")
+        if not bridge.on_cpu or not trains or len(data) != 4 or geometry.sees_only_padding():
             return None
         data_block, block = blocks_of_convolution(data[1], filter_[0], geometry.groups)
         return _Blocks(bridge, geometry, data_block, block) if block > 1 else None

@@ -14,7 +14,7 @@ import numpy as np
 from openvino import Output, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.blocked import Blocked
+from paddle_ngraph.function.blocked import put_in_blocks, taken_from_blocks
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.registry import ANY, KNOWN, Limit, Role, converter
 from paddle_ngraph.function.sizes import Number
@@ -39,7 +39,7 @@ def reshape(bridge: NgraphBridge, op: Op) -> None:
     for i in inferred:
         rest = math.prod(dim for dim in shape if dim != -1)
         shape[i] = math.prod(dims) // max(rest, 1)
-    found = Blocked.of(bridge).reshaped(x, shape)
+    found = taken_from_blocks(bridge, x, shape)
     bridge.set_output_node(op, "out", found or reshaped(bridge, x, shape))
 
 
@@ -130,7 +130,7 @@ def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
 def transpose(bridge: NgraphBridge, op: Op) -> None:
     """Axis ``i`` of ``out`` is axis ``perm[i]`` of ``x`` (Paddle ``transpose``)."""
     x, order = bridge.get_input_node(op, "x"), _order(op)
-    found = Blocked.of(bridge).transposed(x, order)
+    found = put_in_blocks(bridge, x, order)
     bridge.set_output_node(op, "out", found or transposed(bridge, x, order))
 
 

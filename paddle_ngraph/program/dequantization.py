@@ -8,11 +8,8 @@ for the engine and for Paddle's interpreter alike.
 
 from __future__ import annotations
 
-from typing import Any
-
-from paddle_ngraph import _core
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import blocks_outside_in, dtype_name
+from paddle_ngraph.program.view import blocks_outside_in, dtype_name, put_before
 
 _TYPE = "pd_op.dequantize_linear"
 _PER_TENSOR = "pd_op.fake_dequantize_max_abs"
@@ -35,18 +32,12 @@ def _dequantized(op: Operation) -> Value:
     x, scale = op.operand_source(0), op.operand_source(1)
     dtype = dtype_name(op.result(0).dtype)
     if dtype_name(x.dtype) != dtype:
-        x = _before(op, "pd_op.cast", [x], [("dtype", "dtype", dtype)])
+        x = put_before(op, "pd_op.cast", [x], [("dtype", "dtype", dtype)])
     if attributes["only_observer"]:
         return x
     qmax, axis = attributes["qmax"], attributes["quant_axis"]
     if axis < 0:
-        return _before(op, _PER_TENSOR, [x, scale], [("max_range", None, float(qmax))])
+        return put_before(op, _PER_TENSOR, [x, scale], [("max_range", None, float(qmax))])
     bits = ("quant_bits", None, [qmax.bit_length() + 1])
     given = [bits, ("quant_axis", None, axis), ("x_num_col_dims", None, 1)]
-    return _before(op, _PER_CHANNEL, [x, [scale]], given)
-
-
-def _before(op: Operation, name: str, operands: list[Any], attributes: list[Any]) -> Value:
-    block = op.get_parent_block()
-    (made,) = _core.append_operator(block, name, operands, None, attributes, before=op)
-    return made
+    return put_before(op, _PER_CHANNEL, [x, [scale]], given)

@@ -501,6 +501,16 @@ def _named_inside(op: Operation) -> Iterator[tuple[str, bool]]:
         yield from ((name, False) for name in sources.values())
 
 
+def put_before(op: Operation, name: str, operands: list[Any], attributes: list[Any]) -> Value:
+    """Puts another operator in front of ``op``, in its block; what it makes.
+
+    Operands and attributes are as ``_core.append_operator`` takes them.
+    """
+    block = op.get_parent_block()
+    (made,) = _core.append_operator(block, name, operands, None, attributes, before=op)
+    return made
+
+
 def is_overwritten(value: Value) -> bool:
     """Whether an operator writes over ``value``."""
     targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
