@@ -6,14 +6,12 @@ The counters are at zero then, and nothing is known of operators that were refus
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import wraps
-from typing import Any
+from types import FrameType
 
 import paddle
 import pytest
@@ -22,6 +20,7 @@ import paddle_ngraph
 from benchmarks import report
 from paddle_ngraph import _core
 from paddle_ngraph.function import build, refusals, registry
+from paddle_ngraph.paddle_seam import call_stacks
 
 
 def pytest_configure() -> None:
@@ -39,15 +38,12 @@ def _free_call_stacks() -> None:
     original = traceback.extract_stack
     latest = threading.local()
 
-    @wraps(original)
-    def extract_stack(f: Any = None, limit: int | None = None) -> traceback.StackSummary:
-        stack = original(sys._getframe(1) if f is None else f, limit)
-        if f is None and limit is None:
-            getattr(latest, "stack", []).clear()
-            latest.stack = stack
-        return stack
+    def answer(frame: FrameType) -> traceback.StackSummary:
+        getattr(latest, "stack", []).clear()
+        latest.stack = original(frame)
+        return latest.stack
 
-    traceback.extract_stack = extract_stack
+    traceback.extract_stack = call_stacks.answering(answer)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
