@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -804,6 +805,78 @@ def test_a_process_that_forks_or_ends_during_a_build(script):
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert done.stdout.endswith("done\n")
     assert script in (FORKING, INTERRUPTED) or "built 1" in done.stdout
+
+
+# Stands before the linker: libraries of the engine take long to load, and who forks can see it.
+SLOW_LINKER = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+volatile int loads, loading;
+
+void* dlopen(const char* name, int mode) {
+  void* (*load)(const char*, int) = (void* (*)(const char*, int))dlsym(RTLD_NEXT, "dlopen");
+  if (!name || !(strstr(name, "openvino") || strstr(name, "tbb"))) return load(name, mode);
+  ++loads;
+  ++loading;
+  usleep(100000);
+  void* const loaded = load(name, mode);
+  --loading;
+  return loaded;
+}
+"""
+
+FORKING_EVER = """
+import ctypes
+import os
+import time
+import paddle
+import paddle_ngraph
+from tests.programs import Program, chain, floats
+
+linker = ctypes.CDLL(None)
+loads, loading = (ctypes.c_int.in_dll(linker, name) for name in ("loads", "loading"))
+paddle.enable_static()
+program = Program(chain)
+program.run(x=floats(3, 4))
+before, ended, forks = loads.value, False, 0
+while not ended:
+    ended = paddle_ngraph.wait_for_compiles(0.01)
+    child = os.fork()
+    if child == 0:
+        os._exit(loading.value)
+    assert os.waitpid(child, 0)[1] == 0
+    forks += 1
+program.both(x=floats(3, 4))
+assert loads.value > before and forks > 1, (before, loads.value, forks)
+"""
+
+
+def test_no_library_is_half_loaded_in_a_process_that_was_forked_during_a_build(tmp_path):
+    """The linker refuses to load any other there."""
+    compiler = shutil.which("cc")
+    assert compiler, "the tests need a C compiler"
+    source, library = tmp_path / "linker.c", tmp_path / "linker.so"
+    source.write_text(SLOW_LINKER)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    places = Path(paddle.__file__).parent / "libs"  # the linker sees none of Paddle's own any more
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING_EVER],
+        env={
+            **os.environ,
+            "FLAGS_ngraph_background_compile": "1",
+            "FLAGS_ngraph_cache_dir": "",
+            "LD_PRELOAD": str(library),
+            "LD_LIBRARY_PATH": str(places),
+        },
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 
 def test_turns_that_are_short_already_stay_as_they_are():

@@ -15,6 +15,7 @@
 #include "core/common/error.h"
 #include "core/common/faults.h"
 #include "core/common/float_environment.h"
+#include "core/common/fork_safe_mutex.h"
 #include "core/common/lost_threads.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
@@ -39,13 +40,21 @@ ElementType element_type(const ov::element::Type& type) {
   throw NgraphError(concat("a result of nGraph element type ", type, " has no Paddle dtype"));
 }
 
+// With the libraries that it loads when it is asked for something.
+ov::Core made_core() {
+  note_threads();
+  ov::Core made;
+  made.add_extension(extension_ops());  // for functions read from files
+  for (const char* device : {"CPU", "BATCH"}) {
+    made.get_property(device, ov::supported_properties);
+  }
+  return made;
+}
+
+// A process that forks while another thread loads a library has a child that can load none.
 ov::Core& core() {
-  static ov::Core core = [] {
-    note_threads();
-    ov::Core made;
-    made.add_extension(extension_ops());  // for functions read from files
-    return made;
-  }();
+  const NoForkMeanwhile no_fork;
+  static ov::Core core = made_core();
   return core;
 }
 
