@@ -21,6 +21,7 @@ from benchmarks import report
 from paddle_ngraph import _core
 from paddle_ngraph.function import build, refusals, registry
 from paddle_ngraph.paddle_seam import call_stacks
+from tests.dynamic import dynamic_mode
 
 
 def pytest_configure() -> None:
@@ -61,6 +62,12 @@ def static_mode() -> Iterator[None]:
     yield
     _core.fail_at("")
     paddle_ngraph.disable()
+
+
+@pytest.fixture
+def in_dynamic_mode() -> Iterator[None]:
+    with dynamic_mode():
+        yield
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.function import processor
-from tests.dynamic import dynamic_mode
 from tests.programs import Program, floats
 from tests.test_mixed_precision import rounded
 
@@ -194,12 +193,6 @@ def test_lists_are_honoured(name: str) -> None:
 # -- dynamic mode --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
-
-
 class Mixed(nn.Layer):
     def __init__(self, make: Callable[[], nn.Layer], amp: bool) -> None:
         super().__init__()
@@ -211,7 +204,7 @@ class Mixed(nn.Layer):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_to_static_trains_and_evaluates(name: str, dynamic, kinds) -> None:
+def test_to_static_trains_and_evaluates(name: str, in_dynamic_mode, kinds) -> None:
     make, shape = NETWORKS[name]
     losses: list[list[float]] = []
     for amp in (True, False):

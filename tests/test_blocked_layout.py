@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -16,18 +16,13 @@ from paddle_ngraph import _core
 from paddle_ngraph.function import blocked, build
 from paddle_ngraph.paddle_seam.names import clone_program
 from paddle_ngraph.program import blocked_layout
-from tests.dynamic import agree, dynamic_mode, floats, gradients, made, static, twice, values
+from tests.dynamic import agree, floats, gradients, made, static, twice, values
 
 pytestmark = [
+    pytest.mark.usefixtures("in_dynamic_mode"),
     pytest.mark.usefixtures("little_to_collect", "nothing_cached"),
     pytest.mark.skipif(blocked.widest_block() == 1, reason="the processor is not known"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,12 @@ from paddle.utils import dlpack
 
 import paddle_ngraph
 from paddle_ngraph.hook.compiled import Compiled
-from tests.dynamic import agree, dynamic_mode, floats, gradients, made, mlp
+from tests.dynamic import agree, floats, gradients, made, mlp
 from tests.test_compile import both
 
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
 CALLS = 5
-
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
 
 
 def repeated(function: Callable[..., Any], *args: Any) -> Callable[[Any], list[Any]]:

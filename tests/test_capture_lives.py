@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,12 @@ from paddle import nn
 from paddle.utils import dlpack
 
 import paddle_ngraph
-from tests.dynamic import agree, dynamic_mode, floats
+from tests.dynamic import agree, floats
 from tests.test_compile import both
 
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
 CALLS = 6
-
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
 
 
 def engine_runs() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,14 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from tests.dynamic import dynamic_mode, floats, gradients
+from tests.dynamic import floats, gradients
 from tests.test_captured_numbers import check_one_graph, played
 from tests.test_compile import both
 
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
 TRAINS = pytest.mark.parametrize("trains", [False, True], ids=["inferred", "trained"])
 CALLS = 4
-
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
 
 
 def called(function: Callable[..., Any], trains: bool, count: int = CALLS) -> Any:

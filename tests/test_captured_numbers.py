@@ -7,7 +7,7 @@ stands, with Paddle's words, where they are not.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,12 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
-from tests.dynamic import agree, calls, dynamic_mode, floats
+from tests.dynamic import agree, calls, floats
 from tests.test_compile import both
 
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
 SIZE = 6  # of axes that positions count along
-
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
 
 
 def played(scenario: Callable[[Any], Any], runs: int = 1) -> Any:

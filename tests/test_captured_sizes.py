@@ -6,7 +6,7 @@ do more than to compute results, have graphs of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -15,16 +15,12 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from tests.dynamic import WORDS, Encoder, agree, dynamic_mode, floats, inputs, lstm, made, mlp
+from tests.dynamic import WORDS, Encoder, agree, floats, inputs, lstm, made, mlp
 from tests.test_compile import both
 
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
 ROUNDS = 3  # the first is native, the second makes graphs
-
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
 
 
 class Block(nn.Layer):

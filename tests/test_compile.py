@@ -11,7 +11,7 @@ import pickle
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from tests.dynamic import (
     Encoder,
     agree,
     calls,
-    dynamic_mode,
     floats,
     gradients,
     inputs,
@@ -43,14 +42,10 @@ from tests.dynamic import (
     values,
 )
 
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
 # Where batches are normalized and rectified, rounding doubles every few steps, natively too.
 CHAOTIC = {resnet: 3, mobilenet: 1}
-
-
-@pytest.fixture(autouse=True)
-def dynamic(monkeypatch) -> Iterator[None]:
-    with dynamic_mode():
-        yield
 
 
 class Warm:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import warnings
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import paddle
@@ -15,14 +14,10 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph.hook import captured_graph, run_scopes
-from tests.dynamic import agree, dynamic_mode, floats, made, values
+from tests.dynamic import agree, floats, made, values
 from tests.test_compile import Warm, both, warm
 
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
 
 class Body(nn.Layer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,9 @@ from tests.dynamic import (
     values,
 )
 
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
 
 
 class Digits(paddle.io.Dataset):

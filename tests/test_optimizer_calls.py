@@ -18,6 +18,8 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph.paddle_seam.names import dynamic_tracer
 
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
 O = paddle.optimizer  # noqa: E741
 Parameters = Sequence[Any]
 OPTIMIZERS: dict[str, Callable[[Parameters], Any]] = {
@@ -43,13 +45,6 @@ OPTIMIZERS: dict[str, Callable[[Parameters], Any]] = {
 }
 SHAPES = [(1,), (), (7, 73), (3, 171), (200, 333), (3, 5, 7)]  # by one thread, and by several
 STEPS = 4
-
-
-@pytest.fixture(autouse=True)
-def dynamic_mode() -> Iterator[None]:
-    paddle.disable_static()
-    yield
-    paddle.enable_static()
 
 
 def parameter(data: np.ndarray) -> Any:

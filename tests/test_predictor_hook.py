@@ -23,6 +23,7 @@ from paddle_ngraph.hook import predictor_hook
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.saved_models import saving
 from paddle_ngraph.saved_models.saved_model import SavedModel
+from tests.dynamic import dynamic_mode
 from tests.programs import at_once, floats, strict_runs
 
 FORMS = ("json", "pdmodel")
@@ -1411,13 +1412,6 @@ def test_lives_of_predictors(tmp_path, seed):
 
 
 # -- runs that are given tensors ------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def dynamic_mode():
-    paddle.disable_static()
-    yield
-    paddle.enable_static()
 
 
 @pytest.mark.parametrize("made_on", [False, True])

@@ -32,7 +32,6 @@ from tests.dynamic import (
     CLASSES,
     agree,
     alone,
-    dynamic_mode,
     flat,
     floats,
     gradients,
@@ -48,15 +47,9 @@ from tests.dynamic import (
 from tests.mkl_packed.comparing import Packs
 from tests.programs import at_once, summary
 
-pytestmark = pytest.mark.usefixtures("little_to_collect")
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode", "little_to_collect")
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
 
 
 # -- ways to train ---------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import paddle_ngraph
 from tests.dynamic import (
     BY,
     NETWORKS,
-    dynamic_mode,
     inputs,
     labels,
     made,
@@ -26,13 +24,7 @@ from tests.dynamic import (
     values,
 )
 
-pytestmark = pytest.mark.usefixtures("little_to_collect")
-
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode", "little_to_collect")
 
 
 STEPS = 20

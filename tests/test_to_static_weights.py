@@ -7,7 +7,7 @@ import gc
 import re
 import types
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from paddle_ngraph.paddle_seam import replaced
-from tests.dynamic import dynamic_mode, floats, made
+from tests.dynamic import floats, made
 from tests.jobs import free_port, new_group
 from tests.test_engine import sgd_graph
+
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
 SIZE = 60
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -44,12 +46,6 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "Rprop": {},
 }
 CPU = paddle.CPUPlace()
-
-
-@pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
-    with dynamic_mode():
-        yield
 
 
 class Model:
