@@ -97,8 +97,8 @@ def nothing_cached() -> None:
 
 
 @pytest.fixture
-def kinds(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts the nodes of all functions that are built, by type."""
+def kinds(nothing_cached: None, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the nodes of all functions that are built, by type: none is there from other tests."""
     counts: Counter[str] = Counter()
 
     def count(draft: build.Draft) -> None:
