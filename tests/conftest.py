@@ -1,6 +1,7 @@
 """Every test runs in static mode, with the engine off at first.
 
-The counters are at zero then, and nothing is known of operators that were refused.
+The counters are at zero then, and nothing is known of operators that were refused, or of threads
+that were in each other's way.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import paddle_ngraph
 from benchmarks import report
 from paddle_ngraph import _core
 from paddle_ngraph.function import build, refusals, registry
+from paddle_ngraph.hook import captured_graph
 from paddle_ngraph.paddle_seam import call_stacks
 from tests.dynamic import dynamic_mode
 
@@ -59,6 +61,7 @@ def static_mode() -> Iterator[None]:
     paddle_ngraph.disable()
     paddle_ngraph.reset_stats()
     refusals.clear()
+    captured_graph._busy_until = 0.0
     yield
     _core.fail_at("")
     paddle_ngraph.disable()
@@ -101,8 +104,8 @@ def nothing_cached() -> None:
 
 
 @pytest.fixture
-def kinds(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts the nodes of all functions that are built, by type."""
+def kinds(nothing_cached: None, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the nodes of all functions that are built, by type: none is there from other tests."""
     counts: Counter[str] = Counter()
 
     def count(draft: build.Draft) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +13,7 @@ import pytest
 from paddle.inference import Config, create_predictor
 
 import paddle_ngraph
+from paddle_ngraph import _core
 from tests.programs import floats
 from tests.test_predictor_hook import save
 
@@ -83,7 +83,10 @@ def overlapping(predictor, work, callers=CALLERS):
 
 def kinds_of_groups(threads):
     """How many numbers of groups there may be: powers of two, up to one for each core."""
-    return int(math.log2(min(CALLERS, max(threads, len(os.sched_getaffinity(0))))))
+    paddle.set_flags({"FLAGS_ngraph_num_threads": 0})  # all that affinity and quotas leave
+    cores = _core.num_threads()
+    paddle.set_flags({"FLAGS_ngraph_num_threads": threads})
+    return int(math.log2(min(CALLERS, max(threads, cores))))
 
 
 def built():

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -330,21 +329,24 @@ def two_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two_threads")
 def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
-    """Threads that take steps hold the places for threads, and a fork does not free them."""
-    is_over = threading.Event()
+    """Threads that take steps hold the places for threads, and a fork does not free them.
 
-    def work(steps: int) -> None:
+    Nor the locks that Paddle takes when a thread computes for the first time: all have by then.
+    """
+    is_over, taken = threading.Event(), [0] * 3
+
+    def work(number: int, steps: int) -> None:
         weight, gradient = paddle.zeros([1 << 20]), paddle.ones([1 << 20])
         while steps > 0 and not is_over.is_set():
             sgd(weight, gradient)
+            taken[number] += 1
             steps -= 1
 
     with paddle_ngraph.use_ngraph():
-        threads = [threading.Thread(target=work, args=(sys.maxsize,)) for _ in range(3)]
+        threads = [threading.Thread(target=work, args=(n, sys.maxsize)) for n in range(3)]
         for each in threads:
             each.start()
-        begin = time.monotonic()
-        while paddle_ngraph.stats()["optimizer_steps"] < 20 and time.monotonic() < begin + 60:
+        while min(taken) < 5 and all(each.is_alive() for each in threads):
             is_over.wait(0.001)
         children = []
         for _ in range(10):
@@ -352,7 +354,7 @@ def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
             if child == 0:
                 signal.alarm(60)
                 before = paddle_ngraph.stats()["optimizer_steps"]
-                work(3)
+                work(0, 3)
                 os._exit(paddle_ngraph.stats()["optimizer_steps"] - before)
             children.append(child)
         found = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

@@ -99,3 +99,48 @@ def test_an_error_is_told_by_a_single_thread_too(one_thread: None) -> None:
         with pytest.raises(Exception, match=r"(?i)zero"):
             program.run(True, x=ones, y=np.array([1, 0, 2], "int32"))
         program.both(x=ones * 6, y=ones * 3)
+
+
+# On one core. The plugin would have one thread there, whatever it is asked for, and lose what its
+# operators throw. The first program finds that out, the second one meets what is known.
+ON_ONE_CORE = """
+import sys
+import numpy as np, paddle
+import paddle_ngraph
+from paddle_ngraph import _core, flags
+from tests.programs import Program, parameter
+
+def looked_up(width):
+    ids = paddle.static.data("ids", [2, 50], "int64")
+    words = paddle.nn.functional.embedding(ids, parameter(10, width))
+    return paddle.matmul(words * 0.01, parameter(width, 1000))
+
+_core.allow_more_threads_than_cores(True)
+flags.set("ngraph_num_threads", int(sys.argv[1]))
+paddle.enable_static()
+for width in (300, 301):
+    program, ids = Program(lambda: looked_up(width)), np.arange(100).reshape(2, 50) % 10
+    program.both(ids=ids)
+    ids[1, 7] = 10
+    for _ in range(2):
+        try:
+            program.run(ids=ids)
+        except Exception as error:
+            print("raised", type(error).__name__)
+    program.both(ids=ids % 10)
+"""
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 8])
+def test_errors_of_operators_arrive_on_one_core(threads: int) -> None:
+    core = min(os.sched_getaffinity(0))
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ON_ONE_CORE, str(threads)],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        cwd=Path(__file__).parents[1],
+        timeout=300,
+    )
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert found.stdout.count("raised") == 4, found.stdout

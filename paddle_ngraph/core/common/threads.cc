@@ -87,8 +87,9 @@ int num_threads() {
 
 int engine_threads() {
   if (FLAGS_ngraph_num_threads > 0) return num_threads();
-  const int granted = granted_once();
-  return granted > 0 && granted < cores_by_affinity() ? granted : 0;
+  const int granted = granted_once(), usable = cores_by_affinity();
+  if (usable == 1) return 1;
+  return granted > 0 && granted < usable ? granted : 0;
 }
 
 int cores_by_quota(const std::string& root, const std::string& path) {

@@ -16,8 +16,8 @@ void allow_more_threads_than_cores(bool allowed);
 // turns on them, and those that wait for the others would take time from these.
 int num_threads();
 
-// The same as a setting of the engine: 0 if only the affinity limits it, which the engine takes
-// into account better itself (for example, hardware threads that share a core).
+// The same as a setting of the engine: 0 if only the affinity limits it, to more than one core. The
+// engine takes that into account better itself (for example, hardware threads that share a core).
 int engine_threads();
 
 // Cores that the CPU quotas under `root`, where control groups are mounted, grant to the group

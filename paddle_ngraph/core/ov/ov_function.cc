@@ -6,6 +6,8 @@
 #include <fstream>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include <openvino/op/constant.hpp>
@@ -17,6 +19,7 @@
 #include "core/common/float_environment.h"
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/lost_threads.h"
+#include "core/common/threads.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
 #include "core/ov/findings.h"
@@ -108,11 +111,66 @@ ov::AnyMap configuration(const Settings& settings) {
   return config;
 }
 
+// Whether the plugin has made one stream of one thread of what it was asked for, as where there is
+// one core, however many hardware threads it has.
+bool has_one_thread(const ov::CompiledModel& compiled) {
+  return compiled.get_property(ov::inference_num_threads) == 1 &&
+         compiled.get_property(ov::num_streams).num == 1;
+}
+
+// For what the plugin was found to make one stream of one thread: the threads and streams that it
+// was asked for, and the cores that it had.
+class AskedInVain {
+ public:
+  static bool is_known(const Settings& settings) {
+    const std::lock_guard<ForkSafeMutex> lock(all().mutex);
+    return all().known.count(key(settings)) > 0;
+  }
+
+  static void note(const Settings& settings) {
+    const std::lock_guard<ForkSafeMutex> lock(all().mutex);
+    all().known.insert(key(settings));
+  }
+
+ private:
+  using Key = std::tuple<int, int, int>;
+  struct All {
+    ForkSafeMutex mutex;
+    std::set<Key> known;
+  };
+
+  static Key key(const Settings& settings) {
+    return {settings.num_threads, settings.streams, usable_cores()};
+  }
+
+  static All& all() {
+    static All* const made = std::make_unique<All>().release();  // never destroyed
+    return *made;
+  }
+};
+
+// What make(configuration) returns, which is for one thread, that which calls, where the plugin
+// would have one anyway.
+template <typename Make>
+ov::CompiledModel with_threads(Settings* settings, const Make& make) {
+  const bool may_share = settings->device.empty() && settings->num_threads != 1;
+  if (!may_share || !AskedInVain::is_known(*settings)) {
+    auto compiled = make(configuration(*settings));
+    if (!may_share || !has_one_thread(compiled)) return compiled;
+    AskedInVain::note(*settings);
+  }
+  settings->num_threads = 1;
+  return make(configuration(*settings));
+}
+
 ov::CompiledModel compile_as_it_is(ov::Model* model, Settings* settings) {
   const auto shared = model->shared_from_this();
-  if (!settings->device.empty()) {
-    return core().compile_model(shared, device_of(*settings), configuration(*settings));
-  }
+  const auto compile = [&] {
+    return with_threads(settings, [&](const ov::AnyMap& configuration) {
+      return core().compile_model(shared, device_of(*settings), configuration);
+    });
+  };
+  if (!settings->device.empty()) return compile();
   if (work_ns(*model) < kLeastSharedNs) {
     settings->num_threads = 1;
     settings->streams = 0;
@@ -120,12 +178,12 @@ ov::CompiledModel compile_as_it_is(ov::Model* model, Settings* settings) {
   if (model->has_rt_info(kLoopsApart)) settings->fuses_loops = false;
   if (model->has_rt_info(kMixed)) settings->precision = Precision::kFloat32;
   try {
-    return core().compile_model(shared, "CPU", configuration(*settings));
+    return compile();
   } catch (const std::exception& error) {
     // The plugin fuses loops (its snippets) without checking that there are enough registers.
     if (!settings->fuses_loops || std::strstr(error.what(), "snippet") == nullptr) throw;
     settings->fuses_loops = false;
-    return core().compile_model(shared, "CPU", configuration(*settings));
+    return compile();
   }
 }
 
@@ -175,10 +233,12 @@ void keep(const ov::Model& model, const std::vector<Kept>& memory) {
   }
 }
 
-ov::CompiledModel import(const Blob& blob, const Settings& settings) {
+ov::CompiledModel import(const Blob& blob, Settings* settings) {
   const ov::Tensor view(ov::element::u8, {blob.num_bytes}, const_cast<char*>(blob.memory.get()));
-  auto compiled = core().import_model(view, device_of(settings), configuration(settings));
-  if (settings.holds > 0 && !Hold::is_last(compiled)) {
+  auto compiled = with_threads(settings, [&](const ov::AnyMap& configuration) {
+    return core().import_model(view, device_of(*settings), configuration);
+  });
+  if (settings->holds > 0 && !Hold::is_last(compiled)) {
     throw NgraphError("the function was stored with another order of its operators");
   }
   return compiled;
@@ -361,7 +421,7 @@ class OvFunction::Implementation {
 
   Implementation(Blob blob, const Settings& settings)
       : settings_(settings), blob_(std::move(blob)) {
-    start(import(blob_, settings_));
+    start(import(blob_, &settings_));
   }
 
   const Settings& settings() const { return settings_; }
@@ -479,7 +539,8 @@ class OvFunction::Implementation {
     Requests::Lease lease(requests, count);
     for (size_t i = 0; i < count; ++i) bind(&lease[i], first + i);
     const auto done_with = [&](size_t i) { done(&lease[i], first + i); };
-    if (settings_.streams > 1 && settings_.runs_at_once == 1 && count > 1) {
+    const bool has_groups = settings_.streams > 1 && settings_.num_threads != 1;
+    if (has_groups && settings_.runs_at_once == 1 && count > 1) {
       execute_side_by_side(&lease, done_with);
     } else {
       execute_in_turn(&lease, done_with);
@@ -496,7 +557,7 @@ class OvFunction::Implementation {
       Settings settings = settings_;
       settings.streams = settings_.rest();
       try {
-        auto model = source_ ? compile(source_.get(), &settings) : import(blob_, settings);
+        auto model = source_ ? compile(source_.get(), &settings) : import(blob_, &settings);
         rest_ = std::make_unique<Requests>(std::move(model));
       } catch (const std::exception&) {  // it goes without them
       }
