@@ -45,7 +45,7 @@ def test_it_ends_with_its_object_and_after_what_has_addresses_in_it() -> None:
     found: list[bool] = []
     own = made()
     scope = own.scope
-    own.user = User(scope, found)
+    own.set_user(User(scope, found))
     assert not found
     del own
     assert found == [True] and is_ended(scope)
@@ -82,7 +82,7 @@ def with_an_executor() -> _core.OwnScope:
     own = made()
     with _IN_EXECUTOR:
         plan = ExecutionPlan([ExecutionJob("default")], {"default": paddle.pir.Program()})
-        own.user = StandaloneExecutor(paddle.CPUPlace(), plan, own.scope)
+        own.set_user(StandaloneExecutor(paddle.CPUPlace(), plan, own.scope))
     return own
 
 

@@ -550,7 +550,8 @@ PYBIND11_MODULE(_core, module) {
   py::class_<OwnScope>(module, "OwnScope", "A scope of Paddle's that ends with this object.")
       .def(py::init<py::object, py::object>(), py::arg("scope"), py::arg("end"))
       .def_property_readonly("scope", &OwnScope::scope)
-      .def_readwrite("user", &OwnScope::user);
+      .def_property_readonly("user", &OwnScope::user)
+      .def("set_user", &OwnScope::set_user, py::arg("user"));
   py::class_<UsedFlag>(
       module, "SwitchedFlag",
       "A flag of Paddle's executor inside `with`: switched, or as the user set it.")

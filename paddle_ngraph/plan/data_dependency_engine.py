@@ -276,9 +276,10 @@ class PlannedProgram:
             _step(step, self._operator(step, [given[vid] for vid in step.reads]), numbers)
             for step in schedule.steps
         ]
-        self._own_scope.user = _core.DataDependencyEngine(
+        engine = _core.DataDependencyEngine(
             steps, [self._slots[vid] for vid in made], [numbers[vid] for vid in schedule.fetches]
         )
+        self._own_scope.set_user(engine)
         self._paces: Latest[tuple[tuple[int, ...], ...], _Pace] = Latest(_MOST_PACES)
         self._lock = new_lock()
 

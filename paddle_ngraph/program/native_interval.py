@@ -142,7 +142,7 @@ class NativeInterval:
         self._inputs = [scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
         with _PIR_IN_EXECUTOR, _NOT_IN_PLACE:
             plan = ExecutionPlan([ExecutionJob("default")], {"default": program})
-            own_scope.user = StandaloneExecutor(paddle.CPUPlace(), plan, scope)
+            own_scope.set_user(StandaloneExecutor(paddle.CPUPlace(), plan, scope))
         self._own_scope = own_scope  # the last to go: that takes long, and signals may come in it
 
     def run(self, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:

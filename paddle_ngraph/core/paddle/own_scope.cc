@@ -13,10 +13,10 @@ OwnScope::OwnScope(py::object scope, py::object end)
 
 OwnScope::~OwnScope() {
   if (getpid() != process_) {
-    user.release();
+    user_.release();
     return;
   }
-  user = py::none();
+  user_ = py::none();
   try {
     end_(scope_);
   } catch (py::error_already_set& error) {

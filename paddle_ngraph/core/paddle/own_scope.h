@@ -3,6 +3,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <utility>
+
 #include <sys/types.h>
 
 namespace paddle_ngraph {
@@ -18,17 +20,19 @@ class OwnScope {
   OwnScope(const OwnScope&) = delete;
   OwnScope& operator=(const OwnScope&) = delete;
 
-  // In a process forked from the one that made it nothing ends: executors would wait for threads
-  // that are not there, and Paddle reads their freed memory.
+  // In a process forked from the one that made it nothing ends: executors wait there for threads
+  // that they do not have, and Paddle reads the freed memory of these.
   ~OwnScope();
 
   const pybind11::object& scope() const { return scope_; }
 
   // What has addresses in the scope, an executor say: it goes before the scope does.
-  pybind11::object user = pybind11::none();
+  const pybind11::object& user() const { return user_; }
+  void set_user(pybind11::object user) { user_ = std::move(user); }
 
  private:
   pybind11::object scope_, end_;
+  pybind11::object user_ = pybind11::none();
   pid_t process_;
 };
 
