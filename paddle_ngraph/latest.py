@@ -15,7 +15,8 @@ T = TypeVar("T")
 class Latest(Generic[K, T]):
     """Values by key; beyond ``size`` the least recently used one is dropped. Thread-safe.
 
-    Dropped values are freed outside the lock, since freeing one may run arbitrary code.
+    Dropped values are freed outside the lock, since freeing one may run arbitrary code. A handler
+    of signals, or ``__del__``, may use the table in the middle of another use by its thread.
     """
 
     def __init__(self, size: int) -> None:
@@ -32,10 +33,11 @@ class Latest(Generic[K, T]):
     def get(self, key: K) -> T | None:
         """The value, which counts as used, or ``None``."""
         with self._lock:
-            if key not in self._found:
+            try:
+                self._found.move_to_end(key)
+                return self._found[key]
+            except KeyError:
                 return None
-            self._found.move_to_end(key)
-            return self._found[key]
 
     def get_or_make(self, key: K, make: Callable[[], T]) -> T:
         """The value, or what ``make`` returns if there is none. Two threads may both make one."""
@@ -46,10 +48,11 @@ class Latest(Generic[K, T]):
         """Keeps a value, and returns it."""
         dropped = []
         with self._lock:
-            dropped.append(self._found.pop(key, None))
-            self._found[key] = value
-            if len(self._found) > self._size:
-                dropped.append(self._found.popitem(last=False)[1])
+            found = self._found
+            dropped.append(found.pop(key, None))
+            found[key] = value
+            if len(found) > self._size:
+                dropped.append(found.popitem(last=False)[1])
         return value
 
     def pop(self, key: K) -> T | None:
@@ -60,12 +63,12 @@ class Latest(Generic[K, T]):
     def remove(self, which: Callable[[K], bool]) -> int:
         """Drops the values of some keys; returns how many."""
         with self._lock:
-            keys = list(filter(which, self._found))
-            dropped = [self._found.pop(key) for key in keys]
+            keys = list(filter(which, list(self._found)))
+            dropped = [self._found.pop(key, None) for key in keys]
         return len(dropped)
 
     def clear(self) -> None:
         """Drops every value."""
         with self._lock:
             dropped, self._found = self._found, OrderedDict()
-        dropped.clear()
+        del dropped  # not cleared: a use that this one is in the middle of goes on with it

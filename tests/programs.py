@@ -16,6 +16,7 @@ import numpy as np
 import paddle
 
 import paddle_ngraph
+from paddle_ngraph.paddle_seam.names import remove_scope
 
 
 @contextmanager
@@ -71,6 +72,16 @@ class Program:
     def variable(self, name: str) -> np.ndarray:
         """The contents of a variable of the scope."""
         return np.array(self.scope.find_var(name).get_tensor())
+
+
+def is_ended(scope: Any) -> bool:
+    """Whether a scope has ended; it has afterwards."""
+    try:
+        remove_scope(scope)
+    except Exception as error:
+        assert "nonexistent scope" in str(error)
+        return True
+    return False
 
 
 def at_once(work: Callable[[int], None], count: int = 4) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,3 +67,39 @@ def test_what_leaves_is_freed_outside_of_the_lock() -> None:
     table.remove(lambda key: key == 3)
     table.clear()
     assert answers == [True] * 5
+
+
+class _Key:
+    """Does something each time that a table asks for its hash."""
+
+    def __init__(self, number: int, do: Callable[[], object]) -> None:
+        self._number, self._do = number, do
+
+    def __hash__(self) -> int:
+        self._do()
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._number == other._number
+
+
+@pytest.mark.parametrize("at", range(6))
+@pytest.mark.parametrize("use", ["get", "put", "pop", "remove"])
+def test_it_is_used_in_the_middle_of_a_use(use: str, at: int) -> None:
+    """As a handler of signals may do; here it is cleared."""
+    table: Latest[_Key, str] = Latest(2)
+    turns = itertools.count(-1000)
+    keys = [_Key(n, lambda: next(turns) == at and table.clear()) for n in range(3)]
+    for key in keys[:2]:
+        table.put(key, "value")
+    turns = itertools.count()
+    if use == "remove":
+        assert table.remove(lambda key: hash(key) >= 0) <= 2
+    elif use == "put":
+        assert table.put(keys[2], "another") == "another"
+    else:
+        assert getattr(table, use)(keys[0]) in ("value", None)
+    turns = itertools.count(1000)
+    assert len(table) <= 2
+    table.put(keys[0], "new")
+    assert table.get(keys[0]) == "new"

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
 import warnings
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import paddle
@@ -14,7 +21,8 @@ from paddle_ngraph import NgraphError, _core, flags
 from paddle_ngraph.function import bridge, refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import native_interval, program_pass
-from tests.programs import Program, at_once, counted, floats, summary
+from tests.programs import Program, at_once, counted, floats, is_ended, summary
+from tests.test_own_scope import status_of_child
 
 ENGINE_STEPS = ["data", "compile", "run", "allocate"]
 
@@ -429,3 +437,147 @@ def test_bfloat16_is_left_to_kernels_of_paddles_own_alone(name):
     else:
         with pytest.raises(Exception, match="a fault was injected"):
             program.run(x=x)
+
+
+# -- the ends of intervals -------------------------------------------------------------------------
+
+
+def _interval_text():
+    program = Program(inference)
+    program_pass.apply(program.main)
+    operators = program.main.global_block().ops
+    (text,) = (op.attrs()["graph"] for op in operators if "ngraph_engine" in op.name())
+    graph = Graph.from_string(text)
+    tensors = [paddle.base.core.DenseTensor() for _ in graph.inputs]
+    for number, (spec, tensor) in enumerate(zip(graph.inputs, tensors)):
+        shape = [3 if size < 0 else size for size in spec.shape]
+        tensor.set(floats(*shape, seed=number).astype(spec.dtype), paddle.CPUPlace())
+    return text, tensors
+
+
+class _Intervals:
+    """Makes, runs and drops intervals of one graph."""
+
+    def __init__(self):
+        self.text, self._inputs = _interval_text()
+        self.graph = Graph.from_string(self.text)
+        self.expected = self.run(native_interval.run, self.text)
+
+    def run(self, run, *args):
+        outputs = [paddle.base.core.DenseTensor() for _ in self.graph.outputs]
+        run(*args, self._inputs, [], outputs)
+        return [np.array(each) for each in outputs]
+
+    def made(self):
+        dtypes = [spec.dtype for spec in self.graph.inputs]
+        return native_interval.NativeInterval(self.graph, dtypes)
+
+    def check(self):
+        """One for itself, which is garbage then, and one that waits for another run."""
+        interval = self.made()
+        interval.itself = interval
+        for found in (self.run(interval.run), self.run(native_interval.run, self.text)):
+            for one, other in zip(self.expected, found, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_its_scope_ends_with_it():
+    intervals = _Intervals()
+    interval = intervals.made()
+    intervals.run(interval.run)
+    scope = interval._own_scope.scope
+    del interval
+    assert is_ended(scope)
+
+
+def test_a_run_that_fails_leaves_no_scope():
+    intervals = _Intervals()
+    interval = intervals.made()
+    scope = interval._own_scope.scope
+    with pytest.raises(Exception, match="Error"):
+        interval.run([paddle.base.core.DenseTensor() for _ in intervals.graph.inputs], [], [])
+    del interval
+    gc.collect()
+    assert is_ended(scope)
+
+
+def test_intervals_end_in_other_threads_than_those_that_run():
+    intervals, over = _Intervals(), threading.Event()
+
+    def work(number):
+        if number == 0:
+            while not over.wait(1e-3):
+                gc.collect()
+            return
+        try:
+            for turn in range(60):
+                intervals.check()
+                if turn % 5 == 0:
+                    native_interval.clear()
+        finally:
+            if number == 1:
+                over.set()
+
+    at_once(work)
+
+
+def test_intervals_are_made_and_end_in_handlers_of_signals():
+    intervals, handled = _Intervals(), []
+
+    def handle(*_):
+        intervals.check()
+        native_interval.clear()
+        gc.collect()
+        handled.append(True)
+        signal.setitimer(signal.ITIMER_REAL, 1e-3)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-3)
+        while len(handled) < 40:
+            intervals.check()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_can_drop_intervals():
+    """Paddle's executors read freed memory there when they go."""
+    intervals = _Intervals()
+    kept = [intervals.made()]
+    intervals.run(kept[0].run)
+    assert native_interval.count() > 0
+
+    def work():
+        kept.clear()
+        native_interval.clear()
+        return True
+
+    assert status_of_child(work) == 0
+    intervals.check()
+
+
+_AT_THE_END = """
+import builtins, sys
+import paddle
+from tests.test_native_interval import _Intervals
+paddle.enable_static()
+intervals = _Intervals()
+kept = intervals.made()
+builtins.kept, sys.kept = intervals.made(), intervals.made()
+intervals.check()
+print("over")
+"""
+
+
+def test_intervals_that_are_there_when_the_process_ends():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _AT_THE_END],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "GLOG_minloglevel": "2"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")

@@ -42,6 +42,7 @@
 #include "core/paddle/native_operator.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/optimizer_calls.h"
+#include "core/paddle/own_scope.h"
 #include "core/paddle/program_editor.h"
 #include "core/paddle/program_fingerprint.h"
 #include "core/paddle/python_tensors.h"
@@ -546,6 +547,11 @@ PYBIND11_MODULE(_core, module) {
              "For tests: use as many threads as are asked for, even if there are fewer cores.");
   module.def("root_scope", &root_scope, py::arg("scope"), "Addresses, in and out.");
   module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));
+  py::class_<OwnScope>(module, "OwnScope", "A scope of Paddle's that ends with this object.")
+      .def(py::init<py::object, py::object>(), py::arg("scope"), py::arg("end"))
+      .def_property_readonly("scope", &OwnScope::scope)
+      .def_property_readonly("user", &OwnScope::user)
+      .def("set_user", &OwnScope::set_user, py::arg("user"));
   py::class_<UsedFlag>(
       module, "SwitchedFlag",
       "A flag of Paddle's executor inside `with`: switched, or as the user set it.")

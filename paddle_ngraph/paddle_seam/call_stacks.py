@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +10,13 @@ from functools import wraps
 from traceback import StackSummary
 from types import FrameType
 
+from paddle_ngraph.per_thread import PerThread
+
 
 def answering(answer: Callable[[FrameType], StackSummary]) -> Callable[..., StackSummary]:
     """``traceback.extract_stack``, but what Paddle asks for, without arguments, is ``answer``'s.
+
+    Python code that calls it by its name is not Paddle: a handler of signals, say, or ``__del__``.
 
     Args:
         answer: Takes the frame that asks.
@@ -22,11 +25,16 @@ def answering(answer: Callable[[FrameType], StackSummary]) -> Callable[..., Stac
 
     @wraps(original)
     def extract_stack(f: FrameType | None = None, limit: int | None = None) -> StackSummary:
-        if f is None and limit is None:
-            return answer(sys._getframe(1))
-        return original(sys._getframe(1) if f is None else f, limit)
+        asking = sys._getframe(1)
+        is_paddle = "extract_stack" not in asking.f_code.co_names
+        if f is None and limit is None and is_paddle:
+            return answer(asking)
+        return original(asking if f is None else f, limit)
 
     return extract_stack
+
+
+_makes_programs: PerThread[bool] = PerThread(False)
 
 
 @contextmanager
@@ -34,16 +42,21 @@ def no_call_stacks() -> Iterator[None]:
     """Inside of ``with``, operators do not know where this thread makes them.
 
     Paddle never frees what it gets: kilobytes for each operator, or tens of them where calls are
-    deep. One thread at a time may be in here, so that what is replaced is put back.
+    deep. One thread at a time may be in here, so that what is replaced is put back; unless somebody
+    else has replaced it meanwhile. What stands in for it, and is then left, or in a process that
+    another thread has forked, hands on what it is asked.
     """
-    here, original = threading.get_ident(), traceback.extract_stack
+    original = traceback.extract_stack
     nothing = StackSummary()  # one for all, which Paddle does not free either
 
     def answer(frame: FrameType) -> StackSummary:
-        return nothing if threading.get_ident() == here else original(frame)
+        return nothing if _makes_programs.value else original(frame)
 
-    traceback.extract_stack = answering(answer)
+    stand_in = answering(answer)
+    traceback.extract_stack = stand_in
     try:
-        yield
+        with _makes_programs.set_to(True):
+            yield
     finally:
-        traceback.extract_stack = original
+        if traceback.extract_stack is stand_in:
+            traceback.extract_stack = original

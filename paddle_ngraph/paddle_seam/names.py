@@ -88,6 +88,8 @@ make_gloo_group: Callable[..., ProcessGroup] = _read(
 # -- functions -----------------------------------------------------------------------------------
 
 new_scope: Callable[[], Scope] = _read(_CORE, "Scope", "() -> _Scope")
+# Paddle's own, which tells nobody; see `end_scope`. It is one of those that are replaced.
+remove_scope: Callable[[Scope], None] = Place(f"{_LIBRARY}:_Scope", "_remove_from_pool").now
 flag_values: Callable[[], dict[str, Any]] = _read(
     _CORE, "globals", "() -> GlobalVarGetterSetterRegistry"
 )

@@ -41,6 +41,7 @@ from paddle_ngraph.paddle_seam.names import (
     StandaloneExecutor,
     clear_tensor,
     new_scope,
+    remove_scope,
 )
 from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
 from paddle_ngraph.plan.devices import usable_cores
@@ -264,10 +265,10 @@ class PlannedProgram:
     def __init__(self, schedule: Schedule, scope: Scope) -> None:
         self._schedule = schedule
         self._scope = scope
-        self._own = new_scope()
+        self._own_scope = _core.OwnScope(new_scope(), remove_scope)
         made = [vid for step in schedule.steps for vid in step.writes]
         owned = [*made, *schedule.fed, *schedule.rows]
-        self._slots = {vid: self._own.var(vid).get_tensor() for vid in owned}
+        self._slots = {vid: self._own_scope.scope.var(vid).get_tensor() for vid in owned}
         kept = {vid: n for vid, n in schedule.sources.items() if vid not in schedule.fed}
         given = {**self._slots, **{vid: _tensor(scope, name) for vid, name in kept.items()}}
         numbers = {vid: number for number, vid in enumerate(made)}
@@ -275,9 +276,10 @@ class PlannedProgram:
             _step(step, self._operator(step, [given[vid] for vid in step.reads]), numbers)
             for step in schedule.steps
         ]
-        self._engine = _core.DataDependencyEngine(
+        engine = _core.DataDependencyEngine(
             steps, [self._slots[vid] for vid in made], [numbers[vid] for vid in schedule.fetches]
         )
+        self._own_scope.set_user(engine)
         self._paces: Latest[tuple[tuple[int, ...], ...], _Pace] = Latest(_MOST_PACES)
         self._lock = new_lock()
 
@@ -285,7 +287,9 @@ class PlannedProgram:
         """What runs a step."""
         if step.node.is_engine:
             return _interval(step, given)
-        return _Collective(step, self._own) if step.states else _core.RowsTogether(given)
+        if step.states:
+            return _Collective(step, self._own_scope.scope)
+        return _core.RowsTogether(given)
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
         """Runs it on arrays, which are read in place.
@@ -349,13 +353,14 @@ class PlannedProgram:
 
     def _run_steps(self) -> list[Tensor]:
         self._divide_feeds()
+        engine: _core.DataDependencyEngine = self._own_scope.user
         times: dict[int, float] | None = getattr(_timing, "times", None)
         if times is None:
             shapes = tuple(tuple(self._slots[vid].shape()) for vid in self._schedule.fed)
             pace = self._paces.get_or_make(shapes, lambda: _Pace(self._schedule))
-            return pace.run(self._engine.run)
-        fetched = self._engine.run(1 if _timing.is_alone else _width(self._schedule))
-        times.update(enumerate(self._engine.last_ms))
+            return pace.run(engine.run)
+        fetched = engine.run(1 if _timing.is_alone else _width(self._schedule))
+        times.update(enumerate(engine.last_ms))
         return fetched
 
 

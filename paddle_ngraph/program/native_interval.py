@@ -8,7 +8,6 @@ for the first time.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -28,10 +27,10 @@ from paddle_ngraph.paddle_seam.names import (
     clear_tensor,
     copy_of,
     dtype_of,
-    end_scope,
     is_initialized,
     new_scope,
     phi_kernels,
+    remove_scope,
     values_of,
 )
 from paddle_ngraph.paddle_seam.protocols import Block, Program, Tensor, Value
@@ -135,22 +134,16 @@ class NativeInterval:
             has no such operator.
     """
 
-    _scope: Any = None
-
     def __init__(self, graph: Graph, dtypes: Sequence[str | None]) -> None:
         program = program_of(graph, dtypes)
-        self._scope = new_scope()
+        own_scope = _core.OwnScope(new_scope(), remove_scope)
+        scope = own_scope.scope
         sources = [*graph.inputs, *graph.states]
-        self._inputs = [self._scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
+        self._inputs = [scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
         with _PIR_IN_EXECUTOR, _NOT_IN_PLACE:
             plan = ExecutionPlan([ExecutionJob("default")], {"default": program})
-            self._executor: Any = StandaloneExecutor(paddle.CPUPlace(), plan, self._scope)
-
-    def __del__(self) -> None:
-        if self._scope is None or sys.is_finalizing():
-            return
-        self._inputs, self._executor = [], None  # they have addresses in the scope
-        end_scope(self._scope)
+            own_scope.set_user(StandaloneExecutor(paddle.CPUPlace(), plan, scope))
+        self._own_scope = own_scope  # the last to go: that takes long, and signals may come in it
 
     def run(self, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
         """See :func:`run`."""
@@ -159,9 +152,9 @@ class NativeInterval:
             for mine, theirs in zip(self._inputs, given):
                 _core.share_tensor(mine, theirs)
             with _PIR_IN_EXECUTOR, _IN_THIS_THREAD:
-                fetched = values_of(self._executor.run([], False))
+                fetched = values_of(self._own_scope.user.run([], False))
             for number in range(len(outputs)):
-                clear_tensor(self._scope.var(f"output_{number}@fetch").get_tensor())
+                clear_tensor(self._own_scope.scope.var(f"output_{number}@fetch").get_tensor())
             for mine, theirs in zip(fetched, outputs):
                 _core.share_tensor(theirs, _own(mine))
         finally:  # a kernel that fails may have written states before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import random
 import subprocess
@@ -21,9 +22,9 @@ import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
 from paddle_ngraph.paddle_seam.names import is_initialized
 from paddle_ngraph.plan import data_dependency_engine
-from paddle_ngraph.plan.data_dependency_engine import Schedule, Step, _Pace
+from paddle_ngraph.plan.data_dependency_engine import PlannedProgram, Schedule, Step, _Pace
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
-from tests.programs import at_once, floats
+from tests.programs import at_once, floats, is_ended
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -328,6 +329,46 @@ def test_memory_of_results_is_free_when_a_run_is_over(planned_runs):
     assert [list(each.shape()) for each in fetched] == [[], [4, WIDTH]]
     assert engine._slots and not any(is_initialized(slot) for slot in engine._slots.values())
     assert not is_initialized(planned.engine.scope.find_var("x").get_tensor()), "the feed is used"
+
+
+@pytest.mark.parametrize("is_garbage", [False, True])
+def test_its_scope_ends_with_it(is_garbage, planned_runs):
+    planned = Planned(two_towers, ["CPU:0", "CPU:1"])
+    expected = planned.run(x=floats(4, WIDTH))
+    engine: Any = PlannedProgram(planned_runs[0]._schedule, planned.engine.scope)
+    feed(planned, floats(4, WIDTH))
+    fetched = engine.run()
+    scope = engine._own_scope.scope
+    if is_garbage:
+        engine.itself = engine
+    del engine
+    planned_runs.clear()
+    gc.collect()
+    assert is_ended(scope)
+    for one, other in zip(expected, fetched, strict=True):
+        np.testing.assert_array_equal(np.array(other), one)  # which do not go with it
+    planned.both(x=floats(4, WIDTH))
+
+
+def test_planned_programs_end_beside_others_that_run(planned_runs):
+    planned = [Planned(two_towers, ["CPU:0", "CPU:1"]) for _ in range(3)]
+    for each in planned:
+        each.both(x=floats(4, WIDTH))
+    schedules = [run._schedule for run in planned_runs]
+
+    def work(number: int) -> None:
+        each = planned[number]
+        expected = each.run(x=floats(4, WIDTH))
+        for _ in range(20):
+            engine: Any = PlannedProgram(schedules[number], each.engine.scope)
+            engine.itself = engine
+            found = engine.run_on({"x": floats(4, WIDTH)})
+            for one, other in zip(expected, found, strict=True):
+                np.testing.assert_array_equal(other, one)
+            del engine
+            gc.collect(0)
+
+    at_once(work, len(planned))
 
 
 def test_an_error_reaches_the_caller_and_the_next_run_is_right(monkeypatch, planned_runs):
