@@ -111,6 +111,49 @@ def test_normalizations_that_are_frozen_in_part(kind, thawed):
     both(scenario, runs=0 if is_native else 4)
 
 
+# Functions of x, and of what they only go by: Python leaves that without a gradient.
+GONE_BY = {
+    "sizes": lambda x, y: paddle.expand_as(x[:, :1], y),
+    "divergence": lambda x, y: F.kl_div(F.log_softmax(x), y),
+    "soft labels": lambda x, y: F.cross_entropy(x, y, soft_label=True),
+    "probabilities": lambda x, y: F.binary_cross_entropy_with_logits(x, y),
+    "smoothed labels": lambda x, y: F.cross_entropy(x, F.label_smooth(y), soft_label=True),
+    "sizes and values": lambda x, y: paddle.expand_as(x[:, :1], y) * y,
+}
+
+
+@pytest.mark.parametrize("name", GONE_BY)
+@pytest.mark.parametrize("target", ["input", "made inside", "parameter"])
+def test_what_operators_only_go_by(name, target):
+    """No gradient, and no zeros, which an optimizer takes for one: its decay would move it."""
+
+    def scenario(compiled):
+        body = made(lambda: nn.Linear(4, 4))
+        own = paddle.create_parameter([3, 4], "float32")
+        own.set_value(F.softmax(floats(3, 4, seed=9)))
+
+        def forward(x, y):
+            x = F.tanh(body(x))
+            y = own if target == "parameter" else y if target == "input" else F.softmax(y * own)
+            return GONE_BY[name](x, y).square().mean()
+
+        function = compiled(forward)
+        parameters = [*body.parameters(), own]
+        optimizer = paddle.optimizer.Momentum(0.1, parameters=parameters, weight_decay=0.1)
+        results = []
+        for step in range(4):
+            x, y = floats(3, 4, seed=step), F.softmax(floats(3, 4, seed=step + 5))
+            x.stop_gradient = y.stop_gradient = False
+            function(x, y).backward()
+            results += [x.grad, y.grad, [each.grad for each in parameters]]
+            optimizer.step()
+            optimizer.clear_grad()
+            results.append([each.numpy() for each in parameters])
+        return results
+
+    both(scenario, runs=4)
+
+
 @pytest.mark.parametrize("kind", ["alias", "part", "other statistics", "copy"])
 def test_statistics_of_which_others_have_the_memory(kind):
     """Who reads them reads what was there before they are written, as natively."""

@@ -608,7 +608,11 @@ class Stage:
             return None
         given = [*self._others, *self._weights]
         to_static_hook.expect(layer, [[shapes[at] for at in given] for shapes in self.examples])
-        return _Program(layer, self._gradients(layer) if self.trains else None)
+        if not self.trains:
+            return _Program(layer, None)
+        # Python's operators leave these without one: what expand_as goes by, labels of losses.
+        self._differentiated -= {self._others[at] for at in gradients.inputs_without(layer)}
+        return _Program(layer, self._gradients(layer))
 
     def _gradients(self, layer: Any) -> gradients.Gradients:
         positions = self._positions_in_brackets()

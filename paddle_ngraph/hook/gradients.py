@@ -23,9 +23,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import run_scopes
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import (
-    outputs_of,
-)
+from paddle_ngraph.paddle_seam.names import NO_GRADIENT, outputs_of
 from paddle_ngraph.paddle_seam.protocols import Scope, StaticLayer, StaticPrograms
 
 
@@ -163,6 +161,15 @@ def _pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
 
 
 # -- graphs --------------------------------------------------------------------------------------
+
+
+def inputs_without(layer: StaticLayer) -> list[int]:
+    """The numbers of inputs of which the backward program of a graph makes no gradient.
+
+    Paddle makes zeros of them behind it, which an optimizer takes for a gradient.
+    """
+    names = layer.train_program.program_attr["bx_g_names"]
+    return [number for number, name in enumerate(names) if name == NO_GRADIENT]
 
 
 class Gradients:

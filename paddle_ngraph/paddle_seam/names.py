@@ -85,6 +85,9 @@ make_gloo_group: Callable[..., ProcessGroup] = _read(
     "(store, rank, world_size, group_id=...) -> ProcessGroupGloo",
 )
 
+# What a backward program names in the place of a gradient that it does not make.
+NO_GRADIENT = "Fake_var"
+
 # -- functions -----------------------------------------------------------------------------------
 
 new_scope: Callable[[], Scope] = _read(_CORE, "Scope", "() -> _Scope")
