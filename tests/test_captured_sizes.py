@@ -118,15 +118,14 @@ def test_one_graph_serves_many_sizes(name):
     with paddle.no_grad():
         expected = [function(given(size)) for size in sizes]
         compiled = paddle_ngraph.compile(make())
-        before = paddle_ngraph.stats()
+        paddle_ngraph.clear_cache()
+        before = paddle_ngraph.stats()["engine_runs"]
         for _ in range(ROUNDS):
             agree([compiled(given(size)) for size in sizes], expected)
-    counts = paddle_ngraph.stats()
-    assert counts["engine_runs"] - before["engine_runs"] >= (ROUNDS - 1) * len(sizes)
-    most = (
-        6 if name == "recurrent" else 2
-    )  # its graph has two intervals, of which no shape is known
-    assert counts["functions_built"] - before["functions_built"] <= most
+    assert paddle_ngraph.stats()["engine_runs"] - before >= (ROUNDS - 1) * len(sizes)
+    # The graph of "recurrent" has two intervals, of which no shape is known. Those that are kept:
+    # one is built again where its weights may have been written meanwhile.
+    assert 0 < paddle_ngraph.cache_info().currsize <= (6 if name == "recurrent" else 2)
 
 
 def test_a_text_that_grows_word_by_word():

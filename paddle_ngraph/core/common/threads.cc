@@ -6,8 +6,7 @@
 #include <fstream>
 #include <limits>
 
-#include <sched.h>
-
+#include "core/common/affinity.h"
 #include "core/paddle/flags.h"
 
 namespace paddle_ngraph {
@@ -53,13 +52,6 @@ int granted_cores() {
     if (limit > 0) cores = cores > 0 ? std::min(cores, limit) : limit;
   }
   return cores;
-}
-
-int cores_by_affinity() {
-  cpu_set_t usable;
-  CPU_ZERO(&usable);
-  if (sched_getaffinity(0, sizeof(usable), &usable) != 0) return 1;
-  return std::max(1, CPU_COUNT(&usable));
 }
 
 // Quotas are read once.

@@ -14,12 +14,12 @@
 #include <openvino/op/util/multi_subgraph_base.hpp>
 #include <openvino/openvino.hpp>
 
+#include "core/common/affinity.h"
 #include "core/common/error.h"
 #include "core/common/faults.h"
 #include "core/common/float_environment.h"
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/lost_threads.h"
-#include "core/common/threads.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
 #include "core/ov/findings.h"
@@ -140,7 +140,7 @@ class AskedInVain {
   };
 
   static Key key(const Settings& settings) {
-    return {settings.num_threads, settings.streams, usable_cores()};
+    return {settings.num_threads, settings.streams, cores_by_affinity()};
   }
 
   static All& all() {

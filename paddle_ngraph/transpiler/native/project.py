@@ -38,6 +38,8 @@ MANIFEST = "model/manifest.json"
 _CORE = (
     "core/ov/**/*.cc",
     "core/ov/free_memory.h",
+    "core/common/affinity.cc",
+    "core/common/fork_safe_mutex.cc",
     "core/common/lost_threads.cc",
     "core/common/random_numbers.cc",
     "core/engine/size_guards.cc",
