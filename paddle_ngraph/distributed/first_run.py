@@ -116,9 +116,9 @@ def compile_alone(
 ) -> None:
     """Runs a step on copies of the variables, without the other ranks: functions are built."""
     copy, fetches = alone(program, fetch_list)
+    copies = copies_of(program, scope)
     random = paddle.get_rng_state("cpu")
-    with copies_of(program, scope) as copies:
-        try:
-            executor.run(copy, feed=dict(feed), fetch_list=fetches, scope=copies)
-        finally:
-            paddle.set_rng_state(random, "cpu")
+    try:
+        executor.run(copy, feed=dict(feed), fetch_list=fetches, scope=copies)
+    finally:
+        paddle.set_rng_state(random, "cpu")

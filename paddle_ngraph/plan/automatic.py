@@ -122,11 +122,11 @@ class Way:
 
     def computed(self) -> Computed:
         """What a run computes."""
-        with copies_of(self.program, self.scope) as scope:
-            fetched = executor_run(self, scope)()
-            kept = variables_of(self.program, scope)
-            variables = {name: np.array(each.get_tensor()) for name, each in kept.items()}
-            return Computed(list(map(np.asarray, fetched)), variables)
+        scope = copies_of(self.program, self.scope)
+        fetched = executor_run(self, scope)()
+        kept = variables_of(self.program, scope)
+        variables = {name: np.array(each.get_tensor()) for name, each in kept.items()}
+        return Computed(list(map(np.asarray, fetched)), variables)
 
 
 @dataclass(frozen=True)
@@ -414,11 +414,10 @@ class _Measured:
     """The stopwatch that measures."""
 
     def steps(self, way: Way) -> Steps:
-        with copies_of(way.program, way.scope) as scope:
-            run = executor_run(way, scope)
-            in_company, _ = self._timed(way, run, is_alone=False)
-            alone, besides = self._timed(way, run, is_alone=True)
-            return Steps(alone, in_company, besides)
+        run = executor_run(way, copies_of(way.program, way.scope))
+        in_company, _ = self._timed(way, run, is_alone=False)
+        alone, besides = self._timed(way, run, is_alone=True)
+        return Steps(alone, in_company, besides)
 
     def _timed(
         self, way: Way, run: Callable[[], object], is_alone: bool
@@ -434,8 +433,7 @@ class _Measured:
         return [statistics.median(each) for each in zip(*of_steps)], statistics.median(besides)
 
     def run(self, way: Way) -> float:
-        with copies_of(way.program, way.scope) as scope:
-            return statistics.median(_runs(executor_run(way, scope)))
+        return statistics.median(_runs(executor_run(way, copies_of(way.program, way.scope))))
 
 
 def _runs(run: Callable[[], object]) -> Iterator[float]:

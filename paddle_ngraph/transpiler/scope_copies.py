@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import end_scope, new_scope
+from paddle_ngraph.paddle_seam.names import new_scope
 from paddle_ngraph.paddle_seam.protocols import Program, Scope, Variable
 from paddle_ngraph.transpiler import training_program
 
@@ -29,18 +26,13 @@ def variables_of(program: Program, scope: Scope) -> dict[str, Variable]:
     return found
 
 
-@contextmanager
-def copies_of(program: Program, scope: Scope) -> Iterator[Scope]:
-    """Inside of ``with``, a scope with copies of the variables that a program finds in another one.
+def copies_of(program: Program, scope: Scope) -> Scope:
+    """A scope with copies of the variables that a program finds in another one.
 
     Raises:
         NgraphError: One is not there.
     """
-    found = variables_of(program, scope)
     copies = new_scope()
-    try:
-        for name, variable in found.items():
-            copies.var(name).get_tensor().set(np.array(variable.get_tensor()), paddle.CPUPlace())
-        yield copies
-    finally:
-        end_scope(copies)
+    for name, variable in variables_of(program, scope).items():
+        copies.var(name).get_tensor().set(np.array(variable.get_tensor()), paddle.CPUPlace())
+    return copies

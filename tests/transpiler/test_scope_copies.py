@@ -1,4 +1,4 @@
-"""Copies of the variables of a program, which are there for a while."""
+"""Copies of the variables of a program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from paddle_ngraph import NgraphError
 from paddle_ngraph.paddle_seam.names import new_scope
 from paddle_ngraph.transpiler.scope_copies import copies_of, variables_of
-from tests.programs import Program, floats, is_ended, linear_regression
+from tests.programs import Program, floats, linear_regression
 
 
 def contents(program: Program, scope) -> dict[str, np.ndarray]:
@@ -21,31 +21,15 @@ def test_runs_on_copies_change_nothing():
     feed = {"x": floats(3, 4), "y": floats(3, 1)}
     before = contents(program, program.scope)
     assert len(before) >= 2
-    with copies_of(program.main, program.scope) as copies:
-        program.executor.run(program.main, feed, program.fetches, scope=copies)
-        after = contents(program, copies)
+    copies = copies_of(program.main, program.scope)
+    program.executor.run(program.main, feed, program.fetches, scope=copies)
+    after = contents(program, copies)
     assert any(not np.array_equal(after[name], before[name]) for name in before)
     for name, array in contents(program, program.scope).items():
         np.testing.assert_array_equal(array, before[name])
 
 
-def test_they_end():
-    program = Program(linear_regression)
-    with copies_of(program.main, program.scope) as copies:
-        assert copies.local_var_names()
-    assert is_ended(copies)
-    with (
-        pytest.raises(ValueError, match="meanwhile"),
-        copies_of(program.main, program.scope) as copies,
-    ):
-        raise ValueError("meanwhile")
-    assert is_ended(copies)
-
-
 def test_a_variable_that_is_not_there_is_an_error():
     program = Program(linear_regression)
-    with (
-        pytest.raises(NgraphError, match="run the startup program first"),
-        copies_of(program.main, new_scope()),
-    ):
-        pass
+    with pytest.raises(NgraphError, match="run the startup program first"):
+        copies_of(program.main, new_scope())
