@@ -347,6 +347,8 @@ def _environment() -> dict[str, str]:
         "FLAGS_ngraph_background_compile": "0",
         "FLAGS_ngraph_cache_dir": "",
         "FLAGS_ngraph_min_interval_us": "0",
+        # Paddle's random operators race for the stream otherwise.
+        "FLAGS_new_executor_sequential_run": "1",
     }
 
 
