@@ -86,7 +86,7 @@ make_gloo_group: Callable[..., ProcessGroup] = _read(
 )
 
 # What a backward program names in the place of a gradient that it does not make.
-NO_GRADIENT = "Fake_var"
+NO_GRADIENT: str = _read("paddle.jit.dy2static.pir_partial_program", "FAKE_VALUE_NAME")
 
 # -- functions -----------------------------------------------------------------------------------
 
