@@ -11,348 +11,62 @@ case.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import queue
-import subprocess
-import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from benchmarks.worker import PeerError, Worker
+from tests.layer_cases import DIFFERENT, SKIPPED, WAYS, Case, Play
 
-ROOT = Path(__file__).resolve().parent.parent
-SAME, DIFFERENT, NATIVE_TOO, SKIPPED = "same", "different", "fails natively too", "skipped"
-WAYS = ("to_static", "sot", "compile", "enable")
-RUNS = 3  # the first ones of a function differ from later ones: they are native, or make it
-ULPS, FACTOR, LEAST = 4, 6.0, 1e-5
-
-
-@dataclass
-class Case:
-    """One file.
-
-    Attributes:
-        outcome: ``same``, ``different``, ``fails natively too`` or ``skipped``.
-        message: What differs, or why it failed or was skipped.
-        engine_runs: How often the engine ran.
-    """
-
-    name: str
-    outcome: str
-    message: str = ""
-    engine_runs: int = 0
-
-
-# --- a process that plays cases ----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Play:
-    """How cases are played.
-
-    Attributes:
-        way: One of ``WAYS``.
-        trains: Whether they train, or are evaluated without gradients.
-        most: Larger inputs than so many numbers are skipped.
-    """
-
-    way: str
-    trains: bool
-    most: int
-
-    def case(self, path: Path) -> Case:
-        """Plays a file."""
-        import paddle_ngraph
-
-        name = path.name
-        try:
-            module = _module(path)
-            inputs = list(module.create_numpy_inputs())
-        except Exception as error:
-            return Case(name, SKIPPED, _said(error))
-        if sum(each.size for each in inputs if isinstance(each, np.ndarray)) > self.most:
-            return Case(name, SKIPPED, f"larger than {self.most} numbers")
-        try:
-            state = {key: each.numpy() for key, each in module.LayerCase().state_dict().items()}
-            expected = self._life(module.LayerCase, state, inputs, False)
-        except Exception as error:
-            return Case(name, NATIVE_TOO, _said(error))
-        before = paddle_ngraph.stats()["engine_runs"]
-        try:
-            found = self._life(module.LayerCase, state, inputs, True)
-        except Exception as error:
-            return Case(name, DIFFERENT, _said(error))
-        runs = paddle_ngraph.stats()["engine_runs"] - before
-        if not differences(expected, found):
-            return Case(name, SAME, engine_runs=runs)
-        moved = self._life(module.LayerCase, state, [_moved(each) for each in inputs], False)
-        message = differences(expected, found, moved)
-        return Case(name, DIFFERENT if message else SAME, message, runs)
-
-    def _life(self, make: Any, state: Any, inputs: Sequence[Any], engine: bool) -> list[Any]:
-        import paddle
-
-        import paddle_ngraph
-
-        paddle.seed(0)
-        layer = make()
-        layer.set_state_dict(state)
-        layer.train() if self.trains else layer.eval()
-        dynamic: Any = ("training" if self.trains else True) if self.way == "enable" else False
-        if engine:
-            paddle_ngraph.enable(dynamic)
-        try:
-            with _small_graphs():
-                function = self._function(layer, engine)
-                return [self._step(layer, function, inputs, number) for number in range(RUNS)]
-        finally:
-            paddle_ngraph.disable()
-            paddle_ngraph.clear_cache()
-
-    def _function(self, layer: Any, engine: bool) -> Callable[..., Any]:
-        import paddle
-
-        import paddle_ngraph
-
-        if self.way in ("to_static", "sot"):
-            made: Any = paddle.jit.to_static(layer, full_graph=self.way == "to_static")
-        else:
-            made = paddle_ngraph.compile(layer) if engine and self.way == "compile" else layer
-        return made  # type: ignore[no-any-return]
-
-    def _step(self, layer: Any, function: Any, inputs: Sequence[Any], number: int) -> list[Any]:
-        import paddle
-
-        paddle.seed(number)
-        np.random.seed(number)
-        given = [self._tensor(each) for each in inputs]
-        with nullcontext() if self.trains else paddle.no_grad():
-            results = list(_flat(function(*given)))
-        if not self.trains:
-            return [_array(each) for each in results]
-        wanted = [each for each in results if _has_gradient(each)]
-        if wanted:
-            sum((_weighed(each) for each in wanted[1:]), _weighed(wanted[0])).backward()
-        tensors = [each for each in given if isinstance(each, paddle.Tensor)]
-        gradients = [each.grad for each in (*tensors, *layer.parameters())]
-        found = [_array(each) for each in (*results, *gradients, *layer.buffers())]
-        for each in layer.parameters():
-            each.clear_gradient()
-        return found
-
-    def _tensor(self, given: Any) -> Any:
-        import paddle
-
-        if isinstance(given, paddle.Tensor):
-            given = given.numpy()
-        if not isinstance(given, np.ndarray):
-            return given
-        return paddle.to_tensor(given, stop_gradient=not self.trains or given.dtype.kind != "f")
-
-
-def _module(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("layer_case", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _small_graphs() -> AbstractContextManager[None]:
-    """SOT leaves graphs of few operators to dynamic mode otherwise, and keeps those of others."""
-    from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
-    from paddle.jit.sot.utils.envs import min_graph_size_guard
-
-    OpcodeExecutorCache().clear()
-    guard: AbstractContextManager[None] = min_graph_size_guard(0)
-    return guard
-
-
-def _flat(results: Any) -> Iterator[Any]:
-    if isinstance(results, dict):
-        results = list(results.values())
-    if isinstance(results, (list, tuple)):
-        for each in results:
-            yield from _flat(each)
-    else:
-        yield results
-
-
-def _array(value: Any) -> Any:
-    import paddle
-
-    return value.numpy() if isinstance(value, paddle.Tensor) else value
-
-
-def _has_gradient(value: Any) -> bool:
-    import paddle
-
-    floats = (paddle.float32, paddle.float64)
-    return isinstance(value, paddle.Tensor) and value.dtype in floats and not value.stop_gradient
-
-
-def _weighed(value: Any) -> Any:
-    """A sum in which each number has a weight of its own: normalized ones sum up to a constant."""
-    import paddle
-
-    weights = paddle.cos(paddle.arange(value.size, dtype=value.dtype)).reshape(value.shape)
-    return (value * weights).sum()
-
-
-def _moved(given: Any) -> Any:
-    if not isinstance(given, np.ndarray) or given.dtype != np.float32:
-        return given
-    errors = np.random.default_rng(0).uniform(-ULPS, ULPS, given.shape)
-    return (given * (1 + errors * np.finfo("float32").eps)).astype("float32")
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip()[-300:]}"
-
-
-def differences(expected: Any, found: Any, moved: Any = None) -> str:
-    """What differs by more than rounding, or nothing.
-
-    Args:
-        expected, found: Arrays, lists of them and other values, natively and with the engine.
-        moved: What is natively made of inputs with errors, if that is known.
-    """
-    ours, native = list(_flat(found)), list(_flat(expected))
-    others = native if moved is None else list(_flat(moved))
-    if len(ours) != len(native):
-        return f"{len(ours)} results instead of {len(native)}"
-    pairs = zip(native, ours, others if len(others) == len(native) else native)
-    messages = (_difference(*each) for each in pairs)
-    return next((f"result {at}: {text}" for at, text in enumerate(messages) if text), "")
-
-
-def _difference(native: Any, ours: Any, moved: Any) -> str:
-    if not isinstance(native, np.ndarray) or not isinstance(ours, np.ndarray):
-        is_same = type(native) is type(ours) and (native is None or bool(native == ours))
-        return "" if is_same else f"{_short(ours)} instead of {_short(native)}"
-    if native.shape != ours.shape or native.dtype != ours.dtype:
-        return f"{_short(ours)} instead of {_short(native)}"
-    if native.dtype.kind not in "fc":
-        return "" if np.array_equal(native, ours) else _worst(native, ours, native != ours)
-    with np.errstate(all="ignore"):
-        finite = np.isfinite(native)
-        scale = np.abs(native[finite]).max(initial=0.0)
-        bound = LEAST * max(scale, LEAST)
-        if moved.shape == native.shape:
-            bound += FACTOR * np.abs(moved - native)[finite & np.isfinite(moved)].max(initial=0.0)
-        wrong = np.where(finite, ~(np.abs(ours - native) <= bound), ~_alike(native, ours))
-    return _worst(native, ours, wrong) if wrong.any() else ""
-
-
-def _alike(one: Any, other: Any) -> Any:
-    return (one == other) | ((one != one) & (other != other))
-
-
-def _worst(native: Any, ours: Any, wrong: Any) -> str:
-    return f"{ours[wrong][0]} instead of {native[wrong][0]}, {np.mean(wrong):.1%} of {native.shape}"
-
-
-def _short(value: Any) -> str:
-    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
-
-
-def _serve(play: Play) -> None:
-    """Plays what it is asked for, a line each, and answers with a line of JSON each."""
-    answers, sys.stdout = sys.stdout, sys.stderr
-    for line in sys.stdin:
-        answers.write(json.dumps(asdict(play.case(Path(line.rstrip("\n"))))) + "\n")
-        answers.flush()
-
-
-# --- the parent --------------------------------------------------------------------------------
+_SETTINGS = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "GLOG_minloglevel": "3",
+    "FLAGS_ngraph_min_interval_us": "0",
+    # Paddle's random operators race for the stream otherwise.
+    "FLAGS_new_executor_sequential_run": "1",
+}
 
 
 class Player:
     """Has cases played in a process, which is another one after a crash.
 
     Args:
-        options: Of the command line, which the process gets.
+        play: How.
         timeout: Seconds for a case.
     """
 
-    def __init__(self, options: Sequence[str], timeout: float) -> None:
-        self._options = list(options)
+    def __init__(self, play: Play, timeout: float) -> None:
+        self._play = play
         self._timeout = timeout
-        self._process: subprocess.Popen[str] | None = None
+        self._worker: Worker | None = None
 
     def __enter__(self) -> Player:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
     def play(self, path: Path) -> Case:
         """Plays a file."""
-        process = self._process = self._process or self._start()
-        assert process.stdin is not None and process.stdout is not None
-        timer = threading.Timer(self._timeout, process.kill)
-        timer.start()
+        if self._worker is None:
+            self._worker = Worker(_SETTINGS, self._timeout)
         try:
-            process.stdin.write(f"{path}\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        finally:
-            is_late = not timer.is_alive()
-            timer.cancel()
-        if answer:
-            return Case(**json.loads(answer))
-        code = self._end()
-        why = (
-            f"stopped after {self._timeout:.0f} s" if is_late else f"the process ended with {code}"
-        )
-        return Case(path.name, SKIPPED if is_late else DIFFERENT, why)
-
-    def _start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.run_layer_cases", "--serve"]
-        return subprocess.Popen(
-            [*command, *self._options],
-            cwd=ROOT,
-            env=_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def _end(self) -> int | None:
-        process, self._process = self._process, None
-        if process is None:
-            return None
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.close()
-        process.stdout.close()
-        return process.wait()
+            case: Case = self._worker.call(self._play.case, path)
+        except PeerError as error:
+            self.__exit__()
+            is_late = str(error).startswith("no answer")
+            return Case(path.name, SKIPPED if is_late else DIFFERENT, str(error))
+        return case
 
 
-def _environment() -> dict[str, str]:
-    return {
-        **os.environ,
-        "CUDA_VISIBLE_DEVICES": "",
-        "GLOG_minloglevel": "3",
-        "FLAGS_ngraph_background_compile": "0",
-        "FLAGS_ngraph_cache_dir": "",
-        "FLAGS_ngraph_min_interval_us": "0",
-        # Paddle's random operators race for the stream otherwise.
-        "FLAGS_new_executor_sequential_run": "1",
-    }
-
-
-def run_all(files: Sequence[Path], options: Sequence[str], jobs: int, timeout: float) -> list[Case]:
+def run_all(files: Sequence[Path], play: Play, jobs: int, timeout: float) -> list[Case]:
     """Plays files, some side by side."""
     from tqdm import tqdm
 
@@ -363,8 +77,8 @@ def run_all(files: Sequence[Path], options: Sequence[str], jobs: int, timeout: f
     with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(files), unit=" cases") as bar:
 
         def work() -> None:
-            with Player(options, timeout) as player:
-                while not waiting.empty():
+            with Player(play, timeout) as player:
+                while True:
                     try:
                         path = waiting.get_nowait()
                     except queue.Empty:
@@ -394,20 +108,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds for a case (120)")
     parser.add_argument("--report", type=Path, help="write every case to this JSON file")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
-    if arguments.serve:
-        _serve(Play(arguments.way, not arguments.evaluate, arguments.most))
-        return 0
     if arguments.cases is None or not arguments.cases.is_dir():
         parser.error("--cases DIR: a folder of layer cases is missing")
     files = [path for path in arguments.cases.rglob(arguments.only) if path.name != "__init__.py"]
     if not files:
         parser.error(f"no file below {arguments.cases} is called like {arguments.only}")
-    options = ["--way", arguments.way, "--most", str(arguments.most)]
-    options += ["--evaluate"] if arguments.evaluate else []
+    play = Play(arguments.way, not arguments.evaluate, arguments.most)
     paths = [path.resolve() for path in sorted(files)]
-    cases = run_all(paths, options, arguments.jobs, arguments.timeout)
+    cases = run_all(paths, play, arguments.jobs, arguments.timeout)
     if arguments.report is not None:
         arguments.report.write_text(json.dumps([asdict(case) for case in cases], indent=1))
     counts = Counter(case.outcome for case in cases)

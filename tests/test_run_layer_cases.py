@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import run_layer_cases
-from tests.run_layer_cases import DIFFERENT, NATIVE_TOO, SAME, SKIPPED, WAYS, differences
+from tests.layer_cases import DIFFERENT, NATIVE_TOO, SAME, SKIPPED, WAYS, differences
 
 LAYER = """
 import os
@@ -67,7 +67,7 @@ def test_outcomes(way, mode, cases, tmp_path, capsys):
     assert {name: case["outcome"] for name, case in found.items()} == expected
     for name in ("same", "after_the_crash"):
         assert way == "enable" or found[name]["engine_runs"] > 0
-    assert "ended with 7" in found["crashes"]["message"]
+    assert "process ended: exit status 7" in found["crashes"]["message"]
     assert "only natively" in found["raises"]["message"]
     assert "2 same" in capsys.readouterr().out
 
@@ -79,7 +79,7 @@ def test_cases_that_take_too_long_are_stopped(cases, tmp_path):
     options = ["--cases", str(cases), "--only", "slow.py", "--timeout", "0.5", "--jobs", "1"]
     assert run_layer_cases.main([*options, "--report", str(report)]) == 0
     (case,) = json.loads(report.read_text())
-    assert (case["outcome"], case["message"]) == (SKIPPED, "stopped after 0 s")
+    assert (case["outcome"], case["message"]) == (SKIPPED, "no answer within 0 s")
 
 
 @pytest.mark.parametrize(
