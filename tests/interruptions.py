@@ -33,9 +33,8 @@ import paddle_ngraph
 from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.function import build, refusals, registry
 from paddle_ngraph.hook import gradients
-from paddle_ngraph.plan import data_dependency_engine, devices
 from paddle_ngraph.program import background
-from tests.programs import Program, chain, floats
+from tests.programs import Program, chain, cores_of_plans, floats
 
 # So often the run of each kind is interrupted by a timer.
 TRIES = 12
@@ -842,10 +841,9 @@ CASES: dict[str, Callable[[], None]] = {
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(240, exit=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
-    for module in (devices, data_dependency_engine):  # a core is a name to a plan
-        module.usable_cores = lambda: (0, 1)
     paddle.enable_static()
     flags.set("ngraph_min_interval_us", 0)
     flags.set("ngraph_cache_dir", "")
-    CASES[sys.argv[1]]()
+    with cores_of_plans(2):
+        CASES[sys.argv[1]]()
     print("done")

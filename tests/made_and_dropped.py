@@ -11,10 +11,8 @@ import json
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import paddle
@@ -23,8 +21,8 @@ from paddle import inference, nn
 import paddle_ngraph
 from paddle_ngraph import caches
 from paddle_ngraph.paddle_seam.names import end_scope
-from paddle_ngraph.plan import data_dependency_engine, devices
-from tests.programs import Program, floats, parameter
+from paddle_ngraph.plan import data_dependency_engine
+from tests.programs import Program, cores_of_plans, floats, parameter
 
 WARM, COUNTED = 6, 20
 LIVES: dict[str, Callable[[bool, int], None]] = {}
@@ -112,17 +110,13 @@ def predictor(_on: bool, number: int) -> None:
 
 @life
 def planned_program(on: bool, number: int) -> None:
-    """On two cores, whatever the machine has: a core is a name to plans."""
-
     def build() -> Any:
         x = paddle.static.data("x", [-1, 8], "float32")
         return [nn.functional.relu(x @ parameter(8, 8)) * (1.0 + number) for _ in range(2)]
 
     program = Program(build)
     run, fetches = program.main, program.fetches
-    with ExitStack() as two_cores:
-        for module in (devices, data_dependency_engine):
-            two_cores.enter_context(patch.object(module, "usable_cores", lambda: (0, 1)))
+    with cores_of_plans(2):
         if on:
             plan = paddle_ngraph.execution_plan(program.main, "CPU:0", fetches)
             products = [op for op in run.global_block().ops if op.name() == "pd_op.matmul"]

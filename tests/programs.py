@@ -8,15 +8,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import paddle
 
 import paddle_ngraph
 from paddle_ngraph.paddle_seam.names import remove_scope
+from paddle_ngraph.plan import data_dependency_engine, devices
 
 
 @contextmanager
@@ -82,6 +84,15 @@ def is_ended(scope: Any) -> bool:
         assert "nonexistent scope" in str(error)
         return True
     return False
+
+
+@contextmanager
+def cores_of_plans(count: int) -> Iterator[None]:
+    """Plans find so many cores, whatever the machine has: a core is a name to them."""
+    with ExitStack() as stack:
+        for module in (devices, data_dependency_engine):
+            stack.enter_context(patch.object(module, "usable_cores", lambda: tuple(range(count))))
+        yield
 
 
 def at_once(work: Callable[[int], None], count: int = 4) -> None:

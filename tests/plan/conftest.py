@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from paddle_ngraph.plan import data_dependency_engine, devices
+from paddle_ngraph.plan import data_dependency_engine
+from tests.programs import cores_of_plans
 
 
 @pytest.fixture(autouse=True)
-def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (devices, data_dependency_engine):
-        monkeypatch.setattr(module, "usable_cores", lambda: (0, 1, 2, 3))
+def four_cores() -> Iterator[None]:
+    with cores_of_plans(4):
+        yield
 
 
 @pytest.fixture
