@@ -54,6 +54,7 @@ from paddle_ngraph.program.report import Report
 _may_build: PerThread[Callable[[int], bool] | None] = PerThread(None)
 _is_building = PerThread(False)
 _NONE: frozenset[int] = frozenset()
+_NO_GRADIENT = frozenset({-1})  # stands for all results that have none
 _building = new_lock()
 # The parameters that this thread runs a program on.
 _weights: PerThread[Sequence[Any]] = PerThread(())
@@ -129,6 +130,13 @@ class Kind(NamedTuple):
     is_parameter: bool
 
 
+class _Read(NamedTuple):
+    """A value that a call is given, which is known by the first of its results."""
+
+    result: int
+    value: int
+
+
 def _values_in(thing: Any) -> Iterator[int]:
     if isinstance(thing, _core.CapturedValue):
         yield thing.number
@@ -186,16 +194,21 @@ class Graph:
         self.stages: list[Stage | Call] = []
         self.why_native: str | None = None
         self.is_open = bool(examples)
+        self._calls, self._kinds, self._examples = calls, kinds, examples
+        self._without: set[_Read] = set()
         self._written = {at for call in calls if call.writes for at in call.views.values()}
         try:
             if self.is_open:
                 _check_open(calls)
-            self.stages = _stages(calls, kinds, wanted)
+            self._find_stages()
         except _Native as reason:
             self.why_native = str(reason)
+
+    def _find_stages(self) -> None:
+        self.stages = _stages(self._calls, self._kinds, self.wanted, self._without)
         for stage in self.stages:
             if isinstance(stage, Stage):
-                stage.examples = examples
+                stage.examples = self._examples
 
     @property
     def reports(self) -> list[Report]:
@@ -247,8 +260,11 @@ class Graph:
             NgraphError: The engine takes nothing of any.
         """
         steps: list[tuple[Stage | Call, _Program | None]] = []
-        for stage in self.stages:
-            program = stage.program_for(values) if isinstance(stage, Stage) else None
+        programs = [s.program_for(values) if isinstance(s, Stage) else None for s in self.stages]
+        if self._learns_of_gradients():
+            self._find_stages()
+            return self._steps(values)
+        for stage, program in zip(self.stages, programs):
             if isinstance(stage, Stage) and program is None:
                 steps += [(call, None) for call in stage.calls]  # sizes, say, beside a network
             else:
@@ -257,6 +273,19 @@ class Graph:
             raise NgraphError("the engine takes nothing of it")
         self.stages = [stage for stage, _ in steps]  # the next time they are known
         return steps
+
+    def _learns_of_gradients(self) -> bool:
+        """Whether a stage gives no gradient to what another one makes with one, as it seemed.
+
+        That one would make zeros for all that it was made of. Only programs show it: what
+        ``expand_as`` goes by, labels of losses.
+        """
+        stages = [stage for stage in self.stages if isinstance(stage, Stage)]
+        made = {value for stage in stages for call in stage.calls for value in call.results}
+        found = {read for stage in stages for read in stage.reads_without_gradient()}
+        new = {read for read in found if read.value in made} - self._without
+        self._without |= new
+        return bool(new)
 
 
 # The thread whose graphs train, guarded by the lock.
@@ -328,21 +357,30 @@ def _bind(expected: Any, result: Any, values: dict[int, Any]) -> None:
 # -- stages --------------------------------------------------------------------------------------
 
 
-def _stages(calls: list[Call], kinds: list[Kind], wanted: list[int]) -> list[Stage | Call]:
+def _stages(
+    calls: list[Call], kinds: list[Kind], wanted: list[int], without: set[_Read]
+) -> list[Stage | Call]:
+    """What is called, in this order.
+
+    Args:
+        without: What is known to get no gradient.
+    """
     maker = {value: call for call in calls for value in call.results}
     _check_writes(calls)
     _check_parameters(calls, kinds)
     native, needed = _natively_called(maker, wanted)
+    flow = _Flow(calls, kinds, needed, without)
     level = _levels(calls, kinds, needed)
     _check_flags(calls, native, level)
     stages: list[Stage | Call] = []
     for number in range(max(level, default=0) + 1):
         here = [call for call, at in zip(calls, level) if at == number]
-        read_later = {v for call, at in zip(calls, level) if at > number for v in call.reads}
-        read_later.update(value for call in native for value in call.reads)
+        later = [call for call, at in zip(calls, level) if at > number]
+        read_later = {value for call in [*later, *native] for value in call.reads}
         made = {value for call in here for value in call.results}
         made.difference_update(value for call in native for value in call.results)
-        stages += _stages_of_level(here, kinds, made & (needed | read_later))
+        given = needed.union(*map(flow.differentiated, later))
+        stages += _stages_of_level(here, flow, made & (needed | read_later), given)
         stages += [call for call, at in zip(calls, level) if at == number and call in native]
     _check_order_of_draws(stages)
     if all(isinstance(stage, Call) for stage in stages):
@@ -408,30 +446,94 @@ def _check_order_of_draws(stages: list[Stage | Call]) -> None:
         raise _Native("random numbers would be drawn in another order")
 
 
-def _stages_of_level(calls: list[Call], kinds: list[Kind], outputs: set[int]) -> list[Stage]:
-    """Stages in which all results have gradients whenever one has, in their order."""
-    differentiable = {value for value in outputs if not kinds[value].stop_gradient}
-    if not differentiable:
+class _Flow:
+    """Where gradients go.
+
+    Args:
+        calls, kinds: A path.
+        needed: The values that the user has, or native calls.
+        without: Of what else it is known that it gets none.
+
+    Attributes:
+        kinds: Those of all values. What no gradient can come to has none.
+    """
+
+    def __init__(
+        self, calls: list[Call], kinds: list[Kind], needed: set[int], without: set[_Read]
+    ) -> None:
+        self.kinds = kinds
+        self._without = without
+        reached = set(needed)
+        for call in reversed(calls):
+            if not reached.isdisjoint(self.differentiable(call)):
+                reached.update(self.differentiated(call))
+        unreached = {value for call in calls for value in call.results} - reached
+        self.kinds = [
+            kind._replace(stop_gradient=True) if number in unreached else kind
+            for number, kind in enumerate(kinds)
+        ]
+
+    def differentiable(self, call: Call) -> set[int]:
+        """The results of a call that have gradients."""
+        return {value for value in call.results if not self.kinds[value].stop_gradient}
+
+    def differentiated(self, call: Call) -> set[int]:
+        """What a call gives gradients to."""
+        if not self.differentiable(call):
+            return set()
+        reads = {_Read(call.results[0], v) for v in call.reads if not self.kinds[v].stop_gradient}
+        return {read.value for read in reads - self._without}
+
+
+def _stages_of_level(
+    calls: list[Call], flow: _Flow, outputs: set[int], given: set[int]
+) -> list[Stage]:
+    """Stages in which all results have gradients whenever one has, in their order.
+
+    Args:
+        outputs: What others read.
+        given: What others give gradients to.
+    """
+    kinds, used = flow.kinds, _used(calls, outputs)
+    if all(kinds[value].stop_gradient for value in outputs):
         is_used = outputs or any(call.has_effect for call in calls)
-        return [Stage(_used(calls, outputs), kinds, sorted(outputs))] if is_used else []
-    used = _used(calls, outputs)
-    reached: dict[int, frozenset[int]] = {}
-    groups: dict[frozenset[int], list[Call]] = {}
-    # What has no gradient is one stage.
-    marks = {value: value if value in differentiable else -1 for value in outputs}
-    for call in reversed(used):
-        found = [reached.get(v, _NONE) | {marks[v] for v in {v} & outputs} for v in call.results]
-        group = frozenset().union(*found)
-        for value in call.reads:
-            reached[value] = reached.get(value, _NONE) | group
-        groups.setdefault(group, []).append(call)
+        return [Stage(used, kinds, outputs, given)] if is_used else []
+    reach = _reach(used, flow, outputs, given)
+    groups: dict[tuple[int, frozenset[int]], list[Call]] = {}
+    of_value: dict[int, tuple[int, frozenset[int]]] = {}
+    for call, own in zip(used, reach):
+        # Who reads what has fewer gradients is behind it, wherever else that is read.
+        made = [of_value[value] for value in call.reads if value in of_value]
+        level = max((at + (not others >= own) for at, others in made), default=0)
+        of_value.update(dict.fromkeys(call.results, (level, own)))
+        groups.setdefault((level, own), []).append(call)
     # What is reached from a group is reached from those before it.
-    parts = [groups[each][::-1] for each in sorted(groups, key=lambda each: -len(each))]
+    parts = [groups[each] for each in sorted(groups, key=lambda each: (each[0], -len(each[1])))]
     parts.sort(key=lambda part: part[-1].first_value)
-    return _in_order(parts, kinds, outputs)
+    return _in_order(parts, flow, outputs, given)
 
 
-def _in_order(parts: list[list[Call]], kinds: list[Kind], outputs: set[int]) -> list[Stage]:
+def _reach(
+    calls: list[Call], flow: _Flow, outputs: set[int], given: set[int]
+) -> list[frozenset[int]]:
+    """For each call the results whose gradients come to it; without any, those of its readers."""
+    gradients: dict[int, frozenset[int]] = {v: frozenset({v}) for v in outputs & given}
+    readers: dict[int, frozenset[int]] = dict.fromkeys(outputs, _NO_GRADIENT)
+    reach = []
+    for call in reversed(calls):
+        own = _NONE.union(*(gradients.get(v, _NONE) for v in flow.differentiable(call)))
+        for value in flow.differentiated(call):
+            gradients[value] = gradients.get(value, _NONE) | own
+        own = own or _NONE.union(*(readers.get(v, _NONE) for v in call.results))
+        for value in call.reads:
+            readers[value] = readers.get(value, _NONE) | own
+        reach.append(own)
+    return reach[::-1]
+
+
+def _in_order(
+    parts: list[list[Call]], flow: _Flow, outputs: set[int], given: set[int]
+) -> list[Stage]:
     stages: list[Stage] = []
     made: set[int] = set()
     of_all = {value for part in parts for call in part for value in call.results}
@@ -445,8 +547,10 @@ def _in_order(parts: list[list[Call]], kinds: list[Kind], outputs: set[int]) -> 
             raise _Native("its stages depend on each other")
         parts.remove(part)
         made |= own
-        later = {value for other in parts for call in other for value in call.reads}
-        stages.append(Stage(part, kinds, sorted(own & (outputs | later))))
+        later = [call for other in parts for call in other]
+        read_later = outputs.union(*(call.reads for call in later))
+        given_later = given.union(*map(flow.differentiated, later))
+        stages.append(Stage(part, flow.kinds, read_later & own, given_later))
     return stages
 
 
@@ -538,21 +642,26 @@ class Stage:
         calls: Its operators.
         kinds: Of all values of the path.
         outputs: The values that it has to make.
+        given: What others give gradients to.
     """
 
-    def __init__(self, calls: list[Call], kinds: list[Kind], outputs: list[int]) -> None:
+    def __init__(
+        self, calls: list[Call], kinds: list[Kind], outputs: set[int], given: set[int]
+    ) -> None:
         self.calls = calls
         self._kinds = kinds
-        self._outputs = outputs
+        self._outputs = sorted(outputs)
+        self._given = {v for v in outputs & given if not kinds[v].stop_gradient}
         made = {value for call in calls for value in call.results}
         self._read = {value for call in calls for value in call.reads}
         self._inputs = sorted(self._read - made)
-        self.trains = any(not kinds[value].stop_gradient for value in outputs)
+        self.trains = bool(self._given)
         self._others = [v for v in self._inputs if self.trains or not kinds[v].is_parameter]
         # A function of parameters alone would be a constant, another one for each of them.
         self._others = self._others or self._inputs
         self._weights = [value for value in self._inputs if value not in self._others]
         self._differentiated = self._differentiated_inputs()
+        self._without: set[int] = set()
         self._program: _Program | None = None
         self.report: Report | None = None
         self.examples: list[list[list[int]]] = []
@@ -604,15 +713,27 @@ class Stage:
         set_training(layer, self.trains)
         report = to_static_hook.explain_programs(layer, in_sot_mode=True)
         self.report = report
+        if self.trains:
+            # Python's operators leave these without one, too.
+            self._without = {self._others[at] for at in gradients.inputs_without(layer)}
+            self._without &= self._differentiated
+            self._differentiated -= self._without
         if not report.changes:
             return None
         given = [*self._others, *self._weights]
         to_static_hook.expect(layer, [[shapes[at] for at in given] for shapes in self.examples])
         if not self.trains:
             return _Program(layer, None)
-        # Python's operators leave these without one: what expand_as goes by, labels of losses.
-        self._differentiated -= {self._others[at] for at in gradients.inputs_without(layer)}
         return _Program(layer, self._gradients(layer))
+
+    def reads_without_gradient(self) -> set[_Read]:
+        """What its calls are given that might get gradients, and gets none: if it was built."""
+        return {
+            _Read(call.results[0], value)
+            for call in self.calls
+            for value in self._without.intersection(call.reads)
+            if call.results
+        }
 
     def _gradients(self, layer: Any) -> gradients.Gradients:
         positions = self._positions_in_brackets()
@@ -631,7 +752,7 @@ class Stage:
             values = {number: self._data(number) for number in self._inputs}
             for call in self.calls:
                 self._append(call, values)
-        outputs = [values[number] for number in self._outputs]
+            outputs = [self._output(values[number], number) for number in self._outputs]
         inputs = [values[number] for number in self._others]
         parameters = list(_weights.value), [values[number] for number in self._weights]
         return _Layer(main, inputs, [outputs], parameters)
@@ -643,6 +764,11 @@ class Stage:
         if number in self._weights:
             make_parameter(value)
         return value
+
+    def _output(self, value: Any, number: int) -> Any:
+        """A result. Where others give it no gradient, Paddle would take zeros for one."""
+        is_as_it_is = number in self._given or self._kinds[number].stop_gradient
+        return value if is_as_it_is else in_programs("detach", is_method=True)(value)
 
     def _append(self, call: Call, values: dict[int, Any]) -> None:
         """Adds an operator to the program that is being made."""
@@ -656,7 +782,7 @@ class Stage:
 
     def _differentiated_inputs(self) -> set[int]:
         """The inputs that have gradients: some output depends on them, and says so."""
-        wanting = {value for value in self._outputs if not self._kinds[value].stop_gradient}
+        wanting = set(self._given)
         for call in reversed(self.calls):
             if not wanting.isdisjoint(call.results):
                 wanting.update(v for v in call.reads if not self._kinds[v].stop_gradient)
