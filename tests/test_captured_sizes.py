@@ -21,6 +21,7 @@ from tests.test_compile import both
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
 ROUNDS = 3  # the first is native, the second makes graphs
+MOST_ROUNDS = 9  # whoever sets a flag of Paddle's meanwhile has paths begin anew
 
 
 class Block(nn.Layer):
@@ -119,10 +120,12 @@ def test_one_graph_serves_many_sizes(name):
         expected = [function(given(size)) for size in sizes]
         compiled = paddle_ngraph.compile(make())
         paddle_ngraph.clear_cache()
-        before = paddle_ngraph.stats()["engine_runs"]
-        for _ in range(ROUNDS):
+        runs: list[int] = []
+        while len(runs) < MOST_ROUNDS and sum(each >= len(sizes) for each in runs) < ROUNDS - 1:
+            before = paddle_ngraph.stats()["engine_runs"]
             agree([compiled(given(size)) for size in sizes], expected)
-    assert paddle_ngraph.stats()["engine_runs"] - before >= (ROUNDS - 1) * len(sizes)
+            runs.append(paddle_ngraph.stats()["engine_runs"] - before)
+    assert min(runs[-ROUNDS + 1 :]) >= len(sizes), runs
     # The graph of "recurrent" has two intervals, of which no shape is known. Those that are kept:
     # one is built again where its weights may have been written meanwhile.
     assert 0 < paddle_ngraph.cache_info().currsize <= (6 if name == "recurrent" else 2)

@@ -162,9 +162,9 @@ def test_one_function_serves_all_slices(planned_runs, nothing_cached):
         sliced.both(x=floats(8, WIDTH, seed=step))
     stats = paddle_ngraph.stats()
     assert stats["functions_with_weights"] > 0
-    # Of the slices, and of the mean. What is built again, as something may have written meanwhile,
-    # takes the place of what there was.
-    assert paddle_ngraph.cache_info().currsize == 2
+    # Of the slices, and of the mean. One of these may be there twice, if a run could not tell
+    # whether the one that there was serves it; with one for each slice there were five.
+    assert 2 <= paddle_ngraph.cache_info().currsize <= 3, stats
     assert stats["engine_runs"] == 3 * (4 + 1)  # slices, the mean; rows take none
     assert len(planned_runs) == 3
 
