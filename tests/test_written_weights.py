@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 from paddle.base import core
 
 import paddle_ngraph
+from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.paddle_seam import replaced
 from tests.programs import Program, floats
 
@@ -519,6 +521,20 @@ def test_addresses_of_other_memory_say_nothing_of_a_weight(kind, model):
     for _ in range(40):  # what has changed is trusted again after a while
         model.run()
     assert not is_read_in_each_run(model)
+
+
+def test_no_python_code_runs_when_a_tensor_goes():
+    """A handler of signals could come into it, and nobody can catch there what that raises."""
+    scope = core.Scope()
+    tensor = scope.var("a tensor that Python has").get_tensor()
+    key = id(tensor)
+    assert key in weight_writes._living
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, arg: called.append(f"{event} {frame.f_code.co_name}"))
+    del tensor
+    sys.setprofile(None)
+    assert not [each for each in called if each.startswith("call")]
+    assert key not in weight_writes._living
 
 
 def test_a_sparse_tensor_has_no_address():

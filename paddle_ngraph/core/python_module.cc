@@ -402,6 +402,15 @@ py::list call_with_threads(int threads, const py::function& function) {
   return result;
 }
 
+// A function in C, which no handler of signals can come into: what that raises would be lost there,
+// Ctrl-C say, since nobody can catch it.
+py::cpp_function taking_back(py::dict references) {
+  return py::cpp_function([references = std::move(references)](const py::object& reference) {
+    references.attr("pop")(reference.attr("key"), py::none());
+    take_back(reference.attr("number").cast<uint64_t>());
+  });
+}
+
 // The objects that Python has of tensors.
 py::list living_tensors() {
   py::list found;
@@ -634,7 +643,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("living_tensors", &living_tensors, "The objects that Python has of Paddle's tensors.");
   module.def("hand_out", &hand_out, py::arg("tensor"),
              "Records that Python has an object of the tensor; the number of the object.");
-  module.def("take_back", &take_back, py::arg("number"), "Records that the object is gone.");
+  module.def("taking_back", &taking_back, py::arg("references"),
+             "What references call when their object is gone: takes back their `number`, and them "
+             "from the table, in which each has a `key`.");
   module.def("give_address", &give_address, py::arg("tensor"),
              "Records that somebody may write the memory of the tensor at any time.");
   module.def("is_memory_shared", &is_memory_shared, py::arg("written"), py::arg("others"),

@@ -88,6 +88,7 @@ class _Object(weakref.ref[Tensor]):
 
 
 _living: dict[int, _Object] = {}  # by id()
+_take_back = _core.taking_back(_living)
 
 
 def _hand_out(tensor: Tensor) -> None:
@@ -97,11 +98,6 @@ def _hand_out(tensor: Tensor) -> None:
     found = _Object(tensor, _take_back)
     found.key, found.number = key, _core.hand_out(tensor)
     _living[key] = found
-
-
-def _take_back(found: _Object) -> None:
-    _living.pop(found.key, None)
-    _core.take_back(found.number)
 
 
 def _handing_out(original: Callable[..., T]) -> Callable[..., T]:
