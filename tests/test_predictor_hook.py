@@ -1494,6 +1494,27 @@ def test_views_are_read_in_the_order_of_their_elements(tmp_path, made_on, seed):
                 assert_equal(result_or_error(predictor), expected)
 
 
+@pytest.mark.parametrize("mode", [dynamic_mode, contextlib.nullcontext])
+def test_views_switch_nothing_that_other_threads_find(tmp_path, mode, monkeypatch):
+    """Paddle's way into dynamic mode does: steps of an optimizer would find no learning rate."""
+    files = save(tmp_path, perceptron)
+    feed = pairs()
+    expected = native(files, feed)
+    with paddle_ngraph.use_ngraph(), dynamic_mode():
+        predictor = inference.create_predictor(config_of(files))
+        views = [transposed(None, value) for value in feed.values()]
+    framework, names = paddle.base.framework, paddle.base.unique_name
+    switched = []
+    with paddle_ngraph.use_ngraph(), mode(), monkeypatch.context() as patch:
+        for owner, name in ((framework, "switch_main_program"), (names, "switch")):
+            patch.setattr(owner, name, switched.append)
+        with engine_runs():
+            results = predictor.run(views)
+    with dynamic_mode():
+        assert_equal([each.numpy() for each in results], expected)
+    assert not switched
+
+
 def differences(count):
     """Inputs of different weight, whose order shows."""
 

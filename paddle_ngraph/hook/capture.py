@@ -13,7 +13,13 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.hook import captured_graph, gradients, to_static_hook, weight_writes
+from paddle_ngraph.hook import (
+    captured_graph,
+    gradients,
+    making_graphs,
+    to_static_hook,
+    weight_writes,
+)
 from paddle_ngraph.hook.captured_operators import (
     LOOKING,
     METHODS,
@@ -48,7 +54,7 @@ def _install() -> None:
     to_static_hook.install()
     weight_writes.install()
     gradients.install()
-    captured_graph.install()
+    making_graphs.install()
     for name, function in replaced.functions_of_tensors():
         _tell(function, name, OPERATORS.get(name))
     for name, method in replaced.methods_of_tensors():
@@ -61,6 +67,8 @@ def _install() -> None:
         _core.tell_captures(function, name, _core.Captured.BREAK)
     for name, function in replaced.other_functions():
         _core.tell_captures(function, name, _core.Captured.ASIDE)
+    for name, function in replaced.functions_of_building():
+        _core.tell_captures(function, name, _core.Captured.PASSIVE)
     for name, function in replaced.setting_functions():
         _core.tell_captures(function, name, _core.Captured.SETTING)
     _core.tell_captures(switch_tracer, "a static program", _core.Captured.SWITCHING)

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ import paddle
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.hook import gradients, run_scopes, to_static_hook
+from paddle_ngraph.hook import gradients, making_graphs, run_scopes, to_static_hook
 from paddle_ngraph.hook.captured_operators import (
     DRAWING,
     IN_EVALUATION,
@@ -33,26 +32,21 @@ from paddle_ngraph.hook.captured_operators import (
     natively,
 )
 from paddle_ngraph.locks import new_lock
-from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.call_stacks import no_call_stacks
 from paddle_ngraph.paddle_seam.names import (
-    TRACER,
     PartialProgramLayer,
-    attributes_of,
     in_static_mode,
     make_parameter,
     operators,
     set_stop_gradient,
     set_training,
-    switch_tracer,
 )
 from paddle_ngraph.paddle_seam.protocols import Scope
 from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program.report import Report
 
-# Whom this thread asks before it makes a graph, and whether it is making one.
+# Whom this thread asks before it makes a graph.
 _may_build: PerThread[Callable[[int], bool] | None] = PerThread(None)
-_is_building = PerThread(False)
 _NONE: frozenset[int] = frozenset()
 _NO_GRADIENT = frozenset({-1})  # stands for all results that have none
 _building = new_lock()
@@ -697,7 +691,7 @@ class Stage:
             if may_build is not None and not may_build(len(self.calls)):
                 raise _Busy
             training = paddle.set_grad_enabled
-            with _building, _be_alone(), _mode_of_this_thread(), training(self.trains):
+            with _building, _be_alone(), making_graphs.making(), training(self.trains):
                 if self._program is None:  # another thread may have made it meanwhile
                     with no_call_stacks(), _weights.set_to(self._weights_among(values)):
                         self._program = self._build()
@@ -799,42 +793,6 @@ def _has_shape(value: Any, shape: list[int]) -> bool:
 
 def _dtype_name(dtype: Any) -> str:
     return str(dtype).rpartition(".")[2]
-
-
-def _mode_of_this_thread() -> AbstractContextManager[None]:
-    """Threads that begin meanwhile do not begin in static mode.
-
-    Paddle has new threads take over the mode that was set last, in any thread.
-    """
-    return _is_building.set_to(True)
-
-
-def install() -> None:
-    """Has modes set for one thread only while it makes a graph, and Paddle warn of nothing then."""
-    replaced.SET_MODE.replace(_setting_mode)
-    replaced.PLACE_OF_VALUE.replace(_asked_for_place)
-
-
-def _asked_for_place(original: property) -> property:
-    """Paddle asks for it while it makes gradients, and warns the user, who has not asked."""
-
-    @wraps(original.__get__)
-    def place(value: Any) -> Any:
-        return None if _is_building.value else original.__get__(value)
-
-    return property(place, doc=original.__doc__)
-
-
-def _setting_mode(original: Callable[..., None]) -> Callable[..., None]:
-    @wraps(original)
-    def __setattr__(self: Any, name: str, val: Any) -> None:
-        if name == TRACER and _is_building.value:
-            switch_tracer(val)
-            attributes_of(self)[name] = val
-        else:
-            original(self, name, val)
-
-    return __setattr__
 
 
 @in_static_mode

@@ -33,7 +33,7 @@ from paddle_ngraph.paddle_seam.names import (
     DenseTensor,
     PaddleDType,
     copy_of,
-    in_dynamic_mode,
+    operators_compute,
 )
 from paddle_ngraph.paddle_seam.place import replace_everywhere
 from paddle_ngraph.paddle_seam.protocols import Config, Handle, Predictor, Scope, Tensor
@@ -555,7 +555,7 @@ def _in_order(tensors: Any) -> Any:
 def _one_in_order(tensor: Any) -> Any:
     if not isinstance(tensor, paddle.Tensor) or tensor.is_contiguous():
         return tensor
-    with in_dynamic_mode(paddle.CPUPlace()):
+    with operators_compute():
         return tensor.contiguous()
 
 

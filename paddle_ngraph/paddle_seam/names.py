@@ -5,8 +5,8 @@ Each is bound once, before anything is replaced; what has to be looked up later 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from types import CodeType
 from typing import Any, TypeVar
@@ -132,9 +132,6 @@ key_of_names: Callable[..., str] = _read(
 promote_types: Callable[[Any], Any] = _read(
     "paddle.base.framework", "process_type_promotion", "(program)"
 )
-in_dynamic_mode: Callable[[Any], AbstractContextManager[None]] = _read(
-    "paddle.base.dygraph", "guard", "(place=...)"
-)
 expected_place: Callable[[], Any] = _read("paddle.base.framework", "_current_expected_place", "()")
 in_pir_mode: Callable[[], bool] = _read("paddle.base.framework", "in_pir_mode", "()")
 in_dynamic_or_pir_mode: Callable[[], bool] = _read(
@@ -147,6 +144,7 @@ operators: Any = resolve("paddle._C_ops")
 dynamic_tracer: Callable[[], Any] = _read("paddle.base.framework", "_dygraph_tracer", "()")
 TRACER = "_dygraph_tracer_"  # what Paddle keeps it as
 switch_tracer: Callable[[Any], None] = _read(_CORE, "_switch_tracer", "(arg0) -> None")
+_Tracer: Callable[[], Any] = _read("paddle.base.dygraph.base", "Tracer")
 # Has a function make programs, as a decorator.
 in_static_mode: Callable[[T], T] = _read(
     "paddle.base.dygraph.base", "switch_to_static_graph", "(func)"
@@ -243,6 +241,27 @@ PLACES += [
         "(self, inputs, initial_states, sequence_length)",
     ),
 ]
+
+
+@contextmanager
+def operators_compute() -> Iterator[None]:
+    """Inside of ``with`` this thread may call operators of dynamic mode, whatever its mode is.
+
+    Paddle's own way into that mode switches default programs and names in all threads.
+    """
+    if dynamic_tracer() is not None:
+        yield
+        return
+    switch_tracer(_Tracer())
+    try:
+        yield
+    finally:
+        switch_tracer(None)
+
+
+def variables_of_programs() -> dict[str, Any]:
+    """All names of Paddle's module of default programs, of which each caller has its own."""
+    return dict(vars(resolve("paddle.pir.core")))
 
 
 def is_watched_by_sot() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -63,6 +64,19 @@ UNWRAP, UNWRAP_CALLED = (
 RUN_BACKWARD, RUN_PARTIAL_GRAD = _of(f"{_LIBRARY}:eager", run_backward=None, run_partial_grad=None)
 # What each thread knows of its mode; new threads take over what was set last.
 (SET_MODE,) = _of("paddle.base.framework:GlobalThreadLocal", __setattr__="(self, name, val)")
+# The default programs of the process.
+DEFAULT_PROGRAMS = _of(
+    "paddle.pir.core",
+    default_main_program="()",
+    default_startup_program="()",
+    switch_main_program="(program, insertion_point=...)",
+    switch_startup_program="(program)",
+)
+(SET_PRECISION,) = _of(
+    "paddle.amp",
+    auto_cast="(enable=..., custom_white_list=..., custom_black_list=..., level=..., dtype=..., "
+    "use_promote=...)",
+)
 # The gradients of programs ask for it, whose values have none.
 (PLACE_OF_VALUE,) = _of(f"{_LIBRARY}:pir.Value", place=None)
 (MAKE_TENSOR,) = _of(f"{_LIBRARY}:eager.Tensor", __init__="(self, *args, **kwargs)")
@@ -358,6 +372,23 @@ def other_functions() -> Iterator[tuple[str, Any]]:
                 yield name, function
             elif isinstance(function, type):
                 yield from _methods_of(function, told)
+
+
+# What adds operators to programs, or says where, which all threads share.
+_BUILDING = re.compile("append_|build_|cf_|(re)?set_|get_current_")
+_BUILDING_GRADIENTS = ("call_decomp_rule", "call_decomp_vjp", "call_vjp", "sinking_decomp")
+
+
+def functions_of_building() -> Iterator[tuple[str, Any]]:
+    """(name, function) of all others in C that use where operators are added to programs."""
+    library = resolve(_LIBRARY)
+    found = {n: each for n, each in vars(library.pir).items() if _BUILDING.match(n)}
+    found |= {n: getattr(library, n, None) for n in _BUILDING_GRADIENTS}
+    found |= {f"Block.{n}": getattr(library.pir.Block, n) for n in ("__enter__", "__exit__")}
+    for name, each in found.items():
+        function = _behind(each)
+        if isinstance(getattr(function, "__func__", function), types.BuiltinFunctionType):
+            yield name, function
 
 
 def _methods_of(owner: type, told: set[int]) -> Iterator[tuple[str, Any]]:
