@@ -21,7 +21,9 @@ from tests.test_compile import both
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
 ROUNDS = 3  # the first is native, the second makes graphs
-MOST_ROUNDS = 9  # whoever sets a flag of Paddle's meanwhile has paths begin anew
+# What is freed meanwhile may call Paddle, which ends a path early, or set a flag of Paddle's, after
+# which paths begin anew: both cost a native call, or a graph.
+MOST_ROUNDS = 9
 
 
 class Block(nn.Layer):
@@ -125,10 +127,10 @@ def test_one_graph_serves_many_sizes(name):
             before = paddle_ngraph.stats()["engine_runs"]
             agree([compiled(given(size)) for size in sizes], expected)
             runs.append(paddle_ngraph.stats()["engine_runs"] - before)
-    assert min(runs[-ROUNDS + 1 :]) >= len(sizes), runs
-    # The graph of "recurrent" has two intervals, of which no shape is known. Those that are kept:
-    # one is built again where its weights may have been written meanwhile.
-    assert 0 < paddle_ngraph.cache_info().currsize <= (6 if name == "recurrent" else 2)
+    assert sum(each >= len(sizes) for each in runs) == ROUNDS - 1, runs
+    # No function of its own for each size. The graph of "recurrent" has two intervals, of which no
+    # shape is known.
+    assert 0 < paddle_ngraph.cache_info().currsize < len(sizes)
 
 
 def test_a_text_that_grows_word_by_word():
