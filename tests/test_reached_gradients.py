@@ -202,3 +202,20 @@ def test_what_passes_nothing_on_is_asked_before_graphs_are_made(monkeypatch):
     (graph,) = function._captures.graphs()
     assert len(made_for) == len(graph.stages)
     assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_what_only_a_later_graph_reads_is_in_that_graph():
+    """Losses of two networks against each other are two graphs."""
+    generator, critic = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 1))
+
+    @paddle_ngraph.compile
+    def function(x: Any, truth: Any) -> Any:
+        made_up = generator(x)
+        known, fooled = critic(made_up.detach()), -critic(made_up)
+        return F.softplus(fooled).mean(), (F.softplus(-critic(truth)) + F.softplus(known)).mean()
+
+    for _ in range(3):
+        sum(function(floats(3, 4), floats(3, 4, seed=1))).backward()
+    (graph,) = function._captures.graphs()
+    assert len(graph.stages) == 2
+    assert paddle_ngraph.stats()["engine_runs"] > 0

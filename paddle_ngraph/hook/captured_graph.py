@@ -130,6 +130,10 @@ class Kind(NamedTuple):
     is_parameter: bool
 
 
+# How many stages at least are before the one of a call, and the results whose gradients come to it.
+_Place = tuple[int, frozenset[int]]
+
+
 class _Read(NamedTuple):
     """A value that a call is given, which is known by the first of its results."""
 
@@ -558,18 +562,35 @@ def _stages_of_level(
         is_used = outputs or any(call.has_effect for call in calls)
         return [Stage(used, kinds, outputs, given)] if is_used else []
     reach = _reach(used, flow, outputs, given)
-    groups: dict[tuple[int, frozenset[int]], list[Call]] = {}
-    of_value: dict[int, tuple[int, frozenset[int]]] = {}
-    for call, own in zip(used, reach):
-        # Who reads what has fewer gradients is behind it, wherever else that is read.
-        made = [of_value[value] for value in call.reads if value in of_value]
-        level = max((at + (not others >= own) for at, others in made), default=0)
-        of_value.update(dict.fromkeys(call.results, (level, own)))
-        groups.setdefault((level, own), []).append(call)
+    groups: dict[_Place, list[Call]] = {}
+    for call, place in zip(used, _places(used, reach)):
+        groups.setdefault(place, []).append(call)
     # What is reached from a group is reached from those before it.
     parts = [groups[each] for each in sorted(groups, key=lambda each: (each[0], -len(each[1])))]
     parts.sort(key=lambda part: part[-1].first_value)
     return _in_order(parts, flow, outputs, given)
+
+
+def _places(calls: list[Call], reach: list[frozenset[int]]) -> list[_Place]:
+    """The stage of each call."""
+    places: list[_Place] = []
+    of_value: dict[int, _Place] = {}
+    for call, own in zip(calls, reach):
+        # Who reads what has fewer gradients is behind it, wherever else that is read.
+        made = [of_value[value] for value in call.reads if value in of_value]
+        level = max((at + (not others >= own) for at, others in made), default=0)
+        places.append((level, own))
+        of_value.update(dict.fromkeys(call.results, places[-1]))
+    # What only a later one with the same gradients reads is no stage of its own.
+    readers: dict[int, set[_Place]] = {}
+    for at in reversed(range(len(calls))):
+        reading = set().union(*(readers.get(value, set()) for value in calls[at].results))
+        if len(reading) == 1 and not calls[at].has_effect:
+            (place,) = reading
+            places[at] = place if place[1] == reach[at] else places[at]
+        for value in calls[at].reads:
+            readers.setdefault(value, set()).add(places[at])
+    return places
 
 
 def _reach(
