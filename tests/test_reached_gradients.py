@@ -14,10 +14,11 @@ from typing import Any
 import paddle
 import paddle.nn.functional as F
 import pytest
+from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph.hook import captured_graph
-from tests.dynamic import floats
+from tests.dynamic import floats, made
 from tests.test_compile import both
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
@@ -57,9 +58,9 @@ class Drawn:
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
         self.calls = []
-        for made in range(3, 3 + rng.randint(3, 9)):
+        for count in range(3, 3 + rng.randint(3, 9)):
             # Mostly what was made last, so that most of it is used.
-            x, y = (max(rng.randrange(made), rng.randrange(made)) for _ in range(2))
+            x, y = (max(rng.randrange(count), rng.randrange(count)) for _ in range(2))
             self.calls.append((rng.choice(list(USES)), x, y))
         count = 3 + len(self.calls)
         self.wanted = sorted({rng.randrange(3, count) for _ in range(rng.randint(1, 3))})
@@ -113,6 +114,12 @@ BETWEEN: dict[str, Callable[[Any, Any], list[Any]]] = {
     "beside": lambda h, q: (lambda a: [a, F.kl_div(a, h)])(q * 2),
     "twice": lambda h, q: (lambda a: [a, F.kl_div(a, h)])(F.kl_div(q, h, reduction="none")),
     "otherwise reached": lambda h, q: (lambda a: [a * h, F.kl_div(a, h * 2)])(q + 1),
+    "in one graph and in another": lambda h, q: (lambda a: [a * h, a])(
+        F.kl_div(q, h, reduction="none")
+    ),
+    "made of a label": lambda h, q: (lambda a: [a * F.sigmoid(h), a])(
+        paddle.expand_as(q[:, :1], F.sigmoid(h) + h)
+    ),
     "in a circle": lambda h, q: (lambda a: [a * h, F.tanh(a)])(q + h.detach()),
 }
 
@@ -149,4 +156,66 @@ def test_what_passes_nothing_on_is_in_the_graph_that_reads_it():
         function(x).backward()
     (graph,) = function._captures.graphs()
     assert [isinstance(each, captured_graph.Stage) for each in graph.stages] == [True]
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_graphs_side_by_side_draw_in_the_order_of_the_calls():
+    """Though the one that draws first ends last."""
+
+    def scenario(compiled):
+        body = made(lambda: nn.Linear(8, 8))
+
+        def function(x):
+            y = F.tanh(body(x))
+            first, second = F.dropout(y, 0.5), F.dropout(y, 0.5)
+            other = F.sigmoid(second).mean()
+            return F.tanh(first).mean(), other
+
+        function, found = compiled(function), []
+        for step in range(4):
+            losses = function(floats(4, 8, seed=step))
+            sum(losses).backward()
+            found += [losses, body.weight.grad]
+        return found
+
+    both(scenario, runs=12)
+
+
+def test_what_passes_nothing_on_is_asked_before_graphs_are_made(monkeypatch):
+    """They are made once: Paddle keeps what it has of each that trains."""
+    made_for = []
+    build = captured_graph.Stage._build
+    monkeypatch.setattr(
+        captured_graph.Stage, "_build", lambda self: made_for.append(self) or build(self)
+    )
+
+    @paddle_ngraph.compile
+    def function(x: Any, y: Any) -> Any:
+        h = F.tanh(y)
+        return F.kl_div(F.log_softmax(x), h), F.sigmoid(h).mean()
+
+    for _ in range(3):
+        x, y = floats(3, 4), floats(3, 4, seed=1)
+        x.stop_gradient = y.stop_gradient = False
+        function(x, y)[0].backward()
+        assert y.grad is None
+    (graph,) = function._captures.graphs()
+    assert len(made_for) == len(graph.stages)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_what_only_a_later_graph_reads_is_in_that_graph():
+    """Losses of two networks against each other are two graphs."""
+    generator, critic = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 1))
+
+    @paddle_ngraph.compile
+    def function(x: Any, truth: Any) -> Any:
+        made_up = generator(x)
+        known, fooled = critic(made_up.detach()), -critic(made_up)
+        return F.softplus(fooled).mean(), (F.softplus(-critic(truth)) + F.softplus(known)).mean()
+
+    for _ in range(3):
+        sum(function(floats(3, 4), floats(3, 4, seed=1))).backward()
+    (graph,) = function._captures.graphs()
+    assert len(graph.stages) == 2
     assert paddle_ngraph.stats()["engine_runs"] > 0

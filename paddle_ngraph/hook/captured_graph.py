@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, NamedTuple
@@ -124,6 +124,10 @@ class Kind(NamedTuple):
     is_parameter: bool
 
 
+# How many stages at least are before the one of a call, and the results whose gradients come to it.
+_Place = tuple[int, frozenset[int]]
+
+
 class _Read(NamedTuple):
     """A value that a call is given, which is known by the first of its results."""
 
@@ -189,17 +193,17 @@ class Graph:
         self.why_native: str | None = None
         self.is_open = bool(examples)
         self._calls, self._kinds, self._examples = calls, kinds, examples
-        self._without: set[_Read] = set()
+        self._has_learned = False
         self._written = {at for call in calls if call.writes for at in call.views.values()}
         try:
             if self.is_open:
                 _check_open(calls)
-            self._find_stages()
+            self._find_stages(set())
         except _Native as reason:
             self.why_native = str(reason)
 
-    def _find_stages(self) -> None:
-        self.stages = _stages(self._calls, self._kinds, self.wanted, self._without)
+    def _find_stages(self, without: set[_Read]) -> None:
+        self.stages = _stages(self._calls, self._kinds, self.wanted, without)
         for stage in self.stages:
             if isinstance(stage, Stage):
                 stage.examples = self._examples
@@ -223,6 +227,9 @@ class Graph:
         try:  # before anything is done
             steps = self._steps(values)
         except _Busy:
+            return None
+        except _Native as reason:
+            self.why_native = str(reason)
             return None
         except Exception as error:  # Paddle can run it, whatever a program stumbles over
             if flags.get("ngraph_strict"):
@@ -253,12 +260,10 @@ class Graph:
         Raises:
             NgraphError: The engine takes nothing of any.
         """
+        self._learn_of_gradients()
         steps: list[tuple[Stage | Call, _Program | None]] = []
-        programs = [s.program_for(values) if isinstance(s, Stage) else None for s in self.stages]
-        if self._learns_of_gradients():
-            self._find_stages()
-            return self._steps(values)
-        for stage, program in zip(self.stages, programs):
+        for stage in self.stages:
+            program = stage.program_for(values) if isinstance(stage, Stage) else None
             if isinstance(stage, Stage) and program is None:
                 steps += [(call, None) for call in stage.calls]  # sizes, say, beside a network
             else:
@@ -268,18 +273,23 @@ class Graph:
         self.stages = [stage for stage, _ in steps]  # the next time they are known
         return steps
 
-    def _learns_of_gradients(self) -> bool:
-        """Whether a stage gives no gradient to what another one makes with one, as it seemed.
+    def _learn_of_gradients(self) -> None:
+        """Finds the stages once more, if there are some that train beside each other.
 
-        That one would make zeros for all that it was made of. Only programs show it: what
-        ``expand_as`` goes by, labels of losses.
+        What its readers only go by gets no gradient in the stage that makes it. That one would
+        make zeros for all that it was made of.
+
+        Raises:
+            _Busy: It is too soon to ask programs.
         """
-        stages = [stage for stage in self.stages if isinstance(stage, Stage)]
-        made = {value for stage in stages for call in stage.calls for value in call.results}
-        found = {read for stage in stages for read in stage.reads_without_gradient()}
-        new = {read for read in found if read.value in made} - self._without
-        self._without |= new
-        return bool(new)
+        if self._has_learned:
+            return
+        if sum(isinstance(stage, Stage) and stage.trains for stage in self.stages) > 1:
+            with _making_programs(), paddle.set_grad_enabled(True):
+                without = _in_static_mode(_without_gradient, self._calls, self._kinds)
+            if without:
+                self._find_stages(without)
+        self._has_learned = True
 
 
 # The thread whose graphs train, guarded by the lock.
@@ -327,6 +337,17 @@ def _be_alone() -> Iterator[None]:
         if not is_alone:
             _busy_until = monotonic() + _PATIENCE
             raise _Busy
+        yield
+
+
+@contextmanager
+def _making_programs() -> Iterator[None]:
+    """Of one thread at a time, which leaves the others in their modes.
+
+    Raises:
+        _Busy: Others do not leave Paddle alone.
+    """
+    with _building, _be_alone(), making_graphs.making(), no_call_stacks():
         yield
 
 
@@ -479,6 +500,48 @@ class _Flow:
         return {read.value for read in reads - self._without}
 
 
+def _without_gradient(calls: Sequence[Call], kinds: Sequence[Kind]) -> set[_Read]:
+    """What calls are given that might get gradients, and gets none of theirs.
+
+    Only programs show it: what ``expand_as`` goes by, labels of losses. So each call is asked in a
+    program of its own, but those that differ in nothing together.
+    """
+    made: set[int] = set()
+    known: dict[str, set[int]] = {}  # by their places among what is read
+    without: set[_Read] = set()
+    for call in calls:
+        reads = [value for value in dict.fromkeys(call.reads) if not kinds[value].stop_gradient]
+        # What has a gradient has it of something.
+        if len(reads) > 1 and not made.isdisjoint(reads) and call.has_gradient:
+            places = {value: (at, kinds[value]) for at, value in enumerate(call.reads)}
+            arguments = _replaced(call.arguments, places)
+            asked = repr((call.name, call.is_method, arguments, call.keywords))
+            if asked not in known:
+                known[asked] = _places_without_gradient(call, kinds, reads)
+            without.update(_Read(call.results[0], reads[at]) for at in known[asked])
+        made.update(call.results)
+    return without
+
+
+def _places_without_gradient(call: Call, kinds: Sequence[Kind], reads: list[int]) -> set[int]:
+    """The places of these values that a call gives no gradient to; none, if no program can say."""
+    main = paddle.static.Program()
+    with suppress(Exception), paddle.static.program_guard(main, paddle.static.Program()):
+        values = {}
+        for number in dict.fromkeys(call.reads):
+            values[number] = _data(number, kinds[number])
+            set_stop_gradient(values[number], number not in reads)
+        _bind(call.result, call.apply(in_programs(call.name, call.is_method), values), values)
+        results = [values[number] for number in call.results if not kinds[number].stop_gradient]
+        found = paddle.static.gradients(results, [values[number] for number in reads])
+        return {at for at, gradient in enumerate(found) if gradient is None}
+    return set()
+
+
+def _data(number: int, kind: Kind) -> Any:
+    return paddle.static.data(f"captured_{number}", kind.shape, kind.dtype)
+
+
 def _stages_of_level(
     calls: list[Call], flow: _Flow, outputs: set[int], given: set[int]
 ) -> list[Stage]:
@@ -493,18 +556,35 @@ def _stages_of_level(
         is_used = outputs or any(call.has_effect for call in calls)
         return [Stage(used, kinds, outputs, given)] if is_used else []
     reach = _reach(used, flow, outputs, given)
-    groups: dict[tuple[int, frozenset[int]], list[Call]] = {}
-    of_value: dict[int, tuple[int, frozenset[int]]] = {}
-    for call, own in zip(used, reach):
-        # Who reads what has fewer gradients is behind it, wherever else that is read.
-        made = [of_value[value] for value in call.reads if value in of_value]
-        level = max((at + (not others >= own) for at, others in made), default=0)
-        of_value.update(dict.fromkeys(call.results, (level, own)))
-        groups.setdefault((level, own), []).append(call)
+    groups: dict[_Place, list[Call]] = {}
+    for call, place in zip(used, _places(used, reach)):
+        groups.setdefault(place, []).append(call)
     # What is reached from a group is reached from those before it.
     parts = [groups[each] for each in sorted(groups, key=lambda each: (each[0], -len(each[1])))]
     parts.sort(key=lambda part: part[-1].first_value)
     return _in_order(parts, flow, outputs, given)
+
+
+def _places(calls: list[Call], reach: list[frozenset[int]]) -> list[_Place]:
+    """The stage of each call."""
+    places: list[_Place] = []
+    of_value: dict[int, _Place] = {}
+    for call, own in zip(calls, reach):
+        # Who reads what has fewer gradients is behind it, wherever else that is read.
+        made = [of_value[value] for value in call.reads if value in of_value]
+        level = max((at + (not others >= own) for at, others in made), default=0)
+        places.append((level, own))
+        of_value.update(dict.fromkeys(call.results, places[-1]))
+    # What only a later one with the same gradients reads is no stage of its own.
+    readers: dict[int, set[_Place]] = {}
+    for at in reversed(range(len(calls))):
+        reading = set().union(*(readers.get(value, set()) for value in calls[at].results))
+        if len(reading) == 1 and not calls[at].has_effect:
+            (place,) = reading
+            places[at] = place if place[1] == reach[at] else places[at]
+        for value in calls[at].reads:
+            readers.setdefault(value, set()).add(places[at])
+    return places
 
 
 def _reach(
@@ -531,14 +611,18 @@ def _in_order(
     stages: list[Stage] = []
     made: set[int] = set()
     of_all = {value for part in parts for call in part for value in call.results}
+    drawing = [call for part in parts for call in part if call.draws]
     while parts:
         for part in parts:
             own = {value for call in part for value in call.results}
             read = {value for call in part for value in call.reads}
+            # Random numbers are drawn in the order of the calls.
+            drawn = max((call.first_value for call in part if call.draws), default=0)
+            read.update(*(call.results for call in drawing if call.first_value < drawn))
             if (read - own) & of_all <= made:
                 break
         else:
-            raise _Native("its stages depend on each other")
+            raise _Native("its stages depend on each other, or draw random numbers in turn")
         parts.remove(part)
         made |= own
         later = [call for other in parts for call in other]
@@ -655,7 +739,6 @@ class Stage:
         self._others = self._others or self._inputs
         self._weights = [value for value in self._inputs if value not in self._others]
         self._differentiated = self._differentiated_inputs()
-        self._without: set[int] = set()
         self._program: _Program | None = None
         self.report: Report | None = None
         self.examples: list[list[list[int]]] = []
@@ -690,10 +773,9 @@ class Stage:
             may_build = _may_build.value
             if may_build is not None and not may_build(len(self.calls)):
                 raise _Busy
-            training = paddle.set_grad_enabled
-            with _building, _be_alone(), making_graphs.making(), training(self.trains):
+            with _making_programs(), paddle.set_grad_enabled(self.trains):
                 if self._program is None:  # another thread may have made it meanwhile
-                    with no_call_stacks(), _weights.set_to(self._weights_among(values)):
+                    with _weights.set_to(self._weights_among(values)):
                         self._program = self._build()
         return self._program
 
@@ -707,27 +789,15 @@ class Stage:
         set_training(layer, self.trains)
         report = to_static_hook.explain_programs(layer, in_sot_mode=True)
         self.report = report
-        if self.trains:
-            # Python's operators leave these without one, too.
-            self._without = {self._others[at] for at in gradients.inputs_without(layer)}
-            self._without &= self._differentiated
-            self._differentiated -= self._without
         if not report.changes:
             return None
         given = [*self._others, *self._weights]
         to_static_hook.expect(layer, [[shapes[at] for at in given] for shapes in self.examples])
         if not self.trains:
             return _Program(layer, None)
+        # Python's operators leave these without one: what expand_as goes by, labels of losses.
+        self._differentiated -= {self._others[at] for at in gradients.inputs_without(layer)}
         return _Program(layer, self._gradients(layer))
-
-    def reads_without_gradient(self) -> set[_Read]:
-        """What its calls are given that might get gradients, and gets none: if it was built."""
-        return {
-            _Read(call.results[0], value)
-            for call in self.calls
-            for value in self._without.intersection(call.reads)
-            if call.results
-        }
 
     def _gradients(self, layer: Any) -> gradients.Gradients:
         positions = self._positions_in_brackets()
@@ -753,7 +823,7 @@ class Stage:
 
     def _data(self, number: int) -> Any:
         kind = self._kinds[number]
-        value = paddle.static.data(f"captured_{number}", kind.shape, kind.dtype)
+        value = _data(number, kind)
         set_stop_gradient(value, number not in self._differentiated)
         if number in self._weights:
             make_parameter(value)
