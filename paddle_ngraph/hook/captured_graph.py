@@ -123,6 +123,11 @@ class Kind(NamedTuple):
     is_contiguous: bool
     is_parameter: bool
 
+    @property
+    def without_gradient(self) -> Kind:
+        """The same of a value that no gradient comes to."""
+        return Kind(self.dtype, self.shape, True, self.is_contiguous, self.is_parameter)
+
 
 # How many stages at least are before the one of a call, and the results whose gradients come to it.
 _Place = tuple[int, frozenset[int]]
@@ -484,7 +489,7 @@ class _Flow:
                 reached.update(self.differentiated(call))
         unreached = {value for call in calls for value in call.results} - reached
         self.kinds = [
-            kind._replace(stop_gradient=True) if number in unreached else kind
+            kind.without_gradient if number in unreached else kind
             for number, kind in enumerate(kinds)
         ]
 
