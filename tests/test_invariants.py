@@ -21,9 +21,15 @@ WIDTH = 6
 
 
 class Drawn:
-    """Loops that look at something from outside in each turn: what they make of it is drawn."""
+    """Loops that look at something from outside in each turn: what they make of it is drawn.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        is_apart: Whether branches hand on copies. Natively what comes out of a branch may be
+            written over while others still read what went in: that differs from run to run.
+    """
+
+    def __init__(self, seed: int, is_apart: bool = False) -> None:
+        self.is_apart = is_apart
         self.draw = np.random.default_rng(seed)
         self.kinds = list(self.draw.choice(KINDS, size=self.draw.integers(1, 4)))
         self.activation = str(self.draw.choice(["tanh", "sigmoid", "relu"]))
@@ -77,7 +83,8 @@ class Drawn:
         return counted(turn, g * 1.0, end=2)[1], g
 
     def one_of_two(self, i: Any, h: Any, g: Any) -> tuple[Any, Any]:
-        return paddle.static.nn.cond(paddle.mean(h) > 0.1, lambda: h, lambda: g), g
+        one, other = (each * 1.0 if self.is_apart else each for each in (h, g))
+        return paddle.static.nn.cond(paddle.mean(h) > 0.1, lambda: one, lambda: other), g
 
     def in_a_list(self, i: Any, h: Any, g: Any) -> tuple[Any, Any]:
         stacked, length = self.listed(self.seen(), h, g)
@@ -105,10 +112,10 @@ LISTS = ["in_a_list", "in_a_list_with_the_same"]
 
 @pytest.mark.parametrize("seed", range(40))
 def test_drawn_loops_agree(seed: int) -> None:
-    program = Program(Drawn(seed).build)
+    program, apart = Program(Drawn(seed).build), Program(Drawn(seed, is_apart=True).build)
     for rows, limit in ((4, 3), (4, 1), (7, 2), (3, 4)):
         feed = {"place": np.array([rows - 1]), "limit": np.array([limit])}
-        agree(program, x=floats(rows, WIDTH, seed=rows), **feed)
+        agree(program, natively=apart, x=floats(rows, WIDTH, seed=rows), **feed)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -37,9 +37,15 @@ def is_one_operator(program: Program, loops: int = 1) -> bool:
     return not report.native and len(report.blocks) == 1 and len(kinds) == loops
 
 
-def agree(program: Program, runs: int = 1, **feed: np.ndarray) -> list[np.ndarray]:
-    """Runs natively and through the engine, which is asked exactly ``runs`` times."""
-    native = program.run(engine=False, **feed)
+def agree(
+    program: Program, runs: int = 1, natively: Program | None = None, **feed: np.ndarray
+) -> list[np.ndarray]:
+    """Runs natively and through the engine, which is asked exactly ``runs`` times.
+
+    Args:
+        natively: What is run natively instead, and has to compute the same.
+    """
+    native = (natively or program).run(engine=False, **feed)
     for _ in range(2):
         before = paddle_ngraph.stats()
         found = program.run(**feed)
