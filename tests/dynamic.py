@@ -105,7 +105,7 @@ def agree(results: Any, expected: Any, rtol: float = 1e-4, atol: float = 1e-5) -
     found, wanted = list(flat(results)), list(flat(expected))
     assert len(found) == len(wanted)
     for ours, theirs in zip(found, wanted):
-        assert theirs.dtype == ours.dtype
+        assert (theirs.dtype, theirs.shape) == (ours.dtype, ours.shape)
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)
 
 
