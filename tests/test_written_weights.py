@@ -523,18 +523,45 @@ def test_addresses_of_other_memory_say_nothing_of_a_weight(kind, model):
     assert not is_read_in_each_run(model)
 
 
-def test_no_python_code_runs_when_a_tensor_goes():
+class Writer:
+    """What may write weights for as long as it lives."""
+
+
+def a_tensor() -> tuple[Any, dict[int, Any]]:
+    return core.Scope().var("a tensor that Python has").get_tensor(), weight_writes._living
+
+
+def a_writer() -> tuple[Any, dict[int, Any]]:
+    writer = Writer()
+    weight_writes.may_write_while_it_lives(writer)
+    return writer, weight_writes._writers
+
+
+@pytest.mark.parametrize("make", [a_tensor, a_writer])
+def test_no_python_code_runs_when_what_is_watched_goes(make):
     """A handler of signals could come into it, and nobody can catch there what that raises."""
-    scope = core.Scope()
-    tensor = scope.var("a tensor that Python has").get_tensor()
-    key = id(tensor)
-    assert key in weight_writes._living
+    thing, table = make()
+    key = id(thing)
+    assert key in table
     called: list[str] = []
     sys.setprofile(lambda frame, event, arg: called.append(f"{event} {frame.f_code.co_name}"))
-    del tensor
+    del thing
     sys.setprofile(None)
     assert not [each for each in called if each.startswith("call")]
-    assert key not in weight_writes._living
+    assert key not in table
+
+
+def test_weights_stay_where_they_are_when_what_may_write_them_is_gone(model):
+    """Nothing that may write lives on in what watches it."""
+    in_place = []
+    for lives in (True, False):
+        writer, _ = a_writer() if lives else (None, {})
+        paddle_ngraph.clear_cache()
+        before = paddle_ngraph.stats()["functions_with_weights_in_place"]
+        model.run()
+        in_place.append(paddle_ngraph.stats()["functions_with_weights_in_place"] - before)
+        del writer
+    assert in_place == [0, 1]
 
 
 def test_a_sparse_tensor_has_no_address():

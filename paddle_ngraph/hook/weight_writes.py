@@ -23,7 +23,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any, TypeVar
 
 from paddle_ngraph import _core
@@ -66,7 +66,8 @@ def may_write_while_it_lives(thing: Any) -> None:
     if key not in _writers:
         run = _core.ProgramRun(True)
         run.__enter__()
-        _writers[key] = run, weakref.ref(thing, lambda _: _end(key))
+        # A function in C, as where tensors are taken back: no handler of signals can come into it.
+        _writers[key] = run, weakref.ref(thing, partial(_writers.pop, key))
 
 
 # -- hand-outs -----------------------------------------------------------------------------------
@@ -184,8 +185,8 @@ def _running(original: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
-# Trainers and the like, by id(): the run that each counts as, and a reference that ends this run
-# when the object dies.
+# Trainers and the like, by id(): the run that each counts as, which ends where it is dropped, and a
+# reference that drops it when the object dies.
 _writers: dict[int, tuple[_core.ProgramRun, weakref.ref[Any]]] = {}
 
 
@@ -204,12 +205,6 @@ def _ending(original: Callable[..., T]) -> Callable[..., T]:
         try:
             return original(*args)
         finally:
-            _end(id(args[-1]))  # the trainer
+            _writers.pop(id(args[-1]), None)  # the trainer
 
     return end
-
-
-def _end(key: int) -> None:
-    if key in _writers:
-        run, _ = _writers.pop(key)
-        run.__exit__()
