@@ -177,7 +177,13 @@ def test_many_programs_by_turns(straight):
     assert straight.count(True) >= 22
 
 
-def test_a_program_that_changed(straight):
+@pytest.mark.parametrize("is_old_style", [False, True])
+def test_a_program_that_changed(straight, is_old_style):
+    with paddle.pir_utils.OldIrGuard() if is_old_style else contextlib.nullcontext():
+        _change_program(straight)
+
+
+def _change_program(straight):
     program = Program(doubled)
     program.run(x=floats(2, 4))
     program.run(x=floats(2, 4))
@@ -186,6 +192,30 @@ def test_a_program_that_changed(straight):
     for _ in range(2):
         np.testing.assert_array_equal(program.run(x=floats(2, 4))[0], 2.0 * floats(2, 4) + 1.0)
     assert straight == [True, True]
+
+
+def test_an_operator_of_an_old_style_program_that_changed(straight):
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(lambda: paddle.scale(paddle.static.data("x", [-1, 4]), 2.0))
+        for _ in range(2):
+            np.testing.assert_array_equal(program.run(x=floats(2, 4))[0], 2.0 * floats(2, 4))
+        (scale,) = (op for op in program.main.global_block().ops if op.type == "scale")
+        scale.desc._set_attr("scale", 3.0)
+        for _ in range(2):
+            np.testing.assert_array_equal(program.run(x=floats(2, 4))[0], 3.0 * floats(2, 4))
+    assert straight == [True] * 2
+
+
+@pytest.mark.parametrize("attribute", ["_graph", "_pipeline_opt", "_heter_pipeline_opt"])
+def test_an_old_style_program_that_is_plain_no_more(straight, attribute):
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(doubled)
+        for _ in range(3):
+            program.run(x=floats(2, 4))
+        setattr(program.main, attribute, {"section": 1})
+        with contextlib.suppress(Exception):  # whatever Paddle makes of it
+            program.run(x=floats(2, 4))
+    assert straight == [True] * 2
 
 
 def test_weights_written_between_runs_are_seen(straight):

@@ -33,6 +33,7 @@ from paddle_ngraph.paddle_seam.names import (
     kept_on,
     pipeline_of,
     rate_name_of,
+    text_hash_of,
     variable_tensor,
 )
 from paddle_ngraph.paddle_seam.protocols import Scope
@@ -55,14 +56,14 @@ class _Known(NamedTuple):
         switch: What runs it.
         prepared: What Paddle made of the program for its first run, and has run since.
         program: The user's: ids of its variables are valid only while they live.
-        fingerprint: Of the program; ``None`` for an old-style one, which Paddle's key recognizes.
+        fingerprint: Of the program, as it was.
         scope, feeds, fetches: What they were in the call.
     """
 
     switch: SwitchedExecutor
     prepared: Any
     program: Any
-    fingerprint: int | None
+    fingerprint: int | str
     scope: Scope
     feeds: tuple[str, ...]
     fetches: tuple[Any, ...]
@@ -76,8 +77,8 @@ class _Known(NamedTuple):
             and all(map(is_, fetches, self.fetches))
             and tuple(call["feed"]) == self.feeds
             and _scope(call) is self.scope
-            and self.fingerprint is not None
-            and _core.program_fingerprint(self.program) == self.fingerprint
+            and _is_plain_program(self.program)
+            and _fingerprint(self.program) == self.fingerprint
         )
 
 
@@ -163,21 +164,34 @@ def _run_and_ask(
 
 def _known(switch: SwitchedExecutor, prepared: Any, call: dict[str, Any]) -> _Known:
     program = call["program"]
-    fingerprint = _core.program_fingerprint(program) if type(program) is Program else None
     feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
-    return _Known(switch, prepared, program, fingerprint, _scope(call), feeds, fetches)
+    return _Known(switch, prepared, program, _fingerprint(program), _scope(call), feeds, fetches)
+
+
+def _fingerprint(program: Any) -> int | str:
+    """Differs when the program has changed."""
+    if type(program) is Program:
+        return _core.program_fingerprint(program)
+    return text_hash_of(program)
 
 
 def _is_of_known_kind(call: dict[str, Any]) -> bool:
     """Whether the call runs a plain program, and fetches values of it."""
-    program = call["program"]
-    if type(program) not in (Program, OldStyleProgram):
-        return False
-    if type(program) is OldStyleProgram and (
-        graph_of(program) is not None or pipeline_of(program) or heterogeneous_pipeline_of(program)
-    ):
-        return False
-    return all(isinstance(fetch, (str, Variable, Value)) for fetch in call["fetch_list"])
+    return _is_plain_program(call["program"]) and all(
+        isinstance(fetch, (str, Variable, Value)) for fetch in call["fetch_list"]
+    )
+
+
+def _is_plain_program(program: Any) -> bool:
+    """Whether it is a plain program."""
+    if type(program) is Program:
+        return True
+    return (
+        type(program) is OldStyleProgram
+        and graph_of(program) is None
+        and not pipeline_of(program)
+        and not heterogeneous_pipeline_of(program)
+    )
 
 
 def _is_plain(executor: Any, call: dict[str, Any]) -> bool:

@@ -215,6 +215,7 @@ graph_of = _attribute("paddle.base.framework:Program", "_graph")
 pipeline_of = _attribute("paddle.base.framework:Program", "_pipeline_opt")
 heterogeneous_pipeline_of = _attribute("paddle.base.framework:Program", "_heter_pipeline_opt")
 program_in = _attribute("paddle.static:CompiledProgram", "_program")
+_hash_of_text = _read(f"{_CORE}:ProgramDesc", "cached_hash_str")
 rate_name_of = _attribute("paddle.optimizer.lr:LRScheduler", "_var_name")
 known_attributes_of = _attribute(_LAYER, "_prog_attrs_map_cache")
 backend_of = _attribute(_LAYER, "_backend")
@@ -257,6 +258,12 @@ def operators_compute() -> Iterator[None]:
         yield
     finally:
         switch_tracer(None)
+
+
+def text_hash_of(program: Any) -> str:
+    """A hash of all that an old-style program says; Paddle finds its executors by it."""
+    found: str = _hash_of_text(program.desc)
+    return found
 
 
 def variables_of_programs() -> dict[str, Any]:
