@@ -32,7 +32,7 @@ from paddle import inference
 import paddle_ngraph
 from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.function import build, refusals, registry
-from paddle_ngraph.hook import gradients
+from paddle_ngraph.hook import captured_calls, gradients
 from paddle_ngraph.program import background
 from tests.programs import Program, chain, cores_of_plans, floats
 
@@ -823,6 +823,19 @@ def once_at_method(kind: type, name: str, act: Callable[[], None]) -> Iterator[l
         setattr(kind, name, original)
 
 
+def gradients_stay_on() -> None:
+    """Ctrl-C at any moment of sections without gradients: they are on again afterwards."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    drawn = random.Random(0)
+    for _ in range(3000):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, drawn.uniform(1e-5, 1e-4))
+            while True:
+                with captured_calls.gradients_enabled(False):
+                    pass
+        assert paddle.is_grad_enabled()
+
+
 CASES: dict[str, Callable[[], None]] = {
     **{f"calls, {n}": partial(calls, n, 4) for n in range(4)},
     **{f"at any moment, {n}": of_each(at_any_moment, NAMES[n::3]) for n in range(3)},
@@ -832,7 +845,7 @@ CASES: dict[str, Callable[[], None]] = {
         for case in (
             *(timeouts, converters, exits, in_another_thread, during_a_build),
             *(handlers_that_raise, others_settings, at_any_exchange, other_threads),
-            where_autograd_calls,
+            *(where_autograd_calls, gradients_stay_on),
         )
     },
 }

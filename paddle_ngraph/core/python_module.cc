@@ -35,6 +35,7 @@
 #include "core/paddle/data_dependency_engine.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
+#include "core/paddle/gradient_mode.h"
 #include "core/paddle/handles.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/kept_tensors.h"
@@ -541,6 +542,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("copy_from_handle", &copy_from_handle, py::arg("handle"), py::arg("shape"),
              "The contents of a predictor's handle of float32, which has this shape.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
+  py::class_<ProgramState>(module, "ProgramState", "A program as it was.")
+      .def(py::init<const pir::Program&>(), py::arg("program"))
+      .def("is_of", &ProgramState::is_of, py::arg("program"),
+           "Whether it is the same program, and nothing has changed it.");
   module.def("num_threads", &num_threads);
   module.def("settings", [](const std::string& graph) {
     const Settings settings = NgraphEngine::of(graph)->settings();
@@ -750,6 +755,11 @@ PYBIND11_MODULE(_core, module) {
              return scope.alone->is_alone();
            })
       .def("__exit__", [](AloneScope& scope, const py::args&) { scope.alone.reset(); });
+  py::class_<GradientMode>(module, "GradientMode", "Inside of `with`, operators have gradients.")
+      .def(py::init<py::object, py::object, bool>(), py::arg("is_on"), py::arg("set"),
+           py::arg("on"))
+      .def("__enter__", &GradientMode::enter)
+      .def("__exit__", [](const GradientMode& mode, const py::args&) { mode.exit(); });
   module.def("number_of_settings", &number_of_settings);
   module.def("tensor_versions", &tensor_versions, py::arg("tensors"));
   py::class_<KeptTensors>(module, "KeptTensors")

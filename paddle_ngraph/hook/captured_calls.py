@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.hook.captured_operators import DRAWING, IN_EVALUATION, WRITERS, natively
+from paddle_ngraph.paddle_seam.names import has_gradients, set_gradients
 
 
 class Call(NamedTuple):
@@ -100,9 +102,13 @@ def data(number: int, kind: Kind) -> Any:
     return paddle.static.data(f"captured_{number}", kind.shape, kind.dtype)
 
 
+# Inside of ``with``, operators of this thread have gradients, or none.
+gradients_enabled = partial(_core.GradientMode, has_gradients, set_gradients)
+
+
 def call_natively(call: Call, values: dict[int, Any]) -> None:
     """Calls an operator natively, with gradients as where the user called it."""
-    with paddle.set_grad_enabled(call.has_gradient):
+    with gradients_enabled(call.has_gradient):
         bind(call.result, call.apply(natively(call.name, call.is_method), values), values)
 
 

@@ -21,7 +21,15 @@ import paddle
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import gradients, making_graphs, run_scopes, to_static_hook
-from paddle_ngraph.hook.captured_calls import Call, Kind, bind, call_natively, data, values_in
+from paddle_ngraph.hook.captured_calls import (
+    Call,
+    Kind,
+    bind,
+    call_natively,
+    data,
+    gradients_enabled,
+    values_in,
+)
 from paddle_ngraph.hook.captured_operators import in_programs
 from paddle_ngraph.hook.captured_stages import (
     Native,
@@ -194,7 +202,7 @@ class Graph:
         if self._has_learned:
             return
         if sum(isinstance(stage, Stage) and stage.trains for stage in self.stages) > 1:
-            with _making_programs(), paddle.set_grad_enabled(True):
+            with _making_programs(), gradients_enabled(True):
                 without = _in_static_mode(reads_without_gradient, self._calls, self._kinds)
             if without:
                 self._find_stages(without)
@@ -298,7 +306,7 @@ class Stage:
 
     def run(self, program: _Program, values: dict[int, Any]) -> None:
         """Adds its outputs to the values."""
-        with paddle.set_grad_enabled(self.trains):  # as where the operators were called
+        with gradients_enabled(self.trains):  # as where the operators were called
             inputs = [self._input(values, number) for number in self._others]
             with _weights.set_to(self._weights_among(values)):
                 results = program.layer.sot_call(inputs)
@@ -326,7 +334,7 @@ class Stage:
             may_build = _may_build.value
             if may_build is not None and not may_build(len(self.calls)):
                 raise _Busy
-            with _making_programs(), paddle.set_grad_enabled(self.trains):
+            with _making_programs(), gradients_enabled(self.trains):
                 if self._program is None:  # another thread may have made it meanwhile
                     with _weights.set_to(self._weights_among(values)):
                         self._program = self._build()

@@ -56,14 +56,14 @@ class _Known(NamedTuple):
         switch: What runs it.
         prepared: What Paddle made of the program for its first run, and has run since.
         program: The user's: ids of its variables are valid only while they live.
-        fingerprint: Of the program, as it was.
+        is_unchanged: Whether the program is what it was.
         scope, feeds, fetches: What they were in the call.
     """
 
     switch: SwitchedExecutor
     prepared: Any
     program: Any
-    fingerprint: int | str
+    is_unchanged: Callable[[], bool]
     scope: Scope
     feeds: tuple[str, ...]
     fetches: tuple[Any, ...]
@@ -78,7 +78,7 @@ class _Known(NamedTuple):
             and tuple(call["feed"]) == self.feeds
             and _scope(call) is self.scope
             and _is_plain_program(self.program)
-            and _fingerprint(self.program) == self.fingerprint
+            and self.is_unchanged()
         )
 
 
@@ -165,14 +165,16 @@ def _run_and_ask(
 def _known(switch: SwitchedExecutor, prepared: Any, call: dict[str, Any]) -> _Known:
     program = call["program"]
     feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
-    return _Known(switch, prepared, program, _fingerprint(program), _scope(call), feeds, fetches)
+    same = _is_unchanged(program)
+    return _Known(switch, prepared, program, same, _scope(call), feeds, fetches)
 
 
-def _fingerprint(program: Any) -> int | str:
-    """Differs when the program has changed."""
+def _is_unchanged(program: Any) -> Callable[[], bool]:
+    """Tells later whether a program is what it is now."""
     if type(program) is Program:
-        return _core.program_fingerprint(program)
-    return text_hash_of(program)
+        return partial(_core.ProgramState(program).is_of, program)
+    text = text_hash_of(program)
+    return lambda: text_hash_of(program) == text
 
 
 def _is_of_known_kind(call: dict[str, Any]) -> bool:

@@ -145,6 +145,8 @@ dynamic_tracer: Callable[[], Any] = _read("paddle.base.framework", "_dygraph_tra
 TRACER = "_dygraph_tracer_"  # what Paddle keeps it as
 switch_tracer: Callable[[Any], None] = _read(_CORE, "_switch_tracer", "(arg0) -> None")
 _Tracer: Callable[[], Any] = _read("paddle.base.dygraph.base", "Tracer")
+has_gradients: Callable[[], bool] = _read(_CORE, "_has_grad", "() -> bool")
+set_gradients: Callable[[bool], None] = _read(_CORE, "_set_has_grad", "(arg0) -> None")
 # Has a function make programs, as a decorator.
 in_static_mode: Callable[[T], T] = _read(
     "paddle.base.dygraph.base", "switch_to_static_graph", "(func)"

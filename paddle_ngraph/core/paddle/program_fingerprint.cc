@@ -1,16 +1,54 @@
 #include "core/paddle/program_fingerprint.h"
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "paddle/pir/include/core/block.h"
 #include "paddle/pir/include/core/operation.h"
 #include "paddle/pir/include/core/region.h"
 #include "paddle/pir/include/core/value.h"
 
+#include "core/common/prefetch.h"
+
 namespace paddle_ngraph {
 
 namespace {
+
+uint64_t word_of(const void* address) { return reinterpret_cast<uintptr_t>(address); }
+
+// Equal types are one object in Paddle, and so are equal attributes.
+uint64_t word_of(const pir::Type& type) { return word_of(type.storage()); }
+uint64_t word_of(const pir::Attribute& attribute) { return attribute.hash(); }
+
+// Shows a reader all that a block consists of. Words come in their order; what is named, in that of
+// its map. Each operator is announced before it is read.
+template <typename Reader>
+void read(const pir::Block& block, Reader* reader) {
+  for (const auto& argument : block.args()) {
+    reader->word(word_of(argument.impl()));
+    reader->word(word_of(argument.type()));
+  }
+  reader->named(block.kwargs(), [](const pir::Value& value) { return word_of(value.type()); });
+  uint64_t count = 0;
+  for (const auto& op : block) {
+    reader->announce(op);
+    reader->word(word_of(&op));
+    reader->word(word_of(static_cast<void*>(op.info())));
+    reader->named(op.attributes(), [](const pir::Attribute& each) { return word_of(each); });
+    for (uint32_t i = 0; i < op.num_operands(); ++i) {
+      reader->word(word_of(op.operand_source(i).impl()));
+    }
+    for (uint32_t i = 0; i < op.num_results(); ++i) reader->word(word_of(op.result(i).type()));
+    for (uint32_t i = 0; i < op.num_regions(); ++i) {
+      for (const auto& inner : op.region(i)) read(inner, reader);
+    }
+    ++count;
+  }
+  reader->word(count);  // where the block ends
+}
 
 // The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
 uint64_t mix(uint64_t word) {
@@ -21,60 +59,123 @@ uint64_t mix(uint64_t word) {
 
 class Fingerprint {
  public:
-  void add(const void* address) { add(reinterpret_cast<uintptr_t>(address)); }
-  void add(uint64_t word) { value_ = mix(value_ * 31 + word); }
+  void announce(const pir::Operation& /*op*/) {}
+  void word(uint64_t word) { value_ = mix(value_ * 31 + word); }
 
-  void add(const pir::Block& block) {
-    for (const auto& argument : block.args()) {
-      add(argument.impl());
-      add(argument.type().storage());
+  // The order of the map does not matter.
+  template <typename Map, typename Word>
+  void named(const Map& map, Word of) {
+    uint64_t sum = map.size();
+    for (const auto& [name, each] : map) {
+      sum += mix(std::hash<std::string>{}(name) ^ mix(of(each)));
     }
-    uint64_t named = 0;  // in any order
-    for (const auto& [name, argument] : block.kwargs()) {
-      named += mix(std::hash<std::string>{}(name) ^ mix(argument.type().hash()));
-    }
-    add(named);
-    uint64_t count = 0;
-    for (const auto& op : block) {
-      add(op);
-      ++count;
-    }
-    add(count);  // where the block ends
+    word(sum);
   }
 
   uint64_t value() const { return value_; }
 
  private:
-  void add(const pir::Operation& op) {
-    add(&op);
-    add(static_cast<void*>(op.info()));
-    add(op.attributes());
-    for (uint32_t i = 0; i < op.num_operands(); ++i) add(op.operand_source(i).impl());
-    // Equal types are one object in Paddle, and so are equal attributes.
-    for (uint32_t i = 0; i < op.num_results(); ++i) add(op.result(i).type().storage());
-    for (uint32_t i = 0; i < op.num_regions(); ++i) {
-      for (const auto& block : op.region(i)) add(block);
-    }
-  }
-
-  // The order of the map does not matter.
-  void add(const pir::AttributeMap& attributes) {
-    uint64_t sum = attributes.size();
-    for (const auto& [name, attribute] : attributes) {
-      sum += mix(std::hash<std::string>{}(name) ^ mix(attribute.hash()));
-    }
-    add(sum);
-  }
-
   uint64_t value_ = 0;
+};
+
+// Hands on names as words, eight characters each.
+template <typename Reader>
+class InWords {
+ public:
+  template <typename Map, typename Word>
+  void named(const Map& map, Word of) {
+    reader().word(map.size());
+    for (const auto& item : map) {
+      reader().word(word_of(&item));
+      reader().word(of(item.second));
+      const std::string& name = item.first;
+      reader().word(name.size());
+      for (size_t at = 0; at < name.size(); at += sizeof(uint64_t)) {
+        uint64_t part = 0;
+        std::memcpy(&part, name.data() + at, std::min(name.size() - at, sizeof(part)));
+        reader().word(part);
+      }
+    }
+  }
+
+ private:
+  Reader& reader() { return static_cast<Reader&>(*this); }
+};
+
+class Recorder : public InWords<Recorder> {
+ public:
+  void word(uint64_t word) { words_.push_back(word); }
+
+  // An operator lies behind its operands, which lie behind its results; its attributes are
+  // elsewhere.
+  void announce(const pir::Operation& op) {
+    const auto* begin = reinterpret_cast<const char*>(&op);
+    for (uint32_t i = 0; i < op.num_results(); ++i) {
+      begin = std::min(begin, reinterpret_cast<const char*>(op.result(i).impl()));
+    }
+    note(begin, reinterpret_cast<const char*>(&op + 1) - begin);
+    for (const auto& attribute : op.attributes()) {
+      note(&attribute, sizeof(attribute));
+      note(attribute.first.data(), attribute.first.size() + 1);
+    }
+  }
+
+  std::vector<uint64_t> words() && { return std::move(words_); }
+
+  std::vector<uintptr_t> lines() && {
+    std::sort(lines_.begin(), lines_.end());
+    lines_.erase(std::unique(lines_.begin(), lines_.end()), lines_.end());
+    return std::move(lines_);
+  }
+
+ private:
+  void note(const void* begin, size_t num_bytes) {
+    const auto end = reinterpret_cast<uintptr_t>(begin) + num_bytes;
+    for (auto at = line_of(begin); at < end; at += kCacheLine) lines_.push_back(at);
+  }
+
+  std::vector<uint64_t> words_;
+  std::vector<uintptr_t> lines_;
+};
+
+class Comparison : public InWords<Comparison> {
+ public:
+  explicit Comparison(const std::vector<uint64_t>& words) : words_(words) {}
+
+  void announce(const pir::Operation& /*op*/) {}
+  void word(uint64_t word) {
+    is_same_ = is_same_ && at_ < words_.size() && words_[at_] == word;
+    ++at_;
+  }
+
+  bool is_same() const { return is_same_ && at_ == words_.size(); }
+
+ private:
+  const std::vector<uint64_t>& words_;
+  size_t at_ = 0;
+  bool is_same_ = true;
 };
 
 }  // namespace
 
 uint64_t program_fingerprint(const pir::Program& program) {
   Fingerprint fingerprint;
-  fingerprint.add(*program.block());
+  read(*program.block(), &fingerprint);
   return fingerprint.value();
+}
+
+ProgramState::ProgramState(const pir::Program& program) {
+  Recorder recorder;
+  read(*program.block(), &recorder);
+  words_ = std::move(recorder).words();
+  lines_ = std::move(recorder).lines();
+}
+
+bool ProgramState::is_of(const pir::Program& program) const {
+  for (uintptr_t line : lines_) prefetch(line);
+  Comparison comparison(words_);
+  read(*program.block(), &comparison);
+  return comparison.is_same();
 }
 
 }  // namespace paddle_ngraph

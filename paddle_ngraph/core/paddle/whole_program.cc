@@ -6,6 +6,7 @@
 #include "paddle/phi/api/profiler/event_tracing.h"
 
 #include "core/common/error.h"
+#include "core/common/prefetch.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/tensors.h"
@@ -80,6 +81,8 @@ bool WholeProgram::run_into(const std::vector<phi::DenseTensor*>& targets) const
 
 std::vector<phi::DenseTensor> WholeProgram::run_with(
     const std::vector<phi::DenseTensor*>& tensors) const {
+  for (const auto* tensor : tensors) prefetch(tensor, sizeof(*tensor));
+  for (const auto* tensor : tensors) prefetch(tensor->Holder().get(), sizeof(phi::Allocation));
   std::vector<phi::DenseTensor> outputs(engine_->num_outputs());
   NgraphIO io;
   io.inputs.reserve(tensors.size());
