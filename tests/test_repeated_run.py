@@ -206,6 +206,23 @@ def test_an_operator_of_an_old_style_program_that_changed(straight):
     assert straight == [True] * 2
 
 
+def test_a_fetched_variable_of_another_program_that_is_renamed(straight):
+    with paddle.pir_utils.OldIrGuard():
+
+        def build():
+            x = paddle.static.data("x", [-1, 4])
+            return paddle.scale(x, 2.0), paddle.scale(x, 3.0)
+
+        program = Program(build)
+        (doubled, tripled), x = program.fetches, floats(2, 4)
+        program.main, program.fetches = program.main.clone(for_test=True), [tripled]
+        for _ in range(3):
+            np.testing.assert_array_equal(program.run(x=x)[0], 3.0 * x)
+        tripled.desc.set_name(doubled.name)
+        np.testing.assert_array_equal(program.run(x=x)[0], 2.0 * x)
+    assert straight == [True] * 2
+
+
 @pytest.mark.parametrize("attribute", ["_graph", "_pipeline_opt", "_heter_pipeline_opt"])
 def test_an_old_style_program_that_is_plain_no_more(straight, attribute):
     with paddle.pir_utils.OldIrGuard():

@@ -31,6 +31,7 @@ from paddle_ngraph.paddle_seam.names import (
     is_closed,
     is_initialized,
     kept_on,
+    key_of_names,
     pipeline_of,
     rate_name_of,
     text_hash_of,
@@ -56,7 +57,7 @@ class _Known(NamedTuple):
         switch: What runs it.
         prepared: What Paddle made of the program for its first run, and has run since.
         program: The user's: ids of its variables are valid only while they live.
-        is_unchanged: Whether the program is what it was.
+        is_unchanged: Whether the program is what it was, and what is fetched has its names.
         scope, feeds, fetches: What they were in the call.
     """
 
@@ -165,16 +166,23 @@ def _run_and_ask(
 def _known(switch: SwitchedExecutor, prepared: Any, call: dict[str, Any]) -> _Known:
     program = call["program"]
     feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
-    same = _is_unchanged(program)
+    same = _is_unchanged(program, fetches)
     return _Known(switch, prepared, program, same, _scope(call), feeds, fetches)
 
 
-def _is_unchanged(program: Any) -> Callable[[], bool]:
-    """Tells later whether a program is what it is now."""
+def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
+    """Tells later whether a program is what it is now, and so are the names of what is fetched.
+
+    Those of an old-style program may be variables of another one, which this one was cloned from.
+    """
     if type(program) is Program:
         return partial(_core.ProgramState(program).is_of, program)
-    text = text_hash_of(program)
-    return lambda: text_hash_of(program) == text
+
+    def key() -> tuple[str, str]:
+        return text_hash_of(program), key_of_names({}, fetches)
+
+    known = key()
+    return lambda: key() == known
 
 
 def _is_of_known_kind(call: dict[str, Any]) -> bool:
