@@ -9,9 +9,14 @@ namespace paddle_ngraph {
 
 constexpr size_t kCacheLine = 64;
 
-// The address of the line of the cache that something begins in.
-inline uintptr_t line_of(const void* object) {
-  return reinterpret_cast<uintptr_t>(object) / kCacheLine * kCacheLine;
+// Hands the address of each line of the cache that an object is in to a function.
+template <typename Function>
+void for_each_line(const void* object, size_t num_bytes, Function function) {
+  const auto begin = reinterpret_cast<uintptr_t>(object);
+  for (uintptr_t line = begin / kCacheLine * kCacheLine; line < begin + num_bytes;
+       line += kCacheLine) {
+    function(line);
+  }
 }
 
 // Nothing is read: what lies there by now may be something else, or nothing.
@@ -19,10 +24,8 @@ inline void prefetch(uintptr_t address) {
   __builtin_prefetch(reinterpret_cast<const void*>(address));
 }
 
-// The lines of the cache that an object is in.
 inline void prefetch(const void* object, size_t num_bytes) {
-  const uintptr_t end = reinterpret_cast<uintptr_t>(object) + num_bytes;
-  for (uintptr_t at = line_of(object); at < end; at += kCacheLine) prefetch(at);
+  for_each_line(object, num_bytes, [](uintptr_t line) { prefetch(line); });
 }
 
 }  // namespace paddle_ngraph

@@ -130,8 +130,7 @@ class Recorder : public InWords<Recorder> {
 
  private:
   void note(const void* begin, size_t num_bytes) {
-    const auto end = reinterpret_cast<uintptr_t>(begin) + num_bytes;
-    for (auto at = line_of(begin); at < end; at += kCacheLine) lines_.push_back(at);
+    for_each_line(begin, num_bytes, [&](uintptr_t line) { lines_.push_back(line); });
   }
 
   std::vector<uint64_t> words_;
