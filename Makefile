@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+STEP := $(PYTHON) tools/step.py
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 PROGRAMS ?= 10000
 LIVES ?= 1000
@@ -24,7 +26,7 @@ TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOU
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run test test-threads test-processors sanitize fuzz kills models \
-	style lint bench packed docs clean
+	style lint bench packed docs build-times clean
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -95,24 +97,30 @@ packed: $(VENV)/.built  ## Measure the packed recurrent layers against Paddle's 
 docs: $(VENV)/.built  ## Write docs/operators.md from the registry.
 	$(RUN) -m paddle_ngraph operators > docs/operators.md
 
+build-times:  ## Show what took the compiler longest.
+	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
+
 clean:  ## Remove the environment and everything built.
 	rm -rf $(VENV) $(VENV)-paddleocr build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
-# First what the core is compiled against, so that the build uses exactly that.
+# First what the core is compiled against, so that the build uses exactly that. An environment of
+# which the making was interrupted is made again; what was downloaded is in pip's cache.
 $(VENV)/.tools: requirements/build.txt requirements/develop.txt
-	@echo "Making the environment $(VENV) with PaddlePaddle and OpenVINO (about 500 MB) ..."
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -r requirements/build.txt -r requirements/develop.txt
-	$(BIN)/python -m pip install --quiet --no-deps onednn-devel==2025.0.0
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || \
+		$(STEP) "Making the environment $(VENV)" $(PYTHON) -m venv --clear $(VENV)
+	@$(STEP) "Updating pip where it is too old" $(PIP) 'pip>=23'
+	@$(STEP) "Installing PaddlePaddle, OpenVINO and tools (about 500 MB)" \
+		$(PIP) -r requirements/build.txt -r requirements/develop.txt
+	@$(STEP) "Installing the headers of oneDNN" $(PIP) --no-deps onednn-devel==2025.0.0
 	@touch $@
 
 $(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt
-	$(BIN)/python -m pip install --quiet -r requirements/paddleocr.txt
+	@$(STEP) "Installing PaddleOCR" $(PIP) -r requirements/paddleocr.txt
 	@touch $@
 
+# Compiles only what has changed.
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
-	@echo "Compiling the C++ core (a few minutes) ..."
-	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@$(STEP) "Compiling the C++ core" $(BIN)/python setup.py --quiet build_ext --inplace
+	@$(STEP) "Installing the package" $(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@

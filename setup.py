@@ -1,10 +1,11 @@
-"""Builds the C++ core with Paddle's cpp_extension.
+"""Builds the C++ core: writes build.ninja for what is installed here, and Ninja compiles.
 
 WITH_NGRAPH=OFF leaves the core out: the package can be imported, and says what is missing.
 WITH_MKL=ON|OFF builds the provider "mkl" of the packed layers or leaves it out; where nothing is
 said, it is built if the packages mkl and mkl-include are installed.
 SANITIZE=address|thread builds the core with this sanitizer of the compiler, for the tests (`make
 sanitize`); it then needs the sanitizer's library preloaded, and finds others where they are now.
+CXX, CXXFLAGS and LDFLAGS are those of every build system.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
 
 from setuptools import Extension, setup
 from setuptools import __version__ as setuptools_version
@@ -46,6 +50,7 @@ def _file_of(package: str, name: str) -> Path | None:
 
 MKL_HEADER = _file_of("mkl-include", "/mkl_cblas.h")
 MKL_CORE = _file_of("mkl", "/libmkl_core.so.2")
+MKL_SOURCE = "paddle_ngraph/mkl_packed/mkl/mkl_layers.cc"
 WITH_NGRAPH = not _is_off("WITH_NGRAPH")
 WITH_MKL = WITH_NGRAPH and not _is_off("WITH_MKL", "ON" if MKL_HEADER and MKL_CORE else "OFF")
 SANITIZE = os.environ.get("SANITIZE", "")
@@ -74,81 +79,169 @@ class BuildPython(build_py):
 
 
 class BuildCore(build_ext):
-    """Compiles the sources side by side, and names the library without a Python version.
+    """Names the libraries without a Python version, and leaves their compilation to Ninja.
 
-    Paddle loads the library by its file name, Python by its module name.
+    Paddle loads the core by its file name, Python by its module name.
     """
 
+    def run(self) -> None:
+        self.stays_in_tree = bool(self.inplace or self.editable_mode)
+        super().run()
+
     def build_extensions(self) -> None:
-        self.force = True  # what an earlier build left may be compiled against other releases
-        onednn = _onednn_headers(Path(self.build_temp))
-        compile_all = self.compiler.compile
-        commands: list[dict[str, Any]] = []
-
-        def compile_one(source: str, options: dict[str, Any]) -> list[str]:
-            flags = [*options.pop("extra_postargs"), *_flags_of(Path(source), onednn)]
-            command = [*self.compiler.compiler_so, *flags, "-c", source]
-            commands.append({"directory": str(ROOT), "file": source, "arguments": command})
-            return compile_all([source], extra_postargs=flags, **options)
-
-        def compile_side_by_side(sources: list[str], **options: Any) -> list[str]:
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                parts = pool.map(lambda source: compile_one(source, dict(options)), sources)
-                return [obj for part in parts for obj in part]
-
-        self.compiler.compile = compile_side_by_side
-        super().build_extensions()
-        # For clang-tidy and editors.
-        (ROOT / "build").mkdir(exist_ok=True)
-        (ROOT / "build" / "compile_commands.json").write_text(json.dumps(commands, indent=0))
-
-    def build_extension(self, ext: Extension) -> None:
-        if self.inplace or self.editable_mode or SANITIZE:
-            ext.extra_link_args += _absolute_rpaths()
-        super().build_extension(ext)
+        # setuptools has another temporary folder for each editable installation.
+        folder = Path("build", "core") if self.stays_in_tree else Path(self.build_temp)
+        ninja = NinjaFile(folder)
+        core, *mkl = (str(folder / self.get_ext_filename(ext.name)) for ext in self.extensions)
+        ninja.link(core, _core_sources(), _core_libraries(self.stays_in_tree or bool(SANITIZE)))
+        for library in mkl:
+            ninja.link(library, [MKL_SOURCE], _mkl_libraries())
+        ninja.run()
+        if self.stays_in_tree:  # for clang-tidy and editors
+            Path("build", "compile_commands.json").write_text(json.dumps(ninja.commands, indent=0))
+        for ext in self.extensions:
+            target = Path(self.get_ext_fullpath(ext.name))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.copy_file(str(folder / self.get_ext_filename(ext.name)), str(target))
 
     def get_ext_filename(self, fullname: str) -> str:
         return os.path.join(*fullname.split(".")) + ".so"
 
 
-def _engine() -> Extension:
-    """The core, linked as Paddle's cpp_extension does it.
+class NinjaFile:
+    """The commands that build libraries in a folder, each written out.
+
+    Ninja runs those of which the command, the source, a header of ours or a version has changed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines = [
+            f"builddir = {_escaped(str(folder))}",
+            "rule compile\n command = $command\n deps = gcc\n depfile = $out.d",
+            " description = $in",
+            "rule link\n command = $command\n description = $out",
+        ]
+        self.precompiled: set[str] = set()
+        self.commands: list[dict[str, object]] = []  # without precompiled headers
+        folder.mkdir(parents=True, exist_ok=True)
+        # Stands for the headers of others, which Ninja does not look at.
+        self.versions = folder / "versions"
+        versions = _versions()
+        if not self.versions.is_file() or self.versions.read_text() != versions:
+            self.versions.write_text(versions)
+        self.onednn = _onednn_headers(folder)
+
+    def link(self, library: str, sources: Sequence[str], libraries: Sequence[str]) -> None:
+        # The largest first, as they take longest.
+        by_size = sorted(sources, key=os.path.getsize, reverse=True)
+        compiled = {source: self._compile(source) for source in by_size}
+        objects = [compiled[source] for source in sources]
+        flags = [*shlex.split(os.environ.get("LDFLAGS", "")), *(_sanitizer() or ["-s"])]
+        command = [*_compiler(), "-shared", *flags, "-o", library]
+        self._build("link", library, objects, [*command, *objects, *libraries])
+
+    def _compile(self, source: str) -> str:
+        target = f"{self.folder / source}.o"
+        group = _group_of(source)
+        command = [*_compiler(), *_flags_of(group, self.onednn)]
+        arguments = [*command, "-c", source]
+        self.commands.append({"directory": str(ROOT), "file": source, "arguments": arguments})
+        after = []
+        if group in _PRECOMPILED:
+            header = str(self.folder / _PRECOMPILED[group])
+            after = [self._precompile(_PRECOMPILED[group], f"{header}.gch", command)]
+            command += ["-include", header]
+        output = ["-MMD", "-MF", f"{target}.d", "-o", target]
+        self._build("compile", target, [source], [*command, *output, "-c", source], after)
+        return target
+
+    def _precompile(self, header: str, target: str, command: Sequence[str]) -> str:
+        if target not in self.precompiled:
+            self.precompiled.add(target)
+            output = ["-MMD", "-MF", f"{target}.d", "-o", target, "-x", "c++-header", header]
+            self._build("compile", target, [header], [*command, *output])
+        return target
+
+    def _build(
+        self,
+        rule: str,
+        target: str,
+        sources: Sequence[str],
+        command: Sequence[str],
+        after: Sequence[str] = (),
+    ) -> None:
+        inputs = " ".join(map(_escaped, sources))
+        others = " ".join(map(_escaped, (str(self.versions), *after)))
+        self.lines.append(f"build {_escaped(target)}: {rule} {inputs} | {others}")
+        self.lines.append(f" command = {shlex.join(command).replace('$', '$$')}")
+
+    def run(self) -> None:
+        file = self.folder / "build.ninja"
+        file.write_text("\n".join(self.lines) + "\n")
+        if subprocess.run([_ninja(), "-f", str(file)]).returncode:
+            raise SystemExit(_why_failed(self.folder))
+
+
+def _escaped(path: str) -> str:
+    return re.sub(r"([$ :])", r"$\1", path)
+
+
+@cache
+def _compiler() -> list[str]:
+    command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    if not shutil.which(command[0]):
+        raise SystemExit(
+            f"There is no C++ compiler {command[0]}: install one (`apt install g++` on Debian and "
+            "Ubuntu), or name yours in CXX, and build again."
+        )
+    return command
+
+
+def _ninja() -> str:
+    found = _file_of("ninja", "/bin/ninja") or shutil.which("ninja")
+    if not found:
+        raise SystemExit("There is no Ninja, which builds the core: `pip install ninja`.")
+    return str(found)
+
+
+def _why_failed(folder: Path) -> str:
+    if shutil.disk_usage(folder).free < 32 << 20:
+        return "The disk is full: make room, and build again; what is compiled is kept."
+    return "The core was not built, see above; a next build goes on from here."
+
+
+def _versions() -> str:
+    """What decides what is compiled, beside the commands and the files of this tree."""
+    compiler = subprocess.run([*_compiler(), "--version"], capture_output=True, text=True).stdout
+    names = ("paddlepaddle", "paddlepaddle-gpu", "openvino", "onednn-devel", "mkl", "mkl-include")
+    return "".join([f"{name} {_version(name)}\n" for name in names] + [compiler])
+
+
+def _core_sources() -> list[str]:
+    patterns = ("paddle_ngraph/core/**/*.cc", "paddle_ngraph/mkl_packed/*.cc")
+    found = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def _core_libraries(stays_here: bool) -> list[str]:
+    """What the core is linked with.
 
     Two libraries meet in it, each with an ABI of its own: ``core/ov`` is compiled for the openvino
     wheel, the rest for Paddle's.
     """
-    from paddle.utils.cpp_extension import CppExtension
-
     libraries = _openvino() / "libs"
-    patterns = ("paddle_ngraph/core/**/*.cc", "paddle_ngraph/mkl_packed/*.cc")
-    sources = [path for pattern in patterns for path in ROOT.glob(pattern)]
-    extension = CppExtension(
-        sources=sorted(str(path.relative_to(ROOT)) for path in sources),
-        extra_link_args=[
-            *(_sanitizer() or ["-s"]),
-            # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
-            str(next(libraries.glob("libopenvino.so.*"))),
-            str(next(libraries.glob("libtbb.so.*"))),
-            # Paddle's own: one oneDNN and one OpenMP in the process.
-            str(_paddle_library("libdnnl.so.3")),
-            str(_paddle_library("libiomp5.so")),
-            *(f"-Wl,-rpath,$ORIGIN/../{folder}" for folder in _LIBRARY_FOLDERS),
-        ],
-    )
-    extension.name = "paddle_ngraph._core"
-    extension.runtime_library_dirs = []
-    # -O3: the loops of the core's own operators are vectorized, those with a choice or a root in
-    # them too, as nothing here looks at floating-point exceptions or errno. Products and sums are
-    # rounded one by one.
-    extension.extra_compile_args = [
-        *("-std=c++17", "-O3", "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off"),
-        *("-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
-        # Messages name headers by their path; an isolated build has them in a temporary folder.
-        f"-fmacro-prefix-map={_openvino().parent}/=",
-        *_sanitizer(),
+    return [
+        # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
+        str(next(libraries.glob("libopenvino.so.*"))),
+        str(next(libraries.glob("libtbb.so.*"))),
+        # Paddle's own: one oneDNN and one OpenMP in the process.
+        str(_paddle_library("libdnnl.so.3")),
+        str(_paddle_library("libiomp5.so")),
+        *(f"-L{_paddle() / 'base'}", "-Wl,--no-as-needed", "-l:libpaddle.so"),
+        *(f"-Wl,-rpath,$ORIGIN/../{folder}" for folder in _LIBRARY_FOLDERS),
+        *(_absolute_rpaths() if stays_here else []),
     ]
-    extension.include_dirs = []
-    return extension
 
 
 def _sanitizer() -> list[str]:
@@ -159,29 +252,27 @@ def _sanitizer() -> list[str]:
     return [f"-fsanitize={SANITIZE}", "-O1", "-g1", "-fno-omit-frame-pointer", "-Wno-error"]
 
 
-def _mkl() -> Extension:
-    """MKL by its explicit layers, in a library that the core opens when it needs it.
+def _mkl_libraries() -> list[str]:
+    """MKL by its explicit layers, for a library that the core opens when it needs it.
 
     Its threads are those of the OpenMP runtime that Paddle brings.
     """
-    if not MKL_HEADER or not MKL_CORE:
-        raise SystemExit("WITH_MKL=ON needs the packages mkl==2023.2.0 and mkl-include==2023.2.0")
+    folder = _mkl_folder(MKL_CORE)
     layers = ("libmkl_intel_lp64.so.2", "libmkl_intel_thread.so.2", "libmkl_core.so.2")
-    return Extension(
-        "paddle_ngraph.mkl_packed._mkl",
-        sources=["paddle_ngraph/mkl_packed/mkl/mkl_layers.cc"],
-        include_dirs=[str(MKL_HEADER.parent)],
-        extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
-        extra_link_args=[
-            "-s",
-            "-Wl,--no-as-needed",
-            str(_paddle_library("libiomp5.so")),
-            *(str(MKL_CORE.parent / layer) for layer in layers),
-            "-Wl,-rpath,$ORIGIN/../../paddle/libs",
-            "-Wl,-rpath,$ORIGIN/../../../..",  # <environment>/lib, where the wheel puts it
-            f"-Wl,-rpath,{MKL_CORE.parent}",
-        ],
-    )
+    return [
+        "-Wl,--no-as-needed",
+        str(_paddle_library("libiomp5.so")),
+        *(str(folder / layer) for layer in layers),
+        "-Wl,-rpath,$ORIGIN/../../paddle/libs",
+        "-Wl,-rpath,$ORIGIN/../../../..",  # <environment>/lib, where the wheel puts it
+        f"-Wl,-rpath,{folder}",
+    ]
+
+
+def _mkl_folder(file: Path | None) -> Path:
+    if not file:
+        raise SystemExit("WITH_MKL=ON needs the packages mkl==2023.2.0 and mkl-include==2023.2.0")
+    return file.parent
 
 
 def _onednn_headers(folder: Path) -> Path:
@@ -204,33 +295,65 @@ def _onednn_headers(folder: Path) -> Path:
     return next(target.glob("*.data/data/include"))
 
 
-def _flags_of(source: Path, onednn: Path) -> list[str]:
-    """Compiler flags of a source, by the folder that it is in."""
-    folders = source.relative_to("paddle_ngraph").parts[:-1]
-    root = "-Ipaddle_ngraph"
-    if folders == ("mkl_packed", "mkl"):
-        return [root]
+# Headers of others that most sources of a group include, compiled once.
+_PRECOMPILED = {
+    "paddle": "paddle_ngraph/core/precompiled/paddle.h",
+    "openvino": "paddle_ngraph/core/precompiled/openvino.h",
+}
+
+
+def _group_of(source: str) -> str:
+    """Whose headers and ABI a source is compiled with, by the folder that it is in."""
+    folders = Path(source).relative_to("paddle_ngraph").parts[:-1]
+    if folders[:1] == ("mkl_packed",):
+        return folders[-1]
     if folders[:2] == ("core", "ov"):
-        return [root, *_openvino_flags(), f"-isystem{onednn}"]
-    if folders == ("mkl_packed",):
-        return [root, *_paddle_flags(), "-fopenmp", f"-isystem{onednn}"]
-    return [root, *_paddle_flags()]
+        return "kernels" if folders[-1] == "kernels" else "openvino"
+    return "common" if folders[-1] == "common" else "paddle"
+
+
+def _flags_of(group: str, onednn: Path) -> list[str]:
+    """Compiler flags.
+
+    -O3: the loops of the core's own operators are vectorized, those with a choice or a root in
+    them too, as nothing here looks at floating-point exceptions or errno. Products and sums are
+    rounded one by one.
+    """
+    if group == "mkl":
+        headers = [f"-isystem{_mkl_folder(MKL_HEADER)}"]
+    elif group in ("openvino", "kernels"):
+        headers = [*_openvino_flags(), f"-isystem{onednn}"]
+    elif group == "mkl_packed":
+        headers = [*_paddle_flags(), "-fopenmp", f"-isystem{onednn}"]
+    else:
+        headers = _paddle_flags()
+    return [
+        *("-std=c++17", "-O3", "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off"),
+        *("-fwrapv", "-DNDEBUG", "-fPIC", "-pipe", "-fvisibility=hidden"),
+        *("--param", "ggc-min-heapsize=1048576"),  # of the compiler, which collects garbage else
+        *("-Wall", "-Wextra", "-Werror"),
+        # Messages name headers by their path; an isolated build has them in a temporary folder.
+        f"-fmacro-prefix-map={_openvino().parent}/=",
+        *_sanitizer(),
+        "-Ipaddle_ngraph",
+        *headers,
+        *shlex.split(os.environ.get("CXXFLAGS", "")),
+    ]
 
 
 def _paddle_library(name: str) -> Path:
-    import paddle
-
-    return Path(paddle.__file__).parent / "libs" / name
+    return _paddle() / "libs" / name
 
 
 def _paddle_flags() -> list[str]:
-    import paddle
-    from paddle.utils.cpp_extension import CppExtension
-
-    # The headers of others are not held to our warnings.
-    headers = [f"-isystem{path}" for path in CppExtension(sources=["none.cc"]).include_dirs]
+    # Those that Paddle's cpp_extension names. The headers of others are not held to our warnings.
+    include = _paddle() / "include"
+    compat = include / "paddle" / "phi" / "api" / "include" / "compat"
+    torch = compat / "torch" / "csrc" / "api" / "include"
+    folders = (include, include / "third_party", compat, torch, sysconfig.get_path("include"))
+    headers = [f"-isystem{path}" for path in folders]
     # Paddle's own pybind11 ABI: both modules then share their registered types.
-    platform = _platform_of(Path(paddle.__file__).parent / "base" / "libpaddle.so")
+    platform = _platform_of(_paddle() / "base" / "libpaddle.so")
     names = ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")
     parts = zip(names, re.findall("_[a-z0-9]+", platform))
     abi = [f'-DPYBIND11_{name}="{part}"' for name, part in parts]
@@ -265,10 +388,21 @@ def _platform_of(bindings: Path) -> str:
 _LIBRARY_FOLDERS = ("openvino/libs", "paddle/base", "paddle/libs")
 
 
-def _openvino() -> Path:
-    import openvino
+@cache
+def _folder_of(package: str) -> Path:
+    """Where a package is, without importing it, which takes seconds."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise SystemExit(f"The core is compiled against {package}, which is not installed.")
+    return Path(spec.origin).parent
 
-    return Path(openvino.__file__).parent
+
+def _openvino() -> Path:
+    return _folder_of("openvino")
+
+
+def _paddle() -> Path:
+    return _folder_of("paddle")
 
 
 def _absolute_rpaths() -> list[str]:
@@ -296,8 +430,14 @@ def _requirements() -> list[str]:
     ]
 
 
+def _extensions() -> list[Extension]:
+    core = Extension("paddle_ngraph._core", sources=_core_sources())
+    mkl = Extension("paddle_ngraph.mkl_packed._mkl", sources=[MKL_SOURCE])
+    return [core] * WITH_NGRAPH + [mkl] * WITH_MKL
+
+
 setup(
     install_requires=_requirements(),
-    ext_modules=([_engine()] if WITH_NGRAPH else []) + ([_mkl()] if WITH_MKL else []),
+    ext_modules=_extensions(),
     cmdclass={"build_py": BuildPython, "build_ext": BuildCore},
 )

@@ -11,6 +11,7 @@
 #include <set>
 #include <tuple>
 
+#include "paddle/phi/api/include/api.h"
 #include "paddle/pir/include/core/builtin_attribute.h"
 #include "paddle/pir/include/core/ir_context.h"
 #include "paddle/utils/pybind.h"
@@ -63,6 +64,8 @@ namespace paddle_ngraph {
 
 namespace {
 
+static_assert(offsetof(TensorObject, tensor) == offsetof(paddle::pybind::TensorObject, tensor));
+
 struct UsedFlag {
   SwitchedFlag* flag;
   SwitchedFlag::Use use;
@@ -86,6 +89,20 @@ const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
     return rows;
   }();
   return table;
+}
+
+// A function for Paddle to call, which calls another one. Paddle raises something of its own if
+// that raises: `holder` gets it as its attribute `error`. No handler of a signal runs before the
+// other function does, or after it.
+py::object telling_errors(const py::object& function, const py::object& holder) {
+  return py::cpp_function([function, holder](const py::args& args) -> py::object {
+    try {
+      return function(*args);
+    } catch (const py::error_already_set& error) {
+      holder.attr("error") = error.value();
+      throw;
+    }
+  });
 }
 
 paddle::Tensor from_numpy(const py::array& array) {

@@ -5,16 +5,17 @@
 // as the gradient does, can have no other output. `Reserve` and `Mask` are what the gradient needs
 // of a forward pass.
 #include <Python.h>
-#include <pybind11/pybind11.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
 
 #include "paddle/common/enforce.h"
-#include "paddle/extension.h"
+#include "paddle/phi/api/ext/op_meta_info.h"
+#include "paddle/phi/api/ext/tensor_compat.h"
 
 #include "core/common/error.h"
+#include "core/common/python_lock.h"
 #include "core/paddle/random.h"
 #include "core/paddle/tensors.h"
 #include "mkl_packed/recurrent.h"
@@ -177,7 +178,7 @@ void kernel(paddle::CustomOpKernelContext* context) {
   try {
     const GemmProvider& gemm = provider();
     // The caller may be a Python thread (a dynamic graph) or a worker of the Executor.
-    std::optional<pybind11::gil_scoped_release> released;
+    std::optional<WithoutPythonLock> released;
     if (PyGILState_Check() != 0) released.emplace();
     set_outputs(context, run(Inputs(*context), attributes, gemm));
   } catch (const InvalidInput& error) {

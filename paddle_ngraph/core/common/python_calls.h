@@ -1,7 +1,8 @@
 // The functions of the package's Python side that the core calls, and where they are: one table.
 #pragma once
 
-#include <pybind11/pybind11.h>
+// Not pybind11.h, with which every source would compile the code behind Python errors.
+#include <pybind11/pytypes.h>
 
 #include <array>
 #include <utility>
@@ -47,10 +48,17 @@ inline constexpr std::array<std::pair<const char*, const char*>, 16> kPythonCall
     {"paddle_ngraph.errors", "NgraphError"},
 }};
 
+// A module of Python's. Needs the GIL.
+inline pybind11::object imported(const char* module) {
+  auto found = pybind11::reinterpret_steal<pybind11::object>(PyImport_ImportModule(module));
+  if (!found) throw pybind11::error_already_set();
+  return found;
+}
+
 // One of them; its module is imported at the first call. Needs the GIL.
 inline pybind11::object python(PythonCall call) {
   const auto& [module, name] = kPythonCalls[static_cast<size_t>(call)];
-  return pybind11::module_::import(module).attr(name);
+  return imported(module).attr(name);
 }
 
 }  // namespace paddle_ngraph

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "paddle/extension.h"
+#include "paddle/phi/common/data_type.h"
 
 namespace paddle_ngraph {
 
@@ -13,9 +13,9 @@ struct GraphHeader {
   size_t num_inputs = 0;  // states included
   size_t num_states = 0;
   size_t num_outputs = 0;
-  std::vector<size_t> value_inputs;      // inputs whose contents shape the function
-  std::vector<size_t> weights;           // inputs that functions may keep
-  std::vector<paddle::DataType> dtypes;  // of all inputs, as the program declares them
+  std::vector<size_t> value_inputs;   // inputs whose contents shape the function
+  std::vector<size_t> weights;        // inputs that functions may keep
+  std::vector<phi::DataType> dtypes;  // of all inputs, as the program declares them
   bool has_eager_weights = false;
   bool trains = false;
   int most_threads = 0;  // of a run; 0: as the flags say

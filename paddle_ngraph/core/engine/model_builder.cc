@@ -1,6 +1,5 @@
 #include "core/engine/model_builder.h"
 
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

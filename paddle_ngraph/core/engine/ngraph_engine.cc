@@ -8,6 +8,9 @@
 
 #include <pthread.h>
 
+#include "paddle/phi/api/ext/op_meta_info.h"
+#include "paddle/phi/api/include/api.h"
+
 #include "core/common/error.h"
 #include "core/common/faults.h"
 #include "core/common/threads.h"

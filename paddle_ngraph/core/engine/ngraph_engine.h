@@ -14,9 +14,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "paddle/extension.h"
-#include "paddle/phi/core/dense_tensor.h"
-
 #include "core/common/faults.h"
 #include "core/engine/concurrency.h"
 #include "core/engine/disk_cache.h"
@@ -27,6 +24,10 @@
 #include "core/engine/snapshot.h"
 #include "core/ov/ov_function.h"
 #include "core/paddle/weights.h"
+
+namespace paddle {
+class CustomOpKernelContext;
+}
 
 namespace paddle_ngraph {
 

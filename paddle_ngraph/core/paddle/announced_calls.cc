@@ -13,9 +13,10 @@
 
 #include "paddle/phi/core/distributed/auto_parallel/dist_tensor.h"
 #include "paddle/phi/core/selected_rows.h"
-#include "paddle/utils/pybind.h"
 
 #include "core/common/error.h"
+#include "core/common/python_casts.h"
+#include "core/common/python_lock.h"
 #include "core/paddle/capture.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
@@ -61,7 +62,7 @@ bool any_tensor(PyObject* argument, const Visit& visit, int depth = 0) {
     }
     return false;
   }
-  if (!paddle::pybind::PyCheckTensor(argument)) return false;
+  if (!is_tensor(argument)) return false;
   const auto& tensor = tensor_of(argument);
   const phi::TensorBase* base = tensor.impl().get();
   if (base == nullptr) return false;
@@ -144,7 +145,7 @@ thread_local size_t calls_here = 0;
 std::thread::id alone;
 
 void sleep_without_lock() {
-  const pybind11::gil_scoped_release released;
+  const WithoutPythonLock released;
   std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
@@ -228,18 +229,45 @@ PyObject* call_told(const AnnouncedFunction& function, PyObject* self, PyObject*
   return call_now(function, self, args, kwargs);
 }
 
-template <size_t kNumber>
-PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
-  return call_told(functions[kNumber], self, args, kwargs);
+}  // namespace
+
+}  // namespace paddle_ngraph
+
+extern "C" __attribute__((visibility("hidden"), used)) PyObject* ngraph_call_told(PyObject* self,
+                                                                                  PyObject* args,
+                                                                                  PyObject* kwargs,
+                                                                                  size_t number) {
+  using namespace paddle_ngraph;
+  return call_told(functions[number], self, args, kwargs);
 }
 
-template <size_t... kNumbers>
-constexpr std::array<PyCFunctionWithKeywords, sizeof...(kNumbers)> make_calls(
-    std::index_sequence<kNumbers...>) {
-  return {&call<kNumbers>...};
-}
+static_assert(paddle_ngraph::kMostFunctions == 8192, "as many as below");
 
-constexpr auto calls = make_calls(std::make_index_sequence<kMostFunctions>());
+// For each number a function that Python can call, which hands on the number: 16 bytes each. As
+// instances of a template they would take the compiler longer than all the rest of this file.
+extern "C" __attribute__((visibility("hidden"))) const char ngraph_calls[];
+asm(R"(
+  .pushsection .text
+  .p2align 4
+  .hidden ngraph_calls
+ngraph_calls:
+  .set number, 0
+  .rept 8192
+  .p2align 4
+  movl $number, %ecx
+  jmp ngraph_call_told
+  .set number, number + 1
+  .endr
+  .popsection
+)");
+
+namespace paddle_ngraph {
+
+namespace {
+
+PyCFunction call_of(size_t number) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<uintptr_t>(ngraph_calls) + 16 * number);
+}
 
 // The table entry of a function or method in C; null for other things.
 PyMethodDef* definition_of(PyObject* function) {
@@ -331,7 +359,7 @@ void announce_calls(const pybind11::object& function, Announced what) {
   functions[number].call =
       reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(definition->ml_meth));
   functions[number].what = what;
-  definition->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(calls[number]));
+  definition->ml_meth = call_of(number);
 }
 
 void substitute_calls(const pybind11::object& function, Substitute substitute) {

@@ -8,7 +8,7 @@
 // when.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <pybind11/pytypes.h>
 
 #include <string>
 #include <utility>

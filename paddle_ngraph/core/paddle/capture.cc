@@ -1,6 +1,7 @@
 #include "core/paddle/capture.h"
 
 #include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +13,7 @@
 #include "paddle/phi/core/dense_tensor.h"
 
 #include "core/common/error.h"
+#include "core/common/python_calls.h"
 #include "core/paddle/announced_calls.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/python_tensors.h"
@@ -128,7 +130,7 @@ std::optional<ValueKind> kind_of(PyObject* object) {
 
 // Whether it is a tensor that nobody can read: some operators return them in some modes.
 bool has_nothing(PyObject* object, bool may_wait = false) {
-  if (!paddle::pybind::PyCheckTensor(object) || (is_lazy(object) && !may_wait)) return false;
+  if (!is_tensor(object) || (is_lazy(object) && !may_wait)) return false;
   const auto& base = tensor_of(object).impl();
   if (base == nullptr || !base->initialized()) return true;
   if (!phi::DenseTensor::classof(base.get()) || base->numel() == 0) return false;
@@ -148,7 +150,7 @@ std::shared_ptr<const phi::DenseTensorMeta> empty_meta(PyObject* object) {
 py::object make_tensor(const phi::DenseTensorMeta& meta, bool stop_gradient) {
   const paddle::Tensor made(std::make_shared<phi::DenseTensor>(
       std::make_shared<phi::Allocation>(nullptr, 0, phi::CPUPlace()), meta));
-  auto tensor = py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(made));
+  auto tensor = py::reinterpret_steal<py::object>(new_python_tensor(made));
   if (!stop_gradient) {
     static PyObject* const name = PyUnicode_InternFromString("stop_gradient");
     const NoCapture none;
@@ -260,7 +262,7 @@ bool visit_tensors(PyObject* argument, const Visit& visit, int depth = 0) {
     for (PyObject* member : members(argument)) {
       if (!visit_tensors(member, visit, depth + 1)) return false;
     }
-  } else if (paddle::pybind::PyCheckTensor(argument)) {
+  } else if (is_tensor(argument)) {
     visit(argument);
   }
   return true;
@@ -287,7 +289,7 @@ bool is_number_of_python(PyObject* object, const AnnouncedFunction& function,
   const bool is_whole = is_numpy_number(object, true);
   if (!is_whole && !is_numpy_number(object, false)) return false;
   if (!function.rule.is_arithmetic) return true;
-  if (!paddle::pybind::PyCheckTensor(first_argument)) return false;
+  if (!is_tensor(first_argument)) return false;
   const auto dtype = tensor_of(first_argument).dtype();
   if (dtype == phi::DataType::FLOAT32 || dtype == phi::DataType::FLOAT64) {
     return is_whole || function.name != "__pow__";
@@ -557,7 +559,7 @@ Capture* capture_of_lazy(PyObject* argument) {
 
 // Views of a tensor have its memory, too.
 Capture* reader_of(PyObject* argument) {
-  if (readers().empty() || !paddle::pybind::PyCheckTensor(argument)) return nullptr;
+  if (readers().empty() || !is_tensor(argument)) return nullptr;
   const phi::DenseTensor* tensor = plain_tensor(argument);
   if (tensor == nullptr) return nullptr;
   const auto found = readers().find(tensor->Holder().get());
@@ -739,7 +741,7 @@ static std::vector<PyObject*> arguments_of(const AnnouncedFunction& function, Py
 // but the call: the next one that is given the tensor gets another.
 static bool is_worth_a_copy(PyObject* object) {
   constexpr size_t kMostBytes = size_t{64} << 20;
-  if (!paddle::pybind::PyCheckTensor(object) || is_lazy(object)) return false;
+  if (!is_tensor(object) || is_lazy(object)) return false;
   const phi::DenseTensor* tensor = plain_tensor(object);
   if (tensor == nullptr || !is_plain(*tensor) || !is_known_outside(*tensor)) return false;
   return tensor->meta().is_contiguous() && num_bytes(*tensor) <= kMostBytes &&
@@ -770,13 +772,12 @@ std::vector<PyObject*> Capture::kept_arguments(const AnnouncedFunction& function
 // The numbers of a shape, or the like, that is a tensor and known, or a list with such tensors.
 std::optional<py::list> Capture::known_list(PyObject* argument) const {
   py::list numbers;
-  if (paddle::pybind::PyCheckTensor(argument)) {
+  if (is_tensor(argument)) {
     if (add_numbers(argument, &numbers)) return numbers;
     return {};
   }
   if (!PyList_Check(argument) && !PyTuple_Check(argument)) return {};
   const std::vector<PyObject*> given = members(argument);
-  const auto is_tensor = [](PyObject* member) { return paddle::pybind::PyCheckTensor(member); };
   if (std::none_of(given.begin(), given.end(), is_tensor)) return {};
   for (PyObject* member : given) {
     if (!is_tensor(member)) {
@@ -813,10 +814,10 @@ PyObject* Capture::kept(PyObject* argument, const AnnouncedFunction& function, b
     return copies->back().ptr();
   };
   if (is_number) return keep(python_number(argument));
-  if (paddle::pybind::PyCheckTensor(argument)) {
+  if (is_tensor(argument)) {
     if (numbers_.count(argument) > 0 || !is_worth_a_copy(argument)) return argument;
     const auto copy = tensor_of(argument).copy_to(phi::CPUPlace(), true);
-    return keep(py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(copy)));
+    return keep(py::reinterpret_steal<py::object>(new_python_tensor(copy)));
   }
   if (has_items(argument) && depth <= kDeepest) {
     const std::vector<PyObject*> given = members(argument);
@@ -838,7 +839,7 @@ PyObject* Capture::kept(PyObject* argument, const AnnouncedFunction& function, b
   if (function.rule.values.kind == ValueRule::Kind::kIndex) {
     if (!is_array_of_numbers(argument, 0, kMostDimensions)) return argument;
     const NoCapture none;
-    return keep(py::module_::import("paddle").attr("to_tensor")(py::handle(argument)));
+    return keep(imported("paddle").attr("to_tensor")(py::handle(argument)));
   }
   // Paddle takes an array for a list, but one without dimensions not for a number.
   const bool is_list = !function.rule.is_arithmetic && is_array_of_numbers(argument, 1, 1);
@@ -1082,7 +1083,7 @@ PyObject* Capture::call_natively(const AnnouncedFunction& function, PyObject* se
 bool Capture::is_given_sizes(const std::array<PyObject*, 3>& arguments) const {
   bool has_sizes = false;
   const auto find_other = [&](PyObject* argument) -> PyObject* {
-    if (!paddle::pybind::PyCheckTensor(argument)) return nullptr;
+    if (!is_tensor(argument)) return nullptr;
     if (sizes_.count(argument) == 0) return argument;
     has_sizes = true;
     return nullptr;
@@ -1095,7 +1096,7 @@ bool Capture::is_given_sizes(const std::array<PyObject*, 3>& arguments) const {
 
 bool Capture::is_given_known(const std::array<PyObject*, 3>& arguments, bool shows_memory) const {
   const auto find_other = [&](PyObject* argument) -> PyObject* {
-    if (!paddle::pybind::PyCheckTensor(argument)) return nullptr;
+    if (!is_tensor(argument)) return nullptr;
     return waits(argument) || error_of(argument) != nullptr ? argument : nullptr;
   };
   for (PyObject* argument : arguments) {
@@ -1111,7 +1112,7 @@ bool Capture::may_show(const std::array<PyObject*, 3>& arguments) const {
 
 // What waits may be computed meanwhile, in another thread.
 static py::object stand_in(PyObject* argument) {
-  if (!paddle::pybind::PyCheckTensor(argument) || !is_lazy(argument)) {
+  if (!is_tensor(argument) || !is_lazy(argument)) {
     return py::reinterpret_borrow<py::object>(argument);
   }
   const auto& tensor = tensor_of(argument);
@@ -1129,7 +1130,7 @@ PyObject* Capture::call_for_sizes(const AnnouncedFunction& function, PyObject* s
   if (!result) return nullptr;
   const auto freed = sizes_.size() < kMostSizes ? decltype(sizes_)() : std::exchange(sizes_, {});
   const auto keep = [this](PyObject* object) -> PyObject* {
-    if (paddle::pybind::PyCheckTensor(object)) {
+    if (is_tensor(object)) {
       sizes_.emplace(object, py::reinterpret_borrow<py::object>(object));
     }
     return nullptr;
@@ -1160,7 +1161,7 @@ CapturedPath* Capture::find_next(const AnnouncedFunction& function, bool has_gra
 bool Capture::matches(const Argument& expected, PyObject* given, const CapturedCall& call) {
   switch (expected.kind) {
     case Argument::Kind::kValue:
-      return paddle::pybind::PyCheckTensor(given) && matches_value(expected, given, call);
+      return is_tensor(given) && matches_value(expected, given, call);
     case Argument::Kind::kConstant:
       return equals_constant(expected, given);
     case Argument::Kind::kNothing:
@@ -1200,7 +1201,7 @@ py::object Capture::make_lazy(const Argument& result, const CapturedCall& call) 
   if (result.kind == Argument::Kind::kConstant) return result.constant;
   if (result.kind == Argument::Kind::kNothing) {
     if (result.empty) return make_tensor(*result.empty, result.stop_gradient);
-    return py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(paddle::Tensor()));
+    return py::reinterpret_steal<py::object>(new_python_tensor(paddle::Tensor()));
   }
   if (result.kind == Argument::Kind::kItems) {
     py::list items;
@@ -1449,7 +1450,7 @@ py::object described(const Argument& argument) {
 
 py::object tensor_without_memory() {
   const paddle::Tensor made(std::make_shared<phi::DenseTensor>());
-  return py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(made));
+  return py::reinterpret_steal<py::object>(new_python_tensor(made));
 }
 
 }  // namespace
@@ -1498,7 +1499,7 @@ bool Capture::recognize(const Argument& expected, PyObject* result, const Captur
   if (expected.kind == Argument::Kind::kConstant) return expected.constant.ptr() == result;
   if (expected.kind == Argument::Kind::kNothing) return has_nothing(result);
   if (expected.kind == Argument::Kind::kValue) {
-    if (!paddle::pybind::PyCheckTensor(result) || number_of(result) >= 0) return false;
+    if (!is_tensor(result) || number_of(result) >= 0) return false;
     const auto kind = kind_of(result);
     if (!kind || !(*kind == call.kinds[expected.value - call.first_value])) return false;
     add(result, true);
@@ -1581,7 +1582,7 @@ bool Capture::describe(PyObject* given, bool may_be_tensor, CapturedCall& call, 
                        int depth) {
   constexpr int kDeepest = 4;
   if (depth > kDeepest) return false;
-  if (paddle::pybind::PyCheckTensor(given)) {
+  if (is_tensor(given)) {
     if (!may_be_tensor) return false;
     found.kind = Argument::Kind::kValue;
     found.value = number_of(given);
@@ -1653,7 +1654,7 @@ bool Capture::may_wait(const CapturedCall& call) const {
 
 // Returns false if the call cannot wait next time: its results are no tensors of their own.
 bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& found) {
-  if (!paddle::pybind::PyCheckTensor(result)) {
+  if (!is_tensor(result)) {
     if (result == Py_None) {
       found.constant = py::none();
       return true;
@@ -1752,7 +1753,7 @@ bool Capture::may_change(const AnnouncedFunction& function, PyObject* tensor) co
 
 void Capture::note_new(PyObject* result) {
   constexpr size_t kMost = 4096;
-  if (result == nullptr || !paddle::pybind::PyCheckTensor(result)) return;
+  if (result == nullptr || !is_tensor(result)) return;
   if (new_.size() == kMost) new_.clear();
   new_.insert_or_assign(result, tensor_of(result).impl());
 }

@@ -11,7 +11,7 @@
 // the operators that this very call has asked for.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <pybind11/pytypes.h>
 
 #include <array>
 #include <cstdint>

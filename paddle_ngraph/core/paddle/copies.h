@@ -5,10 +5,10 @@
 // memory of a vector may be taken for them, and is gone itself when the vector is.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <utility>
 #include <vector>
+
+#include "core/common/python_casts.h"
 
 namespace paddle_ngraph {
 

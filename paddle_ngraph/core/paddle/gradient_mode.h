@@ -1,7 +1,7 @@
 // Gradients on or off for a while.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <pybind11/pytypes.h>
 
 #include <utility>
 

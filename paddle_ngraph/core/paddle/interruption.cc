@@ -11,6 +11,7 @@
 #include "paddle/common/enforce.h"
 
 #include "core/common/python_calls.h"
+#include "core/common/python_casts.h"
 
 namespace py = pybind11;
 
@@ -88,19 +89,8 @@ HeldSignals::~HeldSignals() {
 void set_signal_handler(int number, const py::object& handler) {
   struct sigaction action{};
   const bool is_known = sigaction(number, nullptr, &action) == 0;
-  py::module_::import("_signal").attr("signal")(number, handler);
+  imported("_signal").attr("signal")(number, handler);
   if (is_known) sigaction(number, &action, nullptr);
-}
-
-py::object telling_errors(const py::object& function, const py::object& holder) {
-  return py::cpp_function([function, holder](const py::args& args) -> py::object {
-    try {
-      return function(*args);
-    } catch (const py::error_already_set& error) {
-      holder.attr("error") = error.value();
-      throw;
-    }
-  });
 }
 
 void hide_interruption(const Interrupted& interruption) {

@@ -2,7 +2,7 @@
 // which hands on no more of an exception than its text, and into Python again.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <pybind11/pytypes.h>
 
 #include <optional>
 
@@ -43,11 +43,6 @@ class HeldSignals {
 
 // Sets what Python calls when a signal comes, and leaves what the system does. Needs the GIL.
 void set_signal_handler(int number, const pybind11::object& handler);
-
-// A function for Paddle to call, which calls another one. Paddle raises something of its own if
-// that raises: `holder` gets it as its attribute `error`. No handler of a signal runs before the
-// other function does, or after it.
-pybind11::object telling_errors(const pybind11::object& function, const pybind11::object& holder);
 
 // Throws an exception of Paddle's that stands for it, where Paddle has called the core.
 [[noreturn]] void hide_interruption(const Interrupted& interruption);

@@ -1,7 +1,7 @@
 // Tensors of a scope as they are now, to be put there again.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <pybind11/pytypes.h>
 
 #include <optional>
 #include <vector>

@@ -2,7 +2,7 @@
 // call it in the same way. Called from Python, with the GIL.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <pybind11/pytypes.h>
 
 #include <string>
 

@@ -2,7 +2,7 @@
 // besides what converters see. Everything here is called from Python, with the GIL.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <pybind11/pytypes.h>
 
 #include <string>
 #include <vector>

@@ -6,20 +6,24 @@
 #include "core/paddle/ngraph_engine_op.h"
 
 #include <Python.h>
-#include <pybind11/pybind11.h>
 
 #include <optional>
 
 #include "paddle/common/enforce.h"
-#include "paddle/extension.h"
+#include "paddle/fluid/platform/init_phi.h"
+#include "paddle/phi/api/ext/op_meta_info.h"
 
 #include "core/common/error.h"
+#include "core/common/python_lock.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/paddle/interruption.h"
 
 namespace paddle_ngraph {
 
 namespace {
+
+// Prepares Paddle's kernels for use from here, as paddle/extension.h does it for each source.
+const paddle::InitPhi paddle_is_ready;
 
 std::string where(const std::vector<int>& interval) {
   if (interval.size() != 2) return "ngraph_engine: ";
@@ -31,7 +35,7 @@ void run_ngraph_engine(paddle::CustomOpKernelContext* context) {
   const auto& graph = *paddle::any_cast<std::string>(&attributes.at(0));
   const auto& interval = *paddle::any_cast<std::vector<int>>(&attributes.at(1));
   // The caller may be a Python thread (Paddle Inference) or a worker of the Executor.
-  std::optional<pybind11::gil_scoped_release> released;
+  std::optional<WithoutPythonLock> released;
   if (PyGILState_Check() != 0) released.emplace();
   run_interval(interval, [&] {
     auto engine = NgraphEngine::of(graph);

@@ -14,6 +14,8 @@
 #include "core/common/error.h"
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/lost_threads.h"
+#include "core/common/python_casts.h"
+#include "core/common/python_lock.h"
 #include "core/common/threads.h"
 #include "core/engine/engine_stats.h"
 #include "core/ov/kernels/clip.h"
@@ -97,7 +99,7 @@ class Arguments {
   // The numbers of a tensor, which keep its memory.
   phi::DenseTensor floats(size_t number) {
     PyObject* const argument = at(number);
-    require(paddle::pybind::PyCheckTensor(argument));
+    require(is_tensor(argument));
     if (!fit_) return {};
     const phi::TensorBase* const base = tensor_of(argument).impl().get();
     require(base != nullptr && phi::DenseTensor::classof(base) && base->initialized());
@@ -292,7 +294,7 @@ PyObject* call(PyObject* args, PyObject* kwargs) {
   const Step step = kOf(arguments);
   if (!arguments.fit() || !step.is_sound() || !only_computes(false)) return nullptr;
   {
-    const py::gil_scoped_release released;
+    const WithoutPythonLock released;
     step.take();
   }
   ++EngineStats::instance().optimizer_steps;
@@ -300,7 +302,7 @@ PyObject* call(PyObject* args, PyObject* kwargs) {
 }
 
 PyObject* made(const phi::DenseTensor& result) {
-  return paddle::pybind::ToPyObject(paddle::Tensor(std::make_shared<phi::DenseTensor>(result)));
+  return new_python_tensor(paddle::Tensor(std::make_shared<phi::DenseTensor>(result)));
 }
 
 // squared_l2_norm(x): the sum of the squares, [1].
@@ -312,7 +314,7 @@ PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
   if (!arguments.fit() || x.numel() < kLeastNumbers || !only_computes(true)) return nullptr;
   phi::DenseTensor result = allocate({ElementType::f32, {1}});
   {
-    const py::gil_scoped_release released;
+    const WithoutPythonLock released;
     const int64_t parts = (x.numel() + kSummed - 1) / kSummed;
     std::vector<float> sums(static_cast<size_t>(parts));
     threads().run(parts, kSummed, [&](int64_t begin, int64_t end) {
@@ -349,7 +351,7 @@ struct Scaling {
 
   // `result` may be x.
   void write(phi::DenseTensor* result) const {
-    const py::gil_scoped_release released;
+    const WithoutPythonLock released;
     const float factor = *data(y);
     const int64_t chunks = (x.numel() + kStepChunk - 1) / kStepChunk;
     threads().run(chunks, kStepChunk, [&](int64_t begin, int64_t end) {

@@ -2,7 +2,7 @@
 // and what clipping by a norm needs. Paddle's kernels run on one.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <pybind11/pytypes.h>
 
 #include <string>
 

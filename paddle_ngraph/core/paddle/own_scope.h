@@ -1,7 +1,7 @@
 // A scope of Paddle's that ends with the object that has it; Paddle keeps others for good.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <pybind11/pytypes.h>
 
 #include <utility>
 

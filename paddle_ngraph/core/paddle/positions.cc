@@ -47,8 +47,6 @@ NumberRange range_of_type(const phi::DenseTensor& tensor, std::optional<int64_t>
   return range;
 }
 
-bool is_tensor(PyObject* object) { return paddle::pybind::PyCheckTensor(object); }
-
 bool holds_positions(PyObject* tensor) {
   const auto dtype = tensor_of(tensor).dtype();
   return dtype == phi::DataType::INT64 || dtype == phi::DataType::INT32;

@@ -2,7 +2,15 @@
 
 #include <set>
 
+#include "paddle/phi/core/dense_tensor.h"
+
 #include "core/paddle/tensors.h"
+
+// As paddle/utils/pybind.h has them, which includes all of pybind11.
+namespace paddle::pybind {
+bool PyCheckTensor(PyObject* object);
+PyObject* ToPyObject(const Tensor& value, bool return_py_none_if_not_initialize);
+}  // namespace paddle::pybind
 
 namespace paddle_ngraph {
 
@@ -16,6 +24,12 @@ const phi::Allocation* allocation_of(const pybind11::handle& object) {
 }
 
 }  // namespace
+
+bool is_tensor(PyObject* object) { return paddle::pybind::PyCheckTensor(object); }
+
+PyObject* new_python_tensor(const paddle::Tensor& tensor) {
+  return paddle::pybind::ToPyObject(tensor, false);
+}
 
 bool is_memory_shared(const pybind11::list& written, const pybind11::list& others) {
   std::set<const phi::Allocation*> known;

@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "paddle/phi/api/include/context_pool.h"
+#include "paddle/phi/api/include/tensor.h"
+#include "paddle/phi/core/dense_tensor.h"
 
 #include "core/common/error.h"
 #include "core/common/faults.h"

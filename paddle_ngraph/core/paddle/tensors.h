@@ -4,18 +4,26 @@
 #include <cstddef>
 #include <string>
 
-#include "paddle/extension.h"
-#include "paddle/phi/core/dense_tensor.h"
+#include "paddle/phi/common/data_type.h"
 
 #include "core/ov/ov_function.h"
+
+namespace paddle {
+class Tensor;
+}
+
+namespace phi {
+class DenseTensor;
+struct DenseTensorMeta;
+}  // namespace phi
 
 namespace paddle_ngraph {
 
 // nGraph's name for a Paddle dtype, e.g. "f32". Throws NgraphError for a dtype that has none.
-const std::string& element_name(paddle::DataType dtype);
+const std::string& element_name(phi::DataType dtype);
 
 // Paddle's dtype of that name, e.g. "float32"; UNDEFINED where nGraph has no such type.
-paddle::DataType dtype_named(const std::string& name);
+phi::DataType dtype_named(const std::string& name);
 
 // The DenseTensor behind an operator's input or output; nullptr for an absent optional one.
 phi::DenseTensor* dense(const paddle::Tensor& tensor);

@@ -1,0 +1,50 @@
+// pybind11's casts of plain types. Not pybind11.h, which makes every source that includes it
+// compile 80 KB of code: what the table of virtual functions of error_already_set leads to.
+//
+// Casts of containers are those of <pybind11/stl.h>. They are declared here, as without them
+// pybind11 would take containers for classes that somebody has registered.
+#pragma once
+
+#include <pybind11/cast.h>
+
+#include <array>
+#include <deque>
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+namespace paddle {
+class Tensor;
+}
+
+namespace pybind11::detail {
+
+template <typename T, size_t kSize>
+struct type_caster<std::array<T, kSize>>;
+template <typename T, typename A>
+struct type_caster<std::deque<T, A>>;
+template <typename T, typename A>
+struct type_caster<std::list<T, A>>;
+template <typename K, typename T, typename C, typename A>
+struct type_caster<std::map<K, T, C, A>>;
+template <typename T>
+struct type_caster<std::optional<T>>;
+template <typename T, typename C, typename A>
+struct type_caster<std::set<T, C, A>>;
+template <typename K, typename T, typename H, typename E, typename A>
+struct type_caster<std::unordered_map<K, T, H, E, A>>;
+template <typename T, typename H, typename E, typename A>
+struct type_caster<std::unordered_set<T, H, E, A>>;
+template <typename... T>
+struct type_caster<std::variant<T...>>;
+template <typename T, typename A>
+struct type_caster<std::vector<T, A>>;
+template <>
+struct type_caster<paddle::Tensor>;  // of paddle/utils/pybind.h
+
+}  // namespace pybind11::detail
