@@ -23,13 +23,27 @@ from paddle_ngraph import _core
 from paddle_ngraph.function import build, refusals, registry
 from paddle_ngraph.hook import captured_graph
 from paddle_ngraph.paddle_seam import call_stacks
+from tests import tiers
 from tests.dynamic import dynamic_mode
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier", choices=tiers.TIERS, default="all", help="how much to run, see tests/tiers.py"
+    )
 
 
 def pytest_configure() -> None:
     """Tests that ask for many threads mean them on few cores, too."""
     _core.allow_more_threads_than_cores(True)
     _free_call_stacks()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
+    """Leaves out what the tier does not run."""
+    kept = tiers.selected(items, config.getoption("tier"))
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]
 
 
 def _free_call_stacks() -> None:

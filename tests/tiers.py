@@ -1,9 +1,13 @@
 """Which tests `make check`, `make test` and `make test-all` run (``--tier check|test|all``).
 
-``all``: every test. ``test``: those not marked ``slow``, and of a parametrized test as many as show
-every value of every parameter once, instead of the full product; tests marked ``merged`` or
-``every_case`` keep all. ``check``: tests without a compiler (``pure``), and one case for each
-converter.
+``all``: every test.
+
+``test``: those not marked ``slow(reason)``. Of a parametrized test as many variants as show every
+value of every parameter once, instead of the full product. Tests marked ``merged`` keep all
+variants, since a variant costs little there.
+
+``check``: files marked ``pure``, which compile nothing, and of the merged tests as many as convert
+every operator once.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import pytest
+
+from tests.ops import merging
 
 TIERS = ("check", "test", "all")
 DRAWS = 2
@@ -25,8 +31,20 @@ def selected(items: Sequence[pytest.Function], tier: str) -> set[str]:
         return {item.nodeid for item in items}
     quick = [item for item in items if item.get_closest_marker("slow") is None]
     if tier == "check":
-        quick = [item for item in quick if item.get_closest_marker("pure")]
+        merged_tests = [item for item in quick if item.get_closest_marker("merged")]
+        pure = [item for item in quick if item.get_closest_marker("pure")]
+        return {item.nodeid for item in [*_thinned(pure), *_one_for_each_operator(merged_tests)]}
     return {item.nodeid for item in _thinned(quick)}
+
+
+def _one_for_each_operator(items: Sequence[pytest.Function]) -> Iterator[pytest.Function]:
+    recorded = merging.MergedCases()
+    recorded.record(items)
+    operators: dict[str, set[str]] = {item.nodeid: set() for item in items}
+    for (name, _), case in recorded.cases.items():
+        operators[name].update(case.converted)
+    for index in each_value_once([frozenset(operators[item.nodeid]) for item in items]):
+        yield items[index]
 
 
 def _thinned(items: Sequence[pytest.Function]) -> Iterator[pytest.Function]:
@@ -60,7 +78,7 @@ def _value(name: str, value: Any) -> Any:
 
 def each_value_once(variants: Sequence[frozenset[Any]]) -> list[int]:
     """The positions of a small subset that has every element of every set, greedily chosen."""
-    missing = set().union(*variants)
+    missing: set[Any] = set().union(*variants)
     chosen = []
     while missing:
         best = max(range(len(variants)), key=lambda index: len(variants[index] & missing))

@@ -35,19 +35,19 @@ class MergedCases:
 
     def __init__(self) -> None:
         self.outcomes: dict[tuple[str, int], Outcome] = {}
-        self._cases: dict[tuple[str, int], Case] = {}
+        self.cases: dict[tuple[str, int], Case] = {}
 
     def record(self, items: Sequence[pytest.Function]) -> None:
         """Calls tests without running their cases."""
         for item in items:
             arguments = item.callspec.params if hasattr(item, "callspec") else {}
-            with _current(item.nodeid, recorded=self._cases):
+            with _current(item.nodeid, recorded=self.cases):
                 item.obj(**arguments)
 
     def run(self) -> None:
         """Runs what was recorded; a case that fails has no outcome."""
         groups: dict[Any, list[tuple[str, int]]] = {}
-        for key, case in self._cases.items():
+        for key, case in self.cases.items():
             groups.setdefault(_kind(case), []).append(key)
         for keys in groups.values():
             for first in range(0, len(keys), GROUP):
@@ -59,7 +59,7 @@ class MergedCases:
         if len(keys) < 2:  # the test itself runs this case, and shows its error
             return
         try:
-            outcomes = run_together([self._cases[key] for key in keys])
+            outcomes = run_together([self.cases[key] for key in keys])
         except Exception:
             middle = len(keys) // 2
             self._run(keys[:middle])
