@@ -4,7 +4,7 @@
 
 ``test``: those not marked ``slow(reason)``. Of a parametrized test as many variants as show every
 value of every parameter once, instead of the full product. Tests marked ``merged`` keep all
-variants, since a variant costs little there.
+variants, since a variant costs little there, unless they are marked ``thinned``, too.
 
 ``check``: files marked ``pure``, which compile nothing, and of the merged tests as many as convert
 every operator once.
@@ -52,7 +52,8 @@ def _thinned(items: Sequence[pytest.Function]) -> Iterator[pytest.Function]:
     for item in items:
         by_function.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for variants in by_function.values():
-        keeps_all = any(variants[0].get_closest_marker(name) for name in ("merged", "every_case"))
+        marked = variants[0].get_closest_marker
+        keeps_all = marked("merged") and not marked("thinned")
         if keeps_all or not hasattr(variants[0], "callspec"):
             yield from variants
         else:

@@ -17,6 +17,8 @@ DEPTHWISE = ("depthwise_conv2d", "depthwise_conv2d_grad")
 SOLID = ("conv3d", "conv3d_grad")
 TRANSPOSED = ("conv2d_transpose", "conv2d_transpose_grad")
 
+pytestmark = pytest.mark.thinned
+
 
 def check_conv(data, filter_, converted=CONV, **options):
     harness = {k: options.pop(k) for k in ("dynamic", "runs") if k in options}

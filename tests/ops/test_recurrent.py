@@ -23,6 +23,8 @@ MODES = list(GATES)
 # Gradients add up over the steps, and cancel.
 CLOSE = {"rtol": 1e-4, "atol": 5e-6}
 
+pytestmark = pytest.mark.thinned
+
 
 @pytest.fixture(autouse=True)
 def converted():
@@ -208,7 +210,6 @@ def test_only_some_gradients():
     check(build, values, BOTH)
 
 
-@merged
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("layers, bidirectional", [(2, False), (3, True)])
 def test_dropout_between_layers(mode, layers, bidirectional):
@@ -218,14 +219,12 @@ def test_dropout_between_layers(mode, layers, bidirectional):
     check(build, values, BOTH, runs=3, **CLOSE)
 
 
-@merged
 def test_dropout_between_layers_of_sequences():
     values = feeds("LSTM", layers=2)
     values["lengths"] = lengths(5, 2, 4)
     check(network("LSTM", 2, dropout=0.4), values, BOTH, **CLOSE)
 
 
-@merged
 @pytest.mark.parametrize("layers, dropout", [(1, 0.5), (2, 1.0)])
 def test_dropout_that_draws_nothing(layers, dropout):
     def build(**values):
