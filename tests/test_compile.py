@@ -101,6 +101,7 @@ def both(scenario: Callable[[Callable[[Any], Any]], Any], runs: int = 1, **toler
 # -- whole networks ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("trains networks, each four times")
 @pytest.mark.parametrize(
     ("build", "full_graph"),
     [*((build, False) for build in NETWORKS), (mlp, True), (Encoder, True)],
@@ -1896,6 +1897,7 @@ def test_graphs_that_train_are_bounded(monkeypatch):
     assert len(graphs) == 6 and len(refused) == 3 and "3 graphs train already" in refused[0]
 
 
+@pytest.mark.slow("calls a function until its records are full")
 def test_what_is_known_of_a_function_is_bounded():
     """Each other number is another path."""
     function = paddle_ngraph.compile(lambda x, number: F.relu(x) * number + x)
@@ -1985,6 +1987,7 @@ class InDoubles(nn.Layer):
         return self.second(between.astype("float32"))
 
 
+@pytest.mark.slow("trains networks, each four times")
 @pytest.mark.parametrize("build", [mlp, InDoubles])
 def test_layers_and_parameters_that_come_and_go_share_a_graph(build, monkeypatch):
     built, original = [], captured_graph.Stage._build
@@ -2020,6 +2023,7 @@ def test_what_is_made_of_parameters_alone_is_one_function():
     assert stats["functions_built"] - before["functions_built"] <= 1
 
 
+@pytest.mark.slow("trains networks, each four times")
 @pytest.mark.parametrize("lengths", [[3], [3, 5, 6, 8]])
 def test_graphs_whose_weights_there_is_no_room_for_have_them_as_inputs(lengths):
     layers = [nn.Sequential(nn.Linear(350, 350), nn.Tanh()) for _ in range(5)]  # half a megabyte

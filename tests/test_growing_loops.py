@@ -384,6 +384,7 @@ OFTEN = [adds_many_rows, reads_many_numbers, divides_sizes, grows_inside_of_a_lo
 LONG = [(3, 2), (200, 3), (7, 4), (3000, 2), (128, 0), (64, 5), (500, 1)]
 
 
+@pytest.mark.slow("compiles loops of many lengths")
 @pytest.mark.parametrize("build", OFTEN)
 def test_what_fits_is_never_refused(build: Callable) -> None:
     """Loops turn as often as 32 bits allow, whatever is fed first."""
@@ -396,6 +397,7 @@ def test_what_fits_is_never_refused(build: Callable) -> None:
         assert is_one_operator(program)
 
 
+@pytest.mark.slow("compiles loops of many lengths")
 @pytest.mark.parametrize("build", OFTEN)
 @pytest.mark.parametrize("is_open", [False, True])
 def test_a_run_beyond_what_fits_is_paddles(
@@ -679,6 +681,7 @@ def once_on_disk() -> None:
     print("counts", stats["functions_built"], stats["functions_loaded"])
 
 
+@pytest.mark.slow("compiles loops of many lengths")
 def test_another_process_loads_what_grows(tmp_path: Path) -> None:
     counts = counts_of_two_processes("tests.test_growing_loops", tmp_path)
     assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]

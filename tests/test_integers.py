@@ -288,6 +288,7 @@ def test_ranges_are_of_the_sizes_that_are_fed(name):
             np.testing.assert_array_equal(other, one)
 
 
+@pytest.mark.slow("compiles a chain of many operators")
 def test_long_chains_of_whole_numbers():
     def build():
         n = paddle.static.data("n", [4], "int32")

@@ -330,6 +330,7 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow("starts a process for each missing name")
 def test_whatever_paddle_lacks_is_said_before_anything_is_replaced() -> None:
     drawn = list(faults())
     assert len(drawn) > 300

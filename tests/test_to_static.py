@@ -1241,6 +1241,7 @@ def test_a_small_program_stays_native_until_it_grows():
     np.testing.assert_allclose(found, layer(floats(20000, 4)).numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow("makes programs until addresses repeat")
 def test_values_of_programs_that_are_gone_are_not_taken_for_others():
     """Paddle leaves Python's objects for values of blocks that it has freed."""
     thresholds = gc.get_threshold()

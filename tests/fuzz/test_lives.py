@@ -17,6 +17,7 @@ from tests.fuzz.lives import Engine, Life, Side, view_of
 from tests.fuzz.shares import ROOT, State
 
 
+@pytest.mark.slow("draws lives of programs")
 def test_lives_agree(tmp_path: Path) -> None:
     """In processes of their own: a crash ends one of them, and is told."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--lives", "16", "--jobs", "2"]
@@ -178,6 +179,7 @@ def test_looking_at_a_variable_leaves_no_trace(life: Life) -> None:
     assert paddle_ngraph.stats()["functions_with_weights"] > 0
 
 
+@pytest.mark.slow("draws lives of programs")
 def test_a_life_goes_on_in_a_new_process_with_its_functions_on_disk() -> None:
     life = Life(disk=True)
     try:

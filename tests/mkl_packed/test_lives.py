@@ -205,6 +205,7 @@ os._exit(failed)
 """
 
 
+@pytest.mark.slow("forks processes while others compute")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_process_waits_for_no_thread_that_it_has_not(provider):
     """Of locks that are taken in every pass.

@@ -75,6 +75,7 @@ def perceptron():
 # -- inference -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_results_are_those_of_paddle(make):
     made = make(chain)
     for rows in (1, 2, 7):
@@ -276,6 +277,7 @@ def integers(*shape):
     return np.random.default_rng(0).integers(0, 2**40, shape)
 
 
+@pytest.mark.slow("builds a C++ project")
 @pytest.mark.parametrize(
     ("build", "feeds"),
     [
@@ -300,6 +302,7 @@ def test_kernels_of_paddle_between_intervals(build, feeds, make):
     assert not re.search(r"libpython|libpaddle", linked)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_a_library_with_kernels_meets_paddle(make):
     """Both have PHI in one process; a feed that an operator overwrites stays what it is."""
 
@@ -335,6 +338,7 @@ def training_through_kernels():
     return loss
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_training_through_kernels_of_paddle(make, tmp_path):
     made = make(training_through_kernels)
     data = {"x": floats(STEPS, 5, 4)}
@@ -429,6 +433,7 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_whole_numbers_that_need_64_bits(make):
     """A run says where they were met, and never goes on with others."""
     made = make(whole_numbers, "ngraph_model")
@@ -472,6 +477,7 @@ def test_whole_numbers_that_need_64_bits(make):
     functions.close(model)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_whole_numbers_of_64_bits(make):
     """Where they are left to Paddle, every run is right, but for positions out of range."""
     made = make(whole_numbers_and_a_sum, "ngraph_model", wide_integers=True)
@@ -576,6 +582,7 @@ def test_fit_a_line(make, tmp_path):
     assert halves == found
 
 
+@pytest.mark.slow("builds a C++ project")
 @pytest.mark.parametrize("processor", ["any", "native"])
 def test_mnist(processor, make):
     made = make(lenet, processor=processor, shapes={"image": [16, 1, 28, 28], "label": [16, 1]})
@@ -586,6 +593,7 @@ def test_mnist(processor, make):
     assert blocked == (processor == "native")
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_every_variable_comes_back(make, tmp_path):
     made = make(normalized, shapes={"x": [8, 3, 9, 9]})
     data = {"x": floats(STEPS, 8, 3, 9, 9)}
@@ -727,6 +735,7 @@ def dropping():
     return loss
 
 
+@pytest.mark.slow("builds a C++ project")
 @pytest.mark.usefixtures("native_in_order")
 def test_dropout_draws_the_numbers_of_paddle(make):
     made = make(dropping, seed=11, shapes={"x": [20, 4]})
@@ -776,6 +785,7 @@ def counting():
     return [number, hidden]
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_a_loop_that_depends_on_the_data(make):
     made = make(counting)
     turns = set()
@@ -821,6 +831,7 @@ def looping():
     return [loss, number]
 
 
+@pytest.mark.slow("builds a C++ project")
 @pytest.mark.parametrize("shapes", [None, {"x": [5, 4]}])
 def test_loops_that_train(shapes, make):
     """The backward pass takes from stacks as often as the forward pass has left something."""
@@ -932,6 +943,7 @@ def test_model_directories_that_are_damaged(make):
 # -- whole models ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_resnet50(make):
     def resnet50():
         x = paddle.static.data("x", [-1, 3, -1, -1], "float32")
@@ -945,6 +957,7 @@ def test_resnet50(make):
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_text_recognition(libraries, tmp_path):
     """PP-OCRv4, an old-style model, for lines of any width."""
     try:
@@ -1135,6 +1148,7 @@ def test_codegen_of_a_saved_model(libraries, tmp_path, capsys):
     assert command_line(["codegen", prefix, "-o", str(out), "--force", "--processor", "avx2"]) == 0
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_codegen_of_a_saved_program_that_trains(libraries, tmp_path, capsys):
     """With what its optimizer keeps, after two steps."""
     program = Program(transpiled.momentum)
@@ -1194,6 +1208,7 @@ def test_the_headers_are_those_that_the_core_is_built_with():
 # -- serving ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_eight_threads_serve_ten_thousand_requests(make):
     made = make(perceptron, "main", "serve")
     command = [made.folder / "build" / "serve", made.folder / "model", 10_000]
@@ -1209,6 +1224,7 @@ def library(make):
     return made, Library(made.folder / "build" / "libngraph_model.so")
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_a_run_that_fails_leaves_nothing_behind(make):
     """Sizes come back after others, for which a run has failed in its middle."""
 
@@ -1304,6 +1320,7 @@ def test_the_library_survives_what_is_not_there(library):
     functions.close(model)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_the_benchmark_measures_and_compares(libraries, tmp_path):
     case = native._Case("mobilenet_v2", tmp_path, 2)
     assert case.build(libraries) == libraries
@@ -1335,6 +1352,7 @@ def demo(libraries, monkeypatch):
     return train
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_the_demo_trains_as_paddle_does(demo, tmp_path, capsys):
     assert demo.main(["--epochs", "2", "--folder", str(tmp_path / "out")]) == 0
     text = capsys.readouterr().out
