@@ -116,3 +116,8 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	@echo "Compiling the C++ core (a few minutes) ..."
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
+
+.PHONY: canary
+canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.
+	$(PYTHON) -m tools.canary $(if $(PADDLE),--paddle $(PADDLE)) $(if $(OPENVINO),--openvino $(OPENVINO)) \
+		$(if $(TESTS),--tests $(TESTS))
