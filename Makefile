@@ -119,5 +119,4 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 
 .PHONY: canary
 canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.
-	$(PYTHON) -m tools.canary $(if $(PADDLE),--paddle $(PADDLE)) $(if $(OPENVINO),--openvino $(OPENVINO)) \
-		$(if $(TESTS),--tests $(TESTS))
+	$(PYTHON) -m tools.canary $(PADDLE:%=--paddle %) $(OPENVINO:%=--openvino %) $(TESTS:%=--tests %)

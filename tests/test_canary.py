@@ -51,11 +51,24 @@ make: *** [Makefile:1: .built] Error 1
 """
 TESTS = """\
 .F.FE
+______ ERROR collecting tests/b.py ______
+ImportError while importing test module
+E   ImportError: no y
+______ A.test_far[x::y] ______
+>       work()
+E       ValueError: earlier
+
+>       compare()
+E       AssertionError:
+E       Not equal to 3e-5
+E
+E       Mismatched
 FAILED tests/a.py::test_one[x] - AssertionError: 0.5 is not 1e-07
 FAILED tests/a.py::test_two - AssertionError: 0.25 is not 3
-ERROR tests/test_b.py - ImportError: no y
+FAILED tests/a.py::A::test_far[x::y] - AssertionError:
+ERROR tests/b.py - ImportError while importing test module
 FAILED tests/test_c.py::test_silent
-=== 3 failed, 12 passed, 1 error in 5.01s ===
+=== 4 failed, 12 passed, 1 error in 5.01s ===
 """
 
 
@@ -71,7 +84,8 @@ def test_of_each_error_the_first() -> None:
 def test_failures_are_grouped_by_reason() -> None:
     assert canary.failures(TESTS) == {
         "AssertionError: 0.5 is not 1e-07": ["tests/a.py::test_one[x]", "tests/a.py::test_two"],
-        "ImportError: no y": ["tests/test_b.py"],
+        "AssertionError: Not equal to 3e-5": ["tests/a.py::A::test_far[x::y]"],
+        "ImportError: no y": ["tests/b.py"],
         "no reason given": ["tests/test_c.py::test_silent"],
     }  # fmt: skip
 
@@ -89,10 +103,11 @@ def test_the_page_has_every_difference_once() -> None:
     for once in (
         "## Environment\n\nNothing differs.",
         "- `there is no paddle.base.core.X`",
+        "- `make: *** [Makefile:1: .built] Error 1`",
         "- `` a.o: undefined reference to `phi::z()' ``",
-        "- `3 failed, 12 passed, 1 error in 5.01s`",
+        "- `4 failed, 12 passed, 1 error in 5.01s`",
         "2 x `AssertionError: 0.5 is not 1e-07`",
-        "- `tests/test_b.py`",
+        "- `tests/b.py`",
     ):
         assert page.count(once) == 1
 

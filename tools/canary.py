@@ -109,7 +109,7 @@ def steps(tree: Path, tests: Sequence[str]) -> Iterator[Step]:
 
 
 def _run(
-    name: str, command: Sequence[str], tree: Path, extra: dict[str, str] | None = None
+    name: str, command: Sequence[str], tree: Path, extra: Mapping[str, str] | None = None
 ) -> Step:
     print(f"{name}: {shlex.join(command)}", flush=True)
     log, start = tree.parent / f"{name.replace(' ', '_')}.log", time.monotonic()
@@ -128,7 +128,8 @@ def _environment(tree: Path, extra: Mapping[str, str]) -> dict[str, str]:
     """That of this process, without the settings of the ``make`` that it may run in."""
     of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
     inherited = {name: value for name, value in os.environ.items() if name not in of_make}
-    pytest = {"PYTEST_ADDOPTS": "-rfE --continue-on-collection-errors", "COLUMNS": "500"}
+    # A test that crashes ends its worker only; the others run in a new one.
+    pytest = {"PYTEST_ADDOPTS": "-n 1 -rfE --continue-on-collection-errors", "COLUMNS": "500"}
     return {**inherited, **pytest, "PYTHONPATH": str(tree), "GLOG_minloglevel": "2", **extra}
 
 
@@ -154,16 +155,33 @@ def errors(output: str) -> list[str]:
 def failures(output: str) -> dict[str, list[str]]:
     """Tests that failed, by reason; reasons that differ in numbers only count as one."""
     found: dict[str, tuple[str, list[str]]] = {}
+    messages = _messages(output)
     lines = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - (.*))?$", output, re.MULTILINE)
-    for test, reason in lines:
+    for test, summary in lines:
+        name = test.partition("::")[2].replace("::", ".") or test
+        reason = messages.get(name, summary) or "no reason given"
         key = re.sub(r"0x[0-9a-f]+|\d[\d.e+-]*", "N", reason)
-        found.setdefault(key, (reason or "no reason given", []))[1].append(test)
+        found.setdefault(key, (reason, []))[1].append(test)
     return dict(sorted(found.values(), key=lambda each: -len(each[1])))
 
 
+def _messages(output: str) -> dict[str, str]:
+    """The first two lines of the last exception below each heading of a failure."""
+    heading = r"^_{3,} (?:ERROR (?:collecting|at \w+ of) )?(\S.*?) _{3,}$"
+    parts = re.split(heading, output, flags=re.MULTILINE)[1:]
+    found = {}
+    for name, traceback in zip(parts[::2], parts[1::2]):
+        exceptions = re.findall(r"(?:^E\b.*\n)+", traceback, re.MULTILINE)
+        if exceptions:
+            lines = [line[1:].strip() for line in exceptions[-1].splitlines()]
+            found[name.replace("::", ".")] = " ".join(list(filter(None, lines))[:2])
+    return found
+
+
 def summaries(output: str) -> list[str]:
-    """The last line of each run of pytest."""
-    return re.findall(r"^=* ?((?:\d+ [a-z]+,? ?)+in [\d.]+s)", output, re.MULTILINE)
+    """The last line of each run of pytest, and the targets that ``make`` gave up."""
+    pattern = r"^=* ?((?:\d+ [a-z]+,? ?)+in [\d.]+s|make: \*\*\* .+)"
+    return re.findall(pattern, output, re.MULTILINE)
 
 
 # -- the page ------------------------------------------------------------------------------------
@@ -185,14 +203,14 @@ def _table(done: Iterable[Step]) -> str:
 
 
 def _section(step: Step) -> str:
-    lines = summaries(step.output) if step.name == "tests" else []
-    lines += private_names(step.output) if step.name == "private names" else errors(step.output)
-    parts = [f"## {step.name.capitalize()}", "\n".join(f"- {_plain(line)}" for line in lines)]
+    found = private_names(step.output) if step.name == "private names" else errors(step.output)
     reasons = failures(step.output)
+    lines = [*summaries(step.output), *found] if step.status else summaries(step.output)
+    parts = [f"## {step.name.capitalize()}", "\n".join(f"- {_plain(line)}" for line in lines)]
     parts += [_reason(reason, tests) for reason, tests in reasons.items()]
-    if step.status == 0 and not lines:
+    if step.status == 0:
         parts.append("Nothing differs.")
-    elif step.status and not (errors(step.output) or reasons or private_names(step.output)):
+    elif not (found or reasons):
         parts.append("```\n" + "\n".join(step.output.splitlines()[-20:]) + "\n```")
     return "\n\n".join(filter(None, parts))
 
@@ -216,7 +234,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--paddle", help="release of Paddle (default: the newest)")
     parser.add_argument("--openvino", help="release of OpenVINO (default: the newest)")
-    parser.add_argument("--tests", nargs="+", default=[], help="tests to run, not `make check`")
+    parser.add_argument(
+        "--tests", action="append", default=[], help="tests to run, not `make check` (repeatable)"
+    )
     options = parser.parse_args()
     releases = Releases(
         options.paddle or newest("paddlepaddle"), options.openvino or newest("openvino")
