@@ -133,7 +133,7 @@ def _environment(tree: Path, extra: Mapping[str, str]) -> dict[str, str]:
     return {**inherited, **pytest, "PYTHONPATH": str(tree), "GLOG_minloglevel": "2", **extra}
 
 
-# -- what their output holds ---------------------------------------------------------------------
+# -- parsing the output --------------------------------------------------------------------------
 
 
 def private_names(output: str) -> list[str]:
