@@ -244,9 +244,11 @@ def main() -> int:
     folder = ROOT / "build" / "canary"
     tree = folder / "-".join(releases) / "tree"
     copy_sources(tree, releases)
-    done = list(steps(tree, options.tests))
+    done: list[Step] = []
     written = folder / f"{'-'.join(releases)}.md"
-    written.write_text(page(releases, current(), done))
+    for step in steps(tree, options.tests):
+        done.append(step)
+        written.write_text(page(releases, current(), done))
     print(f"{written.relative_to(ROOT)} lists the differences")
     return int(any(step.status for step in done))
 
