@@ -123,3 +123,7 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	@echo "Compiling the C++ core (a few minutes) ..."
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
+
+.PHONY: canary
+canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.
+	$(PYTHON) -m tools.canary $(PADDLE:%=--paddle %) $(OPENVINO:%=--openvino %) $(TESTS:%=--tests %)
