@@ -24,7 +24,7 @@ CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard paddle_ngraph/transpiler/native/
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run check test test-all test-threads test-processors sanitize fuzz kills models \
+.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run check check-tests test test-all test-threads test-processors sanitize fuzz kills models \
 	style lint bench packed docs clean
 
 help:  ## Show the targets.
@@ -58,7 +58,9 @@ paddleocr-run: $(VENV)/.paddleocr
 	$(RUN) -m pytest tests/paddleocr
 	$(RUN) demos/paddleocr_demo/read.py
 
-check: style  ## Check style, types and imports, and run one case for each converter (a minute or two).
+check: style check-tests  ## Check style, types and imports, and run one case for each converter (a minute or two).
+
+check-tests: $(VENV)/.built
 	$(PYTEST) --tier check tests
 
 test: $(VENV)/.built  ## Run the tests that guard every change (in two processes; JOBS=1: in one).

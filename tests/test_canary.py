@@ -9,6 +9,8 @@ import pytest
 from tools import canary
 from tools.canary import Releases, Step
 
+pytestmark = pytest.mark.pure
+
 RELEASES = Releases("9.8.7", "2030.1.0")
 
 

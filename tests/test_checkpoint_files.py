@@ -21,6 +21,8 @@ from paddle_ngraph import NgraphError
 from paddle_ngraph.distributed import checkpoint_files
 from paddle_ngraph.distributed.checkpoint_files import Folder
 
+pytestmark = pytest.mark.pure
+
 ARRAYS = [np.arange(6, dtype="float32").reshape(2, 3), np.array(7, "int64"), np.zeros((0, 3))]
 
 

@@ -7,6 +7,8 @@ import pytest
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 
+pytestmark = pytest.mark.pure
+
 
 def small_graph() -> Graph:
     x, y = TensorSpec(0, "float32", (-1, 4)), TensorSpec(1, "float32", (-1, 4))

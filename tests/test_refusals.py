@@ -16,6 +16,8 @@ from paddle_ngraph.function import refusals, registry
 from paddle_ngraph.graph import Op
 from tests.programs import Program, chain, floats, linear_regression, strict_runs
 
+pytestmark = pytest.mark.pure
+
 BROKEN = "its converter raised: broken on purpose"
 
 

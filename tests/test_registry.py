@@ -20,6 +20,8 @@ from paddle_ngraph.function.registry import (
 )
 from paddle_ngraph.graph import Op, TensorSpec
 
+pytestmark = pytest.mark.pure
+
 NAME = "custom_op.only_in_this_test"
 
 

@@ -11,6 +11,8 @@ import pytest
 from tests import run_layer_cases
 from tests.layer_cases import DIFFERENT, NATIVE_TOO, SAME, SKIPPED, WAYS, differences
 
+pytestmark = pytest.mark.pure
+
 LAYER = """
 import os
 import numpy as np

@@ -13,6 +13,8 @@ import paddle_ngraph
 from paddle_ngraph.function.size_rules import Shapes, broadcast_shapes, taken
 from paddle_ngraph.function.sizes import Guards, Size, evaluate
 
+pytestmark = pytest.mark.pure
+
 PACKAGE = Path(paddle_ngraph.__file__).parent
 
 _SHAPES = frozenset(

@@ -21,6 +21,8 @@ from paddle_ngraph.simulation.events import Task, simulate, total_ms
 from paddle_ngraph.simulation.profile import Interval
 from paddle_ngraph.simulation.training import WAYS, Cluster, Way, compute_ms, step_ms
 
+pytestmark = pytest.mark.pure
+
 PROFILE = Path(__file__).parent / "simulation" / "profile.json"
 LOCAL, NETWORK = Link(100.0, 1.0), Link(50.0, 10.0)
 RING, RING_OVERLAP = Way("ring", False), Way("ring", True)

@@ -18,6 +18,8 @@ from paddle_ngraph.function.sizes import (
     to_words,
 )
 
+pytestmark = pytest.mark.pure
+
 
 def expression(draw: random.Random, sizes: list[Any], depth: int) -> Any:
     """A random expression of the sizes."""
