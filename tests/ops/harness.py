@@ -99,14 +99,11 @@ def run_together(cases: Sequence[Case]) -> list[Outcome]:
     report = paddle_ngraph.explain(group.main)
     group.assert_partition(report)
     assert len(cases) == 1 or not report.drawing, "cases that draw take numbers of one stream"
-    native = group.run(engine=False)
-    engine = group.run(engine=True)
-    if len(cases) > 1:
-        assert paddle_ngraph.stats()["native_runs"] == 0, "one case makes all others native"
+    native, engine = group.run("native"), group.run("engine")
     fallback = []
     if any(case.converted for case in cases):
         with intervals_run_natively():
-            fallback = group.run(engine=True)
+            fallback = group.run("fallback")
     parts = zip(group.split(native), group.split(engine), group.split(fallback))
     counts = [stop - start for start, stop in group.bounds]
     return [Outcome(count, *part) for count, part in zip(counts, parts)]
@@ -279,8 +276,15 @@ class _Group:
                 if len(self.cases) > 1:
                     assert kind in types and kind not in converted, kind
 
-    def run(self, engine: bool) -> list[np.ndarray]:
-        """Results of all runs, one run after the other."""
+    def run(self, by: str) -> list[np.ndarray]:
+        """Results of all runs, one run after the other.
+
+        Args:
+            by: ``"native"`` Paddle, the ``"engine"``, or the ``"fallback"`` of its intervals.
+
+        Raises:
+            AssertionError: Something else ran an interval.
+        """
         executor = paddle.static.Executor(paddle.CPUPlace())
         results: list[np.ndarray] = []
         with paddle.static.scope_guard(paddle.static.Scope()):
@@ -290,15 +294,15 @@ class _Group:
                 self._make_cotangents(executor)
             paddle.seed(1)
             paddle_ngraph.reset_stats()
-            with paddle_ngraph.use_ngraph(engine):
+            with paddle_ngraph.use_ngraph(by != "native"):
                 for _ in range(self.cases[0].runs):
                     results += executor.run(self.main, feed=self.feed, fetch_list=self._fetches)
             stats = paddle_ngraph.stats()
-        runs = stats["engine_runs"] + stats["native_runs"]
-        if not engine:
-            assert runs == 0, "the native run went through the engine"
-        elif any(case.converted for case in self.cases):
-            assert runs > 0, "the engine did not run"
+        runs = {"engine": stats["engine_runs"], "fallback": stats["native_runs"]}
+        others = [name for name in runs if name != by and runs[name] > 0]
+        assert not others, f"what {by} should run was run by {others}"
+        if by != "native" and any(case.converted for case in self.cases):
+            assert runs[by] > 0, f"nothing was run by {by}"
         return results
 
     def split(self, results: list[np.ndarray]) -> list[list[np.ndarray]]:
@@ -308,23 +312,17 @@ class _Group:
         return [[x for run in runs for x in run[start:stop]] for start, stop in self.bounds]
 
     def _make_cotangents(self, executor: Any) -> None:
-        """Draws the gradients of outputs, once; of open shapes, Paddle may infer wrong ones."""
+        """Draws the gradients of outputs, once; Paddle infers some shapes wrong, a run does not."""
         if not self._cotangents or self._cotangents[0] in self.feed:
             return
-        shapes = [tuple(target.shape) for target in self._targets]
-        if any(case.dynamic for case in self.cases) or any(-1 in shape for shape in shapes):
-            shapes = self._shapes_of_a_run(executor)
-        for name, shape in zip(self._cotangents, shapes):
-            if name.endswith("cotangent_0"):
-                generator = np.random.default_rng(7)
-            self.feed[name] = generator.normal(size=shape).astype("float32")
-
-    def _shapes_of_a_run(self, executor: Any) -> list[tuple[int, ...]]:
         forward = _Group(self.cases, differentiate=False)
         with paddle.static.scope_guard(paddle.static.Scope()):
             executor.run(forward.startup)
             values = executor.run(forward.main, feed=self.feed, fetch_list=forward._targets)
-        return [value.shape for value in values]
+        for name, value in zip(self._cotangents, values):
+            if name.endswith("cotangent_0"):
+                generator = np.random.default_rng(7)
+            self.feed[name] = generator.normal(size=value.shape).astype("float32")
 
 
 def _types_in(block: Any) -> Counter[str]:

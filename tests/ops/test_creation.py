@@ -110,7 +110,6 @@ def test_full_batch_size_like():
     check(build, {"x": normal((4, 3))}, ["full_batch_size_like"], dynamic={"x": [-1, 3]})
 
 
-@merged
 def test_full_over_a_tensor():
     def build(x):
         y = x * 2.0
@@ -119,7 +118,6 @@ def test_full_over_a_tensor():
     check(build, {"x": normal((3,))}, ["full_"], gradients=False)
 
 
-@merged
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
 def test_assign_value(dtype):
     values = np.array([[1, 0, 3], [4, 5, -6]]).astype(dtype)
@@ -130,12 +128,10 @@ def test_assign_value(dtype):
     check(build, {"x": normal((2,))}, ["assign_value"])
 
 
-@merged
 def test_assign_value_of_positions():
     check(lambda x: paddle.assign(np.array([1, 2**31 - 1])), {"x": normal((2,))}, ["assign_value"])
 
 
-@merged
 def test_assign_value_of_wide_integers_stays_native():
     check_native(
         lambda x: paddle.assign(np.array([1, 2**31])), {"x": normal((2,))}, ["assign_value"]

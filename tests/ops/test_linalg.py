@@ -355,7 +355,6 @@ def test_gradient_of_a_diagonal_by_einsum_stays_native():
     check_native(build, {"x": varied(3, 3), "y": varied(3, 5)}, ["einsum", "einsum_grad"])
 
 
-@merged
 def test_what_einsum_keeps_for_its_gradient_is_no_result():
     """Where a program asks for it, too, the operator runs natively; its gradient need not."""
 
