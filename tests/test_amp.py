@@ -94,6 +94,7 @@ def ran() -> int:
     return int(stats["engine_runs"])
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_o1_trains_in_one_interval(name: str, kinds) -> None:
     make, shape = NETWORKS[name]
@@ -204,6 +205,7 @@ class Mixed(nn.Layer):
             return self.network(x)
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_to_static_trains_and_evaluates(name: str, in_dynamic_mode, kinds) -> None:
     make, shape = NETWORKS[name]

@@ -170,6 +170,7 @@ def life(make: Callable[[], Any], engine: bool, drawn: np.random.Generator) -> A
     return [*results, [program.variable(name) for name in names]]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
 def test_every_run_is_as_native_before_and_after_the_function_is_there(make, seed, native_in_order):
@@ -184,6 +185,7 @@ def test_every_run_is_as_native_before_and_after_the_function_is_there(make, see
     assert paddle_ngraph.stats()["functions_built"] == built
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_programs_and_shapes_take_turns(native_in_order):
     def lives(engine: bool) -> Any:
         drawn = np.random.default_rng(3)
@@ -445,6 +447,7 @@ def test_a_training_program_beside_one_that_infers():
 # -- other ways to run ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("when", ["at once", "in the middle", "late"])
 def test_a_backward_pass_after_a_native_forward_pass(when):
     """The function of one pass may be there before that of the other."""
@@ -798,6 +801,7 @@ atexit.register(lambda: print("done"))
 RAISING = ENDING + "\nraise SystemExit(0)\n"
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize(
     "script", [FORKING, ENDING, RAISING, INTERRUPTED], ids=["fork", "end", "exit", "interrupted"]
 )
@@ -866,6 +870,7 @@ assert loads.value > before and forks > 1, (before, loads.value, forks)
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_no_library_is_half_loaded_in_a_process_that_was_forked_during_a_build(tmp_path):
     """The linker refuses to load any other there."""
     compiler = shutil.which("cc")

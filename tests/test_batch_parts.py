@@ -498,6 +498,7 @@ def side_by_side(
                 yield from zip(results, wanted)
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_open_functions_in_parts_run_from_several_threads(parted, threads):
     program = Program(reader)
     for samples, width in [(6, 12), (6, 16)]:

@@ -544,6 +544,7 @@ def test_where_repeats_nothing(dtype, given):
                 program.run(**feed)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_chain_is_planned_in_one_round(monkeypatch):
     """What follows a checked operator is looked at as if that had been checked before."""
     rounds, checking = [], Candidates.checking

@@ -1790,6 +1790,7 @@ def test_a_forked_process_waits_for_no_thread_that_it_has_not():
     warm(compiled, inputs(mlp))
 
 
+@pytest.mark.slow("runs several threads for a while")
 @pytest.mark.usefixtures("no_patience")
 def test_threads_have_layers_of_their_own():
     expected = [asked(made(mlp, number).eval(), number) for number in range(8)]
@@ -1927,6 +1928,7 @@ def step_of(weight: Any) -> None:
     weight.clear_gradient()
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_weights_of_what_infers_are_constants_until_they_are_written(write):
     width = 2 + list(WRITES.values()).index(write)  # what is known of weights is kept by graph
@@ -1947,6 +1949,7 @@ def test_weights_of_what_infers_are_constants_until_they_are_written(write):
     assert stats["functions_with_weights"] > 0 and stats["engine_runs"] > 30
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_weights_whose_former_memory_is_kept_cost_few_functions():
     layer, x, kept = made(mlp), inputs(mlp), []
     compiled = paddle_ngraph.compile(lambda x: layer(x))
@@ -1962,6 +1965,7 @@ def test_weights_whose_former_memory_is_kept_cost_few_functions():
     assert 1 < paddle_ngraph.stats()["functions_built"] - built < 80
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_weights_of_what_infers_are_read_in_place():
     # A graph of its own: many models that share one have their next ones wait.
     layer, x = nn.Sequential(nn.Linear(7, 48), nn.Tanh(), nn.Linear(48, 5)), paddle.rand([3, 7])

@@ -50,6 +50,7 @@ def found(layer: Any) -> list[Any]:
 # -- accumulation --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (4, 2, 4, 3), (1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("full_graph", [False, True])
 def test_gradients_add_up_whatever_is_traced_meanwhile(sizes, full_graph):

@@ -427,6 +427,7 @@ def test_the_next_process_loads_what_this_one_built(folder):
     assert len(first) == 16
 
 
+@pytest.mark.slow("starts a process")
 def test_processes_side_by_side_share_a_folder(folder):
     processes = [start(folder) for _ in range(3)]
     numbers = {tuple(answer(process)[1]) for process in processes}

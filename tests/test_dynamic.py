@@ -234,6 +234,7 @@ def test_data_parallel(always_pays):
 # -- training ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("build", [mlp, lenet, Encoder, lstm], ids=lambda build: build.__name__)
 def test_training_follows_the_native_layer(build, always_pays):
     def scenario():
@@ -274,6 +275,7 @@ class Pair(nn.Layer):
         return [apart, fooled]
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_layers_that_train_each_other(always_pays):
     def scenario():
         pair = made(Pair)
@@ -498,6 +500,7 @@ def test_what_larger_kinds_decide_is_waited_for_by_no_other_layer(monkeypatch):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_layer_of_many_lengths_lets_others_have_their_turn(monkeypatch):
     clock, first, second = Timed(monkeypatch), made(mlp), made(mlp)
     clock.forward[True] = 0.5
@@ -854,6 +857,7 @@ def forget_what_sot_knows() -> None:
         paddle.base.core.sot_set_with_graph(each.forward.__code__)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(
     ("kind", "ends", "is_function"),
     [

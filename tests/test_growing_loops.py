@@ -174,6 +174,7 @@ class Drawn:
 LENGTHS = [(1, 3), (2, 0), (3, 1), (1, 1), (4, 6), (7, 2), (2, 3), (1, 0)]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("name", READERS)
 def test_what_grows_is_read(name: str) -> None:
     drawn = Drawn(0)
@@ -306,6 +307,7 @@ FORMS: list[tuple[Callable[[], Any], Callable[..., dict[str, np.ndarray]]]] = [
 ]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build, feed", FORMS)
 def test_what_nothing_reads_grows_too(build: Callable, feed: Callable) -> None:
     """nGraph leaves results of a loop out that nothing reads."""
@@ -508,6 +510,7 @@ def of_what_grows() -> Any:
 COUNTED = [up_to_the_count, from_the_count_on, between_two_counts, a_cache_of_fixed_size]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", [*COUNTED, of_what_grows])
 def test_a_slice_is_as_long_as_a_count(build: Callable) -> None:
     program = Program(build)
@@ -519,6 +522,7 @@ def test_a_slice_is_as_long_as_a_count(build: Callable) -> None:
     assert paddle_ngraph.stats()["functions_built"] == 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_slice_is_as_long_as_a_count_that_a_size_limits() -> None:
     program = Program(as_many_as_there_are)
     for length in (3, 1, 5, 2, 7, 4):

@@ -106,6 +106,7 @@ def test_what_is_saved_is_the_same_as_without_the_engine(build, tmp_path):
     assert Path(native + ".pdiparams").read_bytes() == Path(ours + ".pdiparams").read_bytes()
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", [mlp, lenet, resnet, Encoder, lstm], ids=lambda b: b.__name__)
 def test_a_loaded_layer_infers(build, tmp_path):
     path = saved(build, tmp_path, engine=True)
@@ -147,6 +148,7 @@ def go_on_to_train(build: Callable[[], Any], path: str) -> None:
 _PADDLES_OWN_CRASH = "in program_name_attr"
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("build", [mlp, lenet, Encoder], ids=lambda b: b.__name__)
 def test_a_loaded_layer_goes_on_to_train(build, tmp_path):
     path = saved(build, tmp_path, engine=False)

@@ -48,6 +48,7 @@ def positions_behind_padding(ids: Any) -> Any:
     return paddle.cumsum(is_word, axis=1) * is_word + 1
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("make", [positions, positions_behind_padding])
 @pytest.mark.parametrize("shape", [(-1, -1), (-1, 4), (2, 4)], ids=str)
 def test_positions_are_counted_in_the_engine(make, shape):

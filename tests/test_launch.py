@@ -194,6 +194,7 @@ def test_a_rank_that_is_stopped_before_it_joins_is_stuck(run):
     assert status == 1 and said_by(out.err)[0].startswith("rank 0 is stuck")
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_rank_that_computes_waits_or_prepares_is_not_stuck(run):
     status, _, _ = run(
         """
@@ -291,6 +292,7 @@ distributed.barrier()
 """
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize(
     ("end", "what"),
     [
@@ -379,6 +381,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_rank_outlives_the_launcher(tmp_path, number):
     (tmp_path / "script.py").write_text(WAITING)
@@ -459,6 +462,7 @@ def test_two_jobs_do_not_share_a_log_folder(run, tmp_path):
 # -- a training ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_training_that_is_killed_and_stopped_loses_nothing(tmp_path):
     """``make kills`` does it 20 times."""
     done = kills.check(tmp_path, kills=2, seed=1, steps=100)

@@ -149,6 +149,7 @@ def _default_programs() -> tuple[Any, Any]:
 # -- default programs ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_others_find_their_default_programs(monkeypatch):
     """So do threads that begin meanwhile, also while gradients are made."""
     before, found = _default_programs(), []

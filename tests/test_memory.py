@@ -62,6 +62,7 @@ assert resident() < before + 20
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells of memory")
 def test_an_import_changes_nothing_in_the_process() -> None:
     _output_of(_IMPORT, FLAGS_use_ngraph="")

@@ -113,6 +113,7 @@ def assert_same(expected, found):
             np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", PROGRAMS)
 @pytest.mark.parametrize("step", [*ENGINE_STEPS, "describe"])
 def test_any_fault_is_met_by_paddle_in_the_same_run(build, step, monkeypatch, capfd):
@@ -571,6 +572,7 @@ print("over")
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_intervals_that_are_there_when_the_process_ends():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _AT_THE_END],

@@ -358,6 +358,7 @@ print(out, runs, hasattr(core.DenseTensor, "_ptr"))
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_the_import_warns_and_programs_run_natively() -> None:
     said, result = run("-W", "ignore", "-c", SCRIPT, cwd=PACKAGE.parent).stdout.splitlines()[-2:]
     assert said.startswith("FLAGS_use_ngraph has no effect: ")

@@ -26,6 +26,7 @@ def types(interval):
 # -- intervals ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_chain_is_one_interval():
     program = Program(chain)
     report = paddle_ngraph.explain(program.main)

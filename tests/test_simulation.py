@@ -42,6 +42,7 @@ def taking(*resources: str) -> list[frozenset]:
     return [frozenset(resources)]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_tasks_wait_for_others_and_for_resources():
     spans = simulate(
         {

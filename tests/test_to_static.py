@@ -354,6 +354,7 @@ def test_control_flow(loops, is_training, by_ast):
     twice(play)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @BY
 def test_changing_shapes(by_ast):
     def play() -> Any:
@@ -713,6 +714,7 @@ def test_the_switch_turned_before_the_backward_of_several_passes():
     agree(found, expected)
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_each_thread_has_a_layer():
     """Paddle itself does not let two threads trace at once."""
 
@@ -744,6 +746,7 @@ def test_each_thread_has_a_layer():
     assert paddle_ngraph.stats()["engine_runs"] == 30
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_threads_share_a_layer_in_evaluation():
     """Natively they write over each other's variables, and some calls never return."""
     layer = made(lenet)
@@ -1027,6 +1030,7 @@ class WithNothing(nn.Layer):
         return h, h[0:0]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @BY
 @pytest.mark.parametrize("is_training", [True, False])
 @pytest.mark.parametrize("step", ["", "data", "run"])
@@ -1209,6 +1213,7 @@ except paddle_ngraph.NgraphError as error:
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_old_style_files_stay_native(tmp_path):
     """Those that ``paddle.jit.load`` takes where Paddle was told to use ProgramDesc."""
     environment = {**os.environ, "FLAGS_enable_pir_api": "0", "PYTHONPATH": str(ROOT)}
@@ -1306,6 +1311,7 @@ print(paddle_ngraph.stats()["engine_runs"])
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("on", [True, False])
 @pytest.mark.parametrize("how", ["shape", "call", "raise"])
 def test_traces_that_raise_leave_nothing_to_others(how, on, tmp_path):
@@ -1360,6 +1366,7 @@ def test_what_a_trace_has_kept_ends_with_its_program():
     assert parameters.pop(living)[0] == [weight]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_numbers_of_programs_lie_further_apart_than_scopes(monkeypatch):
     """Paddle's key of an interpreter is 65 times the number, plus a quarter of the scope's address.
 

@@ -113,6 +113,7 @@ def test_what_only_rounding_decides_is_left_open(monkeypatch: pytest.MonkeyPatch
     assert tally.judged_by_noise == 1
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_rounding_error_of_a_cancelled_sum_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     program = _program(_cancelled, NUMBERS)
     _falsify(monkeypatch, lambda value: value + np.float32(3e-6))
@@ -143,6 +144,7 @@ def test_the_script_of_a_program_runs(capsys: pytest.CaptureFixture[str]) -> Non
     assert "native" in capsys.readouterr().out
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("steps", [1, 20])
 def test_a_failure_is_told_as_it_was_when_time_runs_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, steps: int

@@ -127,6 +127,7 @@ else:
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize(
     ("build", "change", "to"),
     [

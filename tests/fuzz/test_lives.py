@@ -69,6 +69,7 @@ def _trained(life: Life) -> None:
         life.do("run", program=0, rows=rows, seed=rows)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_life_without_faults_ends_well(life: Life) -> None:
     _trained(life)
     life.do("save", program=0, slot=0)
@@ -80,6 +81,7 @@ def test_a_life_without_faults_ends_well(life: Life) -> None:
     assert life.end() >= 5
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("in_turns", [True, False])
 def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch, in_turns: bool) -> None:
     original = Engine.run

@@ -58,6 +58,7 @@ def test_threads_train_and_infer_while_the_packed_weights_are_forgotten(name):
     assert packs.count >= 4 * len(shapes) * 2 * shapes[0].cells
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.skipif(not processor.has_bfloat16(), reason="the processor has no units for bfloat16")
 def test_a_precision_that_is_set_during_a_run_is_that_of_later_runs(provider):
     """A weight that is packed meanwhile is kept as what it is."""
@@ -254,6 +255,7 @@ assert len(first) > 2 and compiled() == first and mkl_packed.pack_count() > 100
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("processor_of", ["", "AVX2"])
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_no_product_has_something_compiled_that_a_fork_does_not_wait_for(
@@ -290,6 +292,7 @@ def test_steps_taken_alone_are_the_same(mode, batch):
         assert_close(expected, run(packed, given))
 
 
+@pytest.mark.slow("starts a process")
 def test_threads_that_are_late_are_noticed():
     """Where something else runs on each core, steps would take hundreds of times as long."""
     if _core.num_threads() < 2 or _core.mkl_packed.provider() == "mkl":  # one thread takes a row

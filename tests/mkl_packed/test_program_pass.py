@@ -22,6 +22,7 @@ def static_graphs(provider):
 SHAPE = Shape(6, 24, 4, 5, layers=2, direction="bidirect")
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("mode", MODES)
 def test_unchanged_programs_train_as_before(mode):
     native = train_static(mode, SHAPE, packed=False, engine=False, steps=50)

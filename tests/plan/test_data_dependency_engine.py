@@ -243,6 +243,7 @@ def test_intervals_of_two_devices_run_at_the_same_time(monkeypatch, planned_runs
     assert len(planned_runs) == 1
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_results_are_those_of_a_serial_run_to_the_last_bit(monkeypatch, planned_runs):
     side_by_side = Planned(training, ["CPU:0", "CPU:1"])
     serial = Planned(training, ["CPU:0", "CPU:1"])
@@ -279,6 +280,7 @@ def random_graph(draw: random.Random, intervals: int):
     return build
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(4))
 def test_random_graphs_of_a_hundred_intervals(seed, monkeypatch, planned_runs):
     state = random.Random(seed).getstate()
@@ -437,6 +439,7 @@ print("both ran")
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_a_forked_process_has_threads_of_its_own():
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=200
@@ -476,6 +479,7 @@ threading.Thread(target=later).start()
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_a_thread_that_outlives_the_main_one_runs_on():
     """Python's pools of threads take no more work then."""
     found = subprocess.run(

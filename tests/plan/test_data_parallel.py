@@ -144,6 +144,7 @@ def test_recurrent_layers_are_computed_in_slices(layer, trains):
         sliced.both(x=floats(4, 5, WIDTH, seed=step))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_batches_of_several_sizes():
     sliced = Sliced(training, 2)
     for size in (4, 8, 2, 20, 4):
@@ -245,6 +246,7 @@ def test_what_has_no_open_dimension_is_for_all_slices():
     Sliced(build, 2).both(x=floats(6, WIDTH), scale=floats(1, WIDTH, seed=5))
 
 
+@pytest.mark.slow("draws many programs")
 def test_dropout_is_drawn_for_each_slice_as_the_seed_says():
     sliced = [Sliced(lambda: training(0.4), 2) for _ in range(2)]
     found = []

@@ -83,6 +83,7 @@ def test_results_are_those_of_paddle(make):
         assert_close(made.run(x=x), made.program.run(engine=False, x=x))
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_sizes_stay_open(make):
     """Sizes that the program leaves open, in any combination, with one compiled model for them."""
     made = make(convolutions)
@@ -92,6 +93,7 @@ def test_sizes_stay_open(make):
     assert len(list((made.folder / "model" / "functions").glob("*.xml"))) == 2
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_only_the_shapes_that_are_given(make):
     made = make(chain, shapes=[{"x": [3, 4]}, {"x": [5, 4]}])
     for rows in (3, 5):
@@ -100,6 +102,7 @@ def test_only_the_shapes_that_are_given(make):
     assert "was not generated for inputs of the shapes [4, 4]" in refused
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_raw_files(make):
     made = make(chain)
     x = floats(3, 4)
@@ -114,6 +117,7 @@ def test_raw_files(make):
     assert "has 48 bytes, and float32 [2, 4] has 32" in wrong
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_it_needs_neither_python_nor_paddle(make):
     made = make(chain)
     linked = called("ldd", made.folder / "build" / "main").stdout
@@ -123,6 +127,7 @@ def test_it_needs_neither_python_nor_paddle(make):
     assert not (made.folder / "phi").exists() and not (made.folder / "kernels.cc").exists()
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_equal_constants_are_there_once(make):
     made = make(perceptron)
     functions = list((made.folder / "model" / "functions").glob("*.xml"))
@@ -148,6 +153,7 @@ def names_of_any_kind():
     return [hidden, twice, hidden]
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_names_of_any_kind(make):
     made = make(names_of_any_kind)
     feed = {'a=\U0001f600 ??/ "q" \\ é': floats(3, 4), "trunk": np.array([2])}
@@ -619,6 +625,7 @@ def test_every_variable_comes_back(make, tmp_path):
     )
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_a_schedule_is_fed(make):
     """One rate for each step, in a file with one dimension more than the input."""
     made = make(scheduled)
@@ -633,6 +640,7 @@ def test_a_schedule_is_fed(make):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_what_cannot_train(make, tmp_path):
     made = make(linear_regression)
     x, y = floats(6, 4), floats(6, 1)
@@ -678,6 +686,7 @@ def test_what_no_run_could_compute_is_refused(build, tmp_path):
     assert not (tmp_path / "cpp").exists()
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_batches_of_one_may_be_empty(make):
     """They are no reason to refuse a program that nobody wants to feed one row."""
     made = make(lambda: rows_from_on(1))
@@ -695,6 +704,7 @@ def test_what_needs_known_shapes(tmp_path):
             generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_files_have_to_belong_together(make, tmp_path):
     """Rows, and what is fed in each step; nothing that was saved is lost."""
     made = make(scheduled)
@@ -753,6 +763,7 @@ def test_dropout_draws_the_numbers_of_paddle(make):
 # -- control flow ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_a_loop(make):
     made = make(transpiled.loop)
     for rows in (1, 2, 9):
@@ -841,6 +852,7 @@ def test_loops_that_train(shapes, make):
     np.testing.assert_allclose(found, natively_trained(made.program, **data), rtol=1e-5)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_scalars_stay_scalars(make):
     """Whatever is computed of them outside of intervals: the rest of the program counts on it."""
 
@@ -864,6 +876,7 @@ def test_scalars_stay_scalars(make):
         assert_close(made.run(**feed), made.program.run(engine=False, **feed))
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_a_variable_that_branches_set(make):
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
@@ -918,6 +931,7 @@ def test_inputs_that_are_not_the_programs(make):
     assert "is no .npy file of numbers in C order" in made.main(*words, status=2).stderr
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_model_directories_that_are_damaged(make):
     made = make(chain)
     model, words = made.folder / "model", made.inputs(x=floats(2, 4))
@@ -1252,6 +1266,7 @@ def test_a_run_that_fails_leaves_nothing_behind(make):
     functions.close(model)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_the_library_runs_a_model(library):
     """In one process with this Paddle: nothing of the library meets it."""
     made, functions = library
@@ -1264,6 +1279,7 @@ def test_the_library_runs_a_model(library):
     functions.close(model)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_the_library_says_what_is_wrong(library):
     made, functions = library
     with pytest.raises(ValueError, match=r"there is no file none/manifest.json"):
@@ -1276,6 +1292,7 @@ def test_the_library_says_what_is_wrong(library):
     functions.close(model)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_the_library_only_reads_what_it_is_given(make):
     """Where the program overwrites its feed, too."""
 
@@ -1296,6 +1313,7 @@ def test_the_library_only_reads_what_it_is_given(make):
     functions.close(model)
 
 
+@pytest.mark.slow("builds a C++ project")
 def test_the_library_survives_what_is_not_there(library):
     made, functions = library
     c = functions._c
