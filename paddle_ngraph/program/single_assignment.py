@@ -28,6 +28,7 @@ from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.paddle_seam.names import operators
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.view import (
+    COMMUNICATE,
     CONSTANTS,
     LISTS,
     REGIONS,
@@ -254,15 +255,17 @@ def _is_used_at_once(op: Operation) -> bool:
 def _has_other_form(write: _Write) -> bool:
     """Whether there is an operator that makes a new variable of the same kind instead."""
     same = write.operand.dtype == write.result.dtype and write.operand.shape == write.result.shape
-    name = _other_form(write.op)
     is_only = len(list(overwritten(write.op))) == 1 == len(write.op.results())
-    return same and is_only and (find_converter(name) is not None or _is_plain(write.op, name))
+    name, deeds = _other_form(write.op), deeds_of(write.op)
+    if not same or not is_only or COMMUNICATE in deeds:
+        return False
+    return find_converter(name) is not None or (not deeds and _is_operator(name))
 
 
-def _is_plain(op: Operation, other_form: str) -> bool:
-    """Whether an operator that falls back only computes what it overwrites with."""
-    name = other_form.removeprefix("pd_op.")
-    return name not in _ALIASES and not deeds_of(op) and hasattr(operators, name)
+def _is_operator(name: str) -> bool:
+    """Whether Paddle has an operator of this name that makes a variable of its own."""
+    short = name.removeprefix("pd_op.")
+    return hasattr(operators, short) and short not in _ALIASES
 
 
 def _other_form(op: Operation) -> str:
