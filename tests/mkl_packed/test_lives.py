@@ -324,10 +324,14 @@ def test_threads_that_are_late_are_noticed(provider):
     assert job.stdout is not None
     try:
         assert job.stdout.readline() == "runs\n"
-        while select.select([job.stdout], [], [], 0.02)[0] == []:
+        for _ in range(500):
+            if select.select([job.stdout], [], [], 0.1)[0]:
+                break
             job.send_signal(signal.SIGSTOP)
-            time.sleep(0.02)
+            time.sleep(0.2)  # for twice as long it goes on alone
             job.send_signal(signal.SIGCONT)
+        else:
+            raise AssertionError("nobody has noticed")
         assert job.stdout.readline() == "late\n" and job.wait(60) == 0
     finally:
         job.kill()
