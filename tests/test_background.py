@@ -18,10 +18,11 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, clock, flags
 from paddle_ngraph.function import build, refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import background, native_interval
+from tests.clocks import Clock
 from tests.dynamic import dynamic_mode, twice
 from tests.programs import Program, at_once, chain, floats, linear_regression, strict_runs
 
@@ -320,6 +321,22 @@ def test_auto_goes_by_times_that_were_measured():
     expected = background._facts(texts[-1]).operators * background._orders.us_per_operator
     assert background.wants(texts[-1], [(3, 4)], int(expected / 25))
     assert not background.wants(texts[-1], [(3, 4)], int(expected / 15))
+
+
+@pytest.mark.usefixtures("no_build_was_measured")
+@pytest.mark.parametrize(("builds", "seconds", "waits"), [(1, 1.0, False), (8, 0.0, True)])
+def test_auto_expects_a_build_to_take_what_others_took(builds, seconds, waits, monkeypatch):
+    time = Clock()
+    timed = build.Pass("timed", "it takes so long", lambda _: time.advance(seconds))
+    monkeypatch.setattr(build, "PASSES", (*build.PASSES, timed))
+    with clock.set_to(time):
+        for number in range(builds):
+            Program(lambda factor=number + 2.0: chain() * factor).run(x=floats(3, 4))
+            assert paddle_ngraph.wait_for_compiles(SECONDS)
+    assert counts() == (0, builds, builds)
+    flags.set("ngraph_background_compile", "auto")
+    Program(lambda: chain() - 1.0).run(x=floats(3, 4))
+    assert counts()[:2] == ((1, builds) if waits else (0, builds + 1))
 
 
 def test_what_paddle_would_not_check_is_not_run_natively():

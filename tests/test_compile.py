@@ -12,6 +12,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph import _core, mkl_packed
+from paddle_ngraph import _core, clock, mkl_packed
 from paddle_ngraph.hook import captured_graph
 from paddle_ngraph.hook import compiled as compiled_functions
+from tests.clocks import Clock
 from tests.dynamic import (
     CLASSES,
     NETWORKS,
@@ -1684,14 +1686,6 @@ def asked(layer: Any, number: int) -> list[Any]:
         return [layer(inputs(mlp, number, size)) for size in (2, 5, 3, 7, 2, 5)]
 
 
-@pytest.fixture
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that was not alone tries again at once, so that one that is alone has its graphs."""
-    monkeypatch.setattr(captured_graph, "_PATIENCE", 0.0)
-    monkeypatch.setattr(captured_graph, "_busy_until", 0.0)
-
-
-@pytest.mark.usefixtures("no_patience")
 def test_threads_share_a_layer():
     native = made(mlp).eval()
     expected = [asked(native, number) for number in range(8)]
@@ -1705,36 +1699,44 @@ def test_threads_share_a_layer():
 
 
 def test_who_cannot_be_alone_does_not_try_in_each_call(monkeypatch):
-    tries, original = [], _core.Alone
+    """And tries again some time later."""
+    tries = []
 
-    def alone():
-        tries.append(threading.current_thread())
-        return original()
+    @contextmanager
+    def in_company():
+        tries.append(clock.now())
+        yield False
 
-    monkeypatch.setattr(captured_graph._core, "Alone", alone)
-    monkeypatch.setattr(captured_graph, "_PATIENCE", 1000.0)
+    time, layer, x = Clock(), made(mlp).eval(), inputs(mlp)
+    compiled = paddle_ngraph.compile(layer)
+    with clock.set_to(time), paddle.no_grad():
+        expected = [compiled(x)]
+        with monkeypatch.context() as patch:
+            patch.setattr(captured_graph._core, "Alone", in_company)
+            for passed in (0.0, captured_graph._PATIENCE):
+                time.advance(passed)
+                agree([compiled(x) for _ in range(3)], 3 * expected)
+            assert tries == [0.0, captured_graph._PATIENCE]
+        agree([compiled(x)], expected)
+        assert paddle_ngraph.stats()["engine_runs"] == 0
+        time.advance(captured_graph._PATIENCE)
+        agree([compiled(x) for _ in range(2)], 2 * expected)
+    assert paddle_ngraph.stats()["engine_runs"] == 2
+
+
+def test_one_thread_at_a_time_is_alone():
     entered, leave = threading.Event(), threading.Event()
 
-    def holds(number):
-        with original() as is_alone:
+    def holds():
+        with _core.Alone() as is_alone:
             assert is_alone
             entered.set()
             leave.wait(60)
 
-    thread = threading.Thread(target=holds, args=(0,))
-    layer, x = made(mlp).eval(), inputs(mlp)
-    compiled = paddle_ngraph.compile(layer)
-    with paddle.no_grad():
-        expected = [compiled(x)]
-        monkeypatch.setattr(captured_graph, "_busy_until", float("inf"))
-        agree([compiled(x), compiled(x)], 2 * expected)
-        assert not tries and paddle_ngraph.stats()["engine_runs"] == 0
-        monkeypatch.setattr(captured_graph, "_busy_until", 0.0)
-        agree([compiled(x), compiled(x)], 2 * expected)
-    assert len(tries) == 1 and paddle_ngraph.stats()["engine_runs"] == 2
+    thread = threading.Thread(target=holds)
     thread.start()
     entered.wait(60)
-    with original() as is_alone:
+    with _core.Alone() as is_alone:
         assert not is_alone
     leave.set()
     thread.join()
@@ -1791,7 +1793,6 @@ def test_a_forked_process_waits_for_no_thread_that_it_has_not():
 
 
 @pytest.mark.slow("runs several threads for a while")
-@pytest.mark.usefixtures("no_patience")
 def test_threads_have_layers_of_their_own():
     expected = [asked(made(mlp, number).eval(), number) for number in range(8)]
     layers = [paddle_ngraph.compile(made(mlp, number).eval()) for number in range(8)]
@@ -1803,7 +1804,6 @@ def test_threads_have_layers_of_their_own():
     assert paddle_ngraph.stats()["engine_runs"] == before + sum(map(len, expected))
 
 
-@pytest.mark.usefixtures("no_patience")
 def test_threads_train_layers_of_their_own():
     """Paddle's builders and interpreters stand one thread: the others run natively meanwhile."""
     expected = [trained(made(mlp, number), mlp, 10) for number in range(8)]

@@ -105,7 +105,6 @@ def make_beside(
     Returns:
         What the work returns.
     """
-    monkeypatch.setattr(captured_graph, "_busy_until", 0.0)
     layer, native = network(), network()
     expected = trained(loss_of(native), native)
     function = paddle_ngraph.compile(loss_of(layer))
