@@ -116,3 +116,10 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	@echo "Compiling the C++ core (a few minutes) ..."
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
+
+.PHONY: tiers coverage
+tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/testing.md (3 hours).
+	$(RUN) -m tools.tiers $(OPTIONS)
+
+coverage: $(VENV)/.built  ## Show which lines of Python and C++ make test runs, with a build of its own.
+	$(RUN) -m tools.tiers coverage
