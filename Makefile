@@ -129,3 +129,10 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 .PHONY: canary
 canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.
 	$(PYTHON) -m tools.canary $(PADDLE:%=--paddle %) $(OPENVINO:%=--openvino %) $(TESTS:%=--tests %)
+
+.PHONY: tiers coverage
+tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/testing.md (3 hours).
+	$(RUN) -m tools.tiers $(OPTIONS)
+
+coverage: $(VENV)/.built  ## Show which lines of Python and C++ make test runs, with a build of its own.
+	$(RUN) -m tools.tiers coverage
