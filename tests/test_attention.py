@@ -24,6 +24,7 @@ def heads(length: int = LENGTH, seed: int = 0) -> np.ndarray:
     return floats(BATCH, length, HEADS, WIDTH // HEADS, seed=seed)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_scaled_dot_product_attention(dropout, causal):

@@ -207,6 +207,7 @@ def test_programs_and_shapes_take_turns(native_in_order):
 # -- when a run waits ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_no_run_waits_until_the_function_is_there(gate):
     program = Program(chain)
     for number in range(4):

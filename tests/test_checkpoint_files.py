@@ -86,6 +86,7 @@ def changes(data: bytes) -> list[bytes]:
     return [data[:length] for length in range(len(data))] + flips
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_torn_checkpoint_is_not_used(folder):
     write(folder, 1)
     write(folder, 2)
@@ -221,6 +222,7 @@ def dies_at(operation: int, folder: Folder, step: int) -> bool:
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.slow("starts a process")
 def test_a_process_killed_before_any_operation_leaves_complete_checkpoints(folder):
     for step in (1, 2, 3):
         write(folder, step)
@@ -238,6 +240,7 @@ def test_a_process_killed_before_any_operation_leaves_complete_checkpoints(folde
     assert names(folder.path)[-1] == f"step-{step:08}"
 
 
+@pytest.mark.slow("starts a process")
 def test_leftovers_are_deleted_by_the_next_job(tmp_path):
     script = (
         "import os, sys, pathlib\n"

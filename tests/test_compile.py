@@ -144,6 +144,7 @@ class Recurrent(nn.Layer):
         return self.out(steps.mean(axis=1))
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.SimpleRNN])
 def test_recurrent_layers(kind, keeps):

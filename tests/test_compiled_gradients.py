@@ -67,6 +67,7 @@ def test_gradients_add_up_whatever_is_traced_meanwhile(sizes, full_graph):
     both(scenario, runs=2 * len(sizes))
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_gradients_of_several_functions_add_up():
     def scenario(compiled):
         layer, x = made(Body), floats(3, 4)

@@ -50,6 +50,7 @@ def test_losses_are_those_of_one_process(trained, network):
         assert network == "recurrent" or rank["engine_runs"] == 2 * STEPS
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize("network", NETWORKS)
 def test_all_ranks_have_the_same_variables(trained, network):
     first, *others = [rank["variables"] for rank in trained[network]]
@@ -246,6 +247,7 @@ def test_a_synchronous_server_computes_what_one_process_does(served, network):
     assert [trainer["engine_runs"] for trainer in trainers] == [steps, steps]
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize("network", server_networks.NETWORKS)
 def test_an_asynchronous_server_takes_gradients_as_they_come(served, network):
     server, *trainers = [rank[f"{network} asynchronous"] for rank in served]

@@ -786,6 +786,7 @@ def test_the_switch_acts_at_the_next_call(always_pays):
     assert runs() == 0
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_threads(always_pays):
     shared, native = made(mlp).eval(), made(mlp).eval()
     own = [made(mlp, number).eval() for number in range(8)]

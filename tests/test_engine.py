@@ -56,6 +56,7 @@ def test_a_graph_string_alone_is_enough():
     np.testing.assert_array_equal(y, np.maximum(x, 0))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_the_operator_holds_a_string_that_the_engine_can_run():
     program = Program(chain)
     main = program.main.clone()

@@ -276,6 +276,7 @@ def run_and_compare(run: Runner, expected: list[list[np.ndarray]]) -> None:
             np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_equal_constants_that_are_written_are_separate(seed: int, way: str, tmp_path: Path) -> None:

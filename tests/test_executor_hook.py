@@ -209,6 +209,7 @@ def distinct():
     return [paddle.unique(paddle.static.data("x", [-1, 4], "float32"))]
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_program_desc_in_several_threads():
     def work(number):
         program, expected = jobs[number]

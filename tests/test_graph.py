@@ -17,6 +17,7 @@ def small_graph() -> Graph:
     return Graph([op], [x], [w], [y], [w], value_inputs=[])
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_graph_survives_its_string():
     graph = small_graph()
     again = Graph.from_string(graph.to_string())

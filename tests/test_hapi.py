@@ -92,6 +92,7 @@ def program_in(path: str) -> str:
     return re.sub(r"/\w+/", "", Path(path + ".json").read_text())
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", [mlp, lenet, resnet, Encoder, lstm], ids=lambda b: b.__name__)
 def test_what_is_saved_is_the_same_as_without_the_engine(build, tmp_path):
     native, ours = (saved(build, tmp_path, engine) for engine in (False, True))
@@ -116,6 +117,7 @@ def test_a_loaded_layer_infers(build, tmp_path):
     assert paddle_ngraph.stats()["functions_with_weights"] > 0
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("build", [mlp, lenet, Encoder], ids=lambda b: b.__name__)
 def test_a_loaded_layer_goes_on_to_train(build, tmp_path):
     path = saved(build, tmp_path, engine=False)

@@ -214,6 +214,7 @@ def with_and_without(
     return counts[1]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_numbers_are_those_of_results(monkeypatch: Any, optimizer: str) -> None:
     steps = [feed_of(step) for step in range(4)]
@@ -440,6 +441,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_nobody_computes_where_steps_have_yet_to_read() -> None:
     with paddle_ngraph.use_ngraph():
         expected = trained_beside("momentum", [0, 1], 2)

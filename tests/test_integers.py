@@ -60,6 +60,7 @@ def test_positions_are_counted_in_the_engine(make, shape):
         program.both(ids=np.tile(IDS, (3, 2)))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_positions_of_many_shapes_share_a_function():
     program = with_ids(lambda ids: (positions(ids), looked_up(positions(ids)), ids == 0))
     paddle_ngraph.clear_cache()

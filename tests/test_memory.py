@@ -93,6 +93,7 @@ def few_megabytes() -> Any:
     flags.set("ngraph_memory_mb", before)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_freed_memory_is_bounded_and_given_back(few_megabytes: int) -> None:
     program = Program(doubled)
     results = []

@@ -502,6 +502,7 @@ def test_a_run_that_fails_leaves_no_scope():
     assert is_ended(scope)
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_intervals_end_in_other_threads_than_those_that_run():
     intervals, over = _Intervals(), threading.Event()
 

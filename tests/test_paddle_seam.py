@@ -366,6 +366,7 @@ def test_the_import_warns_and_programs_run_natively() -> None:
     assert result == "[2.5 2.5] 0 False"
 
 
+@pytest.mark.slow("starts a process")
 def test_a_port_loads_the_engine_nevertheless() -> None:
     """``PADDLE_NGRAPH_UNCHECKED``: the name stays missing, the import warns."""
     unchecked = {"PADDLE_NGRAPH_UNCHECKED": "1", "FLAGS_ngraph_min_interval_us": "0"}

@@ -223,6 +223,7 @@ def of_clone_of_clone(config):
 MAKERS = [of_class, of_subclass, of_pool, of_core, of_libpaddle, of_clone, of_clone_of_clone]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("enabled_first", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("make", MAKERS)

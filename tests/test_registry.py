@@ -165,6 +165,7 @@ def test_every_limit_is_a_sentence():
             assert len(limit.text) > 10, entry.type
 
 
+@pytest.mark.slow("starts a process")
 def test_threads_that_ask_first_find_every_converter():
     code = """
 import threading

@@ -58,6 +58,7 @@ def cases(tmp_path: Path) -> Path:
     return folder.parent
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mode", [[], ["--evaluate"]], ids=["trained", "evaluated"])
 def test_outcomes(way, mode, cases, tmp_path, capsys):

@@ -379,6 +379,7 @@ def saved_with_functions(folder, build=convnet, feeds=None):
     return built, folder / "model"
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_each_shape_has_a_function(tmp_path):
     feeds = [images(batch, seed=batch) for batch in (1, 3, 5, 9)]
     built, prefix = saved_with_functions(tmp_path, feeds=feeds[:3])

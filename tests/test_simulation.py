@@ -60,6 +60,7 @@ def test_tasks_wait_for_others_and_for_resources():
     assert total_ms({}) == 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_tasks_in_a_circle_are_an_error():
     tasks = {"a": Task(1, ["b"], taking("x")), "b": Task(1, ["a"], taking("x"))}
     with pytest.raises(NgraphError, match="wait for each other, or for what is not there: a, b"):

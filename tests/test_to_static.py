@@ -71,6 +71,7 @@ def pictures(number: int = 0, size: int = 5) -> Any:
     return floats(size, 1, 6, 6, seed=number)
 
 
+@pytest.mark.slow("trains through many compiles")
 @BY
 def test_training_and_evaluation_in_turns(by_ast):
     def play() -> Any:
@@ -496,6 +497,7 @@ class Shared(nn.Layer):
         return [*results, paddle.tanh(x), paddle.tanh(y)]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @BY
 @pytest.mark.parametrize("is_returned", [False, True], ids=["kept", "returned"])
 @pytest.mark.parametrize("times", [1, 2])
@@ -1060,6 +1062,7 @@ def test_what_paddle_computes_in_our_place_is_kept(step, is_training, by_ast, mo
     assert stats["engine_runs"] + stats["native_runs"] >= 4
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("struck", ["forward", "backward", "both"])
 @pytest.mark.parametrize("step", ["data", "compile", "allocate", "draw", "run"])
 def test_what_the_engine_cannot_run_is_run_by_paddle(step, struck):

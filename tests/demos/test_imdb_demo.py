@@ -152,6 +152,7 @@ def test_both_engines_learn_alike(net, imdb, capsys):
     assert all(float(accuracy) > 0.9 for accuracy in accuracies)
 
 
+@pytest.mark.slow("runs a demo")
 def test_the_saved_model_is_the_trained_one(imdb, capsys):
     assert train.main(small_run(imdb, "--net", "bow")) == 0, capsys.readouterr()
     assert "[ngraph] epoch: 6; average loss:" in capsys.readouterr().out

@@ -109,6 +109,7 @@ def test_a_plot_without_matplotlib_is_an_error(capsys, monkeypatch, tmp_path):
     assert "pip install matplotlib" in capsys.readouterr().err
 
 
+@pytest.mark.slow("runs a demo")
 def test_a_plot(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     plot = tmp_path / "loss.png"

@@ -81,12 +81,14 @@ def _position(b: Builder) -> Any:
     return b.emit("paddle.argmax({0})", b.values[-1], shape=(), dtype="int64", rounds=False)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     _falsify(monkeypatch, lambda value: value * np.float32(1.0001))
     with pytest.raises(Mismatch, match="differs in 4 of 4 elements"):
         check(_program(_tanh, NUMBERS))
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_a_wrong_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     program = _program(_tanh, NUMBERS)
     b = Builder(lambda strategy: 0)
@@ -106,6 +108,7 @@ def test_a_tie_of_exact_numbers_is_judged_strictly(monkeypatch: pytest.MonkeyPat
         check(program)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_what_only_rounding_decides_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
     tally = Tally()
     _falsify(monkeypatch, np.logical_not)
@@ -183,6 +186,7 @@ def _rows(b: Builder) -> Any:
     return b.emit("{0} * 2.0 + 1.0", b.values[-1], shape=(4,))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_wrong_number_at_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     program = _program(_rows, NUMBERS)
     program.open_dims, program.batches = True, [9, 1, 30]

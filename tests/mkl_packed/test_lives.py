@@ -317,6 +317,7 @@ print("late", flush=True)
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_threads_that_are_late_are_noticed(provider):
     """As where something else runs on each core; here the whole process stands still in a step."""
     if provider == "mkl":  # one thread takes a row

@@ -40,6 +40,7 @@ def test_packed_layers_train_without_the_engine():
     assert packs.count == 2 * 5 * SHAPE.cells
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_dropout_takes_the_same_numbers():
     options = {"steps": 5, "dropout": 0.5}
     native = train_static("GRU", SHAPE, packed=False, engine=False, **options)

@@ -243,6 +243,7 @@ def stages_of(way, *groups):
     return [[s for s in steps if s.groups == [frozenset(cores)]] for cores in groups]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_the_prediction_of_a_pipeline_counts_how_it_fills_and_drains():
     stopwatch = Given({PIPELINE: 4.0, LONGER: 3.0})
     _, plan = planned(one_tower, stopwatch, x=floats(8, WIDTH))
@@ -255,6 +256,7 @@ def test_the_prediction_of_a_pipeline_counts_how_it_fills_and_drains():
     )
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_stage_runs_beside_the_one_before(monkeypatch, planned_runs):
     """The second slice in the first stage and the first slice in the second wait for each other."""
     program, plan = planned(one_tower, choosing(PIPELINE), x=floats(8, WIDTH))

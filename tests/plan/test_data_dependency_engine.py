@@ -80,6 +80,7 @@ def test_no_core_computes_two_steps_at_once():
     assert not clashes and not busy
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_a_thousand_rounds_of_random_graphs(threads: int):
     """Every step runs once, and after all that it waits for."""
@@ -298,6 +299,7 @@ def test_random_graphs_of_a_hundred_intervals(seed, monkeypatch, planned_runs):
     assert len(planned_runs) == 502
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_what_reads_a_parameter_waits_for_those_that_write_it_and_before():
     """Updates on devices of their own: write after read, read after write, write after write."""
 

@@ -26,6 +26,8 @@ from tools.tiers.recording import ordered
 from tools.tiers.state import State
 from tools.tiers.trials import Trial, outcome_of, tried_until
 
+pytestmark = pytest.mark.pure
+
 
 def changed(file, body, kind):
     """The statements of a body, with one fault each."""

@@ -29,6 +29,9 @@ from tests.transpiler import native_project
 from tests.transpiler import test_ngraph_transpiler as transpiled
 from tests.transpiler.native_project import Library, Project, called
 
+# The runtime of all projects takes a minute to compile.
+pytestmark = pytest.mark.slow("builds C++ projects")
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -75,7 +78,6 @@ def perceptron():
 # -- inference -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_results_are_those_of_paddle(make):
     made = make(chain)
     for rows in (1, 2, 7):
@@ -83,7 +85,6 @@ def test_results_are_those_of_paddle(make):
         assert_close(made.run(x=x), made.program.run(engine=False, x=x))
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_sizes_stay_open(make):
     """Sizes that the program leaves open, in any combination, with one compiled model for them."""
     made = make(convolutions)
@@ -93,7 +94,6 @@ def test_sizes_stay_open(make):
     assert len(list((made.folder / "model" / "functions").glob("*.xml"))) == 2
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_only_the_shapes_that_are_given(make):
     made = make(chain, shapes=[{"x": [3, 4]}, {"x": [5, 4]}])
     for rows in (3, 5):
@@ -102,7 +102,6 @@ def test_only_the_shapes_that_are_given(make):
     assert "was not generated for inputs of the shapes [4, 4]" in refused
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_raw_files(make):
     made = make(chain)
     x = floats(3, 4)
@@ -117,7 +116,6 @@ def test_raw_files(make):
     assert "has 48 bytes, and float32 [2, 4] has 32" in wrong
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_it_needs_neither_python_nor_paddle(make):
     made = make(chain)
     linked = called("ldd", made.folder / "build" / "main").stdout
@@ -127,7 +125,6 @@ def test_it_needs_neither_python_nor_paddle(make):
     assert not (made.folder / "phi").exists() and not (made.folder / "kernels.cc").exists()
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_equal_constants_are_there_once(make):
     made = make(perceptron)
     functions = list((made.folder / "model" / "functions").glob("*.xml"))
@@ -153,7 +150,6 @@ def names_of_any_kind():
     return [hidden, twice, hidden]
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_names_of_any_kind(make):
     made = make(names_of_any_kind)
     feed = {'a=\U0001f600 ??/ "q" \\ é': floats(3, 4), "trunk": np.array([2])}
@@ -283,7 +279,6 @@ def integers(*shape):
     return np.random.default_rng(0).integers(0, 2**40, shape)
 
 
-@pytest.mark.slow("builds a C++ project")
 @pytest.mark.parametrize(
     ("build", "feeds"),
     [
@@ -308,7 +303,6 @@ def test_kernels_of_paddle_between_intervals(build, feeds, make):
     assert not re.search(r"libpython|libpaddle", linked)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_a_library_with_kernels_meets_paddle(make):
     """Both have PHI in one process; a feed that an operator overwrites stays what it is."""
 
@@ -344,7 +338,6 @@ def training_through_kernels():
     return loss
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_training_through_kernels_of_paddle(make, tmp_path):
     made = make(training_through_kernels)
     data = {"x": floats(STEPS, 5, 4)}
@@ -439,7 +432,6 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_whole_numbers_that_need_64_bits(make):
     """A run says where they were met, and never goes on with others."""
     made = make(whole_numbers, "ngraph_model")
@@ -483,7 +475,6 @@ def test_whole_numbers_that_need_64_bits(make):
     functions.close(model)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_whole_numbers_of_64_bits(make):
     """Where they are left to Paddle, every run is right, but for positions out of range."""
     made = make(whole_numbers_and_a_sum, "ngraph_model", wide_integers=True)
@@ -588,7 +579,6 @@ def test_fit_a_line(make, tmp_path):
     assert halves == found
 
 
-@pytest.mark.slow("builds a C++ project")
 @pytest.mark.parametrize("processor", ["any", "native"])
 def test_mnist(processor, make):
     made = make(lenet, processor=processor, shapes={"image": [16, 1, 28, 28], "label": [16, 1]})
@@ -599,7 +589,6 @@ def test_mnist(processor, make):
     assert blocked == (processor == "native")
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_every_variable_comes_back(make, tmp_path):
     made = make(normalized, shapes={"x": [8, 3, 9, 9]})
     data = {"x": floats(STEPS, 8, 3, 9, 9)}
@@ -625,7 +614,6 @@ def test_every_variable_comes_back(make, tmp_path):
     )
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_a_schedule_is_fed(make):
     """One rate for each step, in a file with one dimension more than the input."""
     made = make(scheduled)
@@ -640,7 +628,6 @@ def test_a_schedule_is_fed(make):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_what_cannot_train(make, tmp_path):
     made = make(linear_regression)
     x, y = floats(6, 4), floats(6, 1)
@@ -686,7 +673,6 @@ def test_what_no_run_could_compute_is_refused(build, tmp_path):
     assert not (tmp_path / "cpp").exists()
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_batches_of_one_may_be_empty(make):
     """They are no reason to refuse a program that nobody wants to feed one row."""
     made = make(lambda: rows_from_on(1))
@@ -704,7 +690,6 @@ def test_what_needs_known_shapes(tmp_path):
             generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_files_have_to_belong_together(make, tmp_path):
     """Rows, and what is fed in each step; nothing that was saved is lost."""
     made = make(scheduled)
@@ -745,7 +730,6 @@ def dropping():
     return loss
 
 
-@pytest.mark.slow("builds a C++ project")
 @pytest.mark.usefixtures("native_in_order")
 def test_dropout_draws_the_numbers_of_paddle(make):
     made = make(dropping, seed=11, shapes={"x": [20, 4]})
@@ -763,7 +747,6 @@ def test_dropout_draws_the_numbers_of_paddle(make):
 # -- control flow ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_a_loop(make):
     made = make(transpiled.loop)
     for rows in (1, 2, 9):
@@ -796,7 +779,6 @@ def counting():
     return [number, hidden]
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_a_loop_that_depends_on_the_data(make):
     made = make(counting)
     turns = set()
@@ -842,7 +824,6 @@ def looping():
     return [loss, number]
 
 
-@pytest.mark.slow("builds a C++ project")
 @pytest.mark.parametrize("shapes", [None, {"x": [5, 4]}])
 def test_loops_that_train(shapes, make):
     """The backward pass takes from stacks as often as the forward pass has left something."""
@@ -852,7 +833,6 @@ def test_loops_that_train(shapes, make):
     np.testing.assert_allclose(found, natively_trained(made.program, **data), rtol=1e-5)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_scalars_stay_scalars(make):
     """Whatever is computed of them outside of intervals: the rest of the program counts on it."""
 
@@ -876,7 +856,6 @@ def test_scalars_stay_scalars(make):
         assert_close(made.run(**feed), made.program.run(engine=False, **feed))
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_a_variable_that_branches_set(make):
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
@@ -931,7 +910,6 @@ def test_inputs_that_are_not_the_programs(make):
     assert "is no .npy file of numbers in C order" in made.main(*words, status=2).stderr
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_model_directories_that_are_damaged(make):
     made = make(chain)
     model, words = made.folder / "model", made.inputs(x=floats(2, 4))
@@ -957,7 +935,6 @@ def test_model_directories_that_are_damaged(make):
 # -- whole models ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_resnet50(make):
     def resnet50():
         x = paddle.static.data("x", [-1, 3, -1, -1], "float32")
@@ -971,7 +948,6 @@ def test_resnet50(make):
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_text_recognition(libraries, tmp_path):
     """PP-OCRv4, an old-style model, for lines of any width."""
     try:
@@ -1162,7 +1138,6 @@ def test_codegen_of_a_saved_model(libraries, tmp_path, capsys):
     assert command_line(["codegen", prefix, "-o", str(out), "--force", "--processor", "avx2"]) == 0
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_codegen_of_a_saved_program_that_trains(libraries, tmp_path, capsys):
     """With what its optimizer keeps, after two steps."""
     program = Program(transpiled.momentum)
@@ -1222,7 +1197,6 @@ def test_the_headers_are_those_that_the_core_is_built_with():
 # -- serving ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_eight_threads_serve_ten_thousand_requests(make):
     made = make(perceptron, "main", "serve")
     command = [made.folder / "build" / "serve", made.folder / "model", 10_000]
@@ -1238,7 +1212,6 @@ def library(make):
     return made, Library(made.folder / "build" / "libngraph_model.so")
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_a_run_that_fails_leaves_nothing_behind(make):
     """Sizes come back after others, for which a run has failed in its middle."""
 
@@ -1266,7 +1239,6 @@ def test_a_run_that_fails_leaves_nothing_behind(make):
     functions.close(model)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_the_library_runs_a_model(library):
     """In one process with this Paddle: nothing of the library meets it."""
     made, functions = library
@@ -1279,7 +1251,6 @@ def test_the_library_runs_a_model(library):
     functions.close(model)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_the_library_says_what_is_wrong(library):
     made, functions = library
     with pytest.raises(ValueError, match=r"there is no file none/manifest.json"):
@@ -1292,7 +1263,6 @@ def test_the_library_says_what_is_wrong(library):
     functions.close(model)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_the_library_only_reads_what_it_is_given(make):
     """Where the program overwrites its feed, too."""
 
@@ -1313,7 +1283,6 @@ def test_the_library_only_reads_what_it_is_given(make):
     functions.close(model)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_the_library_survives_what_is_not_there(library):
     made, functions = library
     c = functions._c
@@ -1338,7 +1307,6 @@ def test_the_library_survives_what_is_not_there(library):
     functions.close(model)
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_the_benchmark_measures_and_compares(libraries, tmp_path):
     case = native._Case("mobilenet_v2", tmp_path, 2)
     assert case.build(libraries) == libraries
@@ -1370,7 +1338,6 @@ def demo(libraries, monkeypatch):
     return train
 
 
-@pytest.mark.slow("builds a C++ project")
 def test_the_demo_trains_as_paddle_does(demo, tmp_path, capsys):
     assert demo.main(["--epochs", "2", "--folder", str(tmp_path / "out")]) == 0
     text = capsys.readouterr().out
