@@ -374,6 +374,7 @@ class Training:
         ]
 
 
+@pytest.mark.slow("draws many programs")
 def test_drawn_training(monkeypatch: Any, native_in_order: None) -> None:
     counts = []
     for seed in range(16):

@@ -177,6 +177,7 @@ print(json.dumps(dict(before=before, after=rss(), runs=runs, most=most, left=lef
 """
 
 
+@pytest.mark.slow("makes hundreds of programs")
 def test_tables_are_bounded_over_many_programs() -> None:
     found = json.loads(_output_of(_MANY).splitlines()[-1])
     most, left = found["most"], found["left"]
