@@ -228,6 +228,7 @@ def once_on_disk() -> None:
     print("counts", stats["functions_built"], stats["functions_loaded"])
 
 
+@pytest.mark.slow("starts a process")
 def test_functions_from_disk_say_what_they_find(tmp_path: Path) -> None:
     counts = counts_of_two_processes("tests.test_runs_that_fail", tmp_path, 300)
     assert counts[0][0] > len(CHECKS) and counts[1][1] > len(CHECKS)
