@@ -15,6 +15,7 @@ ISAS ?= AVX512_CORE AVX512_CORE_VNNI
 BY_PROCESSOR := tests/ops tests/mkl_packed $(addprefix tests/test_,blocked.py products.py int8.py mixed_precision.py batch_parts.py algebra.py)
 # Processes of the tests: each takes up to 3 GB.
 JOBS ?= $(shell [ $$(nproc) -gt 1 ] && echo 2 || echo 1)
+PYTEST = $(RUN) -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile)
 SANITIZERS ?= address
 SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.* paddle_ngraph/core/*/*/*.*) \
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
@@ -25,7 +26,7 @@ CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard paddle_ngraph/transpiler/native/
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run test test-threads test-processors sanitize fuzz kills models \
+.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run check check-tests test test-all test-threads test-processors sanitize fuzz kills models \
 	style lint bench packed docs build-times clean
 
 help:  ## Show the targets.
@@ -59,8 +60,16 @@ paddleocr-run: $(VENV)/.paddleocr
 	$(RUN) -m pytest tests/paddleocr
 	$(RUN) demos/paddleocr_demo/read.py
 
-test: $(VENV)/.built  ## Run the tests (in two processes if there are cores; JOBS=1: in one).
-	$(RUN) -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile) tests
+check: style check-tests  ## Check style, types and imports, and run one case for each converter (a minute or two).
+
+check-tests: $(VENV)/.built
+	$(PYTEST) --tier check tests
+
+test: $(VENV)/.built  ## Run the tests that guard every change (in two processes; JOBS=1: in one).
+	$(PYTEST) --tier test tests
+
+test-all: $(VENV)/.built  ## Run every test.
+	$(PYTEST) --tier all tests
 
 test-threads: $(VENV)/.built  ## Run the tests with 1, 3, 8 and 64 threads requested (THREADS="1 3").
 	set -e; for count in $(THREADS); do FLAGS_ngraph_num_threads=$$count $(RUN) -m pytest tests; done
@@ -124,3 +133,14 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	@$(STEP) "Compiling the C++ core" $(BIN)/python setup.py --quiet build_ext --inplace
 	@$(STEP) "Installing the package" $(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
+
+.PHONY: canary
+canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.
+	$(PYTHON) -m tools.canary $(PADDLE:%=--paddle %) $(OPENVINO:%=--openvino %) $(TESTS:%=--tests %)
+
+.PHONY: tiers coverage
+tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/testing.md (3 hours).
+	$(RUN) -m tools.tiers $(OPTIONS)
+
+coverage: $(VENV)/.built  ## Show which lines of Python and C++ make test runs, with a build of its own.
+	$(RUN) -m tools.tiers coverage

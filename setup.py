@@ -5,6 +5,7 @@ WITH_MKL=ON|OFF builds the provider "mkl" of the packed layers or leaves it out;
 said, it is built if the packages mkl and mkl-include are installed.
 SANITIZE=address|thread builds the core with this sanitizer of the compiler, for the tests (`make
 sanitize`); it then needs the sanitizer's library preloaded, and finds others where they are now.
+SANITIZE=coverage counts the lines that run, for gcov (`make coverage`).
 CXX, CXXFLAGS and LDFLAGS are those of every build system.
 """
 
@@ -248,6 +249,9 @@ def _sanitizer() -> list[str]:
     """Flags of compiler and linker."""
     if not SANITIZE:
         return []
+    if SANITIZE == "coverage":
+        counts = ("--coverage", "-fprofile-update=atomic", "-O1", "-Wno-error")
+        return [*counts, "-Wl,-u,__gcov_dump,-u,__gcov_reset"]  # called between test files
     # GCC warns of what a sanitizer inserts.
     return [f"-fsanitize={SANITIZE}", "-O1", "-g1", "-fno-omit-frame-pointer", "-Wno-error"]
 

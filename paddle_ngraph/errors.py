@@ -36,3 +36,7 @@ class ConversionError(NgraphError):
         self.op = op
         self.reason = reason
         self.device = device
+
+    def bare(self) -> ConversionError:
+        """The same without a traceback, for what keeps it: frames hold the program of the user."""
+        return ConversionError(self.op, self.reason, self.device)

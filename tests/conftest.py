@@ -1,7 +1,7 @@
 """Every test runs in static mode, with the engine off at first.
 
 The counters are at zero then, and nothing is known of operators that were refused, or of threads
-that were in each other's way.
+that were in each other's way. What decides by time sees a clock of the tests.
 """
 
 from __future__ import annotations
@@ -19,17 +19,32 @@ import pytest
 
 import paddle_ngraph
 from benchmarks import report
-from paddle_ngraph import _core
+from paddle_ngraph import _core, clock
 from paddle_ngraph.function import build, refusals, registry
 from paddle_ngraph.hook import captured_graph
 from paddle_ngraph.paddle_seam import call_stacks
+from tests import tiers
+from tests.clocks import Clock
 from tests.dynamic import dynamic_mode
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier", choices=tiers.TIERS, default="all", help="how much to run, see tests/tiers.py"
+    )
 
 
 def pytest_configure() -> None:
     """Tests that ask for many threads mean them on few cores, too."""
     _core.allow_more_threads_than_cores(True)
     _free_call_stacks()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
+    """Leaves out what the tier does not run."""
+    kept = tiers.selected(items, config.getoption("tier"))
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]
 
 
 def _free_call_stacks() -> None:
@@ -53,6 +68,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Names the machine: kernels, and with them roundings and the signs of zeros, differ by it."""
     machine = ", ".join(f"{name} {value}" for name, value in report.environment().items())
     terminalreporter.write_line(machine)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ticking_clock() -> Iterator[None]:
+    """A second passes with each look, however loaded the machine is."""
+    with clock.set_to(Clock(tick=1.0)):
+        yield
 
 
 @pytest.fixture(autouse=True)

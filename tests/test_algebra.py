@@ -68,6 +68,7 @@ TIMES = {
 }
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("way", TIMES)
 @pytest.mark.parametrize("factors", CHAINS, ids=str)
 def test_several_factors(factors: tuple[float, ...], way: str) -> None:

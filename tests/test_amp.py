@@ -94,6 +94,7 @@ def ran() -> int:
     return int(stats["engine_runs"])
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_o1_trains_in_one_interval(name: str, kinds) -> None:
     make, shape = NETWORKS[name]
@@ -115,6 +116,7 @@ def test_o1_trains_in_one_interval(name: str, kinds) -> None:
 _erf = np.vectorize(math.erf)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_the_first_loss_is_numpys() -> None:
     """Operands and results of products are rounded, and nothing else."""
     make, shape = NETWORKS["perceptron"]
@@ -138,6 +140,7 @@ def test_the_first_loss_is_numpys() -> None:
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_without_units_the_numbers_are_the_same(name: str, kinds, monkeypatch) -> None:
     """Products of rounded numbers are exact in float32; only ties of sums may fall otherwise."""
@@ -204,6 +207,7 @@ class Mixed(nn.Layer):
             return self.network(x)
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_to_static_trains_and_evaluates(name: str, in_dynamic_mode, kinds) -> None:
     make, shape = NETWORKS[name]

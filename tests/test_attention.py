@@ -24,6 +24,7 @@ def heads(length: int = LENGTH, seed: int = 0) -> np.ndarray:
     return floats(BATCH, length, HEADS, WIDTH // HEADS, seed=seed)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_scaled_dot_product_attention(dropout, causal):
@@ -214,6 +215,7 @@ def test_root_mean_square_normalization(way):
     assert_all_converted(build, {"x": floats(2, 5, 8), "w": floats(8, seed=1)})
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_training_with_rotary_embedding_and_root_mean_squares():
     """A decoder layer of this kind, trained: one interval, the losses of native Paddle."""
     cos, sin = (np.concatenate([t, t], -1) for t in tables(6, 4))

@@ -18,10 +18,11 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, clock, flags
 from paddle_ngraph.function import build, refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import background, native_interval
+from tests.clocks import Clock
 from tests.dynamic import dynamic_mode, twice
 from tests.programs import Program, at_once, chain, floats, linear_regression, strict_runs
 
@@ -170,6 +171,7 @@ def life(make: Callable[[], Any], engine: bool, drawn: np.random.Generator) -> A
     return [*results, [program.variable(name) for name in names]]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
 def test_every_run_is_as_native_before_and_after_the_function_is_there(make, seed, native_in_order):
@@ -184,6 +186,7 @@ def test_every_run_is_as_native_before_and_after_the_function_is_there(make, see
     assert paddle_ngraph.stats()["functions_built"] == built
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_programs_and_shapes_take_turns(native_in_order):
     def lives(engine: bool) -> Any:
         drawn = np.random.default_rng(3)
@@ -204,6 +207,7 @@ def test_programs_and_shapes_take_turns(native_in_order):
 # -- when a run waits ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_no_run_waits_until_the_function_is_there(gate):
     program = Program(chain)
     for number in range(4):
@@ -318,6 +322,22 @@ def test_auto_goes_by_times_that_were_measured():
     expected = background._facts(texts[-1]).operators * background._orders.us_per_operator
     assert background.wants(texts[-1], [(3, 4)], int(expected / 25))
     assert not background.wants(texts[-1], [(3, 4)], int(expected / 15))
+
+
+@pytest.mark.usefixtures("no_build_was_measured")
+@pytest.mark.parametrize(("builds", "seconds", "waits"), [(1, 1.0, False), (8, 0.0, True)])
+def test_auto_expects_a_build_to_take_what_others_took(builds, seconds, waits, monkeypatch):
+    time = Clock()
+    timed = build.Pass("timed", "it takes so long", lambda _: time.advance(seconds))
+    monkeypatch.setattr(build, "PASSES", (*build.PASSES, timed))
+    with clock.set_to(time):
+        for number in range(builds):
+            Program(lambda factor=number + 2.0: chain() * factor).run(x=floats(3, 4))
+            assert paddle_ngraph.wait_for_compiles(SECONDS)
+    assert counts() == (0, builds, builds)
+    flags.set("ngraph_background_compile", "auto")
+    Program(lambda: chain() - 1.0).run(x=floats(3, 4))
+    assert counts()[:2] == ((1, builds) if waits else (0, builds + 1))
 
 
 def test_what_paddle_would_not_check_is_not_run_natively():
@@ -445,6 +465,7 @@ def test_a_training_program_beside_one_that_infers():
 # -- other ways to run ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("when", ["at once", "in the middle", "late"])
 def test_a_backward_pass_after_a_native_forward_pass(when):
     """The function of one pass may be there before that of the other."""
@@ -798,6 +819,7 @@ atexit.register(lambda: print("done"))
 RAISING = ENDING + "\nraise SystemExit(0)\n"
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize(
     "script", [FORKING, ENDING, RAISING, INTERRUPTED], ids=["fork", "end", "exit", "interrupted"]
 )
@@ -866,6 +888,7 @@ assert loads.value > before and forks > 1, (before, loads.value, forks)
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_no_library_is_half_loaded_in_a_process_that_was_forked_during_a_build(tmp_path):
     """The linker refuses to load any other there."""
     compiler = shutil.which("cc")

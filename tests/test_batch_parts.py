@@ -468,6 +468,7 @@ def test_what_depends_on_the_batch(parted, threads, network):
         program.both(x=lines(samples, width))
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("threads", [1, 2], indirect=True)
 def test_open_functions_in_parts_are_loaded_from_disk(parted, threads, stored):
     met = [(8, 12), (4, 16), (6, 24)]
@@ -498,6 +499,7 @@ def side_by_side(
                 yield from zip(results, wanted)
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_open_functions_in_parts_run_from_several_threads(parted, threads):
     program = Program(reader)
     for samples, width in [(6, 12), (6, 16)]:
@@ -653,6 +655,7 @@ def test_what_is_left_over_after_the_cache_was_cleared(parted, threads):
     assert (built(), shared_out()) == (2, 2)
 
 
+@pytest.mark.slow("runs several threads for a while")
 @pytest.mark.parametrize("threads", [2], indirect=True)
 def test_what_is_left_over_runs_from_several_threads(parted, threads):
     feeds = [images(5, seed=seed) for seed in range(4)]
@@ -669,6 +672,7 @@ def test_what_is_left_over_runs_from_several_threads(parted, threads):
     assert shared_out() > 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("threads", [2], indirect=True)
 @pytest.mark.parametrize("samples, kept", [(4, 2), (5, 1)])
 def test_weights_of_what_is_left_over_count_too(parted, threads, samples, kept):

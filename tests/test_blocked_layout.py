@@ -101,6 +101,7 @@ BETWEEN = {
 }
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("run", [static, paddle_ngraph.compile], ids=["to_static", "compile"])
 @pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
 def test_training_is_as_natively(moved, between, run):
@@ -147,6 +148,7 @@ def test_channels_that_do_not_fill_blocks_are_handed_on_plain(moved, channels):
     assert moved["Transpose"] == 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_batches_of_any_size(moved):
     spec = [paddle.static.InputSpec([None, 3, 9, 9], "float32")]
 
@@ -158,6 +160,7 @@ def test_batches_of_any_size(moved):
     assert moved["copy"] > 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_pictures_of_any_size_are_handed_on_plain(moved):
     spec = [paddle.static.InputSpec([None, 3, None, None], "float32")]
 
@@ -252,6 +255,7 @@ def test_an_interval_without_convolutions_transposes_nothing(leave_native, moved
     assert moved["Transpose"] == 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_convolutions_in_branches_alone_transpose_nothing(moved):
     class Branch(nn.Layer):
         def __init__(self) -> None:

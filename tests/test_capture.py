@@ -435,6 +435,7 @@ assert paddle_ngraph.stats()["engine_runs"] > 0
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_threads_compile_their_first_functions_together():
     """One thread runs graphs that train, and the others their operators."""
     settings = {"FLAGS_ngraph_background_compile": "0", "FLAGS_ngraph_min_interval_us": "0"}

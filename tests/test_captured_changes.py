@@ -82,6 +82,7 @@ RETURNED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.slow("trains through many compiles")
 @TRAINS
 @pytest.mark.parametrize("function", STOPPED.values(), ids=STOPPED)
 def test_gradients_end_at_what_was_told_so(function, trains):

@@ -133,6 +133,7 @@ def test_one_graph_serves_many_sizes(name):
     assert 0 < paddle_ngraph.cache_info().currsize < len(sizes)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_text_that_grows_word_by_word():
     with paddle.no_grad():
         expected = [generated(made(Writer).eval(), batch, 16) for batch in (2, 3)]

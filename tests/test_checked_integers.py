@@ -59,6 +59,7 @@ def cast(shape, dtype="int64"):
     return Program(lambda: paddle.cast(paddle.static.data("x", shape, "float32"), dtype))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_cast_of_what_fits_is_the_engines():
     program = cast([-1])
     assert is_one_interval(program)
@@ -93,6 +94,7 @@ def test_casts_of_many_shapes_share_a_function(rank):
     run_both(program, False, x=np.full([3] * rank, 1e10, "float32"))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_positions_that_are_computed_in_floats():
     """As of T5: the logarithm of a distance, cast to int64, is looked up."""
 
@@ -342,6 +344,7 @@ def test_grids_of_open_sizes():
         program.both(x=floats(*shape))
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("again", [False, True])
 def test_sizes_that_another_interval_knows(again):
     """Shapes are computed where they are needed, from numbers that are read by value."""
@@ -544,6 +547,7 @@ def test_where_repeats_nothing(dtype, given):
                 program.run(**feed)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_chain_is_planned_in_one_round(monkeypatch):
     """What follows a checked operator is looked at as if that had been checked before."""
     rounds, checking = [], Candidates.checking

@@ -21,6 +21,8 @@ from paddle_ngraph import NgraphError
 from paddle_ngraph.distributed import checkpoint_files
 from paddle_ngraph.distributed.checkpoint_files import Folder
 
+pytestmark = pytest.mark.pure
+
 ARRAYS = [np.arange(6, dtype="float32").reshape(2, 3), np.array(7, "int64"), np.zeros((0, 3))]
 
 
@@ -84,6 +86,7 @@ def changes(data: bytes) -> list[bytes]:
     return [data[:length] for length in range(len(data))] + flips
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_torn_checkpoint_is_not_used(folder):
     write(folder, 1)
     write(folder, 2)
@@ -219,6 +222,7 @@ def dies_at(operation: int, folder: Folder, step: int) -> bool:
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.slow("starts a process")
 def test_a_process_killed_before_any_operation_leaves_complete_checkpoints(folder):
     for step in (1, 2, 3):
         write(folder, step)
@@ -236,6 +240,7 @@ def test_a_process_killed_before_any_operation_leaves_complete_checkpoints(folde
     assert names(folder.path)[-1] == f"step-{step:08}"
 
 
+@pytest.mark.slow("starts a process")
 def test_leftovers_are_deleted_by_the_next_job(tmp_path):
     script = (
         "import os, sys, pathlib\n"

@@ -76,6 +76,7 @@ class Training:
         return {name: np.array(self.scope.find_var(name).get_tensor()) for name in names}
 
 
+@pytest.mark.slow("starts several processes")
 def test_it_goes_on_as_if_nothing_had_happened(tmp_path):
     training = Training()
     losses = []
@@ -281,6 +282,7 @@ print("told" + json.dumps([told, same]))
 """
 
 
+@pytest.mark.slow("starts several processes")
 def test_all_ranks_raise_the_same_sentence(tmp_path):
     ended = jobs.run_ranks(tmp_path, DIFFERING, ranks=2)
     jobs.assert_fine(ended)

@@ -121,5 +121,6 @@ def test_all_that_communicates_is_kept_in_order(program):
     assert all(view.COMMUNICATE in node.ordered for node in talking)
 
 
+@pytest.mark.slow("starts a process")
 def test_two_ranks_of_which_one_runs_natively(tmp_path):
     jobs.assert_fine(jobs.run_ranks(tmp_path, _RANK, ranks=2))

@@ -26,6 +26,7 @@ def test_a_missing_script_is_one_sentence(capsys):
     assert "there is no script no_such_script.py" in capsys.readouterr().err
 
 
+@pytest.mark.slow("starts a process")
 def test_run_compiles_plain_layers_when_asked(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -12,6 +12,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph import _core, mkl_packed
+from paddle_ngraph import _core, clock, mkl_packed
 from paddle_ngraph.hook import captured_graph
 from paddle_ngraph.hook import compiled as compiled_functions
+from tests.clocks import Clock
 from tests.dynamic import (
     CLASSES,
     NETWORKS,
@@ -101,6 +103,7 @@ def both(scenario: Callable[[Callable[[Any], Any]], Any], runs: int = 1, **toler
 # -- whole networks ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("trains networks, each four times")
 @pytest.mark.parametrize(
     ("build", "full_graph"),
     [*((build, False) for build in NETWORKS), (mlp, True), (Encoder, True)],
@@ -141,6 +144,7 @@ class Recurrent(nn.Layer):
         return self.out(steps.mean(axis=1))
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.SimpleRNN])
 def test_recurrent_layers(kind, keeps):
@@ -1683,14 +1687,6 @@ def asked(layer: Any, number: int) -> list[Any]:
         return [layer(inputs(mlp, number, size)) for size in (2, 5, 3, 7, 2, 5)]
 
 
-@pytest.fixture
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that was not alone tries again at once, so that one that is alone has its graphs."""
-    monkeypatch.setattr(captured_graph, "_PATIENCE", 0.0)
-    monkeypatch.setattr(captured_graph, "_busy_until", 0.0)
-
-
-@pytest.mark.usefixtures("no_patience")
 def test_threads_share_a_layer():
     native = made(mlp).eval()
     expected = [asked(native, number) for number in range(8)]
@@ -1704,36 +1700,44 @@ def test_threads_share_a_layer():
 
 
 def test_who_cannot_be_alone_does_not_try_in_each_call(monkeypatch):
-    tries, original = [], _core.Alone
+    """And tries again some time later."""
+    tries = []
 
-    def alone():
-        tries.append(threading.current_thread())
-        return original()
+    @contextmanager
+    def in_company():
+        tries.append(clock.now())
+        yield False
 
-    monkeypatch.setattr(captured_graph._core, "Alone", alone)
-    monkeypatch.setattr(captured_graph, "_PATIENCE", 1000.0)
+    time, layer, x = Clock(), made(mlp).eval(), inputs(mlp)
+    compiled = paddle_ngraph.compile(layer)
+    with clock.set_to(time), paddle.no_grad():
+        expected = [compiled(x)]
+        with monkeypatch.context() as patch:
+            patch.setattr(captured_graph._core, "Alone", in_company)
+            for passed in (0.0, captured_graph._PATIENCE):
+                time.advance(passed)
+                agree([compiled(x) for _ in range(3)], 3 * expected)
+            assert tries == [0.0, captured_graph._PATIENCE]
+        agree([compiled(x)], expected)
+        assert paddle_ngraph.stats()["engine_runs"] == 0
+        time.advance(captured_graph._PATIENCE)
+        agree([compiled(x) for _ in range(2)], 2 * expected)
+    assert paddle_ngraph.stats()["engine_runs"] == 2
+
+
+def test_one_thread_at_a_time_is_alone():
     entered, leave = threading.Event(), threading.Event()
 
-    def holds(number):
-        with original() as is_alone:
+    def holds():
+        with _core.Alone() as is_alone:
             assert is_alone
             entered.set()
             leave.wait(60)
 
-    thread = threading.Thread(target=holds, args=(0,))
-    layer, x = made(mlp).eval(), inputs(mlp)
-    compiled = paddle_ngraph.compile(layer)
-    with paddle.no_grad():
-        expected = [compiled(x)]
-        monkeypatch.setattr(captured_graph, "_busy_until", float("inf"))
-        agree([compiled(x), compiled(x)], 2 * expected)
-        assert not tries and paddle_ngraph.stats()["engine_runs"] == 0
-        monkeypatch.setattr(captured_graph, "_busy_until", 0.0)
-        agree([compiled(x), compiled(x)], 2 * expected)
-    assert len(tries) == 1 and paddle_ngraph.stats()["engine_runs"] == 2
+    thread = threading.Thread(target=holds)
     thread.start()
     entered.wait(60)
-    with original() as is_alone:
+    with _core.Alone() as is_alone:
         assert not is_alone
     leave.set()
     thread.join()
@@ -1789,7 +1793,7 @@ def test_a_forked_process_waits_for_no_thread_that_it_has_not():
     warm(compiled, inputs(mlp))
 
 
-@pytest.mark.usefixtures("no_patience")
+@pytest.mark.slow("runs several threads for a while")
 def test_threads_have_layers_of_their_own():
     expected = [asked(made(mlp, number).eval(), number) for number in range(8)]
     layers = [paddle_ngraph.compile(made(mlp, number).eval()) for number in range(8)]
@@ -1801,7 +1805,6 @@ def test_threads_have_layers_of_their_own():
     assert paddle_ngraph.stats()["engine_runs"] == before + sum(map(len, expected))
 
 
-@pytest.mark.usefixtures("no_patience")
 def test_threads_train_layers_of_their_own():
     """Paddle's builders and interpreters stand one thread: the others run natively meanwhile."""
     expected = [trained(made(mlp, number), mlp, 10) for number in range(8)]
@@ -1896,6 +1899,7 @@ def test_graphs_that_train_are_bounded(monkeypatch):
     assert len(graphs) == 6 and len(refused) == 3 and "3 graphs train already" in refused[0]
 
 
+@pytest.mark.slow("calls a function until its records are full")
 def test_what_is_known_of_a_function_is_bounded():
     """Each other number is another path."""
     function = paddle_ngraph.compile(lambda x, number: F.relu(x) * number + x)
@@ -1925,6 +1929,7 @@ def step_of(weight: Any) -> None:
     weight.clear_gradient()
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_weights_of_what_infers_are_constants_until_they_are_written(write):
     width = 2 + list(WRITES.values()).index(write)  # what is known of weights is kept by graph
@@ -1945,6 +1950,7 @@ def test_weights_of_what_infers_are_constants_until_they_are_written(write):
     assert stats["functions_with_weights"] > 0 and stats["engine_runs"] > 30
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_weights_whose_former_memory_is_kept_cost_few_functions():
     layer, x, kept = made(mlp), inputs(mlp), []
     compiled = paddle_ngraph.compile(lambda x: layer(x))
@@ -1960,6 +1966,7 @@ def test_weights_whose_former_memory_is_kept_cost_few_functions():
     assert 1 < paddle_ngraph.stats()["functions_built"] - built < 80
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_weights_of_what_infers_are_read_in_place():
     # A graph of its own: many models that share one have their next ones wait.
     layer, x = nn.Sequential(nn.Linear(7, 48), nn.Tanh(), nn.Linear(48, 5)), paddle.rand([3, 7])
@@ -1985,6 +1992,7 @@ class InDoubles(nn.Layer):
         return self.second(between.astype("float32"))
 
 
+@pytest.mark.slow("trains networks, each four times")
 @pytest.mark.parametrize("build", [mlp, InDoubles])
 def test_layers_and_parameters_that_come_and_go_share_a_graph(build, monkeypatch):
     built, original = [], captured_graph.Stage._build
@@ -2020,6 +2028,7 @@ def test_what_is_made_of_parameters_alone_is_one_function():
     assert stats["functions_built"] - before["functions_built"] <= 1
 
 
+@pytest.mark.slow("trains networks, each four times")
 @pytest.mark.parametrize("lengths", [[3], [3, 5, 6, 8]])
 def test_graphs_whose_weights_there_is_no_room_for_have_them_as_inputs(lengths):
     layers = [nn.Sequential(nn.Linear(350, 350), nn.Tanh()) for _ in range(5)]  # half a megabyte

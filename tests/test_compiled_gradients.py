@@ -50,6 +50,7 @@ def found(layer: Any) -> list[Any]:
 # -- accumulation --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (4, 2, 4, 3), (1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("full_graph", [False, True])
 def test_gradients_add_up_whatever_is_traced_meanwhile(sizes, full_graph):
@@ -66,6 +67,7 @@ def test_gradients_add_up_whatever_is_traced_meanwhile(sizes, full_graph):
     both(scenario, runs=2 * len(sizes))
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_gradients_of_several_functions_add_up():
     def scenario(compiled):
         layer, x = made(Body), floats(3, 4)

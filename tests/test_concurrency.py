@@ -93,6 +93,7 @@ def built():
     return paddle_ngraph.stats()["functions_built"]
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_runs_that_overlap_share_the_threads_out(tmp_path, threads):
     pictures = [floats(*shape, seed=number) for number, shape in enumerate(SHAPES)]
     predictor = made(tmp_path, convolutions)
@@ -122,6 +123,7 @@ def test_runs_that_overlap_share_the_threads_out(tmp_path, threads):
     assert built() <= alone * (1 + most)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_callers_one_after_the_other_share_nothing_out(tmp_path, threads):
     paddle_ngraph.enable()
     predictor, turn, data = made(tmp_path, convolutions), threading.Lock(), floats(*SHAPES[0])
@@ -144,6 +146,7 @@ def test_little_work_has_one_function(tmp_path, threads):
     assert built() == 1
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_errors_of_operators_arrive(tmp_path, threads):
     """Each caller gets the error of its own run, and no other."""
     paddle_ngraph.enable()

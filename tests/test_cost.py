@@ -25,6 +25,7 @@ def rule() -> Iterator[None]:
     flags.set("ngraph_min_interval_us", before)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_the_other_tests_run_without_the_rule() -> None:
     assert os.environ[flags.FLAGS["ngraph_min_interval_us"].key] == "0"
 

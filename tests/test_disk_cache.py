@@ -151,6 +151,7 @@ def test_one_function_for_many_shapes_is_loaded():
         assert built_and_loaded() == expected
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_function_from_disk_serves_what_its_guards_admit():
     def head() -> Any:
         return paddle.static.data("x", [2, -1], "float32")[:, :47] * 2.0
@@ -215,6 +216,7 @@ def test_a_damaged_file_is_ignored_and_replaced(folder, how):
     assert built_and_loaded() == (0, 1)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_file_under_another_key_is_ignored(folder):
     run_twice(chain, x=X)
     of_chain = stored(folder).read_bytes()
@@ -427,6 +429,7 @@ def test_the_next_process_loads_what_this_one_built(folder):
     assert len(first) == 16
 
 
+@pytest.mark.slow("starts a process")
 def test_processes_side_by_side_share_a_folder(folder):
     processes = [start(folder) for _ in range(3)]
     numbers = {tuple(answer(process)[1]) for process in processes}

@@ -37,6 +37,7 @@ def trained(request, tmp_path_factory):
     }
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize("network", NETWORKS)
 def test_losses_are_those_of_one_process(trained, network):
     ranks = trained[network]
@@ -49,6 +50,7 @@ def test_losses_are_those_of_one_process(trained, network):
         assert network == "recurrent" or rank["engine_runs"] == 2 * STEPS
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize("network", NETWORKS)
 def test_all_ranks_have_the_same_variables(trained, network):
     first, *others = [rank["variables"] for rank in trained[network]]
@@ -98,11 +100,13 @@ distributed.barrier()
 """
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_rank_that_compiles_needs_no_other(tmp_path):
     """Or gloo would give up on one that takes 30 seconds longer than the others."""
     jobs.assert_fine(jobs.run_ranks(tmp_path, LATE, 2))
 
 
+@pytest.mark.slow("starts several processes")
 def test_dynamic_mode_and_old_style_programs(tmp_path):
     """Paddle's own data parallelism runs through the engine; ``distribute`` takes old programs."""
     port = jobs.free_port()
@@ -203,11 +207,13 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.slow("starts several processes")
 def test_gradients_are_averaged_while_others_are_computed(tmp_path):
     ended = jobs.run_ranks(tmp_path, OVERLAP.replace("{more}", AT_ONCE), 2)
     jobs.assert_fine(ended)
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_rank_that_goes_while_gradients_are_averaged_is_noticed(tmp_path):
     ended = jobs.run_ranks(tmp_path, OVERLAP.replace("{more}", KILLED), 2)
     jobs.assert_fine(ended)
@@ -227,6 +233,7 @@ def served(tmp_path_factory):
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(3)]
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize("network", server_networks.NETWORKS)
 def test_a_synchronous_server_computes_what_one_process_does(served, network):
     server, *trainers = [rank[f"{network} synchronous"] for rank in served]
@@ -240,6 +247,7 @@ def test_a_synchronous_server_computes_what_one_process_does(served, network):
     assert [trainer["engine_runs"] for trainer in trainers] == [steps, steps]
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize("network", server_networks.NETWORKS)
 def test_an_asynchronous_server_takes_gradients_as_they_come(served, network):
     server, *trainers = [rank[f"{network} asynchronous"] for rank in served]
@@ -253,6 +261,7 @@ def test_an_asynchronous_server_takes_gradients_as_they_come(served, network):
         assert np.mean(trainer["losses"][-8:]) < 0.7 * first
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_trainer_that_fails_or_is_killed_is_named(tmp_path):
     port = jobs.free_port()
     command = ["-m", "tests.server_failures", str(tmp_path)]
@@ -274,6 +283,7 @@ def test_a_trainer_that_fails_or_is_killed_is_named(tmp_path):
 # -- two ranks that differ -----------------------------------------------------------------------
 
 
+@pytest.mark.slow("starts several processes")
 def test_links_do_not_take_each_other_for_another(tmp_path):
     """Gloo's keys name no group: each link has a table of its own."""
     script = """

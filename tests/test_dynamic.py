@@ -8,7 +8,6 @@ import pickle
 import random
 import re
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import paddle
@@ -19,8 +18,10 @@ from paddle.distributed.fleet.utils import recompute
 from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 
 import paddle_ngraph
+from paddle_ngraph import clock
 from paddle_ngraph.hook import capture, dynamic_hook
 from paddle_ngraph.hook import gradients as hook_of_gradients
+from tests.clocks import Clock
 from tests.dynamic import (
     Encoder,
     agree,
@@ -234,6 +235,7 @@ def test_data_parallel(always_pays):
 # -- training ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("build", [mlp, lenet, Encoder, lstm], ids=lambda build: build.__name__)
 def test_training_follows_the_native_layer(build, always_pays):
     def scenario():
@@ -274,6 +276,7 @@ class Pair(nn.Layer):
         return [apart, fooled]
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_layers_that_train_each_other(always_pays):
     def scenario():
         pair = made(Pair)
@@ -391,16 +394,14 @@ def test_what_is_called_in_a_backward_pass_is_native(always_pays):
     both(scenario, runs=0, dynamic="training")
 
 
-class Timed:
-    """A clock by which a forward pass of a layer, and a backward pass, take so many seconds."""
+class Timed(Clock):
+    """By which a forward pass of a layer, and a backward pass, take so many seconds."""
 
     def __init__(self, monkeypatch: Any) -> None:
-        self.now = 0.0
+        super().__init__()
         self.forward = {False: 1.0, True: 1.0}  # by whether it is captured
         self.backward = dict(self.forward)
         self._is_captured = False
-        monkeypatch.setattr(dynamic_hook, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(hook_of_gradients, "perf_counter", lambda: self.now)
         self._run = capture.Captures.run
         monkeypatch.setattr(capture.Captures, "run", lambda *given: self._captured(*given))
 
@@ -422,25 +423,32 @@ class Timed:
         self.now += seconds[self._is_captured]
 
 
+@pytest.fixture
+def timed(monkeypatch) -> Iterator[Timed]:
+    made = Timed(monkeypatch)
+    with clock.set_to(made):
+        yield made
+
+
 @pytest.mark.parametrize(
     ("forward", "backward", "pays"), [(1.5, 0.1, True), (0.1, 2.5, False), (0.9, 0.9, True)]
 )
-def test_the_backward_pass_counts(forward, backward, pays, monkeypatch):
-    clock, layer = Timed(monkeypatch), made(mlp)
-    clock.forward[True], clock.backward[True] = forward, backward
+def test_the_backward_pass_counts(forward, backward, pays, timed):
+    layer = made(mlp)
+    timed.forward[True], timed.backward[True] = forward, backward
     paddle_ngraph.enable(dynamic="training")
-    captured = [clock.step(layer, inputs(mlp, number)) for number in range(30)]
+    captured = [timed.step(layer, inputs(mlp, number)) for number in range(30)]
     assert any(captured) and captured[-10:] == [pays] * 10
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_batches_of_several_lengths_are_tried_side_by_side(monkeypatch):
+def test_batches_of_several_lengths_are_tried_side_by_side(timed):
     """As long as their longest texts: each length takes as many calls as it would alone."""
-    clock, layer = Timed(monkeypatch), made(mlp)
-    clock.forward[True] = 0.5
+    layer = made(mlp)
+    timed.forward[True] = 0.5
     paddle_ngraph.enable(dynamic="training")
     captured = [
-        [clock.step(layer, inputs(mlp, number, size)) for size in (3, 5, 7, 8)]
+        [timed.step(layer, inputs(mlp, number, size)) for size in (3, 5, 7, 8)]
         for number in range(15)
     ]
     assert captured[:4] == [[False] * 4] * 4
@@ -448,15 +456,15 @@ def test_batches_of_several_lengths_are_tried_side_by_side(monkeypatch):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_was_put_off_holds_up_its_own_kind_only(monkeypatch):
+def test_what_was_put_off_holds_up_its_own_kind_only(timed, monkeypatch):
     """Where many lengths wait for their graphs, those that have one are decided."""
     monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
-    clock, layer = Timed(monkeypatch), made(mlp)
-    clock.forward[True] = 0.1
+    layer = made(mlp)
+    timed.forward[True] = 0.1
     paddle_ngraph.enable(dynamic="training")
 
     def captured(size: int, calls: int) -> list[bool]:
-        return [clock.step(layer, inputs(mlp, number, size)) for number in range(calls)]
+        return [timed.step(layer, inputs(mlp, number, size)) for number in range(calls)]
 
     assert any(captured(3, 9)), "not decided, but it has a graph"
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_PROGRAM", float("inf"))
@@ -466,13 +474,13 @@ def test_what_was_put_off_holds_up_its_own_kind_only(monkeypatch):
 
 
 @pytest.mark.parametrize("pays", [False, True])
-def test_what_is_no_larger_than_what_is_faster_natively_is_not_tried(pays, monkeypatch):
-    clock, layer = Timed(monkeypatch), made(mlp)
-    clock.forward[True] = 0.5 if pays else 5.0
+def test_what_is_no_larger_than_what_is_faster_natively_is_not_tried(pays, timed):
+    layer = made(mlp)
+    timed.forward[True] = 0.5 if pays else 5.0
     paddle_ngraph.enable(dynamic="training")
 
     def tried(size: int) -> bool:
-        return any([clock.step(layer, inputs(mlp, number, size)) for number in range(12)])
+        return any([timed.step(layer, inputs(mlp, number, size)) for number in range(12)])
 
     assert tried(6) and tried(5), "one of them may have been chance"
     assert [tried(4), tried(3)] == [pays] * 2
@@ -481,13 +489,13 @@ def test_what_is_no_larger_than_what_is_faster_natively_is_not_tried(pays, monke
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_larger_kinds_decide_is_waited_for_by_no_other_layer(monkeypatch):
-    clock, layer, other = Timed(monkeypatch), made(mlp), made(mlp)
-    clock.forward[True] = 5.0
+def test_what_larger_kinds_decide_is_waited_for_by_no_other_layer(timed, monkeypatch):
+    layer, other = made(mlp), made(mlp)
+    timed.forward[True] = 5.0
     paddle_ngraph.enable(dynamic="training")
 
     def tried(layer: Any, size: int) -> bool:
-        return any([clock.step(layer, inputs(mlp, number, size)) for number in range(12)])
+        return any([timed.step(layer, inputs(mlp, number, size)) for number in range(12)])
 
     with monkeypatch.context() as patch:
         patch.setattr(dynamic_hook, "_SHARE", -1.0)
@@ -498,29 +506,30 @@ def test_what_larger_kinds_decide_is_waited_for_by_no_other_layer(monkeypatch):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_a_layer_of_many_lengths_lets_others_have_their_turn(monkeypatch):
-    clock, first, second = Timed(monkeypatch), made(mlp), made(mlp)
-    clock.forward[True] = 0.5
+@pytest.mark.slow("compiles many or large functions")
+def test_a_layer_of_many_lengths_lets_others_have_their_turn(timed):
+    first, second = made(mlp), made(mlp)
+    timed.forward[True] = 0.5
     paddle_ngraph.enable(dynamic="training")
     tried: list[bool] = []
     for number in range(110):  # no length comes often enough to be decided
-        clock.step(first, inputs(mlp, number, 1 + number // 6))
-        tried.append(clock.step(second, inputs(mlp, number)))
+        timed.step(first, inputs(mlp, number, 1 + number // 6))
+        tried.append(timed.step(second, inputs(mlp, number)))
     assert tried[-20:] == [True] * 20
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_one_layer_is_tried_at_a_time(monkeypatch):
+def test_one_layer_is_tried_at_a_time(timed):
     """Backward passes that became faster are no merit of another layer."""
-    clock, first, second = Timed(monkeypatch), made(mlp), made(mlp)
-    clock.backward[True] = 0.1
+    first, second = made(mlp), made(mlp)
+    timed.backward[True] = 0.1
     paddle_ngraph.enable(dynamic="training")
     tried: list[int] = []
     for number in range(60):
         x = inputs(mlp, number)
         for which, layer in enumerate((first, second)):
-            clock.forward[True] = 0.5 if layer is first else 5.0
-            if clock.step(layer, x):
+            timed.forward[True] = 0.5 if layer is first else 5.0
+            if timed.step(layer, x):
                 tried.append(which)
     settled = tried.index(1)
     assert tried[:settled].count(0) >= 7, "the first is decided before the second is tried"
@@ -549,19 +558,12 @@ def test_it_stays_native_where_that_is_faster(never_pays):
     assert report.why_native and "ms natively" in str(report)
 
 
-def test_one_kind_of_inputs_is_decided_alone(monkeypatch):
+def test_one_kind_of_inputs_is_decided_alone(ticking, monkeypatch):
     """The clock of this test says that batches of 7 are faster natively, and others are not."""
-    clock = SimpleNamespace(now=0.0)
-
-    def perf_counter() -> float:
-        clock.now += 1.0
-        return clock.now
-
-    monkeypatch.setattr(dynamic_hook, "perf_counter", perf_counter)
     original = capture.Captures.run
 
     def run(self: Any, function: Any, args: Any, kwargs: Any) -> Any:
-        clock.now += 5.0 if args[1].shape[0] == 7 else -0.75  # beside the native 1.0
+        ticking.now += 5.0 if args[1].shape[0] == 7 else -0.75  # beside the native 1.0
         return original(self, function, args, kwargs)
 
     def called(size: int) -> int:
@@ -578,25 +580,50 @@ def test_one_kind_of_inputs_is_decided_alone(monkeypatch):
         assert (called(7), called(5)) == (0, 1)
 
 
+class Ticking(Clock):
+    """A native call takes a second; one that is captured takes ``more``, too.
+
+    Attributes:
+        captured: How many were.
+    """
+
+    def __init__(self, monkeypatch: Any) -> None:
+        super().__init__(tick=1.0)
+        self.more, self.captured = 0.0, 0
+        original = capture.Captures.run
+
+        def run(captures: Any, function: Any, args: Any, kwargs: Any) -> Any:
+            self.captured += 1
+            self.now += self.more
+            return original(captures, function, args, kwargs)
+
+        monkeypatch.setattr(capture.Captures, "run", run)
+
+
 @pytest.fixture
-def clock(monkeypatch) -> SimpleNamespace:
-    """A native call takes a second; one that is captured takes ``more``, too."""
-    clock = SimpleNamespace(now=0.0, more=0.0, captured=0)
+def ticking(monkeypatch) -> Iterator[Ticking]:
+    made = Ticking(monkeypatch)
+    with clock.set_to(made):
+        yield made
 
-    def perf_counter() -> float:
-        clock.now += 1.0
-        return clock.now
 
-    original = capture.Captures.run
+@pytest.mark.parametrize(("more", "pays"), [(-0.06, True), (-0.04, False)])
+def test_what_is_five_percent_faster_is_compiled(more, pays, ticking):
+    """By the clock that the layer's mode is given."""
+    ticking.more, layer, x = more, made(mlp).eval(), inputs(mlp)
+    mode = dynamic_hook._Mode(ticking)
 
-    def run(self: Any, function: Any, args: Any, kwargs: Any) -> Any:
-        clock.captured += 1
-        clock.now += clock.more
-        return original(self, function, args, kwargs)
+    def runs(count: int) -> int:
+        before = paddle_ngraph.stats()["engine_runs"]
+        for _ in range(count):
+            agree(mode.run(nn.Layer.__call__, layer, (x,), {}), expected)
+        return paddle_ngraph.stats()["engine_runs"] - before
 
-    monkeypatch.setattr(dynamic_hook, "perf_counter", perf_counter)
-    monkeypatch.setattr(capture.Captures, "run", run)
-    return clock
+    with paddle.no_grad():
+        expected = layer(x)
+        assert runs(dynamic_hook._NATIVE) == 0
+        assert runs(dynamic_hook._COMPILED) == dynamic_hook._COMPILED - 1, "one is noted"
+        assert runs(3) == 3 * pays
 
 
 SIZES = {
@@ -610,22 +637,22 @@ SIZES = {
 
 @pytest.mark.parametrize("more", [0.5, 10.0])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
-def test_trying_takes_a_share_of_the_native_time(size, more, clock, monkeypatch):
+def test_trying_takes_a_share_of_the_native_time(size, more, ticking, monkeypatch):
     monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 1.0)
-    clock.more, layer = more, made(mlp)
+    ticking.more, layer = more, made(mlp)
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
         for number in range(400):
             layer(inputs(mlp, number, size(number)))
-            native = number + 1 - clock.captured
-            assert clock.captured * more <= 0.2 * native + more
-    assert clock.captured > 0 or size is SIZES["growing"], "no size comes twice"
-    if more < 1.0 and clock.captured:
+            native = number + 1 - ticking.captured
+            assert ticking.captured * more <= 0.2 * native + more
+    assert ticking.captured > 0 or size is SIZES["growing"], "no size comes twice"
+    if more < 1.0 and ticking.captured:
         assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_graphs_are_made_when_there_was_time_for_it(clock, monkeypatch):
+def test_graphs_are_made_when_there_was_time_for_it(ticking, monkeypatch):
     monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 4.0)
     layer = made(mlp)
@@ -633,7 +660,7 @@ def test_graphs_are_made_when_there_was_time_for_it(clock, monkeypatch):
     with paddle.no_grad():
         for _ in range(20):
             layer(inputs(mlp))
-        assert clock.captured == 2, "a call was noted, and a graph was put off"
+        assert ticking.captured == 2, "a call was noted, and a graph was put off"
         assert paddle_ngraph.stats()["engine_runs"] == 0
         assert "it has run for" in str(paddle_ngraph.explain(layer))
         for _ in range(100):
@@ -641,57 +668,57 @@ def test_graphs_are_made_when_there_was_time_for_it(clock, monkeypatch):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_captured_calls_that_are_not_decided_follow_each_other(clock, monkeypatch):
+def test_captured_calls_that_are_not_decided_follow_each_other(ticking, monkeypatch):
     monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 0.0)
     monkeypatch.setattr(dynamic_hook, "_BURST", 5.0)
     monkeypatch.setattr(dynamic_hook, "_COMPILED", 100)
-    clock.more, layer, ways = 0.5, made(mlp), ""
+    ticking.more, layer, ways = 0.5, made(mlp), ""
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
         for _ in range(200):
-            before = clock.captured
+            before = ticking.captured
             layer(inputs(mlp))
-            ways += "c" if clock.captured > before else "n"
+            ways += "c" if ticking.captured > before else "n"
     _, *bursts = re.findall("c+", ways.rstrip("c"))
     assert len(bursts) > 2 and all(len(burst) >= 10 for burst in bursts), ways
 
 
-def test_what_holds_up_some_calls_decides_nothing(clock, monkeypatch):
+def test_what_holds_up_some_calls_decides_nothing(ticking, monkeypatch):
     monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 10.0)
-    clock.more, layer, chance = -0.5, made(mlp), random.Random(0)
+    ticking.more, layer, chance = -0.5, made(mlp), random.Random(0)
     layer.register_forward_pre_hook(lambda *_: hold_up())
 
     def hold_up() -> None:
-        clock.now += 10.0 if chance.random() < 0.3 else 0.0
+        ticking.now += 10.0 if chance.random() < 0.3 else 0.0
 
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
         for number in range(800):
             layer(inputs(mlp, number, 2 + number % 40))
-    assert clock.captured > 400
+    assert ticking.captured > 400
 
 
-def test_the_fastest_of_many_native_calls_decides_nothing(clock, monkeypatch):
+def test_the_fastest_of_many_native_calls_decides_nothing(ticking, monkeypatch):
     monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 1.0)
-    clock.more, layer, calls = -0.5, made(mlp), itertools.count()
+    ticking.more, layer, calls = -0.5, made(mlp), itertools.count()
     layer.register_forward_pre_hook(lambda *_: hurry())
 
     def hurry() -> None:
-        clock.now -= 0.9 if next(calls) == 3 else 0.0
+        ticking.now -= 0.9 if next(calls) == 3 else 0.0
 
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
         for _ in range(100):
             layer(inputs(mlp))
-    assert clock.captured > 50
+    assert ticking.captured > 50
 
 
 @pytest.mark.parametrize("pays", [True, False])
-def test_kinds_that_come_seldom_are_decided_together(pays, clock):
-    clock.more, layer = -0.75 if pays else 5.0, made(mlp)
+def test_kinds_that_come_seldom_are_decided_together(pays, ticking):
+    ticking.more, layer = -0.75 if pays else 5.0, made(mlp)
 
     def called(*sizes: int) -> int:
         before = paddle_ngraph.stats()["engine_runs"]
@@ -759,15 +786,21 @@ def test_the_switch_acts_at_the_next_call(always_pays):
     assert runs() == 0
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_threads(always_pays):
     shared, native = made(mlp).eval(), made(mlp).eval()
     own = [made(mlp, number).eval() for number in range(8)]
     expected = [[asked(native), asked(made(mlp, number).eval())] for number in range(8)]
     paddle_ngraph.enable(dynamic=True)
     results = in_threads(lambda number: [asked(shared), asked(own[number])])
-    paddle_ngraph.disable()
     agree(results, expected)
-    assert paddle_ngraph.stats()["engine_runs"] >= 80
+    # How many of these are native depends on when a thread is alone to make a graph.
+    agree([asked(shared), asked(own[7])], expected[7])
+    before = paddle_ngraph.stats()["engine_runs"]
+    results = in_threads(lambda number: [asked(shared), asked(own[7])])
+    paddle_ngraph.disable()
+    agree(results, 8 * [expected[7]])
+    assert paddle_ngraph.stats()["engine_runs"] == before + 8 * 2 * 14
 
 
 def test_threads_that_train():
@@ -854,6 +887,7 @@ def forget_what_sot_knows() -> None:
         paddle.base.core.sot_set_with_graph(each.forward.__code__)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(
     ("kind", "ends", "is_function"),
     [

@@ -102,6 +102,7 @@ def test_padding_that_depends_on_a_remainder_keeps_functions_apart():
     assert built() == len(SIZES)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_smaller_shape_than_those_tried_is_computed_right():
     run_all(pictures, picture, [*SIZES, (1, 20), (2, 9), (1, 1)])
 
@@ -114,6 +115,7 @@ def test_an_id_out_of_range_is_refused_at_any_shape():
     assert built() == OWN_FUNCTIONS + 1
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_new_weights_are_seen_at_any_shape():
     program = run_all(words, text)
     weight = program.scope.find_var("embedding_0.w_0").get_tensor()

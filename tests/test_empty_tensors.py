@@ -107,6 +107,7 @@ def _assert_same(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4 * largest)
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_training_on_what_a_mask_selects(name):
     shape, make = NETWORKS[name]
@@ -200,6 +201,7 @@ def _loop(of_picture: Network, x: Any) -> Any:
     return paddle.static.nn.while_loop(lambda i, y: i < 3, step, start)[1]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("around", [_branch, _loop])
 def test_what_is_empty_inside_of_a_loop_or_branch(around, kinds):
     """It is not the fault of the operators inside, which stay with the engine."""

@@ -49,12 +49,14 @@ def run(engine, *arrays):
     return io.results()
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_graph_string_alone_is_enough():
     x = floats(3, 4)
     (y,) = run(NgraphEngine(relu_graph()), x)
     np.testing.assert_array_equal(y, np.maximum(x, 0))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_the_operator_holds_a_string_that_the_engine_can_run():
     program = Program(chain)
     main = program.main.clone()
@@ -254,6 +256,7 @@ def test_a_function_whose_fused_loops_find_too_few_registers():
         )
 
 
+@pytest.mark.slow("starts a process")
 def test_functions_of_little_work_start_no_threads():
     # In a process of its own: threads of other tests come and go.
     code = """

@@ -134,6 +134,7 @@ def script_output(tmp_path, *command, extra="", **environment):
     return found.stdout
 
 
+@pytest.mark.slow("starts a process")
 def test_an_executor_older_than_the_import_is_switched(tmp_path):
     script = tmp_path / "late.py"
     script.write_text(
@@ -166,10 +167,12 @@ def test_the_environment_and_an_import_switch_it_on(tmp_path):
     assert "runs 1 first --second" in output
 
 
+@pytest.mark.slow("starts a process")
 def test_without_the_flag_an_import_changes_nothing(tmp_path):
     assert "runs 0" in script_output(tmp_path, extra="import paddle_ngraph")
 
 
+@pytest.mark.slow("starts a process")
 def test_an_unchanged_script_runs_through_the_command_line(tmp_path):
     assert "runs 1 first --second" in script_output(tmp_path, "-m", "paddle_ngraph", "run")
 
@@ -206,6 +209,7 @@ def distinct():
     return [paddle.unique(paddle.static.data("x", [-1, 4], "float32"))]
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_program_desc_in_several_threads():
     def work(number):
         program, expected = jobs[number]

@@ -67,6 +67,7 @@ def read_only(rows: int) -> np.ndarray:
 ARRAYS = [lambda rows: floats(rows, 48), strided, read_only]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("make", ARRAYS, ids=["plain", "strided", "read only"])
 @pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__)

@@ -12,6 +12,7 @@ from paddle_ngraph import flags
 from paddle_ngraph.errors import NgraphError
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_every_flag_is_known_to_paddle():
     for flag in flags.FLAGS.values():
         expected = type(flag.default)(os.environ.get(flag.key, flag.default))

@@ -7,6 +7,8 @@ import pytest
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 
+pytestmark = pytest.mark.pure
+
 
 def small_graph() -> Graph:
     x, y = TensorSpec(0, "float32", (-1, 4)), TensorSpec(1, "float32", (-1, 4))
@@ -15,6 +17,7 @@ def small_graph() -> Graph:
     return Graph([op], [x], [w], [y], [w], value_inputs=[])
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_graph_survives_its_string():
     graph = small_graph()
     again = Graph.from_string(graph.to_string())

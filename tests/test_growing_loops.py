@@ -174,6 +174,7 @@ class Drawn:
 LENGTHS = [(1, 3), (2, 0), (3, 1), (1, 1), (4, 6), (7, 2), (2, 3), (1, 0)]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("name", READERS)
 def test_what_grows_is_read(name: str) -> None:
     drawn = Drawn(0)
@@ -306,6 +307,7 @@ FORMS: list[tuple[Callable[[], Any], Callable[..., dict[str, np.ndarray]]]] = [
 ]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build, feed", FORMS)
 def test_what_nothing_reads_grows_too(build: Callable, feed: Callable) -> None:
     """nGraph leaves results of a loop out that nothing reads."""
@@ -384,6 +386,7 @@ OFTEN = [adds_many_rows, reads_many_numbers, divides_sizes, grows_inside_of_a_lo
 LONG = [(3, 2), (200, 3), (7, 4), (3000, 2), (128, 0), (64, 5), (500, 1)]
 
 
+@pytest.mark.slow("compiles loops of many lengths")
 @pytest.mark.parametrize("build", OFTEN)
 def test_what_fits_is_never_refused(build: Callable) -> None:
     """Loops turn as often as 32 bits allow, whatever is fed first."""
@@ -396,6 +399,7 @@ def test_what_fits_is_never_refused(build: Callable) -> None:
         assert is_one_operator(program)
 
 
+@pytest.mark.slow("compiles loops of many lengths")
 @pytest.mark.parametrize("build", OFTEN)
 @pytest.mark.parametrize("is_open", [False, True])
 def test_a_run_beyond_what_fits_is_paddles(
@@ -506,6 +510,7 @@ def of_what_grows() -> Any:
 COUNTED = [up_to_the_count, from_the_count_on, between_two_counts, a_cache_of_fixed_size]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", [*COUNTED, of_what_grows])
 def test_a_slice_is_as_long_as_a_count(build: Callable) -> None:
     program = Program(build)
@@ -517,6 +522,7 @@ def test_a_slice_is_as_long_as_a_count(build: Callable) -> None:
     assert paddle_ngraph.stats()["functions_built"] == 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_slice_is_as_long_as_a_count_that_a_size_limits() -> None:
     program = Program(as_many_as_there_are)
     for length in (3, 1, 5, 2, 7, 4):
@@ -679,6 +685,7 @@ def once_on_disk() -> None:
     print("counts", stats["functions_built"], stats["functions_loaded"])
 
 
+@pytest.mark.slow("compiles loops of many lengths")
 def test_another_process_loads_what_grows(tmp_path: Path) -> None:
     counts = counts_of_two_processes("tests.test_growing_loops", tmp_path)
     assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]

@@ -214,6 +214,7 @@ def with_and_without(
     return counts[1]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_numbers_are_those_of_results(monkeypatch: Any, optimizer: str) -> None:
     steps = [feed_of(step) for step in range(4)]
@@ -228,6 +229,7 @@ def test_the_numbers_are_those_of_paddle() -> None:
         assert_same_states(native, program)
 
 
+@pytest.mark.slow("draws many programs")
 def test_the_numbers_of_lives(monkeypatch: Any, native_in_order: None) -> None:
     """Drawn programs; some hold nothing. A wrong label stops a run."""
     counts = []
@@ -259,6 +261,7 @@ def results_of_all_types() -> Any:
     return [loss, positions, positions + 1, scores > 0, picked, hidden]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_results_of_all_types(monkeypatch: Any) -> None:
     labels = np.random.default_rng(0).integers(0, WIDTH, (8, 1))
     steps = [{"x": floats(8, WIDTH, seed=step), "label": labels} for step in range(4)]
@@ -371,6 +374,7 @@ class Training:
         ]
 
 
+@pytest.mark.slow("draws many programs")
 def test_drawn_training(monkeypatch: Any, native_in_order: None) -> None:
     counts = []
     for seed in range(16):
@@ -411,6 +415,7 @@ def train(program: Program, number: int, steps: int) -> Any:
     return state_of(program)
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_threads_take_turns() -> None:
     """They run one function, each with states of its own."""
     with paddle_ngraph.use_ngraph():
@@ -437,6 +442,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_nobody_computes_where_steps_have_yet_to_read() -> None:
     with paddle_ngraph.use_ngraph():
         expected = trained_beside("momentum", [0, 1], 2)
@@ -556,6 +562,7 @@ def output_of(script: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow("starts a process")
 def test_a_fork_has_a_turn_of_its_own() -> None:
     """One thread computes: a fork has none of the others."""
     assert output_of(FORKED, FLAGS_ngraph_num_threads="1").endswith("done\n")
@@ -645,6 +652,7 @@ def wide() -> Any:
     return loss
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells the peak")
 def test_gradients_take_no_memory_of_their_own() -> None:
     peaks = {}

@@ -124,6 +124,7 @@ def check(found, expected):
 # -- saved from dynamic mode -----------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("make", DYNAMIC.values(), ids=DYNAMIC)
 def test_executor(tmp_path, make):
     prefix, expected = saved(make, tmp_path)

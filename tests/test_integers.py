@@ -48,6 +48,7 @@ def positions_behind_padding(ids: Any) -> Any:
     return paddle.cumsum(is_word, axis=1) * is_word + 1
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("make", [positions, positions_behind_padding])
 @pytest.mark.parametrize("shape", [(-1, -1), (-1, 4), (2, 4)], ids=str)
 def test_positions_are_counted_in_the_engine(make, shape):
@@ -59,6 +60,7 @@ def test_positions_are_counted_in_the_engine(make, shape):
         program.both(ids=np.tile(IDS, (3, 2)))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_positions_of_many_shapes_share_a_function():
     program = with_ids(lambda ids: (positions(ids), looked_up(positions(ids)), ids == 0))
     paddle_ngraph.clear_cache()
@@ -288,6 +290,7 @@ def test_ranges_are_of_the_sizes_that_are_fed(name):
             np.testing.assert_array_equal(other, one)
 
 
+@pytest.mark.slow("compiles a chain of many operators")
 def test_long_chains_of_whole_numbers():
     def build():
         n = paddle.static.data("n", [4], "int32")

@@ -12,6 +12,7 @@ import pytest
 from tests import interruptions
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("case", interruptions.CASES)
 def test_what_is_interrupted_ends_or_goes_on_as_natively(case: str) -> None:
     """Each in a process of its own, which has its main thread for itself."""

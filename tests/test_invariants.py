@@ -118,6 +118,7 @@ def test_drawn_loops_agree(seed: int) -> None:
         agree(program, natively=apart, x=floats(rows, WIDTH, seed=rows), **feed)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(12))
 def test_each_turn_has_lists_of_its_own(seed: int) -> None:
     """Though it may be the same what is in them: a list that turns share would grow."""

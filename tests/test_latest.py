@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from paddle_ngraph.latest import Latest
 
+pytestmark = pytest.mark.pure
+
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=60))
 def test_it_holds_what_was_used_last(size: int, steps: list[tuple[bool, int]]) -> None:

@@ -86,6 +86,12 @@ def all_are_heard(monkeypatch):
     monkeypatch.setattr(launcher, "_UNTIL_JUDGED", LONG)
 
 
+@pytest.fixture
+def nothing_follows(monkeypatch):
+    """From what ends the job: the launcher need not wait for it."""
+    monkeypatch.setattr(launcher, "_UNTIL_JUDGED", 0.0)
+
+
 def processes(folder: Path) -> list[int]:
     """All ranks that have run there."""
     lines = [line for each in folder.glob("*.starts") for line in each.read_text().splitlines()]
@@ -140,7 +146,7 @@ def test_ranks_may_end_at_different_times(run):
         ("say(failure='ValueError: bad', refuses=False); sys.exit(1)", "has failed: ValueError: b"),
     ],
 )
-def test_a_rank_that_fails_ends_the_job(run, end, what):
+def test_a_rank_that_fails_ends_the_job(run, nothing_follows, end, what):
     """Also before ``init``: nobody has joined."""
     script = f"if rank == 1:\n    print('last words')\n    {end}\ntime.sleep(900)"
     status, out, seconds = run(script)
@@ -173,7 +179,7 @@ def test_the_cause_is_named_and_not_what_follows_from_it(run, all_are_heard):
     assert said_by(run(script)[1].err) == ["rank 0 has failed: ValueError: 0"]
 
 
-def test_a_stopped_rank_is_stuck(run):
+def test_a_stopped_rank_is_stuck(run, nothing_follows):
     status, out, seconds = run(
         """
         join()
@@ -188,12 +194,13 @@ def test_a_stopped_rank_is_stuck(run):
     assert re.match(r"rank 1 is stuck: it has shown no sign of life for \d+ seconds", sentence)
 
 
-def test_a_rank_that_is_stopped_before_it_joins_is_stuck(run):
+def test_a_rank_that_is_stopped_before_it_joins_is_stuck(run, nothing_follows):
     script = "if rank == 0: os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(900)"
     status, out, _ = run(script, timeout=2)
     assert status == 1 and said_by(out.err)[0].startswith("rank 0 is stuck")
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_rank_that_computes_waits_or_prepares_is_not_stuck(run):
     status, _, _ = run(
         """
@@ -216,13 +223,20 @@ def test_a_rank_that_computes_waits_or_prepares_is_not_stuck(run):
 
 def test_the_others_of_a_rank_that_is_silent_are_not_blamed(run, monkeypatch):
     """They notice before the time limit."""
-    monkeypatch.setattr(launcher, "_SILENT", 1.0)
+    monkeypatch.setattr(launcher, "_SILENT", 0.5)
+    count = launcher._Rank._count_silence
+
+    def noticed(rank, *given):
+        count(rank, *given)
+        if rank.number == 1 and rank.silent > 0.5:
+            Path("silent").touch()
+
+    monkeypatch.setattr(launcher._Rank, "_count_silence", noticed)
     script = """
         join()
         if rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
-        wait_until(1, "T")
-        time.sleep(5)
+        wait_for(lambda: os.path.exists("silent"))
         say(failure="RuntimeError: timeout", refuses=False)
         sys.exit(1)
         """
@@ -231,7 +245,7 @@ def test_the_others_of_a_rank_that_is_silent_are_not_blamed(run, monkeypatch):
 
 
 @pytest.mark.parametrize("has_joined", [True, False])
-def test_a_rank_that_ends_early_while_others_wait_for_it(run, has_joined):
+def test_a_rank_that_ends_early_while_others_wait_for_it(run, nothing_follows, has_joined):
     status, out, seconds = run(
         f"""
         if rank == 1:
@@ -250,16 +264,19 @@ def test_a_rank_that_ends_early_while_others_wait_for_it(run, has_joined):
 
 def test_a_rank_that_takes_long_to_end_is_named(run, monkeypatch):
     monkeypatch.setattr(launcher, "_UNTIL_ENDED", LONG)
+    monkeypatch.setattr(launcher, "_UNTIL_JUDGED", 0.0)
     script = """
         join()
         say(meetings=3 - rank)
         if rank == 1:
             say(ends=time.monotonic())
             open("ends", "w")
-            time.sleep(4)
+            wait_for(lambda: os.path.exists("fails"))
+            time.sleep(0.5)
             sys.exit(0)
         wait_for(lambda: os.path.exists("ends"))
         say(failure="NgraphError: waits in vain", refuses=True, when=time.monotonic())
+        open("fails", "w")
         sys.exit(1)
         """
     early = "rank 1 has ended with exit status 0, and rank 0 still waits for it"
@@ -291,6 +308,7 @@ distributed.barrier()
 """
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize(
     ("end", "what"),
     [
@@ -314,7 +332,7 @@ def test_who_does_not_come_to_a_meeting_is_named(tmp_path, monkeypatch, capfd, e
 # -- restarts ------------------------------------------------------------------------------------
 
 
-def test_all_ranks_start_again_with_a_new_port(run, tmp_path):
+def test_all_ranks_start_again_with_a_new_port(run, nothing_follows, tmp_path):
     (tmp_path / "kept" / "step-00000012").mkdir(parents=True)
     status, out, _ = run(
         """
@@ -379,6 +397,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_rank_outlives_the_launcher(tmp_path, number):
     (tmp_path / "script.py").write_text(WAITING)
@@ -459,6 +478,7 @@ def test_two_jobs_do_not_share_a_log_folder(run, tmp_path):
 # -- a training ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_training_that_is_killed_and_stopped_loses_nothing(tmp_path):
     """``make kills`` does it 20 times."""
     done = kills.check(tmp_path, kills=2, seed=1, steps=100)

@@ -19,6 +19,7 @@ SCRIPT = Path(__file__).parent / "loops_behind_units.py"
 RANDOM = Path(__file__).parent / "random_units.py"
 
 
+@pytest.mark.slow("starts a process")
 def test_units_are_no_loops():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", SCRIPT], capture_output=True, text=True, timeout=500
@@ -26,6 +27,7 @@ def test_units_are_no_loops():
     assert done.returncode == 0, f"computed: {done.stdout}, then {done.stderr}"
 
 
+@pytest.mark.slow("starts a process")
 def test_random_models_do_not_crash():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", RANDOM, "0", "200"],
@@ -100,6 +102,7 @@ def test_long_chains_of_elementwise_nodes_are_not_fused(length, is_marked):
     assert model.has_rt_info("ngraph_loops_apart") == is_marked
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.usefixtures("small_intervals_pay")
 def test_a_long_chain_computes_what_native_does():
     def build():

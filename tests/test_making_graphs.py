@@ -105,7 +105,6 @@ def make_beside(
     Returns:
         What the work returns.
     """
-    monkeypatch.setattr(captured_graph, "_busy_until", 0.0)
     layer, native = network(), network()
     expected = trained(loss_of(native), native)
     function = paddle_ngraph.compile(loss_of(layer))
@@ -149,6 +148,7 @@ def _default_programs() -> tuple[Any, Any]:
 # -- default programs ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_others_find_their_default_programs(monkeypatch):
     """So do threads that begin meanwhile, also while gradients are made."""
     before, found = _default_programs(), []

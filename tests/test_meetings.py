@@ -13,6 +13,8 @@ import pytest
 from paddle_ngraph.distributed import meetings
 from paddle_ngraph.distributed.meetings import Meetings
 
+pytestmark = pytest.mark.pure
+
 KEY = "ngraph/meetings/7"
 
 

@@ -62,6 +62,7 @@ assert resident() < before + 20
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells of memory")
 def test_an_import_changes_nothing_in_the_process() -> None:
     _output_of(_IMPORT, FLAGS_use_ngraph="")
@@ -92,6 +93,7 @@ def few_megabytes() -> Any:
     flags.set("ngraph_memory_mb", before)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_freed_memory_is_bounded_and_given_back(few_megabytes: int) -> None:
     program = Program(doubled)
     results = []
@@ -175,6 +177,7 @@ print(json.dumps(dict(before=before, after=rss(), runs=runs, most=most, left=lef
 """
 
 
+@pytest.mark.slow("makes hundreds of programs")
 def test_tables_are_bounded_over_many_programs() -> None:
     found = json.loads(_output_of(_MANY).splitlines()[-1])
     most, left = found["most"], found["left"]

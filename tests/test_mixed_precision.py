@@ -336,6 +336,7 @@ def _train(build: Callable[[], Any], steps: int = 8) -> tuple[Program, np.ndarra
     return program, np.array([float(program.run(**feed)[0]) for _ in range(steps)])
 
 
+@pytest.mark.slow("trains through many compiles")
 @needs_bfloat16
 @pytest.mark.parametrize("name", ["Adam", "Momentum"])
 def test_training_follows_float32s(name: str, bfloat16, kinds) -> None:
@@ -360,6 +361,7 @@ def test_training_follows_float32s(name: str, bfloat16, kinds) -> None:
             assert (rounded(one) != one).mean() > 0.9, "kept with eight bits"
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_without_units_it_is_float32(bfloat16, monkeypatch) -> None:
     monkeypatch.setattr(processor, "has_bfloat16", lambda: False)
 

@@ -113,6 +113,7 @@ def assert_same(expected, found):
             np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", PROGRAMS)
 @pytest.mark.parametrize("step", [*ENGINE_STEPS, "describe"])
 def test_any_fault_is_met_by_paddle_in_the_same_run(build, step, monkeypatch, capfd):
@@ -501,6 +502,7 @@ def test_a_run_that_fails_leaves_no_scope():
     assert is_ended(scope)
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_intervals_end_in_other_threads_than_those_that_run():
     intervals, over = _Intervals(), threading.Event()
 
@@ -571,6 +573,7 @@ print("over")
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_intervals_that_are_there_when_the_process_ends():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _AT_THE_END],

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from paddle_ngraph.function import operator_table, registry
+
+pytestmark = pytest.mark.pure
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 

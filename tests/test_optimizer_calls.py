@@ -327,6 +327,7 @@ def two_threads() -> Iterator[None]:
     paddle.set_flags({"FLAGS_ngraph_num_threads": 0})
 
 
+@pytest.mark.slow("runs several threads for a while")
 @pytest.mark.usefixtures("two_threads")
 def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
     """Threads that take steps hold the places for threads, and a fork does not free them.

@@ -64,3 +64,21 @@ def test_the_disk_cache_knows_the_whole_package(monkeypatch, tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"1")
         assert disk_cache._sources() not in (before, sources)
+
+
+def test_the_citation_has_the_version_and_the_address_of_the_package():
+    citation = (ROOT / "CITATION.cff").read_text()
+    address = r"https://github\.com/[\w-]+/paddle-ngraph"
+    files = ("CITATION.cff", "pyproject.toml", ".github/ISSUE_TEMPLATE/config.yml")
+    assert f"version: {paddle_ngraph.__version__}\n" in citation
+    assert all(set(re.findall(address, (ROOT / name).read_text())) for name in files)
+    assert (
+        len({found for name in files for found in re.findall(address, (ROOT / name).read_text())})
+        == 1
+    )
+
+
+def test_every_issue_form_asks_for_the_versions():
+    forms = [path for path in (ROOT / ".github/ISSUE_TEMPLATE").iterdir() if path.stem != "config"]
+    assert len(forms) == 4
+    assert all("python -m paddle_ngraph info" in form.read_text() for form in forms)

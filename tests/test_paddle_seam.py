@@ -318,8 +318,10 @@ def faults() -> Iterator[tuple[str, str, str | None, str]]:
             yield (*place, "called otherwise")
 
 
-def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "FLAGS_use_ngraph": "1", "GLOG_minloglevel": "2"}
+def run(
+    *arguments: str, extra: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "FLAGS_use_ngraph": "1", "GLOG_minloglevel": "2", **(extra or {})}
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -330,6 +332,7 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow("starts a process for each missing name")
 def test_whatever_paddle_lacks_is_said_before_anything_is_replaced() -> None:
     drawn = list(faults())
     assert len(drawn) > 300
@@ -346,19 +349,31 @@ del core.DenseTensor._ptr
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import paddle_ngraph
-print(*(each.message for each in caught if "FLAGS_use_ngraph" in str(each.message)))
+print(*(each.message for each in caught if "DenseTensor._ptr" in str(each.message)))
 paddle.enable_static()
 x = paddle.static.data("x", [2])
 (out,) = paddle.static.Executor().run(feed={"x": np.ones(2, "float32")}, fetch_list=[x + 1.5])
-print(out, paddle_ngraph.is_enabled())
+runs = paddle_ngraph.stats()["engine_runs"] if paddle_ngraph.is_enabled() else 0
+print(out, runs, hasattr(core.DenseTensor, "_ptr"))
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_the_import_warns_and_programs_run_natively() -> None:
     said, result = run("-W", "ignore", "-c", SCRIPT, cwd=PACKAGE.parent).stdout.splitlines()[-2:]
     assert said.startswith("FLAGS_use_ngraph has no effect: ")
     assert "there is no paddle.base.libpaddle.DenseTensor._ptr; `pip install" in said
-    assert result == "[2.5 2.5] False"
+    assert result == "[2.5 2.5] 0 False"
+
+
+@pytest.mark.slow("starts a process")
+def test_a_port_loads_the_engine_nevertheless() -> None:
+    """``PADDLE_NGRAPH_UNCHECKED``: the name stays missing, the import warns."""
+    unchecked = {"PADDLE_NGRAPH_UNCHECKED": "1", "FLAGS_ngraph_min_interval_us": "0"}
+    output = run("-W", "ignore", "-c", SCRIPT, cwd=PACKAGE.parent, extra=unchecked).stdout
+    said, result = output.splitlines()[-2:]
+    assert said.startswith("PADDLE_NGRAPH_UNCHECKED: there is no paddle.base.libpaddle.DenseTensor")
+    assert result == "[2.5 2.5] 1 False"
 
 
 def test_names_are_bound_to_what_paddle_has() -> None:

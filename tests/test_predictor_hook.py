@@ -223,6 +223,7 @@ def of_clone_of_clone(config):
 MAKERS = [of_class, of_subclass, of_pool, of_core, of_libpaddle, of_clone, of_clone_of_clone]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("enabled_first", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("make", MAKERS)
@@ -265,6 +266,7 @@ print("engine runs:", paddle_ngraph.stats()["engine_runs"])
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("way", ["command", "environment", "call"])
 def test_a_script_that_imported_the_name_first(tmp_path, way):
     extra = {"command": "", "environment": "import paddle_ngraph"}.get(
@@ -375,6 +377,7 @@ def test_memory_can_be_shared(tmp_path):
         assert_equal([predictor.get_output_handle(n).copy_to_cpu() for n in names], expected)
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_clones_run_in_threads(tmp_path):
     files = save(tmp_path, convnet)
     feeds = [images(batch=1 + i % 3, seed=i) for i in range(12)]
@@ -496,6 +499,7 @@ print("runs:", stats["engine_runs"], "functions:", stats["functions_built"])
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("form", FORMS)
 def test_clones_have_their_parameters_once(tmp_path, form):
     """Seven more clones of a model of 36 MB take less memory than one more copy of it."""

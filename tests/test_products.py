@@ -149,6 +149,7 @@ def test_inference_is_like_native(has_avx512, kinds):
     assert paddle_ngraph.stats()["functions_with_weights"] > 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("has_avx512", [True], indirect=True)
 def test_sums_over_many_weights_are_like_native(has_avx512, kinds, monkeypatch):
     monkeypatch.setattr(processor, "is_of_intel", lambda: False)

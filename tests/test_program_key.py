@@ -22,6 +22,7 @@ def _program(scale: float = 2.0) -> tuple[Program, object]:
         return program, paddle.scale(paddle.nn.functional.relu(x), scale)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_programs_that_print_alike_have_the_same_digest() -> None:
     one, _ = _program()
     copy, _ = _program()

@@ -26,6 +26,7 @@ def types(interval):
 # -- intervals ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_chain_is_one_interval():
     program = Program(chain)
     report = paddle_ngraph.explain(program.main)
@@ -35,6 +36,7 @@ def test_a_chain_is_one_interval():
     program.both(x=floats(2, 4))
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_a_training_step_is_one_interval():
     program = Program(linear_regression)
     report = paddle_ngraph.explain(program.main)
@@ -148,6 +150,7 @@ def test_more_outputs_than_the_operator_has(monkeypatch):
     assert "more than 10 outputs" in str(paddle_ngraph.explain(program.main))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_an_operator_of_thousands_of_outputs():
     """A forward pass hands that many to its backward pass where a network reads rows one by one."""
 
@@ -425,6 +428,7 @@ def test_a_constant_that_is_overwritten_is_no_constant():
     Program(wide_in_place).both(x=floats(2, 4))
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("step", [lambda n: n + 1, lambda n: paddle.reshape(n, [3])])
 def test_a_long_chain_of_integers(step):
     def build():

@@ -97,6 +97,7 @@ class Drawn:
         return found
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("first", range(0, 160, 16))
 def test_drawn_functions(first):
     before = paddle_ngraph.stats()["engine_runs"]

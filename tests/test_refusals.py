@@ -16,6 +16,8 @@ from paddle_ngraph.function import refusals, registry
 from paddle_ngraph.graph import Op
 from tests.programs import Program, chain, floats, linear_regression, strict_runs
 
+pytestmark = pytest.mark.pure
+
 BROKEN = "its converter raised: broken on purpose"
 
 
@@ -150,6 +152,17 @@ def test_a_run_that_wrote_variables_goes_on(broken_exp, native_tanh):
     np.testing.assert_allclose(
         program.variable("linear_0.w_0"), native.variable("linear_0.w_0"), rtol=1e-5
     )
+
+
+def test_an_error_that_is_kept_holds_no_frames(broken_exp, monkeypatch):
+    """Those of whoever runs a program hold the program and its values."""
+    kept = []
+    monkeypatch.setattr(refusals, "suspect", lambda _, error: kept.append(error))
+    program = Program(lambda: chain_of(paddle.static.data("x", [-1, 4], "float32")))
+    program.run(x=floats(3, 4))
+    assert [(str(e.reason), e.__traceback__, e.__context__) for e in kept] == [
+        ("broken on purpose", None, None)
+    ]
 
 
 def test_a_feed_that_paddle_refuses_too_refuses_nothing():

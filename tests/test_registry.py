@@ -20,6 +20,8 @@ from paddle_ngraph.function.registry import (
 )
 from paddle_ngraph.graph import Op, TensorSpec
 
+pytestmark = pytest.mark.pure
+
 NAME = "custom_op.only_in_this_test"
 
 
@@ -163,6 +165,7 @@ def test_every_limit_is_a_sentence():
             assert len(limit.text) > 10, entry.type
 
 
+@pytest.mark.slow("starts a process")
 def test_threads_that_ask_first_find_every_converter():
     code = """
 import threading

@@ -387,6 +387,7 @@ def test_several_scopes(straight):
     assert straight == [True] * 4
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_calls_that_differ_in_one_thing(straight):
     """By turns, so that none is like the one before."""
 

@@ -11,6 +11,8 @@ import pytest
 from tests import run_layer_cases
 from tests.layer_cases import DIFFERENT, NATIVE_TOO, SAME, SKIPPED, WAYS, differences
 
+pytestmark = pytest.mark.pure
+
 LAYER = """
 import os
 import numpy as np
@@ -56,6 +58,7 @@ def cases(tmp_path: Path) -> Path:
     return folder.parent
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mode", [[], ["--evaluate"]], ids=["trained", "evaluated"])
 def test_outcomes(way, mode, cases, tmp_path, capsys):

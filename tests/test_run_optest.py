@@ -93,6 +93,7 @@ def cases(source: Path) -> dict[str, Case]:
     return {case.name.split("_")[1]: case for case in found}
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize(
     ("case", "outcome"),
     [

@@ -140,6 +140,7 @@ def close(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
     )
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(2 * len(CHECKS)))
 def test_runs_after_one_that_fails(seed: int) -> None:
     """Sizes come back after others, for which a run has failed."""
@@ -162,6 +163,7 @@ def test_runs_after_one_that_fails(seed: int) -> None:
     assert counts["failed"] > 10 and counts["engine"] >= 50 - counts["failed"]
 
 
+@pytest.mark.slow("runs several threads for a while")
 @pytest.mark.parametrize("check", [looked_up, divided, no_element, one_element])
 def test_threads_of_which_some_fail(check: Callable) -> None:
     """They share a function: the error is that of the run that has it."""
@@ -226,6 +228,7 @@ def once_on_disk() -> None:
     print("counts", stats["functions_built"], stats["functions_loaded"])
 
 
+@pytest.mark.slow("starts a process")
 def test_functions_from_disk_say_what_they_find(tmp_path: Path) -> None:
     counts = counts_of_two_processes("tests.test_runs_that_fail", tmp_path, 300)
     assert counts[0][0] > len(CHECKS) and counts[1][1] > len(CHECKS)

@@ -339,6 +339,7 @@ def test_another_process_runs_it_with_its_functions(tmp_path, build, on):
     assert stats["ops_converted"] == 0
 
 
+@pytest.mark.slow("starts a process")
 def test_other_threads_compile_anew(tmp_path):
     built, feed = Built(convnet), images()
     built.save(tmp_path / "model", input_shapes=shapes_of(feed))
@@ -348,6 +349,7 @@ def test_other_threads_compile_anew(tmp_path):
     assert found["stats"]["engine_runs"] == 2
 
 
+@pytest.mark.slow("starts a process")
 def test_without_the_import_paddle_says_what_the_documents_say(tmp_path):
     built, feed = Built(convnet), images()
     built.save(tmp_path / "model")
@@ -377,6 +379,7 @@ def saved_with_functions(folder, build=convnet, feeds=None):
     return built, folder / "model"
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_each_shape_has_a_function(tmp_path):
     feeds = [images(batch, seed=batch) for batch in (1, 3, 5, 9)]
     built, prefix = saved_with_functions(tmp_path, feeds=feeds[:3])

@@ -24,6 +24,7 @@ from tests.programs import Program, floats, linear_regression
 _LIVES_APART = os.environ.get("SCOPE_LIVES_APART", "60")
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("kind", scope_lives.KINDS)
 def test_lives_of_programs_and_scopes(kind: str) -> None:
     found = subprocess.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from tests.programs import Program, at_once, floats
 _THREADS = 4
 _TRIES = 8
 _RUNS = 5
+_LOOKS = 500
 
 
 def several_fetches() -> Any:
@@ -42,6 +42,7 @@ def _compare(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow("runs several threads for a while")
 @pytest.mark.parametrize("is_shared", [False, True], ids=["executor_each", "one_executor"])
 @pytest.mark.parametrize("is_warm", [True, False], ids=["ran_natively", "first_runs"])
 @pytest.mark.parametrize("style", [IrGuard, OldIrGuard])
@@ -73,6 +74,7 @@ def test_programs_switched_on_run_in_threads(style: Any, is_warm: bool, is_share
             assert paddle_ngraph.stats()["engine_runs"] - before == runs
 
 
+@pytest.mark.slow("runs several threads for a while")
 @pytest.mark.parametrize("style", [IrGuard, OldIrGuard])
 def test_the_switch_turns_while_threads_run(style: Any) -> None:
     with style():
@@ -150,6 +152,7 @@ def test_what_a_program_that_calls_python_fetches_is_its_own() -> None:
             np.testing.assert_allclose(found, feed * 2 + 1, rtol=1e-5)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_program_inside_of_a_program_waits_for_nobody() -> None:
     """``py_func`` runs programs for the first time while other threads prepare theirs."""
     with OldIrGuard():
@@ -183,13 +186,13 @@ def test_a_program_inside_of_a_program_waits_for_nobody() -> None:
         assert paddle_ngraph.stats()["engine_runs"] >= 2 * _THREADS
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_engines_are_given_up_while_others_ask_for_them() -> None:
     """Threads make and drop the engine of one graph, which nobody keeps: whoever asks has one."""
     graph = graphs.strings()[0]
-    until = time.monotonic() + 2.0
 
     def work(number: int) -> None:
-        while time.monotonic() < until:
+        for _ in range(_LOOKS):
             if number == 0:
                 _core.clear_cache()
             else:

@@ -55,6 +55,7 @@ def built(
     return stats["functions_built"], stats["engine_runs"], stats["native_runs"]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("reads", [draws, sorts])
 def test_a_native_loop_builds_few_functions(reads: Callable) -> None:
     program = growing(reads)
@@ -113,6 +114,7 @@ def drawn(h: Any, w: Any) -> Any:
     return draws(h, w) + paddle.uniform([1])
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("step", ["made", "run"])
 @pytest.mark.parametrize("reads", [drawn, sorts])
 def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch) -> None:
@@ -151,6 +153,7 @@ def test_shapes_that_one_function_serves_never_wait() -> None:
         assert built(program, x=floats(2, length, WIDTH))[1:] == (1, 0)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_strict_run_has_its_function() -> None:
     program = of_one_interval(sorts)
     with strict_runs():
@@ -158,6 +161,7 @@ def test_a_strict_run_has_its_function() -> None:
             assert built(program, x=floats(2, length, WIDTH)) == (1, 1, 0)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
     """Another thread sets the flag."""
     program = of_one_interval(sorts)
@@ -186,6 +190,7 @@ def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
     assert paddle_ngraph.stats()["native_runs"] == 1
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_what_paddle_would_not_check_is_built() -> None:
     """Paddle's kernel writes wherever the positions say."""
 
@@ -201,6 +206,7 @@ def test_what_paddle_would_not_check_is_built() -> None:
         assert built(program, **feed) == (1, 1, 0)
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_runs_that_overlap_have_the_function_of_one_that_is_alone() -> None:
     """Until there is one for runs that share the threads, no run goes to Paddle."""
     width = 128
@@ -236,6 +242,7 @@ def test_runs_that_overlap_have_the_function_of_one_that_is_alone() -> None:
     assert (stats["engine_runs"], stats["native_runs"]) == (len(scopes) * OWN * 3, 0)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> None:
     """Functions on disk are loaded as they come, once; then shapes have to come often again."""
     tmp_path.chmod(0o700)
@@ -263,6 +270,7 @@ def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> 
         paddle.set_flags(before)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("shapes, room", [(14, 8), (6, 4), (3, 1), (40, 20)])
 @pytest.mark.parametrize("reads", [draws, sorts])
 def test_what_there_is_no_room_for_is_not_built_in_each_run(reads, shapes, room):

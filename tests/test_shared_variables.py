@@ -130,6 +130,7 @@ def assert_like_native(build, steps=10):
     return {name for name in names if not np.array_equal(before[name], native.variable(name))}
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("model", MODELS)
 def test_training(model, optimizer):
@@ -191,6 +192,7 @@ def shared_with_the_body_of_a_loop():
     return [hidden, paddle.tanh(paddle.matmul(x, weight))]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_shared_with_the_body_of_a_loop(native_in_order):
     """Paddle does not see what the body reads by name: it needs to be told the order."""
     assert SHARED in assert_like_native(shared_with_the_body_of_a_loop)
@@ -210,6 +212,7 @@ def written_in_a_branch():
     return [chosen, paddle.tanh(x * weight)]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_written_in_a_branch(native_in_order):
     assert SHARED in assert_like_native(written_in_a_branch)
 

@@ -21,6 +21,8 @@ from paddle_ngraph.simulation.events import Task, simulate, total_ms
 from paddle_ngraph.simulation.profile import Interval
 from paddle_ngraph.simulation.training import WAYS, Cluster, Way, compute_ms, step_ms
 
+pytestmark = pytest.mark.pure
+
 PROFILE = Path(__file__).parent / "simulation" / "profile.json"
 LOCAL, NETWORK = Link(100.0, 1.0), Link(50.0, 10.0)
 RING, RING_OVERLAP = Way("ring", False), Way("ring", True)
@@ -40,6 +42,7 @@ def taking(*resources: str) -> list[frozenset]:
     return [frozenset(resources)]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_tasks_wait_for_others_and_for_resources():
     spans = simulate(
         {
@@ -57,6 +60,7 @@ def test_tasks_wait_for_others_and_for_resources():
     assert total_ms({}) == 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_tasks_in_a_circle_are_an_error():
     tasks = {"a": Task(1, ["b"], taking("x")), "b": Task(1, ["a"], taking("x"))}
     with pytest.raises(NgraphError, match="wait for each other, or for what is not there: a, b"):

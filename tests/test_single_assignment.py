@@ -223,6 +223,28 @@ def test_what_is_assigned_to_is_handed_on() -> None:
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
 
 
+def test_a_loop_starts_from_what_was_written_before() -> None:
+    """It captures the same variable too, and overwrites that."""
+
+    def build() -> Any:
+        x, table = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([4, WIDTH])
+        table[:2] = x[:2]
+
+        def turn(i: Any, h: Any) -> Any:
+            table[2:] = h[2:] + 1.0
+            return [i + 1, h + table]
+
+        start = [paddle.zeros([1], "int64"), table]
+        return [while_loop(lambda i, _: i < 2, turn, start)[1], table]
+
+    program, x = Program(build), floats(4, WIDTH)
+    assert is_one_interval(program)
+    table = np.concatenate([x[:2], np.full([2, WIDTH], 2.0, "float32")])
+    total = np.concatenate([x[:2] * 3.0, np.full([2, WIDTH], 3.0, "float32")])
+    for expected, found in zip([total, table], program.run(x=x), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def bound_of_a_loop() -> Any:
     x, most = paddle.static.data("x", [4, WIDTH], "float32"), paddle.to_tensor(5)
     start = [paddle.zeros([], "int64"), x * 1.0]

@@ -18,6 +18,8 @@ from paddle_ngraph.function.sizes import (
     to_words,
 )
 
+pytestmark = pytest.mark.pure
+
 
 def expression(draw: random.Random, sizes: list[Any], depth: int) -> Any:
     """A random expression of the sizes."""
@@ -55,6 +57,7 @@ def at(values: list[Any], sizes: dict[int, int]) -> list[Any]:
     return [evaluate(v.terms, sizes) if isinstance(v, Size) else v for v in values]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("start", range(0, 300, 50))
 def test_what_guards_admit_is_what_numbers_compute(start):
     admitted = refused = 0

@@ -66,6 +66,7 @@ def test_there_are_no_more_threads_than_cores() -> None:
         flags.set("ngraph_num_threads", before)
 
 
+@pytest.mark.slow("starts a process")
 def test_the_affinity_is_honoured() -> None:
     script = "import paddle_ngraph, paddle; from paddle_ngraph import library; library.load()\n"
     script += "from paddle_ngraph import _core; print('threads', _core.num_threads())"
@@ -131,6 +132,7 @@ for width in (300, 301):
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("threads", [0, 1, 2, 8])
 def test_errors_of_operators_arrive_on_one_core(threads: int) -> None:
     core = min(os.sched_getaffinity(0))

@@ -71,6 +71,7 @@ def pictures(number: int = 0, size: int = 5) -> Any:
     return floats(size, 1, 6, 6, seed=number)
 
 
+@pytest.mark.slow("trains through many compiles")
 @BY
 def test_training_and_evaluation_in_turns(by_ast):
     def play() -> Any:
@@ -354,6 +355,7 @@ def test_control_flow(loops, is_training, by_ast):
     twice(play)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @BY
 def test_changing_shapes(by_ast):
     def play() -> Any:
@@ -495,6 +497,7 @@ class Shared(nn.Layer):
         return [*results, paddle.tanh(x), paddle.tanh(y)]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @BY
 @pytest.mark.parametrize("is_returned", [False, True], ids=["kept", "returned"])
 @pytest.mark.parametrize("times", [1, 2])
@@ -713,6 +716,7 @@ def test_the_switch_turned_before_the_backward_of_several_passes():
     agree(found, expected)
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_each_thread_has_a_layer():
     """Paddle itself does not let two threads trace at once."""
 
@@ -744,6 +748,7 @@ def test_each_thread_has_a_layer():
     assert paddle_ngraph.stats()["engine_runs"] == 30
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_threads_share_a_layer_in_evaluation():
     """Natively they write over each other's variables, and some calls never return."""
     layer = made(lenet)
@@ -1027,6 +1032,7 @@ class WithNothing(nn.Layer):
         return h, h[0:0]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @BY
 @pytest.mark.parametrize("is_training", [True, False])
 @pytest.mark.parametrize("step", ["", "data", "run"])
@@ -1056,6 +1062,7 @@ def test_what_paddle_computes_in_our_place_is_kept(step, is_training, by_ast, mo
     assert stats["engine_runs"] + stats["native_runs"] >= 4
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("struck", ["forward", "backward", "both"])
 @pytest.mark.parametrize("step", ["data", "compile", "allocate", "draw", "run"])
 def test_what_the_engine_cannot_run_is_run_by_paddle(step, struck):
@@ -1209,6 +1216,7 @@ except paddle_ngraph.NgraphError as error:
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_old_style_files_stay_native(tmp_path):
     """Those that ``paddle.jit.load`` takes where Paddle was told to use ProgramDesc."""
     environment = {**os.environ, "FLAGS_enable_pir_api": "0", "PYTHONPATH": str(ROOT)}
@@ -1241,6 +1249,7 @@ def test_a_small_program_stays_native_until_it_grows():
     np.testing.assert_allclose(found, layer(floats(20000, 4)).numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow("makes programs until addresses repeat")
 def test_values_of_programs_that_are_gone_are_not_taken_for_others():
     """Paddle leaves Python's objects for values of blocks that it has freed."""
     thresholds = gc.get_threshold()
@@ -1305,6 +1314,7 @@ print(paddle_ngraph.stats()["engine_runs"])
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("on", [True, False])
 @pytest.mark.parametrize("how", ["shape", "call", "raise"])
 def test_traces_that_raise_leave_nothing_to_others(how, on, tmp_path):
@@ -1359,6 +1369,7 @@ def test_what_a_trace_has_kept_ends_with_its_program():
     assert parameters.pop(living)[0] == [weight]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_numbers_of_programs_lie_further_apart_than_scopes(monkeypatch):
     """Paddle's key of an interpreter is 65 times the number, plus a quarter of the scope's address.
 

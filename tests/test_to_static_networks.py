@@ -32,6 +32,7 @@ STEPS = 20
 CHAOTIC = {resnet: 3, mobilenet: 1}
 
 
+@pytest.mark.slow("runs whole networks")
 @BY
 @pytest.mark.parametrize("build", NETWORKS, ids=lambda build: build.__name__)
 def test_training_follows_native_training(build, by_ast):
@@ -46,6 +47,7 @@ def test_training_follows_native_training(build, by_ast):
     twice(train, runs=2 * steps, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow("runs whole networks")
 @pytest.mark.parametrize("build", [resnet, mobilenet], ids=lambda build: build.__name__)
 def test_training_of_deep_networks_follows_a_native_twin(build):
     """Parameters that differ in the last digits lead as far away in 10 steps as the engine does."""
@@ -78,6 +80,7 @@ def test_training_of_deep_networks_follows_a_native_twin(build):
     assert abs(ours - native).max() <= 3 * apart + 1e-3
 
 
+@pytest.mark.slow("runs whole networks")
 @pytest.mark.parametrize("build", NETWORKS[:5], ids=lambda build: build.__name__)
 def test_all_of_a_network_is_converted(build):
     layer = made(build)
@@ -88,6 +91,7 @@ def test_all_of_a_network_is_converted(build):
     assert (stats["ops_native"], stats["engine_runs"]) == (0, 2)
 
 
+@pytest.mark.slow("runs whole networks")
 @BY
 @pytest.mark.parametrize("build", NETWORKS, ids=lambda build: build.__name__)
 def test_inference_as_natively(build, by_ast):

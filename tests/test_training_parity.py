@@ -185,6 +185,7 @@ CASES = [(mlp, name) for name in OPTIMIZERS]
 CASES += [(layout, name) for layout in (text_cnn, lenet) for name in ("Momentum", "Adam")]
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("layout, name", CASES)
 def test_training_follows_native_training(layout, name):
     native, engine = pair(layout, OPTIMIZERS[name])
@@ -220,6 +221,7 @@ def test_single_steps_of_lenet_agree():
         assert_same_state(native, engine, tolerance=5e-5)
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("name", ["Momentum", "Adam"])
 @pytest.mark.parametrize("period", [1, 3])
 def test_the_engine_may_be_switched_during_training(name, period):

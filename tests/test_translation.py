@@ -61,6 +61,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("step", ["", "compile"])
 @pytest.mark.parametrize(("build", "feed"), SHAPES)
 def test_gradients_restore_shapes_that_the_translation_lost(build, feed, step):

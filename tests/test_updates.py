@@ -401,6 +401,7 @@ def share(program: Program, name: str, other: str) -> None:
     second._share_data_with(first)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(24))
 def test_a_life(seed, native_in_order):
     life = Life(seed)

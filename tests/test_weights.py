@@ -250,6 +250,7 @@ def test_functions_without_weights_stay_where_there_is_no_room_for_weights():
     assert paddle_ngraph.stats()["functions_built"] == before
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.usefixtures("a_megabyte")
 def test_room_that_nobody_uses_any_more_is_free_in_the_end():
     first, second = large(0), large(1)
@@ -263,6 +264,7 @@ def test_room_that_nobody_uses_any_more_is_free_in_the_end():
     assert run(second, 3) == [0] and run(first, 3) == []
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.usefixtures("a_megabyte")
 def test_functions_that_take_turns_in_too_little_room_are_not_built_in_turns():
     programs = [large(number) for number in range(3)]
@@ -328,6 +330,7 @@ def test_a_model_that_has_served_pays_for_the_next_one(load, runs):
             assert after[counter] == before[counter] + 1, f"{counter} of number {number}"
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(("load", "runs"), [(reload_in_place, 30), (reload_at_the_same_place, 10)])
 def test_models_that_serve_few_runs_cost_few_functions(load, runs):
     program = predictor()

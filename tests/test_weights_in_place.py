@@ -124,6 +124,7 @@ SLACK = 45  # code, graphs, activations
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells of memory")
 
 
+@pytest.mark.slow("starts a process")
 @linux
 def test_weights_are_in_memory_once_and_packed_once() -> None:
     found = measured("one shape")
@@ -132,6 +133,7 @@ def test_weights_are_in_memory_once_and_packed_once() -> None:
     assert found["peak"] < PACKED + SLACK
 
 
+@pytest.mark.slow("starts a process")
 @linux
 def test_functions_for_several_shapes_share_them() -> None:
     found = measured("shapes")
@@ -140,6 +142,7 @@ def test_functions_for_several_shapes_share_them() -> None:
     assert found["peak"] < 3 * PACKED + SLACK
 
 
+@pytest.mark.slow("starts a process")
 @linux
 def test_where_they_have_to_be_copied_they_are_copied_once() -> None:
     found = measured("copies")
@@ -148,6 +151,7 @@ def test_where_they_have_to_be_copied_they_are_copied_once() -> None:
     assert found["peak"] < WEIGHTS + PACKED + SLACK
 
 
+@pytest.mark.slow("starts a process")
 @linux
 def test_copies_go_of_which_something_else_was_made() -> None:
     found = measured("folded")
@@ -156,6 +160,7 @@ def test_copies_go_of_which_something_else_was_made() -> None:
     assert found["stays"] < 32 + 2 * PACKED + SLACK
 
 
+@pytest.mark.slow("starts a process")
 @linux
 def test_a_function_from_disk_leaves_there_what_it_has_packed(tmp_path: Path) -> None:
     stored, loaded = (measured("one shape", tmp_path / "cache") for _ in range(2))
@@ -394,6 +399,7 @@ class Large:
         np.testing.assert_allclose(found, 2 * (self.x @ self.numbers) + shift, rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_weights_that_move_during_a_build_are_there_until_it_is_over(meanwhile) -> None:
     large = Large()
     meanwhile.append((large.move, lambda: None))
@@ -401,6 +407,7 @@ def test_weights_that_move_during_a_build_are_there_until_it_is_over(meanwhile) 
         large.check_moved()
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_weights_that_move_before_a_build_are_there_until_it_is_over(folder) -> None:
     """When a run looks for a function on disk, it has decided what the build will read."""
     large = Large()
@@ -423,6 +430,7 @@ def test_weights_that_move_before_a_build_are_there_until_it_is_over(folder) -> 
     large.check_moved()
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("number", range(3))
 def test_a_function_that_packs_in_a_run_goes_if_others_write_meanwhile(number: int) -> None:
     model = Model(seed=number)
@@ -464,6 +472,7 @@ EVENTS = {
 }
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(12))
 def test_lives_of_weights(meanwhile, seed: int) -> None:
     """Two models of one graph; whatever happens to their weights, each run reads its own."""

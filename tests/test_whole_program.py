@@ -34,6 +34,7 @@ def with_native_operator():
     return [paddle.unique(paddle.nn.functional.relu(x) + 1.0)]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_it_needs_no_interpreter(interpreted):
     program = Program(linear_regression)
     feed = {"x": floats(6, 4), "y": floats(6, 1)}

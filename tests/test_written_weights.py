@@ -498,6 +498,7 @@ def is_read_in_each_run(model: Model) -> bool:
     return bool(np.abs(after - before).max() > 1.0)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("kind", ["eager", "variables", "foreign"])
 def test_addresses_of_other_memory_say_nothing_of_a_weight(kind, model):
     """However many: what a process asks for in a long life."""
@@ -551,6 +552,7 @@ def test_no_python_code_runs_when_what_is_watched_goes(make):
     assert key not in table
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_weights_stay_where_they_are_when_what_may_write_them_is_gone(model):
     """Nothing that may write lives on in what watches it."""
     in_place = []

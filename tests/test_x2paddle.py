@@ -117,6 +117,7 @@ def serve(prefix, pictures, line="", settings="pass", **environment):
 LINE = "import paddle_ngraph; paddle_ngraph.enable()"
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize(
     ("line", "environment"),
     [

@@ -327,7 +327,7 @@ def build_model(
             bridge = NgraphBridge(Graph.from_string(text), signature, contents)
         draft = make_model(bridge, weights, settings, splits_batch=True, in_place=True)
     except ConversionError as error:
-        refusals.suspect(text, error)
+        refusals.suspect(text, error.bare())
         raise
     except ValueError as error:  # an input is not what the program declares
         refusals.suspect(text, NgraphError(str(error)))
@@ -401,7 +401,7 @@ def try_conversion(graph: Graph, text: str) -> ConversionError | None:
     try:
         bridge.convert()
     except ConversionError as error:
-        return error
+        return error.bare()
     _converted.put((text, tuple(signature)), bridge)
     return None
 

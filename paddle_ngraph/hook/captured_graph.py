@@ -13,12 +13,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
 import paddle
 
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, clock, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import gradients, making_graphs, run_scopes, to_static_hook
 from paddle_ngraph.hook.captured_calls import (
@@ -248,11 +247,11 @@ def _be_alone() -> Iterator[None]:
         _Busy: They are in it, or were when this was tried last, a moment ago.
     """
     global _busy_until
-    if monotonic() < _busy_until:
+    if clock.now() < _busy_until:
         raise _Busy
     with _core.Alone() as is_alone:
         if not is_alone:
-            _busy_until = monotonic() + _PATIENCE
+            _busy_until = clock.now() + _PATIENCE
             raise _Busy
         yield
 

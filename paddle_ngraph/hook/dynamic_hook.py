@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from math import inf
 from statistics import fmean
-from time import perf_counter
 from typing import Any
 from weakref import WeakSet, ref
 
 import paddle
 
-from paddle_ngraph import flags
+from paddle_ngraph import clock, flags
+from paddle_ngraph.clock import Clock
 from paddle_ngraph.hook import gradients
 from paddle_ngraph.hook.capture import Captures
 from paddle_ngraph.hook.captured_graph import building_if
@@ -190,6 +190,9 @@ class _Wrapping:
 class _Mode:
     """What is known of a layer where it infers.
 
+    Args:
+        now: The clock.
+
     Attributes:
         captures: Of its calls.
         is_given_up: Whether the layers that it calls are to be looked at instead.
@@ -198,7 +201,8 @@ class _Mode:
 
     trains = False
 
-    def __init__(self) -> None:
+    def __init__(self, now: Clock = clock.now) -> None:
+        self._now = now
         self.is_given_up = False
         self.captures = Captures(self.trains)
         self.why_native: str | None = None
@@ -221,7 +225,7 @@ class _Mode:
             return original(layer, *inputs, **kwargs)
         owner = form.owner(trial)
         is_compiled = self._tries(form, trial) and self._goes_on(owner.put_off)
-        start = perf_counter()
+        start = self._now()
         try:
             if not is_compiled:
                 call = partial(original, layer, *inputs, **kwargs)
@@ -230,10 +234,10 @@ class _Mode:
             with background.awaited(), building_if(partial(self._may_build, owner)):
                 return self.captures.run(original, (layer, *inputs), kwargs)
         finally:
-            self._end(_Tried(form, trial, is_compiled, perf_counter() - start))
+            self._end(_Tried(form, trial, is_compiled, self._now() - start))
 
     def _form(self) -> _Form:
-        return _Form()
+        return _Form(now=self._now)
 
     def _run_natively(
         self, form: _Form, sizes: tuple[int, ...], layer: Any, call: Callable[[], Any]
@@ -318,8 +322,8 @@ class _Training(_Mode):
 
     trains = True
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, now: Clock = clock.now) -> None:
+        super().__init__(now)
         self.undecided: WeakSet[_Trial] = WeakSet()
         self.compiled = 0
         self._ended: tuple[_Tried, int, float] | None = None
@@ -333,7 +337,7 @@ class _Training(_Mode):
         return super().run(original, layer, inputs, kwargs)
 
     def _form(self) -> _Form:
-        return _Form(is_trained=True)
+        return _Form(is_trained=True, now=self._now)
 
     def _run_natively(
         self, form: _Form, sizes: tuple[int, ...], layer: Any, call: Callable[[], Any]
@@ -474,9 +478,13 @@ class _Watch:
 
     A detector that trains is given as many boxes as there are on the pictures, so that hardly two
     of its batches are of one kind. Its backbone is given the pictures only.
+
+    Args:
+        now: The clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Clock = clock.now) -> None:
+        self._now = now
         self.calls = 0
         self._outermost = 0  # its address
         self._seconds = 0.0
@@ -489,14 +497,14 @@ class _Watch:
     def run(self, sizes: tuple[int, ...], layer: Any, call: Callable[[], Any]) -> Any:
         """Calls the layer with inputs of these sizes."""
         self._outermost = id(layer)
-        start = perf_counter()
+        start = self._now()
         try:
             with _watch.set_to(self), _caller.set_to(id(layer)):
                 return call()
         finally:
             self.calls += 1
             self._kinds.add(sizes)
-            self._seconds += perf_counter() - start
+            self._seconds += self._now() - start
 
     def run_inner(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
         """Calls a layer that the other one calls."""
@@ -504,13 +512,13 @@ class _Watch:
         form = _form_of(inputs, sizes), _form_of(kwargs, sizes)
         self._inner.setdefault(id(layer), set()).add((form, tuple(sizes)))
         caller = _caller.value
-        start = perf_counter()
+        start = self._now()
         try:
             with _caller.set_to(id(layer)):
                 return original(layer, *inputs, **kwargs)
         finally:
             called = self._inner_seconds.setdefault(caller, {})
-            called[id(layer)] = called.get(id(layer), 0.0) + perf_counter() - start
+            called[id(layer)] = called.get(id(layer), 0.0) + self._now() - start
 
     @property
     def is_better_inside(self) -> bool:
@@ -535,13 +543,14 @@ class _Form:
     Args:
         is_trained: Whether the layer trains. Then each kind has graphs of its own, and is decided
             alone.
+        now: The clock.
 
     Attributes:
         watch: Looks at some calls, once there are many kinds.
     """
 
-    def __init__(self, is_trained: bool = False) -> None:
-        self.watch = _Watch()
+    def __init__(self, is_trained: bool = False, now: Clock = clock.now) -> None:
+        self.watch = _Watch(now)
         self._is_trained = is_trained
         self._trials: Latest[tuple[int, ...], _Trial] = Latest(_SIZES)
         self._together = _Trial()  # of those that come seldom

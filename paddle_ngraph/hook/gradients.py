@@ -14,11 +14,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
-from time import perf_counter
 from typing import Any
 from weakref import WeakSet
 
-from paddle_ngraph import _core, interruptions
+from paddle_ngraph import _core, clock, interruptions
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import run_scopes
 from paddle_ngraph.locks import new_lock
@@ -142,7 +141,7 @@ def _pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
     _here.is_differentiating, _here.retains = is_differentiating, retains
     _here.kept, _here.error, _here.latest = kept, None, None
     _here.depth += 1
-    start = perf_counter()
+    start = clock.now()
     try:
         yield
     except Exception:
@@ -152,7 +151,7 @@ def _pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
     finally:
         _here.depth -= 1
         if _here.depth == 0:
-            _here.seconds += perf_counter() - start
+            _here.seconds += clock.now() - start
         if _here.latest is not None:
             _here.latest.end()
         _here.is_differentiating, _here.retains, _here.kept, _here.error, _here.latest = before

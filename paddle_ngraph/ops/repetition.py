@@ -89,7 +89,7 @@ def meshgrid(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.meshgrid_grad", inputs={"inputs": Role.SHAPE_ONLY})
 def meshgrid_grad(bridge: NgraphBridge, op: Op) -> None:
     """Each gradient summed over what was repeated (Paddle ``meshgrid_grad``)."""
-    gradients = bridge.get_input_nodes(op, "outputs_grad")
+    gradients = bridge.get_input_nodes(op, "out_grad")
     target = bridge.shape(gradients[0])
     for position, node in enumerate(bridge.get_input_nodes(op, "inputs")):
         summed = reduce_to(bridge, gradients[position], _line_shape(target, position))

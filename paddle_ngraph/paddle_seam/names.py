@@ -110,6 +110,8 @@ serialize_program: Callable[..., None] = _read(
     "(program, file_path, overwrite=..., readable=..., trainable=..., pir_version=...) -> None",
 )
 attribute_map: Callable[[dict[str, Any]], Any] = _read(_CORE, "construct_program_attribute_map")
+copy_of_value: Callable[[Value], Value] = resolve(f"{_LIBRARY}:pir.Value")
+_read(f"{_LIBRARY}:pir.Value", "__init__", "(self) -> None or (self, arg0) -> None")
 clone_program: Callable[[Program], tuple[Program, Any]] = _read(
     f"{_LIBRARY}:pir",
     "clone_program",

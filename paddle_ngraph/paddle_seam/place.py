@@ -51,11 +51,14 @@ class Place(NamedTuple):
         return None
 
     def replace(self, make: Callable[[Any], Any]) -> None:
-        """Puts ``make(original)`` there, once, in Paddle's core as well as in its library."""
-        if self in _replaced:
+        """Puts ``make(original)`` there, once, in Paddle's core as well as in its library.
+
+        A name that Paddle lacks stays missing (``PADDLE_NGRAPH_UNCHECKED``).
+        """
+        original = self.now
+        if self in _replaced or original is MISSING:
             return
         _replaced.add(self)
-        original = self.now
         new = make(original)
         setattr(resolve(self.owner), self.name, new)
         core = resolve("paddle.base.core")

@@ -77,6 +77,10 @@ DEFAULT_PROGRAMS = _of(
     auto_cast="(enable=..., custom_white_list=..., custom_black_list=..., level=..., dtype=..., "
     "use_promote=...)",
 )
+# What returns references into the storage of a block.
+ARGUMENTS, KEYWORD_ARGUMENTS = _of(
+    f"{_LIBRARY}:pir.Block", args="(self) -> list[Value]", kwargs="(self) -> dict[str, Value]"
+)
 # The gradients of programs ask for it, whose values have none.
 (PLACE_OF_VALUE,) = _of(f"{_LIBRARY}:pir.Value", place=None)
 (MAKE_TENSOR,) = _of(f"{_LIBRARY}:eager.Tensor", __init__="(self, *args, **kwargs)")

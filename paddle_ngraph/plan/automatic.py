@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import paddle
 
+from paddle_ngraph import clock
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.protocols import Program as PirProgram
 from paddle_ngraph.paddle_seam.protocols import Scope, Value
@@ -188,12 +188,12 @@ def automatic_plan(
     stopwatch: Stopwatch | None = None,
 ) -> AutomaticPlan:
     """See :func:`paddle_ngraph.automatic_plan`."""
-    clock = stopwatch or _Measured()
+    stopwatch = stopwatch or _Measured()
     arrays = {name: np.asarray(value) for name, value in feed.items()}
     random = paddle.get_rng_state("cpu")
     try:
         with background.awaited():  # what is measured is the engine
-            return _Choice(program, arrays, wanted, scope, clock, random).made()
+            return _Choice(program, arrays, wanted, scope, stopwatch, random).made()
     finally:
         paddle.set_rng_state(random, "cpu")
 
@@ -440,9 +440,9 @@ def _runs(run: Callable[[], object]) -> Iterator[float]:
     """The milliseconds of each of some runs, after two that are not counted."""
     for _ in range(2):
         run()
-    count, end = 0, time.perf_counter() + _SECONDS
-    while count < _RUNS or time.perf_counter() < end:
-        start = time.perf_counter()
+    count, end = 0, clock.now() + _SECONDS
+    while count < _RUNS or clock.now() < end:
+        start = clock.now()
         run()
         count += 1
-        yield (time.perf_counter() - start) * 1e3
+        yield (clock.now() - start) * 1e3

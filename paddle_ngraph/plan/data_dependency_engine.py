@@ -20,7 +20,6 @@ from __future__ import annotations
 import statistics
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +29,8 @@ from typing import Any, TypeVar
 import numpy as np
 import paddle
 
-from paddle_ngraph import _core, interruptions
+from paddle_ngraph import _core, clock, interruptions
+from paddle_ngraph.clock import Clock
 from paddle_ngraph.dtypes import OF_NUMPY
 from paddle_ngraph.graph import CPU, Graph, is_accelerator
 from paddle_ngraph.latest import Latest
@@ -379,9 +379,11 @@ class _Pace:
 
     Args:
         schedule: What is run.
+        now: The clock.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, now: Clock = clock.now) -> None:
+        self._now = now
         several = _width(schedule)
         has_collectives = any(step.groups == [_LINK] for step in schedule.steps)
         is_known = several == 1 or has_collectives
@@ -395,9 +397,9 @@ class _Pace:
             return run(self._threads)
         threads = next(n for n, times in self._trials.items() if len(times) < _UNCOUNTED + _TRIALS)
         before = _core.engine_stats()["native_runs"]
-        start = time.perf_counter()
+        start = self._now()
         results = run(threads)
-        ms = (time.perf_counter() - start) * 1e3
+        ms = (self._now() - start) * 1e3
         if _core.engine_stats()["native_runs"] == before:  # else something is still being compiled
             self._note(threads, ms)
         return results

@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from time import perf_counter
 
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, clock, flags
+from paddle_ngraph.clock import Clock
 from paddle_ngraph.function.refusals import interval_key
 from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.graph import Graph, Op
@@ -112,9 +112,14 @@ def _restore_turns() -> None:
 
 
 class _Orders:
-    """The orders of the process, and the thread that builds them."""
+    """The orders of the process, and the thread that builds them.
 
-    def __init__(self) -> None:
+    Args:
+        now: The clock.
+    """
+
+    def __init__(self, now: Clock = clock.now) -> None:
+        self._now = now
         self._changed = new_condition()
         self._waiting: deque[_core.FunctionOrder] = deque()
         self._building: _core.FunctionOrder | None = None
@@ -208,11 +213,11 @@ class _Orders:
 
     def _build_all(self) -> None:
         while (order := self._next()) is not None:
-            start = perf_counter()
+            start = self._now()
             with _short_turns():
                 order.build()
             facts = _facts(order.graph)
-            us = (perf_counter() - start) * 1e6 / facts.operators
+            us = (self._now() - start) * 1e6 / facts.operators
             self.us_per_operator = (self.us_per_operator + us) / 2
             _done.put(facts.interval, order.runs_meanwhile)
             del order

@@ -1,26 +1,34 @@
-"""Loops, branches and constants in single-assignment form.
+"""Programs in single-assignment form, as far as nobody else knows the memory of a variable.
+
+An operator that overwrites a variable creates the next version of the variable instead, and later
+readers read that version. Paddle merges equal operators of a predictor, and folds constants into
+parameters that keep what one run writes for the next. It leaves a variable alone that an operator
+overwrites, but not one that is a state of an engine operator, which is in a list. Without states of
+the program's own there is nothing to merge: two ``zeros`` that are written are two variables. Their
+contents are known when a function is built.
 
 Paddle takes a variable that the body of a loop overwrites (``paddle.increment(i)``, ``b[i] = x``)
 for one that never changes: the loop neither starts from it nor results in it, its body writes over
 a variable of the block around it. Such a variable is handed on here instead, as any other: it is a
-start value, an argument of the body, something that a turn ends with, and a result. What overwrote
-it makes the next version of it, and what reads it afterwards reads that. So it is with what a body
-makes and then overwrites itself, and with what is assigned a constant, in any block: it is known.
+start value, an argument of the body, something that a turn ends with, and a result.
 
 A variable keeps its memory where that is known to somebody else: what is fed, parameters and
-variables of the scope, what shares its memory with another variable. So it does where not all of
-the loop or branch has converters: Paddle itself would copy what it now overwrites.
+variables of the scope, what shares its memory with another variable. So does a variable that a loop
+or branch around the operator captures, where not all of it has converters: Paddle would copy the
+variable in each turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from paddle_ngraph import _core
 from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.paddle_seam.names import operators
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.view import (
+    COMMUNICATE,
     CONSTANTS,
     LISTS,
     REGIONS,
@@ -29,7 +37,9 @@ from paddle_ngraph.program.view import (
     WHILE,
     YIELD,
     blocks_outside_in,
+    deeds_of,
     overwritten,
+    pairs_in_place,
     value_id,
 )
 
@@ -37,21 +47,28 @@ from paddle_ngraph.program.view import (
 _OTHER_FORMS = {
     "pd_op.assign_out_": ("pd_op.assign", 1),
     "pd_op.assign_value_": ("pd_op.assign_value", 0),
+    "pd_op.full_": ("pd_op.full", 0),
 }
-# Those that overwrite all of a variable with what the program says.
-_OF_CONSTANTS = frozenset({"pd_op.assign_value_"})
+# Operators whose results share the memory of an operand.
+_ALIASES = frozenset({"share_data", "set"})
 
 
 def rephrase(program: Program) -> None:
-    """Hands on what is overwritten in the loops and branches of a PIR program, or by constants."""
+    """Has operators of a PIR program make the next version of a variable that they overwrite."""
     outermost = next(iter(blocks_outside_in(program)))
-    if not any(op.num_regions() > 0 or op.name() in _OF_CONSTANTS for op in outermost.ops):
+    if not any(op.num_regions() > 0 or pairs_in_place(op) for op in outermost.ops):
         return
-    while (found := next(_Survey(program).to_hand_on(), None)) is not None:
-        variable, home, writes = found
-        for write in writes:
-            write.result.replace_all_uses_with(variable)
-        _last_version(home, variable, variable)
+    while found := list(_Survey(program).to_hand_on()):
+        local = [each for each in found if each.is_local]
+        chosen = local or found[:1]  # a loop that hands on one more is another operator
+        for each in chosen:
+            for write in each.writes:
+                write.result.replace_all_uses_with(each.variable)
+        versions = {value_id(each.variable): each.variable for each in chosen}
+        if local:
+            _make_versions(outermost, versions)
+        else:
+            _make_versions(found[0].home, versions, found[0].variable)
 
 
 class _Write(NamedTuple):
@@ -68,6 +85,22 @@ class _Write(NamedTuple):
     operand: Value
     result: Value
     around: tuple[tuple[Operation, int], ...]
+
+
+class _Overwritten(NamedTuple):
+    """A variable that need not be overwritten.
+
+    Attributes:
+        variable: The variable.
+        home: The block that it is made in.
+        writes: What overwrites it.
+        is_local: Whether all of that is in the same block.
+    """
+
+    variable: Value
+    home: Block
+    writes: list[_Write]
+    is_local: bool
 
 
 class _Survey:
@@ -95,25 +128,22 @@ class _Survey:
             for number, inner in enumerate(op.blocks() if op.num_regions() > 0 else ()):
                 self._look_at(inner, (*around, (op, number)))
 
-    def to_hand_on(self) -> Iterator[tuple[Value, Block, list[_Write]]]:
-        """The variables to hand on, the block that each is made in, and what overwrites it."""
+    def to_hand_on(self) -> Iterator[_Overwritten]:
+        """The variables that need not be overwritten."""
         for vid, writes in self._writes.items():
             variable = self._variables[vid]
             if vid not in self._homes or not variable.is_dense_tensor_type():
                 continue
             block, around = self._homes[vid]
-            is_inside = around or any(write.around != around for write in writes)
-            becomes_known = any(write.op.name() in _OF_CONSTANTS for write in writes)
-            if (is_inside or becomes_known) and self._can_be_handed_on(variable, writes):
-                yield variable, block, writes
+            if self._can_be_handed_on(variable, writes):
+                is_local = all(write.around == around for write in writes)
+                yield _Overwritten(variable, block, writes, is_local)
 
     def _can_be_handed_on(self, variable: Value, writes: list[_Write]) -> bool:
         _, around = self._homes[value_id(variable)]
         passed = [
             write.around[len(around)][0] for write in writes if len(write.around) > len(around)
         ]
-        if variable.get_defining_op() is not None:
-            passed += [op for op, _ in around[-1:]]
         names = [variable, *(write.result for write in writes)]
         return (
             not variable.persistable
@@ -225,9 +255,17 @@ def _is_used_at_once(op: Operation) -> bool:
 def _has_other_form(write: _Write) -> bool:
     """Whether there is an operator that makes a new variable of the same kind instead."""
     same = write.operand.dtype == write.result.dtype and write.operand.shape == write.result.shape
-    name = _other_form(write.op)
     is_only = len(list(overwritten(write.op))) == 1 == len(write.op.results())
-    return same and is_only and name != write.op.name() and find_converter(name) is not None
+    name, deeds = _other_form(write.op), deeds_of(write.op)
+    if not same or not is_only or COMMUNICATE in deeds:
+        return False
+    return find_converter(name) is not None or (not deeds and _is_operator(name))
+
+
+def _is_operator(name: str) -> bool:
+    """Whether Paddle has an operator of this name that makes a variable of its own."""
+    short = name.removeprefix("pd_op.")
+    return hasattr(operators, short) and short not in _ALIASES
 
 
 def _other_form(op: Operation) -> str:
@@ -256,52 +294,48 @@ def _has_converter(op: Operation) -> bool:
     return not is_gradient and find_converter(op.name()) is not None
 
 
-def _last_version(block: Block, variable: Value, version: Value) -> Value:
-    """Has each operator of a block read the version of a variable that there is at its place.
+def _make_versions(
+    block: Block, versions: dict[str, Value], handed_on: Value | None = None
+) -> None:
+    """Has operators read the version of a variable that there is at their place, or make the next.
 
-    Returns:
-        The version at the end of the block.
+    Args:
+        block: Its operators, and those inside of them.
+        versions: The first version of each variable, by its id; the last one afterwards.
+        handed_on: The variable, if loops and branches overwrite it.
     """
     for op in block.ops:
-        if op.num_regions() > 0 and _overwrites(op, variable):
-            version = _handed_on(op, variable, version)
+        written = [vid for operand, _ in overwritten(op) if (vid := value_id(operand)) in versions]
+        for number, value in enumerate(op.operands_source()):
+            if value.initialized() and (version := versions.get(value_id(value))) is not None:
+                op.operand(number).set_source(version)
+        if handed_on is not None and _overwrites_inside(op, handed_on):
+            vid = value_id(handed_on)
+            versions[vid] = _handed_on(op, handed_on, versions[vid])
             continue
-        is_written = any(operand.is_same(variable) for operand, _ in overwritten(op))
-        _read(op, variable, version)
-        if is_written:
-            version = _core.replace_operator(op, *_form_and_operands(op)).result(0)
-    return version
+        for inner in op.blocks() if op.num_regions() > 0 else ():
+            _make_versions(inner, versions, handed_on)
+        for vid in written:
+            versions[vid] = _core.replace_operator(op, *_form_and_operands(op)).result(0)
 
 
 def _handed_on(op: Operation, variable: Value, version: Value) -> Value:
     """Has a loop or branch hand on a variable that it overwrites; returns what it results in."""
     wider = _core.hand_on(op, version)
     for block in wider.blocks():
-        first = block.args()[-1] if wider.name() == WHILE else version
-        last = _last_version(block, variable, first)
+        versions = {value_id(variable): block.args()[-1] if wider.name() == WHILE else version}
+        _make_versions(block, versions, variable)
         end = block.ops[-1]
-        end.operand(end.num_operands() - 1).set_source(last)
+        end.operand(end.num_operands() - 1).set_source(versions[value_id(variable)])
     result: Value = wider.results()[-1]
     return result
 
 
-def _overwrites(op: Operation, variable: Value) -> bool:
+def _overwrites_inside(op: Operation, variable: Value) -> bool:
     """Whether a block of ``op`` overwrites a variable."""
     return any(
-        operand.is_same(variable) for inner in _inside([op]) for operand, _ in overwritten(inner)
+        _overwrites_inside(inner, variable)
+        or any(operand.is_same(variable) for operand, _ in overwritten(inner))
+        for block in (op.blocks() if op.num_regions() > 0 else ())
+        for inner in block.ops
     )
-
-
-def _read(op: Operation, variable: Value, version: Value) -> None:
-    for each in _inside([op]):
-        for number, value in enumerate(each.operands_source()):
-            if value.initialized() and value.is_same(variable):
-                each.operand(number).set_source(version)
-
-
-def _inside(ops: Iterable[Operation]) -> Iterator[Operation]:
-    """The operators, and those in their blocks."""
-    for op in ops:
-        yield op
-        for block in op.blocks() if op.num_regions() > 0 else ():
-            yield from _inside(block.ops)

@@ -22,6 +22,7 @@ def run(tmp_path, *arguments: str) -> dict:
     return json.loads(path.read_text())
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_training(tmp_path):
     data = run(tmp_path, "training", "--models", "lenet", "--peers", "engine", "paddle", "function")
     (row,) = data["rows"]
@@ -36,6 +37,7 @@ def test_training(tmp_path):
     assert f"- cores: {len(os.sched_getaffinity(0))}" in page
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_inference(tmp_path):
     names = ("engine", "function", "predictor-onednn")
     data = run(tmp_path, "inference", "--models", "mobilenet_v2", "--peers", *names)
@@ -46,6 +48,7 @@ def test_inference(tmp_path):
     assert row["columns"]["engine"]["notes"]["engine_runs"] > 0
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_precision(tmp_path):
     data = run(tmp_path, "precision", "--models", "cls")
     (found,) = data["precision"]
@@ -56,6 +59,7 @@ def test_precision(tmp_path):
     assert "| PP-OCR orientation" in (tmp_path / "precision.md").read_text()
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_int8(tmp_path):
     (found,) = run(tmp_path, "int8", "--models", "rec")["models"]
     assert all(min(turns) > 0 for turns in found["turns_ms"].values())
@@ -64,12 +68,14 @@ def test_int8(tmp_path):
     assert "| PP-OCRv4 recognition, 48 x 320 |" in (tmp_path / "int8.md").read_text()
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_int8_of_a_network_that_learns(tmp_path):
     (found,) = run(tmp_path, "int8", "--models", "mobilenet_v2")["models"]
     assert all(min(turns) > 0 for turns in found["turns_ms"].values())
     assert found["right"].keys() == found["turns_ms"].keys()
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_mixed_precision(tmp_path):
     data = run(tmp_path, "mixed_precision", "--models", "lenet")
     (found,) = data["works"]
@@ -80,6 +86,7 @@ def test_mixed_precision(tmp_path):
     assert "| LeNet-5, 28 x 28, batch 64" in (tmp_path / "mixed_precision.md").read_text()
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_convergence(tmp_path):
     data = run(tmp_path, "convergence")
     (found,) = data["tasks"]
@@ -90,6 +97,7 @@ def test_convergence(tmp_path):
     assert "| MNIST" in (tmp_path / "convergence.md").read_text()
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_plan(tmp_path):
     everything = run(tmp_path, "plan")["plan"]
     for name, last in (("two_towers", "plan"), ("towers_trained_in_slices", "2 slices")):
@@ -101,6 +109,7 @@ def test_plan(tmp_path):
     assert "| two towers, batch 16 |" in page and "| two towers, batch 256, a step" in page
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_memory(tmp_path):
     found = run(tmp_path, "memory")["memory"]["training"]["rnn"]
     assert len(found) == 6
@@ -112,6 +121,7 @@ def test_memory(tmp_path):
     )
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_rows_of_other_models_are_kept(tmp_path):
     peers = ("--peers", "engine", "paddle")
     run(tmp_path, "training", "--models", "mlp", *peers)
@@ -214,6 +224,7 @@ def test_pytorch_infers_the_same_network(model, tmp_path):
     assert 0 < row.columns["torch"].error < 1
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_what_a_peer_cannot_do_is_told():
     work = works.TRAINING["mlp"]
     pace = comparison.Pace(1, 0.0)
@@ -223,6 +234,7 @@ def test_what_a_peer_cannot_do_is_told():
     assert row.ratio("engine") == 1
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_a_peer_that_the_system_ends_is_told_and_the_others_are_measured(monkeypatch):
     asked = []
 
@@ -278,6 +290,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_worker_has_its_settings_and_survives_errors(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     with Worker({"FLAGS_paddle_num_threads": "3"}) as worker:
@@ -293,6 +306,7 @@ def test_a_worker_that_ends_is_told():
         worker.call(os._exit, 3)
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_first_run(tmp_path):
     data = run(tmp_path, "first_run", "--models", "mobilenet_v2")
     times = data["first_run"]["mobilenet_v2"]
@@ -308,6 +322,7 @@ def test_widths():
     assert max(widths) <= 960
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_profile(capsys):
     assert profile.main(["--train", "lenet", "--top", "3"]) == 0
     page = capsys.readouterr().out
@@ -330,6 +345,7 @@ def test_unknown_topic(capsys):
     assert "unknown topic infrence: take inference" in capsys.readouterr().err
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_to_static(tmp_path):
     data = run(tmp_path, "to_static", "--models", "transformer")
     (row,) = data["training"]
@@ -357,6 +373,7 @@ def test_to_static(tmp_path):
     assert "| Transformer, 4 layers of 256, 16 x 128 |" in (tmp_path / "to_static.md").read_text()
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_optimizers(tmp_path):
     rows = run(tmp_path, "optimizers")["rows"]
     assert len(rows) == 3
@@ -382,6 +399,7 @@ def test_ratios_of_to_static_are_of_turns():
     assert row.milliseconds("slow") == 4
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_intervals(tmp_path):
     data = run(tmp_path, "intervals")
     assert [cell["chain"]["depth"] for cell in data["cells"]] == [1, 2]
@@ -389,6 +407,7 @@ def test_intervals(tmp_path):
     assert "| copysign | 8 x 14 x 14 | 1 |" in (tmp_path / "intervals.md").read_text()
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_decoder(tmp_path):
     ways = run(tmp_path, "decoder")["ms"]["1"]
     assert len(ways) == 5 and all(min(times) > 0 for times in ways.values())

@@ -126,6 +126,7 @@ def test_a_folder_without_the_data(tmp_path, capsys):
     assert "holds neither aclImdb nor aclImdb_v1.tar.gz" in capsys.readouterr().err
 
 
+@pytest.mark.slow("runs a demo")
 def test_no_snippet_lies_on_both_sides():
     training, test = reviews.read_snippets()
     assert (len(training), len(test)) == (9510, 1056)
@@ -137,6 +138,7 @@ def small_run(imdb: Path, *more: str) -> list[str]:
     return ["--data", str(imdb), "--work-dir", str(imdb / "work"), *size, *more]
 
 
+@pytest.mark.slow("runs a demo")
 @pytest.mark.parametrize("net", ["bow", "cnn"])
 def test_both_engines_learn_alike(net, imdb, capsys):
     assert train.main(small_run(imdb, "--net", net, "--engine", "both")) == 0, capsys.readouterr()
@@ -150,6 +152,7 @@ def test_both_engines_learn_alike(net, imdb, capsys):
     assert all(float(accuracy) > 0.9 for accuracy in accuracies)
 
 
+@pytest.mark.slow("runs a demo")
 def test_the_saved_model_is_the_trained_one(imdb, capsys):
     assert train.main(small_run(imdb, "--net", "bow")) == 0, capsys.readouterr()
     assert "[ngraph] epoch: 6; average loss:" in capsys.readouterr().out

@@ -75,6 +75,7 @@ def test_the_number_of_characters_is_that_of_the_network(version):
     assert len(files.characters(version)) == {"v4": 6625, "v5": 18385}[version]
 
 
+@pytest.mark.slow("runs a demo")
 def test_both_engines_read_the_heading_of_the_page(tmp_path, capsys):
     files.open_picture("page").crop((0, 0, 384, 40)).save(tmp_path / "heading.png")
     picture = tmp_path / "read.png"

@@ -26,6 +26,7 @@ def losses(output: str) -> dict[str, list[float]]:
     return found
 
 
+@pytest.mark.slow("runs a demo")
 @pytest.mark.parametrize(("task", "steps"), [("fit_a_line", 100), ("mnist", 8)])
 def test_both_engines_train_alike(task, steps, capsys):
     status = train.main(["--task", task, "--steps", str(steps), "--log-every", "1"])
@@ -108,6 +109,7 @@ def test_a_plot_without_matplotlib_is_an_error(capsys, monkeypatch, tmp_path):
     assert "pip install matplotlib" in capsys.readouterr().err
 
 
+@pytest.mark.slow("runs a demo")
 def test_a_plot(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     plot = tmp_path / "loss.png"
@@ -116,6 +118,7 @@ def test_a_plot(tmp_path, capsys):
     assert (tmp_path / "loss_fit_a_line.png").stat().st_size > 1000
 
 
+@pytest.mark.slow("runs a demo")
 def test_the_script_runs_from_any_folder(tmp_path):
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--help"],

@@ -25,7 +25,7 @@ from paddle_ngraph import NgraphError
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
 
-SECONDS = 2.0  # no string takes as long to parse
+SECONDS = 2.0  # of the processor: no string takes as long to parse
 MEGABYTES = 512  # what many strings may leave or have taken
 
 _ODD_NUMBERS = (
@@ -215,15 +215,15 @@ def check(text: str, with_core: bool = True) -> bool:
         text: The string.
         with_core: Whether the core is to read it too, which keeps what it takes.
     """
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         graph: Graph | None = Graph.from_string(text)
     except NgraphError as error:
         graph = None
         if "graph" not in str(error) or len(str(error)) > 1000:
             raise Accepted(f"not a sentence about the graph: {error}") from error
-    if time.perf_counter() - start > SECONDS:
-        raise Accepted(f"took {time.perf_counter() - start:.1f} s")
+    if time.thread_time() - start > SECONDS:
+        raise Accepted(f"took {time.thread_time() - start:.1f} s")
     if graph is not None:
         again = graph.to_string()
         if Graph.from_string(again).to_string() != again:

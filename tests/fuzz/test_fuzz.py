@@ -81,12 +81,14 @@ def _position(b: Builder) -> Any:
     return b.emit("paddle.argmax({0})", b.values[-1], shape=(), dtype="int64", rounds=False)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     _falsify(monkeypatch, lambda value: value * np.float32(1.0001))
     with pytest.raises(Mismatch, match="differs in 4 of 4 elements"):
         check(_program(_tanh, NUMBERS))
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_a_wrong_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     program = _program(_tanh, NUMBERS)
     b = Builder(lambda strategy: 0)
@@ -106,6 +108,7 @@ def test_a_tie_of_exact_numbers_is_judged_strictly(monkeypatch: pytest.MonkeyPat
         check(program)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_what_only_rounding_decides_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
     tally = Tally()
     _falsify(monkeypatch, np.logical_not)
@@ -113,6 +116,7 @@ def test_what_only_rounding_decides_is_left_open(monkeypatch: pytest.MonkeyPatch
     assert tally.judged_by_noise == 1
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_rounding_error_of_a_cancelled_sum_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     program = _program(_cancelled, NUMBERS)
     _falsify(monkeypatch, lambda value: value + np.float32(3e-6))
@@ -143,6 +147,7 @@ def test_the_script_of_a_program_runs(capsys: pytest.CaptureFixture[str]) -> Non
     assert "native" in capsys.readouterr().out
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("steps", [1, 20])
 def test_a_failure_is_told_as_it_was_when_time_runs_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, steps: int
@@ -181,6 +186,7 @@ def _rows(b: Builder) -> Any:
     return b.emit("{0} * 2.0 + 1.0", b.values[-1], shape=(4,))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_wrong_number_at_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     program = _program(_rows, NUMBERS)
     program.open_dims, program.batches = True, [9, 1, 30]

@@ -15,6 +15,7 @@ from paddle_ngraph.graph import Graph
 from tests.fuzz import graphs
 
 
+@pytest.mark.slow("draws thousands of damaged strings")
 def test_damaged_strings_are_refused_or_are_graphs() -> None:
     found = graphs.check_many(4000, seed=1)
     assert 200 < found < 3000, "both kinds are drawn"
@@ -126,6 +127,7 @@ else:
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize(
     ("build", "change", "to"),
     [

@@ -17,6 +17,7 @@ from tests.fuzz.lives import Engine, Life, Side, view_of
 from tests.fuzz.shares import ROOT, State
 
 
+@pytest.mark.slow("draws lives of programs")
 def test_lives_agree(tmp_path: Path) -> None:
     """In processes of their own: a crash ends one of them, and is told."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--lives", "16", "--jobs", "2"]
@@ -68,6 +69,7 @@ def _trained(life: Life) -> None:
         life.do("run", program=0, rows=rows, seed=rows)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_life_without_faults_ends_well(life: Life) -> None:
     _trained(life)
     life.do("save", program=0, slot=0)
@@ -79,6 +81,7 @@ def test_a_life_without_faults_ends_well(life: Life) -> None:
     assert life.end() >= 5
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("in_turns", [True, False])
 def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch, in_turns: bool) -> None:
     original = Engine.run
@@ -178,6 +181,7 @@ def test_looking_at_a_variable_leaves_no_trace(life: Life) -> None:
     assert paddle_ngraph.stats()["functions_with_weights"] > 0
 
 
+@pytest.mark.slow("draws lives of programs")
 def test_a_life_goes_on_in_a_new_process_with_its_functions_on_disk() -> None:
     life = Life(disk=True)
     try:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.fuzz.shares import SIZES, Share, State, revision
 
+pytestmark = pytest.mark.pure
+
 SIZE = SIZES["lives"]
 
 

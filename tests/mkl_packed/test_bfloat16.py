@@ -51,6 +51,7 @@ def in_bfloat16(given: Data) -> Data:
     )
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("batch", [25, 96])
 def test_operands_are_rounded_and_sums_are_not(batch: int) -> None:
     """In one step of this network all that is multiplied is given, but for what relu passes on."""

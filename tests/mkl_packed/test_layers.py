@@ -284,6 +284,7 @@ def test_to_static():
 
 
 # oneDNN divides work by the number of threads that OpenMP promises.
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("setting", ["OMP_THREAD_LIMIT", "OMP_DYNAMIC"])
 def test_openmp_that_gives_fewer_threads_than_asked(setting):
     script = """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 import sys
 import threading
@@ -58,6 +60,7 @@ def test_threads_train_and_infer_while_the_packed_weights_are_forgotten(name):
     assert packs.count >= 4 * len(shapes) * 2 * shapes[0].cells
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.skipif(not processor.has_bfloat16(), reason="the processor has no units for bfloat16")
 def test_a_precision_that_is_set_during_a_run_is_that_of_later_runs(provider):
     """A weight that is packed meanwhile is kept as what it is."""
@@ -205,6 +208,7 @@ os._exit(failed)
 """
 
 
+@pytest.mark.slow("forks processes while others compute")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_process_waits_for_no_thread_that_it_has_not(provider):
     """Of locks that are taken in every pass.
@@ -253,6 +257,7 @@ assert len(first) > 2 and compiled() == first and mkl_packed.pack_count() > 100
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("processor_of", ["", "AVX2"])
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_no_product_has_something_compiled_that_a_fork_does_not_wait_for(
@@ -289,27 +294,49 @@ def test_steps_taken_alone_are_the_same(mode, batch):
         assert_close(expected, run(packed, given))
 
 
-def test_threads_that_are_late_are_noticed():
-    """Where something else runs on each core, steps would take hundreds of times as long."""
-    if _core.num_threads() < 2 or _core.mkl_packed.provider() == "mkl":  # one thread takes a row
+LATE = """
+import sys
+import numpy as np, paddle
+from paddle_ngraph import _core, flags, mkl_packed
+
+_core.allow_more_threads_than_cores(True)
+flags.set("ngraph_num_threads", 2)
+flags.set("mkl_packed_provider", "onednn")
+paddle.seed(0)
+packed = mkl_packed.LSTM(256, 256)
+native = paddle.nn.LSTM(256, 256)
+native.set_state_dict(packed.state_dict())
+x = paddle.to_tensor(np.random.default_rng(0).normal(size=(1, 50, 256)).astype("float32"))
+with paddle.no_grad():
+    expected = native(x)[0].numpy()
+    print("runs", flush=True)
+    while not _core.mkl_packed.are_threads_late():
+        np.testing.assert_allclose(packed(x)[0], expected, atol=1e-5)
+    np.testing.assert_allclose(packed(x)[0], expected, atol=1e-5)
+print("late", flush=True)
+"""
+
+
+@pytest.mark.slow("starts a process")
+def test_threads_that_are_late_are_noticed(provider):
+    """As where something else runs on each core; here the whole process stands still in a step."""
+    if provider == "mkl":  # one thread takes a row
         pytest.skip("no threads meet")
-    shape = Shape(256, 256, 1, 50, 1)
-    native, packed = pair("LSTM", shape)
-    given = data("LSTM", shape)
-    expected = run(native, given)
-    _core.mkl_packed.take_steps_alone(0)
-    loop = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
-    others = [
-        subprocess.Popen([sys.executable, "-c", loop, str(core)])
-        for core in os.sched_getaffinity(0)
-        for _ in range(2)
-    ]
+    job = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", LATE], stdout=subprocess.PIPE, text=True
+    )
+    assert job.stdout is not None
     try:
-        until = time.monotonic() + 120
-        while not _core.mkl_packed.are_threads_late() and time.monotonic() < until:
-            assert_close(expected, run(packed, given))
-        assert _core.mkl_packed.are_threads_late()
+        assert job.stdout.readline() == "runs\n"
+        for _ in range(500):
+            if select.select([job.stdout], [], [], 0.1)[0]:
+                break
+            job.send_signal(signal.SIGSTOP)
+            time.sleep(0.2)  # for twice as long it goes on alone
+            job.send_signal(signal.SIGCONT)
+        else:
+            raise AssertionError("nobody has noticed")
+        assert job.stdout.readline() == "late\n" and job.wait(60) == 0
     finally:
-        for other in others:
-            other.kill()
-            other.wait()
+        job.kill()
+        job.wait()

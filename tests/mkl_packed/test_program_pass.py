@@ -22,6 +22,7 @@ def static_graphs(provider):
 SHAPE = Shape(6, 24, 4, 5, layers=2, direction="bidirect")
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("mode", MODES)
 def test_unchanged_programs_train_as_before(mode):
     native = train_static(mode, SHAPE, packed=False, engine=False, steps=50)
@@ -39,6 +40,7 @@ def test_packed_layers_train_without_the_engine():
     assert packs.count == 2 * 5 * SHAPE.cells
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_dropout_takes_the_same_numbers():
     options = {"steps": 5, "dropout": 0.5}
     native = train_static("GRU", SHAPE, packed=False, engine=False, **options)

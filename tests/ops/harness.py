@@ -5,6 +5,7 @@ A test built on it fails when the engine did not run, or when an operator it is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ import paddle
 
 import paddle_ngraph
 from paddle_ngraph import _core
+from tests.ops import merging
 from tests.programs import floats, summary
 
 Build = Callable[..., Any]
@@ -52,22 +54,59 @@ def check(
     converted: Sequence[str] = (),
     **options: Any,
 ) -> list[np.ndarray]:
-    """Runs a :class:`Case`, asserts that both ways agree, returns what the engine computed."""
+    """Runs a :class:`Case`, asserts that both ways agree, returns the engine's results.
+
+    In tests marked :func:`~tests.ops.merging.merged` the case has run together with others.
+    """
     case = Case(build, inputs, converted, **options)
-    program, startup, fetches, feed = _program(case)
-    report = paddle_ngraph.explain(program)
-    _assert_partition(case, report)
-    native = _run(program, startup, fetches, feed, case, engine=False)
-    engine = _run(program, startup, fetches, feed, case, engine=True)
-    for number, (expected, actual) in enumerate(zip(native, engine)):
-        _assert_same(expected, actual, case, f"output {number} of run {number // len(fetches)}")
-    if case.converted:
+    if merging.records(case):
+        return []
+    outcome = merging.outcome_of(case) or run_together([case])[0]
+    for number, (expected, actual) in enumerate(zip(outcome.native, outcome.engine)):
+        _assert_same(
+            expected,
+            actual,
+            case,
+            f"output {number % outcome.outputs} of run {number // outcome.outputs}",
+        )
+    for number, (expected, actual) in enumerate(zip(outcome.native, outcome.fallback)):
+        # Not to the last bit: Paddle's kernels depend on where a tensor lies in memory.
+        near = replace(case, rtol=2e-6, atol=1e-6)
+        _assert_same(expected, actual, near, f"output {number} of the fallback")
+    return outcome.engine
+
+
+@dataclass
+class Outcome:
+    """Results of a case, all runs in a row: of native Paddle, the engine, and its fallback."""
+
+    outputs: int
+    native: list[np.ndarray]
+    engine: list[np.ndarray]
+    fallback: list[np.ndarray]
+
+
+def run_together(cases: Sequence[Case]) -> list[Outcome]:
+    """Runs cases as one program with one compile.
+
+    Several cases have the same ``runs``.
+
+    Raises:
+        AssertionError: The engine did not run, or operators that have to be converted were not,
+            or the other way round.
+    """
+    group = _Group(cases)
+    report = paddle_ngraph.explain(group.main)
+    group.assert_partition(report)
+    assert len(cases) == 1 or not report.drawing, "cases that draw take numbers of one stream"
+    native, engine = group.run("native"), group.run("engine")
+    fallback = []
+    if any(case.converted for case in cases):
         with intervals_run_natively():
-            by_paddle = _run(program, startup, fetches, feed, case, engine=True)
-        for number, (expected, actual) in enumerate(zip(native, by_paddle)):
-            # Not to the last bit: Paddle's kernels depend on where a tensor lies in memory.
-            _assert_same(expected, actual, replace(case, rtol=2e-6, atol=1e-6), f"{number}, Paddle")
-    return engine
+            fallback = group.run("fallback")
+    parts = zip(group.split(native), group.split(engine), group.split(fallback))
+    counts = [stop - start for start, stop in group.bounds]
+    return [Outcome(count, *part) for count, part in zip(counts, parts)]
 
 
 @contextmanager
@@ -162,103 +201,152 @@ def ids(high: int, *shape: int, dtype: str = "int64", low: int = 0) -> np.ndarra
     return np.random.default_rng(5).integers(low, high, shape).astype(dtype)
 
 
-def _program(case: Case) -> tuple[Any, Any, list[Any], dict[str, np.ndarray]]:
-    main, startup = paddle.static.Program(), paddle.static.Program()
-    feed = {name: np.asarray(value) for name, value in case.inputs.items()}
-    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
-        variables, outputs = _outputs(case)
-        fetches = list(outputs)
+class _Group:
+    """One program of several cases.
+
+    Attributes:
+        main, startup: The program and its startup program.
+        feed: Inputs of all cases, named apart, and the gradients of their outputs.
+        bounds: For each case, where its results begin and end among the fetched ones.
+    """
+
+    def __init__(self, cases: Sequence[Case], differentiate: bool = True) -> None:
+        self.cases = cases
+        self._differentiate = differentiate
+        self.main, self.startup = paddle.static.Program(), paddle.static.Program()
+        self.feed: dict[str, np.ndarray] = {}
+        self.bounds: list[tuple[int, int]] = []
+        self._fetches: list[Any] = []
+        self._types: list[Counter[str]] = []  # of each case's operators
+        self._targets: list[Any] = []  # outputs that gradients start from
+        self._cotangents: list[str] = []  # names of their gradients, which are fed
+        with paddle.static.program_guard(self.main, self.startup), paddle.utils.unique_name.guard():
+            for number, case in enumerate(cases):
+                self._add(case, f"case_{number}_" if len(cases) > 1 else "")
+
+    def _add(self, case: Case, prefix: str) -> None:
+        block = self.main.global_block()
+        before, first_fetch = _types_in(block), len(self._fetches)
+        feed = {name: np.asarray(value) for name, value in case.inputs.items()}
+        variables = {name: _input(prefix, name, feed[name], case) for name in feed}
+        self.feed.update({f"{prefix}{name}": value for name, value in feed.items()})
+        outputs = case.build(**variables)
+        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        self._fetches += outputs
         if case.gradients:
-            fetches += _gradients(outputs, variables, feed)
-    return main, startup, fetches, feed
+            self._fetches += self._gradients(outputs, list(variables.values()), prefix)
+        self.bounds.append((first_fetch, len(self._fetches)))
+        self._types.append(_types_in(block) - before)
 
-
-def _outputs(case: Case) -> tuple[dict[str, Any], list[Any]]:
-    variables = {}
-    for name, value in case.inputs.items():
-        shape = list(case.dynamic.get(name, value.shape))
-        variables[name] = paddle.static.data(name, shape, str(value.dtype))
-        variables[name].stop_gradient = value.dtype.kind != "f"
-    outputs = case.build(**variables)
-    return variables, list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-
-
-def _gradients(
-    outputs: Sequence[Any], variables: Mapping[str, Any], feed: dict[str, np.ndarray]
-) -> list[Any]:
-    """Gradients of every float input, for random gradients of every float output."""
-    targets = [out for out in outputs if "float" in str(out.dtype) and not out.stop_gradient]
-    sources = [var for var in variables.values() if "float" in str(var.dtype)]
-    if not targets or not sources:
-        return []
-    cotangents = []
-    for number, target in enumerate(targets):
-        name = f"cotangent_{number}"
-        cotangents.append(paddle.static.data(name, list(target.shape), "float32"))
-        feed[name] = np.zeros(0, "float32")  # filled when the shape is known
-    found = paddle.static.gradients(targets, sources, cotangents)
-    return [gradient for gradient in found if gradient is not None]
-
-
-def _fill_cotangents(feed: dict[str, np.ndarray], shapes: Sequence[tuple[int, ...]]) -> None:
-    generator = np.random.default_rng(7)
-    number = 0
-    while f"cotangent_{number}" in feed:
-        feed[f"cotangent_{number}"] = generator.normal(size=shapes[number]).astype("float32")
-        number += 1
-
-
-def _run(
-    program: Any,
-    startup: Any,
-    fetches: list[Any],
-    feed: dict[str, np.ndarray],
-    case: Case,
-    engine: bool,
-) -> list[np.ndarray]:
-    executor = paddle.static.Executor(paddle.CPUPlace())
-    results: list[np.ndarray] = []
-    with paddle.static.scope_guard(paddle.static.Scope()):
-        with paddle_ngraph.use_ngraph(False):
-            paddle.seed(1)
-            executor.run(startup)
-        _prepare(executor, case, feed)
-        paddle.seed(1)
-        paddle_ngraph.reset_stats()
-        with paddle_ngraph.use_ngraph(engine):
-            for _ in range(case.runs):
-                results += executor.run(program, feed=feed, fetch_list=fetches)
-        stats = paddle_ngraph.stats()
-        runs = stats["engine_runs"] + stats["native_runs"]
-    if engine and case.converted:
-        assert runs > 0, "the engine did not run"
-    if not engine:
-        assert runs == 0, "the native run went through the engine"
-    return results
-
-
-def _prepare(executor: Any, case: Case, feed: dict[str, np.ndarray]) -> None:
-    """Gives the cotangents the shapes of the outputs, from a native forward run."""
-    if "cotangent_0" not in feed or feed["cotangent_0"].size:
-        return
-    main, startup = paddle.static.Program(), paddle.static.Program()
-    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
-        _, outputs = _outputs(case)
+    def _gradients(self, outputs: list[Any], variables: list[Any], prefix: str) -> list[Any]:
+        """Gradients of every float input, for random gradients of every float output."""
         targets = [out for out in outputs if "float" in str(out.dtype) and not out.stop_gradient]
-    with paddle_ngraph.use_ngraph(False), paddle.static.scope_guard(paddle.static.Scope()):
-        executor.run(startup)
-        values = executor.run(main, feed=dict(case.inputs), fetch_list=targets)
-    _fill_cotangents(feed, [value.shape for value in values])
+        sources = [variable for variable in variables if "float" in str(variable.dtype)]
+        if not targets or not sources:
+            return []
+        self._targets += targets
+        if not self._differentiate:
+            return []
+        cotangents = []
+        for number, target in enumerate(targets):
+            self._cotangents.append(f"{prefix}cotangent_{number}")
+            shape = list(target.shape)
+            cotangents.append(paddle.static.data(self._cotangents[-1], shape, "float32"))
+        found = paddle.static.gradients(targets, sources, cotangents)
+        return [gradient for gradient in found if gradient is not None]
+
+    def assert_partition(self, report: Any) -> None:
+        """Asserts of each case which of its operators were converted, and which were not.
+
+        In a program of several cases, an operator type has to have the same fate in all of them.
+        """
+        types = (kind for interval in report.intervals for kind in interval.types)
+        converted = Counter(_out_of_place(kind) for kind in types)
+        native = {op.type.removeprefix("pd_op."): op.reason for op in report.native}
+        present = _out_of_place_types(_types_in(self.main.global_block()))
+        for case, types_of_case in zip(self.cases, self._types):
+            own = _out_of_place_types(types_of_case)
+            for kind in case.converted:
+                made = _out_of_place(kind)
+                assert kind not in native, f"{kind} stayed native: {native.get(kind)}"
+                assert made in converted, f"{kind} is not in the program: {sorted(converted)}"
+                if len(self.cases) > 1:
+                    assert made in own and converted[made] == present[made], kind
+            for kind in case.native:
+                assert kind in native, f"{kind} was converted, or is not in the program:\n{report}"
+                if len(self.cases) > 1:
+                    assert kind in types_of_case and _out_of_place(kind) not in converted, kind
+
+    def run(self, by: str) -> list[np.ndarray]:
+        """Results of all runs, one run after the other.
+
+        Args:
+            by: ``"native"`` Paddle, the ``"engine"``, or the ``"fallback"`` of its intervals.
+
+        Raises:
+            AssertionError: Something else ran an interval.
+        """
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        results: list[np.ndarray] = []
+        with paddle.static.scope_guard(paddle.static.Scope()):
+            with paddle_ngraph.use_ngraph(False):
+                paddle.seed(1)
+                executor.run(self.startup)
+                self._make_cotangents(executor)
+            paddle.seed(1)
+            paddle_ngraph.reset_stats()
+            with paddle_ngraph.use_ngraph(by != "native"):
+                for _ in range(self.cases[0].runs):
+                    results += executor.run(self.main, feed=self.feed, fetch_list=self._fetches)
+            stats = paddle_ngraph.stats()
+        runs = {"engine": stats["engine_runs"], "fallback": stats["native_runs"]}
+        others = [name for name in runs if name != by and runs[name] > 0]
+        assert not others, f"what {by} should run was run by {others}"
+        if by != "native" and any(case.converted for case in self.cases):
+            assert runs[by] > 0, f"nothing was run by {by}"
+        return results
+
+    def split(self, results: list[np.ndarray]) -> list[list[np.ndarray]]:
+        """Results of each case, of all runs in a row."""
+        each = len(self._fetches)
+        runs = [results[first : first + each] for first in range(0, len(results), each)]
+        return [[x for run in runs for x in run[start:stop]] for start, stop in self.bounds]
+
+    def _make_cotangents(self, executor: Any) -> None:
+        """Draws the gradients of outputs, once; Paddle infers some shapes wrong, a run does not."""
+        if not self._cotangents or self._cotangents[0] in self.feed:
+            return
+        forward = _Group(self.cases, differentiate=False)
+        with paddle.static.scope_guard(paddle.static.Scope()):
+            executor.run(forward.startup)
+            values = executor.run(forward.main, feed=self.feed, fetch_list=forward._targets)
+        for name, value in zip(self._cotangents, values):
+            if name.endswith("cotangent_0"):
+                generator = np.random.default_rng(7)
+            self.feed[name] = generator.normal(size=value.shape).astype("float32")
 
 
-def _assert_partition(case: Case, report: Any) -> None:
-    converted = {kind.removeprefix("pd_op.") for i in report.intervals for kind in i.types}
-    native = {op.type.removeprefix("pd_op."): op.reason for op in report.native}
-    for kind in case.converted:
-        assert kind not in native, f"{kind} stayed native: {native.get(kind)}"
-        assert kind in converted, f"{kind} is not in the program: {sorted(converted)}"
-    for kind in case.native:
-        assert kind in native, f"{kind} was converted, or is not in the program:\n{report}"
+def _out_of_place(kind: str) -> str:
+    """The operator that makes a new variable: the pass prefers it to one that overwrites."""
+    return kind.removeprefix("pd_op.").removesuffix("_")
+
+
+def _out_of_place_types(types: Mapping[str, int]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for kind, count in types.items():
+        counts[_out_of_place(kind)] += count
+    return counts
+
+
+def _types_in(block: Any) -> Counter[str]:
+    return Counter(op.name().removeprefix("pd_op.") for op in block.ops)
+
+
+def _input(prefix: str, name: str, value: np.ndarray, case: Case) -> Any:
+    shape = list(case.dynamic.get(name, value.shape))
+    variable = paddle.static.data(f"{prefix}{name}", shape, str(value.dtype))
+    variable.stop_gradient = value.dtype.kind != "f"
+    return variable
 
 
 def _assert_same(expected: np.ndarray, actual: np.ndarray, case: Case, what: str) -> None:

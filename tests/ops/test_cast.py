@@ -8,6 +8,7 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.harness import check, check_native
+from tests.ops.merging import merged
 from tests.programs import Program
 
 VALUES = {
@@ -21,6 +22,7 @@ def values(dtype):
     return np.array(VALUES[dtype], dtype)
 
 
+@merged
 @pytest.mark.parametrize(
     "source, target",
     [
@@ -83,6 +85,7 @@ def test_casts_of_whole_numbers_to_bfloat16(source):
     np.testing.assert_array_equal(found, native)
 
 
+@merged
 def test_cast_of_what_was_computed():
     def build(x):
         return paddle.cast(paddle.cast(paddle.transpose(x, [1, 0]), "bool"), "float32")
@@ -90,6 +93,7 @@ def test_cast_of_what_was_computed():
     check(build, {"x": values("float32").reshape(3, 4)}, ["cast", "transpose"], gradients=False)
 
 
+@merged
 def test_cast_of_a_shape():
     def build(x):
         return paddle.cast(paddle.shape(x)[0], "float32") + paddle.cast(paddle.numel(x), "float32")
@@ -97,12 +101,14 @@ def test_cast_of_a_shape():
     check(build, {"x": np.zeros([5, 3], "float32")}, ["cast", "shape64", "numel"], gradients=False)
 
 
+@merged
 def test_cast_dynamic():
     check(
         lambda x: paddle.cast(x, "float32"), {"x": values("int32")}, ["cast"], dynamic={"x": [-1]}
     )
 
 
+@merged
 @pytest.mark.parametrize(
     "source, target",
     [

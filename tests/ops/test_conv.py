@@ -9,12 +9,15 @@ from paddle.nn import functional as F
 
 import paddle_ngraph
 from tests.ops.harness import check, check_native
+from tests.ops.merging import merged
 from tests.programs import Program, floats
 
 CONV = ("conv2d", "conv2d_grad")
 DEPTHWISE = ("depthwise_conv2d", "depthwise_conv2d_grad")
 SOLID = ("conv3d", "conv3d_grad")
 TRANSPOSED = ("conv2d_transpose", "conv2d_transpose_grad")
+
+pytestmark = pytest.mark.thinned
 
 
 def check_conv(data, filter_, converted=CONV, **options):
@@ -29,6 +32,7 @@ def check_conv(data, filter_, converted=CONV, **options):
     )
 
 
+@merged
 @pytest.mark.parametrize(
     ("data", "filter_"),
     [
@@ -50,6 +54,7 @@ def test_shapes(data, filter_):
     check_conv(data, filter_)
 
 
+@merged
 @pytest.mark.parametrize("stride", [1, 2, 3, [2, 1]])
 @pytest.mark.parametrize("padding", [0, 1, [2, 1], [1, 0, 2, 1], "SAME", "VALID"])
 @pytest.mark.parametrize("dilation", [1, 2])
@@ -57,17 +62,20 @@ def test_attributes(stride, padding, dilation):
     check_conv((2, 3, 11, 10), (4, 3, 3, 2), stride=stride, padding=padding, dilation=dilation)
 
 
+@merged
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("padding", [0, [1, 0], [2, 1, 0, 0]])
 def test_filter_as_wide_as_the_data(stride, padding):
     check_conv((3, 2, 9, 6), (4, 2, 3, 6), stride=stride, padding=padding)
 
 
+@merged
 @pytest.mark.parametrize("padding", [0, 1, 3])
 def test_filter_as_high_as_the_padded_data(padding):
     check_conv((2, 2, 4, 6), (3, 2, 4 + 2 * padding, 3), padding=[padding, 0])
 
 
+@merged
 @pytest.mark.parametrize("stride", [2, 3, 4])
 def test_stride_beyond_the_filter(stride):
     check_conv((2, 3, 11, 12), (4, 3, 1, 1), stride=stride)
@@ -76,15 +84,18 @@ def test_stride_beyond_the_filter(stride):
     check_conv((2, 3, 12, 13), (4, 3, 2, 2), stride=stride, padding=1)
 
 
+@merged
 def test_padding_beyond_the_filter():
     check_conv((2, 3, 6, 5), (4, 3, 2, 2), padding=3)
 
 
+@merged
 def test_filter_that_sees_only_padding():
     check_conv((2, 3, 6, 1), (4, 3, 2, 1), stride=3, padding=1)
     check_conv((2, 4, 6, 1), (4, 1, 2, 1), DEPTHWISE, stride=3, padding=1, groups=4)
 
 
+@merged
 @pytest.mark.parametrize(
     ("channels", "filter_", "groups"),
     [(6, (4, 3, 3, 3), 2), (6, (9, 2, 3, 3), 3), (8, (8, 2, 1, 1), 4), (4, (8, 2, 6, 1), 2)],
@@ -94,6 +105,7 @@ def test_groups(channels, filter_, groups, stride):
     check_conv((2, channels, 7, 8), filter_, stride=stride, padding=1, groups=groups)
 
 
+@merged
 @pytest.mark.parametrize("multiplier", [1, 2])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("padding", [0, [2, 1], "SAME"])
@@ -110,6 +122,7 @@ def test_depthwise(multiplier, stride, padding, dilation):
     )
 
 
+@merged
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("padding", [1, "SAME", [0, 1, 2, 0]])
 def test_channels_last(groups, padding):
@@ -123,6 +136,7 @@ def test_channels_last(groups, padding):
     )
 
 
+@merged
 @pytest.mark.parametrize(
     ("groups", "options"),
     [
@@ -153,6 +167,7 @@ def check_conv3d(data, filter_, **options):
     )
 
 
+@merged
 @pytest.mark.parametrize("stride", [1, [1, 2, 3]])
 @pytest.mark.parametrize("padding", [[2, 1, 0], [1, 0, 2, 1, 0, 1], "SAME", "VALID"])
 @pytest.mark.parametrize("dilation", [1, 2])
@@ -162,12 +177,14 @@ def test_solid(stride, padding, dilation):
     )
 
 
+@merged
 @pytest.mark.parametrize("kernel", [(4, 5, 6), (1, 1, 1), (4, 1, 6), (4, 5, 1)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_solid_kernels(kernel, stride):
     check_conv3d((2, 3, 4, 5, 6), (4, 3, *kernel), stride=stride)
 
 
+@merged
 @pytest.mark.parametrize(("groups", "filters"), [(2, 6), (4, 4), (4, 8)])
 def test_solid_groups(groups, filters):
     check_conv3d(
@@ -175,14 +192,17 @@ def test_solid_groups(groups, filters):
     )
 
 
+@merged
 def test_solid_with_channels_last():
     check_conv3d((2, 6, 7, 8, 4), (5, 4, 3, 2, 3), stride=2, padding=1, data_format="NDHWC")
 
 
+@merged
 def test_open_batch_and_size():
     check_conv((3, 2, 9, 8), (4, 2, 3, 3), padding=1, dynamic={"x": [-1, 2, -1, 8]})
 
 
+@merged
 @pytest.mark.parametrize("wanted", ["x", "w"])
 def test_one_gradient_only(wanted):
     def build(x, w):
@@ -199,6 +219,7 @@ def test_one_gradient_only(wanted):
     )
 
 
+@merged
 def test_nan_and_infinity_reach_what_they_touch():
     data = floats(2, 2, 8, 8)
     data[0, 0, 3, 4], data[1, 1, 2, 2] = np.nan, np.inf
@@ -211,6 +232,7 @@ def test_nan_and_infinity_reach_what_they_touch():
     )
 
 
+@merged
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("stride", [1, 2, [3, 2]])
 @pytest.mark.parametrize("padding", [0, 1, [0, 1, 1, 0], "SAME", "VALID"])
@@ -224,6 +246,7 @@ def test_transposed(groups, stride, padding):
     )
 
 
+@merged
 @pytest.mark.parametrize(
     "options",
     [
@@ -244,6 +267,7 @@ def test_transposed_options(options):
     )
 
 
+@merged
 def test_transposed_depthwise():
     check(
         lambda x, w: F.conv2d_transpose(x, w, stride=2, padding=1, groups=4),
@@ -264,6 +288,7 @@ def check_transposed3d(data, filter_, **options):
     )
 
 
+@merged
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("padding", [[0, 1, 1, 0, 1, 1], "SAME"])
@@ -272,6 +297,7 @@ def test_transposed_solid(groups, stride, padding):
     check_transposed3d((2, 4, 3, 4, 5), filter_, stride=stride, padding=padding, groups=groups)
 
 
+@merged
 @pytest.mark.parametrize(
     "options",
     [
@@ -286,6 +312,7 @@ def test_transposed_solid_options(options):
     check_transposed3d(data, (4, 3, 3, 3, 3), stride=2, **options)
 
 
+@merged
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_transposed_conv1d(groups):
     depthwise = "depthwise_" if groups == 4 else ""
@@ -298,6 +325,7 @@ def test_transposed_conv1d(groups):
     )
 
 
+@merged
 def test_float64_stays_native():
     check_native(
         lambda x, w: F.conv2d(x, w),
@@ -374,6 +402,7 @@ def test_a_factor_behind_one_reader_of_a_grouped_filter_stays_there(seed):
     assert paddle_ngraph.stats()["engine_runs"] > before
 
 
+@merged
 @pytest.mark.parametrize(("stride", "padding"), [(2, 1), (3, [1, 0, 2, 1])])
 def test_single_elements_with_strides_and_padding(stride, padding):
     def build(x, w):
@@ -384,6 +413,7 @@ def test_single_elements_with_strides_and_padding(stride, padding):
     check(build, {"x": floats(2, 1, 3, 4), "w": floats(3, 1, 1, 1)}, ["conv2d", "conv2d_grad"])
 
 
+@merged
 def test_filter_gradient_of_single_results_with_dilation_and_padding():
     def build(x, w):
         return paddle.nn.functional.conv2d(

@@ -10,6 +10,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, normal
+from tests.ops.merging import merged
 
 CASES = [
     # groups, deformable groups, stride, padding, dilation, kernel
@@ -45,6 +46,7 @@ def drawn(case: tuple, mask: bool, seed: int = 0, rows: int = 2) -> dict[str, np
     return found
 
 
+@merged
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_deformable_conv(case, mask):
@@ -53,6 +55,7 @@ def test_deformable_conv(case, mask):
     check(build, drawn(case, mask), ["deformable_conv"], native=native, atol=1e-5)
 
 
+@merged
 @pytest.mark.parametrize(
     "offsets",
     [

@@ -8,10 +8,12 @@ import pytest
 from paddle import _C_ops
 
 from tests.ops.harness import check, check_kinds, check_native, strange, whole
+from tests.ops.merging import merged
 
 OFFSETS = [0, 1, -1, 2]
 
 
+@merged
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("shape", [[4], [4, 4], [3, 5], [5, 3]])
 def test_diag(shape, offset):
@@ -20,11 +22,13 @@ def test_diag(shape, offset):
     check(build, {"x": whole(*shape)}, ["diag"])
 
 
+@merged
 def test_diag_with_padding():
     build = lambda x: paddle.diag(x, 1, padding_value=2.5)  # noqa: E731
     check(build, {"x": strange(4)}, ["diag", "diag_grad"], dynamic={"x": [-1]})
 
 
+@merged
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("axes", [(0, 1), (1, 0), (0, 2), (-1, -2)])
 def test_diagonal_and_trace(axes, offset):
@@ -36,10 +40,12 @@ def test_diagonal_and_trace(axes, offset):
     check(add, {"x": np.abs(strange(4, 3, 5))}, ["trace", "trace_grad"])
 
 
+@merged
 def test_trace_of_a_matrix():
     check(paddle.trace, {"x": strange(4, 4)}, ["trace", "trace_grad"], dynamic={"x": [-1, -1]})
 
 
+@merged
 @pytest.mark.parametrize("offset", [0, 1, -2])
 @pytest.mark.parametrize("dims", [(-2, -1), (0, 2), (2, 0), (1, -1)])
 def test_diag_embed(dims, offset):
@@ -47,6 +53,7 @@ def test_diag_embed(dims, offset):
     check(build, {"x": strange(2, 3)}, ["diag_embed"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("shape", [[4, 4], [6, 3], [3, 6], [3, 3, 3]])
 @pytest.mark.parametrize("wrap", [False, True])
 @pytest.mark.parametrize("offset", [0, 1, -1])
@@ -57,6 +64,7 @@ def test_fill_diagonal(shape, wrap, offset):
     check(build, {"x": strange(*shape)}, ["fill_diagonal_", "fill_diagonal_grad"])
 
 
+@merged
 @pytest.mark.parametrize("offset", [0, 1, -1])
 @pytest.mark.parametrize("dims", [(0, 1), (0, 2), (1, 2)])
 def test_fill_diagonal_tensor(offset, dims):
@@ -70,17 +78,20 @@ def test_fill_diagonal_tensor(offset, dims):
     check(build, {"x": x, "y": y}, ["fill_diagonal_tensor", "fill_diagonal_tensor_grad"])
 
 
+@merged
 def test_fill_diagonal_tensor_of_swapped_axes_stays_native():
     build = lambda x, y: _C_ops.fill_diagonal_tensor(x, y, 0, 1, 0)  # noqa: E731
     feeds = {"x": strange(4, 4), "y": strange(4)}
     check_native(build, feeds, ["fill_diagonal_tensor"], gradients=False)
 
 
+@merged
 def test_eye():
     build = lambda x: x + paddle.eye(3, 4) + paddle.eye(3)[:, :1]  # noqa: E731
     check(build, {"x": strange(3, 4)}, ["eye"])
 
 
+@merged
 @pytest.mark.parametrize("make", [paddle.tril_indices, paddle.triu_indices])
 @pytest.mark.parametrize("offset", [0, -1, 1])
 def test_triangle_indices(make, offset):
@@ -91,6 +102,7 @@ def test_triangle_indices(make, offset):
     check(build, {"x": strange(4, 5)}, [make.__name__, "gather_nd"])
 
 
+@merged
 @pytest.mark.parametrize("diagonal", [0, -1, 2, 100])
 @pytest.mark.parametrize("kind", ["tril", "triu"])
 def test_triangle(kind, diagonal):

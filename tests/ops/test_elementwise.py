@@ -9,6 +9,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph.function.registry import find_converter
 from tests.ops.harness import both, check, check_native, normal
+from tests.ops.merging import merged
 from tests.programs import Program
 
 SHAPES = [
@@ -35,6 +36,7 @@ def positive(shape, seed=0):
     return np.random.default_rng(seed).uniform(0.5, 2.0, size=shape).astype("float32")
 
 
+@merged
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize("name", BINARY)
 def test_binary(name, shapes):
@@ -42,6 +44,7 @@ def test_binary(name, shapes):
     check(lambda x, y: getattr(paddle, name)(x, y), inputs, both(name))
 
 
+@merged
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_of_open_shapes(name):
     inputs = {"x": normal((5, 4), 1), "y": positive((5, 4), 2)}
@@ -62,6 +65,7 @@ def test_quotients_are_rounded_once():
         np.testing.assert_array_equal(quotient, expected)
 
 
+@merged
 @pytest.mark.parametrize("name", [*BINARY, "pow"])
 def test_binary_of_nan_and_infinity(name):
     x, y = (np.ascontiguousarray(part) for part in np.broadcast_arrays(STRANGE[:, None], STRANGE))
@@ -69,6 +73,7 @@ def test_binary_of_nan_and_infinity(name):
     check(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, both(converted))
 
 
+@merged
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
 def test_choice_with_an_infinite_gradient(name):
     def build(x, y, slope):
@@ -79,6 +84,7 @@ def test_choice_with_an_infinite_gradient(name):
     check(build, {n: v.astype("float32") for n, v in inputs.items()}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
 def test_ties(name):
     x = np.array([1.0, 2.0, 3.0, 0.0], "float32")
@@ -86,6 +92,7 @@ def test_ties(name):
     check(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("name", ["add", "multiply"])
 def test_gradient_of_one_operand(name):
     def build(x, y):
@@ -95,6 +102,7 @@ def test_gradient_of_one_operand(name):
     check(build, {"x": normal((2, 3)), "y": normal((3,), 1)}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("name", ["add_grad", "subtract_grad"])
 def test_axis_of_old_style_programs(name):
     gradient = getattr(paddle._C_ops, name)
@@ -111,6 +119,7 @@ def test_axis_of_old_style_programs(name):
     check_native(leading, {**feed, "y": normal((3,), 1)}, [name], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "maximum", "minimum"])
 def test_int32_is_exact(name):
     other = np.array([2, 3, 1, -1, 2**30, 2, -2, 5], "int32")
@@ -118,6 +127,7 @@ def test_int32_is_exact(name):
     check(lambda x, y: getattr(paddle, name)(x, y), {"x": BIG[:, None], "y": other}, [name])
 
 
+@merged
 def test_int32_chain_is_exact():
     def build(x, y):
         return (x + y) * y - x, paddle.cast(paddle.maximum(x * y, x), "float32")
@@ -127,6 +137,7 @@ def test_int32_chain_is_exact():
     check(build, inputs, ["add", "multiply", "subtract", "maximum"])
 
 
+@merged
 @pytest.mark.parametrize("name", ["add_", "subtract_", "multiply_", "divide_"])
 def test_in_place(name):
     def build(x, y):
@@ -137,6 +148,7 @@ def test_in_place(name):
     check(build, inputs, ["scale", name], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -162,6 +174,7 @@ SHAPES_TO_DIVIDE = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
 @pytest.mark.parametrize(("left", "right"), SHAPES_TO_DIVIDE, ids=str)
 def test_floored_division(name, left, right):
@@ -176,6 +189,7 @@ def test_floored_division(name, left, right):
     check(build, {"x": np.asarray(x), "y": np.asarray(y)}, [name])
 
 
+@merged
 @pytest.mark.parametrize("shape", [(6, 7), (7,)], ids=str)
 def test_gradient_of_a_remainder_near_multiples(shape):
     """1.5 / 0.3 is 5 once it is rounded, and 1.5 // 0.3 is 4."""
@@ -288,6 +302,7 @@ def test_the_range_of_a_division_holds_every_result(name):
             assert bounds[0] <= found.min() and found.max() <= bounds[1], (x, y)
 
 
+@merged
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
 def test_floored_division_of_strange_numbers(name):
     special = [0.0, -0.0, 1.0, -1.0, 0.3, -7.5, 1e-30, 3e38, np.inf, -np.inf, np.nan, 16777217.0]
@@ -332,6 +347,7 @@ def test_whole_numbers_are_not_divided_by_zero(name):
     program.both(x=ones, y=ones)
 
 
+@merged
 @pytest.mark.parametrize("after", [True, False])
 @pytest.mark.parametrize(("factor", "bias"), [(2.5, 0.0), (1.0, -1.5), (3.0, 0.7), (1.0, 0.0)])
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)], ids=str)
@@ -339,6 +355,7 @@ def test_scale(shape, factor, bias, after):
     check(lambda x: paddle.scale(x, factor, bias, after), {"x": normal(shape)}, ["scale"])
 
 
+@merged
 def test_scale_by_a_tensor():
     def build(x, factor):
         return paddle.scale(x, factor, 0.5)
@@ -347,16 +364,19 @@ def test_scale_by_a_tensor():
     check(build, inputs, ["scale"], gradients=False)
 
 
+@merged
 def test_scale_of_whole_numbers():
     check(lambda x: paddle.scale(x, 3.0, 2.0), {"x": BIG}, ["scale"])
     check(lambda x: paddle.scale(x, 1.5, 2.7), {"x": BIG}, ["scale"])
 
 
+@merged
 def test_scale_of_nan_and_infinity():
     check(lambda x: paddle.scale(x, 2.0, 1.0), {"x": STRANGE}, ["scale"])
     check(lambda x: paddle.scale(x, 0.0, 1.0), {"x": STRANGE}, ["scale"])
 
 
+@merged
 def test_scale_in_place():
     def build(x):
         return paddle._C_ops.scale_(x * 3.0, 2.0, 1.0, True)
@@ -364,6 +384,7 @@ def test_scale_in_place():
     check(build, {"x": normal((2, 3))}, ["scale_"], gradients=False)
 
 
+@merged
 def test_arithmetic_on_shapes():
     def build(x):
         rows = paddle.shape(x)[0]
@@ -373,6 +394,7 @@ def test_arithmetic_on_shapes():
     check(build, {"x": x}, ["scale", "floor_divide", "add"], dynamic={"x": [-1, 16]})
 
 
+@merged
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_add_n(count):
     def build(**inputs):
@@ -381,27 +403,32 @@ def test_add_n(count):
     check(build, {f"x{i}": normal((2, 3), i) for i in range(count)}, ["add_n"])
 
 
+@merged
 def test_add_n_of_whole_numbers():
     check(lambda x, y: paddle.add_n([x, y]), {"x": BIG, "y": BIG[::-1].copy()}, ["add_n"])
 
 
+@merged
 @pytest.mark.parametrize("bounds", [(-1.0, 1.0), (0.5, 0.5), (None, 0.0), (0.0, None)], ids=str)
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5)], ids=str)
 def test_clip(shape, bounds):
     check(lambda x: paddle.clip(x, *bounds), {"x": normal(shape)}, both("clip"))
 
 
+@merged
 def test_clip_of_nan_infinity_and_bounds():
     x = np.concatenate([STRANGE, np.array([-1.0, 1.0, 2.0, -2.0], "float32")])
     check(lambda x: paddle.clip(x, -1.0, 1.0), {"x": x}, both("clip"))
 
 
+@merged
 @pytest.mark.parametrize("bounds", [(-5, 2**24 + 1), (-2.7, 3.9), (2**31 - 1, 2**31 - 1)])
 def test_clip_of_whole_numbers_is_exact(bounds):
     x = np.array([2**24 + 1, 2**24 + 2, 2**31 - 1, -(2**31), -2, -3, 0, 3, 4], "int32")
     check(lambda x: paddle.clip(x, *bounds), {"x": x}, ["clip"])
 
 
+@merged
 def test_clip_between_tensors():
     def build(x, low):
         return paddle.clip(x, low, low + 1.0)
@@ -410,6 +437,7 @@ def test_clip_between_tensors():
     check(build, inputs, ["clip"], gradients=False)
 
 
+@merged
 def test_clip_in_place():
     def build(x):
         return paddle._C_ops.clip_(x * 2.0, -1.0, 1.0)
@@ -417,12 +445,14 @@ def test_clip_in_place():
     check(build, {"x": normal((9,))}, ["clip_"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_elementwise_pow(shapes):
     inputs = {"x": positive(shapes[0], 1), "y": normal(shapes[1], 2)}
     check(lambda x, y: paddle.pow(x, y), inputs, both("elementwise_pow"))
 
 
+@merged
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0, 3.0, -1.0, 2.5])
 def test_pow_of_a_number(exponent):
     x = positive((3, 4))
@@ -430,6 +460,7 @@ def test_pow_of_a_number(exponent):
     check(lambda x: paddle._C_ops.pow(x, exponent), {"x": x}, both("pow"))
 
 
+@merged
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
 def test_pow_of_zero_and_of_what_is_not_finite(exponent):
     """The gradient for an exponent of 0 is 0, whatever x is."""
@@ -437,12 +468,14 @@ def test_pow_of_zero_and_of_what_is_not_finite(exponent):
     check(lambda x: paddle._C_ops.pow(x, exponent), {"x": x}, both("pow"))
 
 
+@merged
 @pytest.mark.parametrize("exponent", [2.0, 3.0])
 def test_pow_of_negative_numbers(exponent):
     x = np.array([-2.0, -0.5, 0.0, 3.0, np.nan, np.inf], "float32")
     check(lambda x: x**exponent, {"x": x}, both("elementwise_pow"))
 
 
+@merged
 @pytest.mark.parametrize("exponent", [0.5, -0.5])
 def test_pow_that_is_a_root(exponent):
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 4.0, -1.0, 1e-30, 1e30], "float32")
@@ -458,6 +491,7 @@ def test_pow_that_is_a_root(exponent):
         check(lambda x: with_inverse(build(x)), {"x": x}, [name], gradients=False)  # noqa: B023
 
 
+@merged
 def test_increment():
     check(
         lambda x: paddle.increment(x * 1.5, 2.0),

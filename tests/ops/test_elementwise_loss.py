@@ -9,6 +9,7 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.harness import both, check, normal
+from tests.ops.merging import merged
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 4)]
 STRANGE = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5, 2.0], "float32")
@@ -23,6 +24,7 @@ def pairs(values=STRANGE):
     return {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y)}
 
 
+@merged
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_binary_cross_entropy(shape, reduction):
@@ -32,11 +34,13 @@ def test_binary_cross_entropy(shape, reduction):
     check(build, {"x": uniform(shape), "y": uniform(shape, 1)}, both("bce_loss"), rtol=2e-5)
 
 
+@merged
 def test_weighted_binary_cross_entropy():
     inputs = {"x": uniform((3, 5)), "y": uniform((3, 5), 1), "w": uniform((5,), 2)}
     check(lambda x, y, w: F.binary_cross_entropy(x, y, w), inputs, both("bce_loss"))
 
 
+@merged
 def test_binary_cross_entropy_at_the_edges():
     def build(x, y):
         return F.binary_cross_entropy(x, y, reduction="none")
@@ -61,17 +65,20 @@ def test_binary_cross_entropy_of_what_is_no_probability(bad):
             executor.run(main, feed=feed, fetch_list=[out])
 
 
+@merged
 @pytest.mark.parametrize("epsilon", [1e-4, 0.1])
 def test_log_loss(epsilon):
     inputs = {"x": uniform((7, 1)), "y": uniform((7, 1), 1)}
     check(lambda x, y: F.log_loss(x, y, epsilon), inputs, both("log_loss"))
 
 
+@merged
 def test_log_loss_of_strange_numbers():
     inputs = {name: value.reshape(-1, 1) for name, value in pairs().items()}
     check(lambda x, y: F.log_loss(x, y), inputs, both("log_loss"))
 
 
+@merged
 def test_hinge_loss():
     inputs = {"x": normal((9, 1)), "y": np.asarray(normal((9, 1), 1) > 0, "float32")}
     check(lambda x, y: paddle._C_ops.hinge_loss(x, y), inputs, both("hinge_loss"))
@@ -79,6 +86,7 @@ def test_hinge_loss():
     check(lambda x, y: paddle._C_ops.hinge_loss(x, y), edges, both("hinge_loss"))
 
 
+@merged
 @pytest.mark.parametrize("log_target", [True, False])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum", "batchmean"])
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (2, 3, 4)], ids=str)
@@ -89,11 +97,13 @@ def test_divergence(shape, reduction, log_target):
     check(lambda x, y: paddle._C_ops.kldiv_loss(x, y, reduction, log_target), inputs, converted)
 
 
+@merged
 @pytest.mark.parametrize("log_target", [True, False])
 def test_divergence_of_strange_numbers(log_target):
     check(lambda x, y: F.kl_div(x, y, "none", log_target), pairs(), both("kldiv_loss"))
 
 
+@merged
 @pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)], ids=str)
 def test_label_smoothing(shape):
     inputs = {"x": uniform(shape)}
@@ -115,6 +125,7 @@ LOSSES = {
 }
 
 
+@merged
 @pytest.mark.parametrize("name", LOSSES)
 def test_composed_losses(name):
     loss, converted = LOSSES[name]
@@ -122,6 +133,7 @@ def test_composed_losses(name):
     check(lambda x, y: loss(x, y), inputs, converted)
 
 
+@merged
 def test_losses_of_three_tensors():
     x, y, z = normal((3, 4)), normal((3, 4), 1), normal((3, 4), 2)
     inputs = {"x": x, "y": y, "z": z}

@@ -11,11 +11,13 @@ from paddle.incubate.nn import functional as I
 
 import paddle_ngraph
 from tests.ops.harness import check
+from tests.ops.merging import merged
 from tests.programs import Program, floats
 
 # -- attention -----------------------------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 1, 1), (2, 2, 8, 32)])
 def test_softmax_mask(shape):
     inputs = {"x": floats(*shape), "mask": 60 * floats(shape[0], 1, *shape[2:], seed=1)}
@@ -27,6 +29,7 @@ def test_softmax_mask(shape):
     )
 
 
+@merged
 def test_softmax_mask_of_minus_infinity():
     x = floats(1, 1, 5, 40)
     x[..., 1, :30], x[..., 3, 3] = -np.inf, -1e30
@@ -47,6 +50,7 @@ def test_a_mask_that_paddle_refuses():
 # -- fully connected layers ------------------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("activation", ["", "relu"])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_fc(rows, activation):
@@ -57,6 +61,7 @@ def test_fc(rows, activation):
     check(build, inputs, ["fc"], gradients=False, dynamic={"x": [-1, 4, 5]})
 
 
+@merged
 def test_fc_without_bias():
     def build(x: Any, w: Any) -> Any:
         return paddle._C_ops.fc(x, w, None, 1, "", False)
@@ -64,6 +69,7 @@ def test_fc_without_bias():
     check(build, {"x": floats(3, 4), "w": floats(4, 5)}, ["fc"], gradients=False)
 
 
+@merged
 def test_fc_of_padded_weights():
     def build(x: Any, w: Any, bias: Any) -> Any:
         return paddle._C_ops.fc(x, w, bias, 1, "relu", True)
@@ -72,6 +78,7 @@ def test_fc_of_padded_weights():
     check(build, inputs, ["fc"], gradients=False)
 
 
+@merged
 def test_repeated_fc():
     def build(x: Any, v: Any, a: Any, w: Any, b: Any) -> Any:
         return paddle._C_ops.fusion_repeated_fc_relu(x, [v, w], [a, b])[1]
@@ -86,6 +93,7 @@ def test_repeated_fc():
     check(build, inputs, ["fusion_repeated_fc_relu"], gradients=False)
 
 
+@merged
 def test_squared_mat_sub():
     def build(x: Any, y: Any) -> Any:
         return paddle._C_ops.fusion_squared_mat_sub(x, y, 0.5)

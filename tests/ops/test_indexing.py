@@ -9,6 +9,7 @@ from paddle.nn import functional
 
 import paddle_ngraph
 from tests.ops.harness import check, check_native, check_refused, ids, strange, whole
+from tests.ops.merging import merged
 from tests.programs import floats
 
 # -- embedding -------------------------------------------------------------------------------------
@@ -16,6 +17,7 @@ from tests.programs import floats
 EMBEDDING = ["embedding", "embedding_grad"]
 
 
+@merged
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize("padding", [None, 0, 3, -1, 8])
 @pytest.mark.parametrize("shape", [[2, 5], [7], [2, 3, 2], []])
@@ -27,6 +29,7 @@ def test_embedding(dtype, padding, shape):
     check(build, feeds, EMBEDDING)
 
 
+@merged
 def test_what_follows_an_embedding_is_done_to_its_padding_too():
     def build(x, weight):
         return paddle.tanh(functional.embedding(x, weight, padding_idx=1)) + 0.4
@@ -35,16 +38,19 @@ def test_what_follows_an_embedding_is_done_to_its_padding_too():
     check(build, {"x": np.array([[0, 1], [1, 4]]), "weight": weight}, ["embedding", "scale"])
 
 
+@merged
 def test_embedding_dynamic():
     feeds = {"x": ids(9, 2, 5), "weight": strange(9, 4)}
     check(functional.embedding, feeds, EMBEDDING, dynamic={"x": [-1, -1]})
 
 
+@merged
 def test_embedding_of_many_repeated_ids():
     feeds = {"x": ids(5, 64, 50), "weight": strange(300, 16)}
     check(functional.embedding, feeds, EMBEDDING, rtol=1e-4, atol=1e-4)
 
 
+@merged
 def test_embedding_of_one_row():
     feeds = {"x": np.zeros([1, 1], "int64"), "weight": strange(1, 1)}
     check(functional.embedding, feeds, EMBEDDING)
@@ -59,6 +65,7 @@ def test_embedding_of_reshaped_ids():
     check_refused(build, {"x": feeds["x"] + 5, "weight": strange(9, 4)}, ["embedding", "reshape"])
 
 
+@merged
 def test_embedding_of_columns_with_tables_of_their_own():
     def build(x, small, large):
         return functional.embedding(x[:, 0], small), functional.embedding(x[:, 1], large)
@@ -67,6 +74,7 @@ def test_embedding_of_columns_with_tables_of_their_own():
     check(build, {"x": x, "small": strange(3, 2), "large": strange(50, 4)}, [*EMBEDDING, "slice"])
 
 
+@merged
 def test_embedding_of_joined_ids():
     def build(a, b, weight):
         return functional.embedding(paddle.concat([a, b], 0), weight)
@@ -99,6 +107,7 @@ def test_embedding_refuses_ids_out_of_range(bad):
     check_refused(functional.embedding, {"x": x, "weight": strange(9, 4)}, ["embedding"])
 
 
+@merged
 def test_sparse_embedding_gradient_stays_native():
     def build(x, weight):
         return functional.embedding(x, weight, sparse=True)
@@ -110,6 +119,7 @@ def test_sparse_embedding_gradient_stays_native():
 # -- slices along an axis --------------------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("op", ["gather", "index_select"])
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
@@ -121,6 +131,7 @@ def test_slices(op, dtype, axis):
     check(build, {**feeds, "x": whole(3, 4, 5) > 0}, [op])
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1])
 def test_gather_counts_negative_positions_from_the_end(axis):
     feeds = {"x": strange(3, 4), "index": ids(3, 6, low=-3)}
@@ -134,6 +145,7 @@ def test_gather_counts_negative_positions_from_the_end(axis):
     )
 
 
+@merged
 @pytest.mark.parametrize("shape", [[4, 1], [1], []])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_gather_index_shapes(shape, axis):
@@ -145,6 +157,7 @@ def test_gather_index_shapes(shape, axis):
         check(build, feeds, ["gather"], native=["gather_grad"])
 
 
+@merged
 def test_gather_dynamic():
     feeds = {"x": strange(5, 4), "index": ids(5, 3)}
     check(
@@ -155,6 +168,7 @@ def test_gather_dynamic():
     )
 
 
+@merged
 def test_gather_from_one_row():
     feeds = {"x": strange(1), "index": np.zeros(3, "int64")}
     check(lambda x, index: paddle.gather(x, index), feeds, ["gather", "gather_grad"])
@@ -170,6 +184,7 @@ def test_slices_refuse_positions_out_of_range(op, bad):
 # -- single elements -------------------------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize("shape", [[5, 1], [5, 2], [2, 3, 3], [2]])
 def test_gather_nd(dtype, shape):
@@ -179,6 +194,7 @@ def test_gather_nd(dtype, shape):
     check(paddle.gather_nd, {"x": whole(3, 4, 5), "index": index}, types[:1])
 
 
+@merged
 def test_index_by_a_tensor():
     feeds = {"x": strange(3, 4), "index": ids(3, 5)}
     check(lambda x, index: x[index], feeds, ["gather_nd", "gather_nd_grad", "unsqueeze"])
@@ -190,11 +206,13 @@ def test_gather_nd_refuses_positions_out_of_range(bad):
     check_refused(paddle.gather_nd, feeds, ["gather_nd"])
 
 
+@merged
 def test_gather_nd_of_whole_tensors_stays_native():
     feeds = {"x": strange(3, 4), "index": np.zeros([2, 0], "int64")}
     check_native(paddle.gather_nd, feeds, ["gather_nd"])
 
 
+@merged
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("broadcast", [True, False])
@@ -218,6 +236,7 @@ def test_index_sample(dtype):
     check_refused(paddle.index_sample, feeds, ["index_sample"])
 
 
+@merged
 @pytest.mark.parametrize("shape", [[4, 3], [4, 2, 3], [4, 1]])
 def test_multiplex(shape):
     def build(x, y, z, index):
@@ -233,6 +252,7 @@ def test_multiplex(shape):
 # -- classes ---------------------------------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize("shape", [[4], [4, 1], [2, 3], []])
 def test_one_hot(dtype, shape):

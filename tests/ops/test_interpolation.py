@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, check_native, pixels
+from tests.ops.merging import merged
 
 F = paddle.nn.functional
 
@@ -34,6 +35,7 @@ PLANE = [
 ]
 
 
+@merged
 @pytest.mark.parametrize(("mode", "options"), PLANE)
 @pytest.mark.parametrize(
     ("size", "channels_last"),
@@ -56,6 +58,7 @@ def test_plane(mode, options, size, channels_last):
     )
 
 
+@merged
 @pytest.mark.parametrize(("mode", "options"), PLANE)
 @pytest.mark.parametrize("scale", [2, 0.5, [0.3, 2.6], 3.3])
 def test_scale(mode, options, scale):
@@ -70,6 +73,7 @@ def test_scale(mode, options, scale):
 LINE = [{"align_mode": 0}, {"align_mode": 1}, {"align_corners": True}]
 
 
+@merged
 @pytest.mark.parametrize("options", LINE)
 @pytest.mark.parametrize(
     ("size", "channels_last"), [(1, False), (4, True), (8, False), (17, False), (17, True)]
@@ -83,6 +87,7 @@ def test_line(options, size, channels_last):
     )
 
 
+@merged
 @pytest.mark.parametrize(
     ("mode", "options"), [("nearest", {}), *(("trilinear", options) for options in LINE)]
 )
@@ -99,6 +104,7 @@ def test_solid(mode, options, size, channels_last):
     )
 
 
+@merged
 @pytest.mark.parametrize("form", ["NCW", "NCDHW"])
 def test_scale_of_line_and_solid(form):
     mode, shape = ("linear", (2, 3, 8)) if form == "NCW" else ("trilinear", (2, 3, 4, 5, 6))
@@ -113,6 +119,7 @@ def test_scale_of_line_and_solid(form):
         )
 
 
+@merged
 def test_nearest_from_corner_to_corner():
     def build(x):
         form = ("NCHW", -1, 9, 11, [], "nearest", True, 0)
@@ -121,6 +128,7 @@ def test_nearest_from_corner_to_corner():
     check(build, {"x": pixels(2, 3, 6, 7)}, types("nearest"))
 
 
+@merged
 def test_many_sizes_of_one_line():
     """Rows of the gradient with changing numbers of terms, and with none."""
     for out in (7, 23, 61):
@@ -136,6 +144,7 @@ def test_many_sizes_of_one_line():
         )
 
 
+@merged
 def test_size_and_scale_that_are_fed():
     feeds = {"x": pixels(2, 3, 6, 7), "size": np.array([5, 9], "int32")}
     check(lambda x, size: F.interpolate(x, size, mode="bilinear"), feeds, types("bilinear"))
@@ -147,6 +156,7 @@ def test_size_and_scale_that_are_fed():
     check(build, feeds, types("bilinear"))
 
 
+@merged
 def test_size_computed_from_a_shape():
     def to_twice(x):
         size = paddle.shape(x)
@@ -161,6 +171,7 @@ def test_size_computed_from_a_shape():
     check(to_other, feeds, types("bilinear"), dynamic={"y": [-1, 3, -1, -1]})
 
 
+@merged
 def test_float64_stays_native():
     check_native(
         lambda x: F.interpolate(x, [2, 2]),

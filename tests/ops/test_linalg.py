@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, check_native
+from tests.ops.merging import merged
 from tests.programs import varied
 
 MATMUL = ["matmul", "matmul_grad"]
@@ -32,6 +33,7 @@ BATCHES = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("transpose_x", [False, True])
 @pytest.mark.parametrize("transpose_y", [False, True])
 @pytest.mark.parametrize("x_batch, y_batch", BATCHES)
@@ -65,6 +67,7 @@ VECTORS = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("x_shape, y_shape, transpose_x, transpose_y", VECTORS)
 def test_matmul_of_vectors(x_shape, y_shape, transpose_x, transpose_y):
     check(
@@ -74,6 +77,7 @@ def test_matmul_of_vectors(x_shape, y_shape, transpose_x, transpose_y):
     )
 
 
+@merged
 def test_a_vector_is_not_transposed():
     check(
         lambda x, y: paddle.matmul(x, y, transpose_x=True),
@@ -83,6 +87,7 @@ def test_a_vector_is_not_transposed():
     )
 
 
+@merged
 @pytest.mark.parametrize("rows, inner, columns", [(1, 1, 1), (1, 5, 1), (4, 1, 6), (1, 5, 6)])
 def test_matmul_of_single_rows_and_columns(rows, inner, columns):
     check(
@@ -92,12 +97,14 @@ def test_matmul_of_single_rows_and_columns(rows, inner, columns):
     )
 
 
+@merged
 @pytest.mark.parametrize("shape", [[-1, 5], [-1, -1]])
 def test_matmul_with_open_dimensions(shape):
     inputs = {"x": varied(4, 5), "y": varied(5, 6)}
     check(paddle.matmul, inputs, MATMUL, dynamic={"x": shape})
 
 
+@merged
 def test_matmul_with_open_batch():
     inputs = {"x": varied(2, 3, 4, 5), "y": varied(2, 3, 4, 5)}
     check(
@@ -108,6 +115,7 @@ def test_matmul_with_open_batch():
     )
 
 
+@merged
 @pytest.mark.parametrize("wanted", ["x", "y"])
 def test_matmul_grad_leaves_an_output_out(wanted):
     def build(x, y):
@@ -118,17 +126,20 @@ def test_matmul_grad_leaves_an_output_out(wanted):
     check(build, inputs, MATMUL, gradients=False)
 
 
+@merged
 def test_matmul_keeps_nan_and_infinity():
     x = varied(3, 4)
     x[0, 1], x[1, 2] = np.nan, np.inf
     check(paddle.matmul, {"x": x, "y": varied(4, 5)}, MATMUL)
 
 
+@merged
 def test_large_matmul():
     inputs = {"x": varied(64, 300), "y": varied(300, 200)}
     check(paddle.matmul, inputs, MATMUL, rtol=1e-4, atol=1e-4)
 
 
+@merged
 def test_matmul_of_float64_stays_native():
     check_native(
         paddle.matmul,
@@ -141,6 +152,7 @@ def test_matmul_of_float64_stays_native():
     )
 
 
+@merged
 @pytest.mark.parametrize(
     "x_shape, y_shape, x_rows, y_rows",
     [
@@ -158,18 +170,21 @@ def test_matmul_with_flatten(x_shape, y_shape, x_rows, y_rows):
     check(build, inputs, ["matmul_with_flatten", "matmul_with_flatten_grad"])
 
 
+@merged
 @pytest.mark.parametrize("batch", [1, 3])
 def test_bmm(batch):
     inputs = {"x": varied(batch, 4, 5), "y": varied(batch, 5, 6)}
     check(paddle.bmm, inputs, ["bmm", "bmm_grad"])
 
 
+@merged
 @pytest.mark.parametrize("shape", [(4, 5), (1, 5), (4, 1)])
 def test_mv(shape):
     inputs = {"x": varied(*shape), "vec": varied(shape[1])}
     check(paddle.mv, inputs, ["mv", "mv_grad"])
 
 
+@merged
 @pytest.mark.parametrize("shape", [(5,), (4, 5), (1, 5), (1,)])
 def test_dot(shape):
     check(
@@ -179,6 +194,7 @@ def test_dot(shape):
     )
 
 
+@merged
 @pytest.mark.parametrize("beta, alpha", [(1.0, 1.0), (0.5, 2.0), (0.0, 1.0)])
 @pytest.mark.parametrize("shape", [(4, 6), (1, 6), (4, 1), (6,), (1,)])
 def test_addmm(shape, beta, alpha):
@@ -197,6 +213,7 @@ def test_addmm(shape, beta, alpha):
 # -- chains, batches with a term, outer products ---------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("alpha, beta", [(1.0, 1.0), (0.5, -2.0)])
 def test_baddbmm(alpha, beta):
     build = lambda c, x, y: paddle.baddbmm(c, x, y, beta=beta, alpha=alpha)  # noqa: E731
@@ -208,6 +225,7 @@ def test_baddbmm(alpha, beta):
     check(build, feeds, ["baddbmm", "baddbmm_grad"])
 
 
+@merged
 @pytest.mark.parametrize(
     "shapes",
     [
@@ -225,6 +243,7 @@ def test_multi_dot(shapes):
     check(build, feeds, ["multi_dot", "multi_dot_grad"], rtol=1e-4, atol=1e-5)
 
 
+@merged
 @pytest.mark.parametrize(
     "x, y", [([2, 4], [3, 2]), ([3], [4]), ([2, 3], [4]), ([2], [3, 4]), ([2, 1, 3], [2, 2, 2])]
 )
@@ -233,11 +252,13 @@ def test_kron(x, y):
     check(paddle.kron, feeds, ["kron", "kron_grad"], rtol=1e-4, atol=1e-5)
 
 
+@merged
 def test_kron_of_whole_numbers():
     x = np.array([[2**24 + 1, -7], [2**30 + 1, 0]], "int32")
     check(paddle.kron, {"x": x, "y": np.array([[1, -1, 2]], "int32")}, ["kron"])
 
 
+@merged
 @pytest.mark.parametrize("shape, axis", [([2, 3], 1), ([3, 4], 0), ([2, 3, 3], -1), ([5, 3], 9)])
 def test_cross(shape, axis):
     x, y = varied(*shape), varied(*shape)[::-1].copy()
@@ -260,6 +281,7 @@ EQUATIONS = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("equation, shapes", [(e[0], e[1:]) for e in EQUATIONS])
 def test_einsum(equation, shapes):
     feeds = {f"x{i}": varied(*shape) for i, shape in enumerate(shapes)}
@@ -289,6 +311,7 @@ GRADIENTS = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("equation, shapes", GRADIENTS)
 def test_gradient_of_einsum(equation, shapes):
     feeds = {f"x{i}": varied(*shape) for i, shape in enumerate(shapes)}
@@ -296,6 +319,7 @@ def test_gradient_of_einsum(equation, shapes):
     check(build, feeds, ["einsum", "einsum_grad"], rtol=1e-4, atol=1e-5)
 
 
+@merged
 def test_gradient_of_einsum_of_open_shape():
     build = lambda x, y: product("bij,bjk->bik", x, y)  # noqa: E731
     feeds = {"x": varied(2, 3, 4), "y": varied(2, 4, 5)}
@@ -303,6 +327,7 @@ def test_gradient_of_einsum_of_open_shape():
     check(build, feeds, ["einsum", "einsum_grad"], dynamic=dynamic, rtol=1e-4, atol=1e-5)
 
 
+@merged
 def test_gradient_of_one_operand_of_einsum():
     def build(x, y):
         y.stop_gradient = True
@@ -316,6 +341,7 @@ def test_gradient_of_one_operand_of_einsum():
     )
 
 
+@merged
 def test_gradient_of_einsum_in_another_interval():
     build = lambda x, y: product("ij,jk->ik", x, y).erfinv()  # noqa: E731
     feeds = {"x": 0.2 * varied(3, 4), "y": varied(4, 5)}
@@ -323,6 +349,7 @@ def test_gradient_of_einsum_in_another_interval():
     check(build, feeds, ["einsum", "einsum_grad"], native=native, rtol=1e-4, atol=1e-5)
 
 
+@merged
 def test_gradient_of_a_diagonal_by_einsum_stays_native():
     build = lambda x, y: product("ii,ij->j", x, y)  # noqa: E731
     check_native(build, {"x": varied(3, 3), "y": varied(3, 5)}, ["einsum", "einsum_grad"])

@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, check_native, normal
+from tests.ops.merging import merged
 from tests.programs import Program
 
 ORDER = ["less_than", "less_equal", "greater_than", "greater_equal"]
@@ -19,6 +20,7 @@ def small(shape, seed=0):
     return np.random.default_rng(seed).integers(0, 2, shape).astype("float32")
 
 
+@merged
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparison(name, shapes):
@@ -26,6 +28,7 @@ def test_comparison(name, shapes):
     check(lambda x, y: getattr(paddle, name)(x, y), inputs, [name])
 
 
+@merged
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparison_of_nan_and_infinity(name):
     x, y = (np.ascontiguousarray(part) for part in np.broadcast_arrays(STRANGE[:, None], STRANGE))
@@ -33,6 +36,7 @@ def test_comparison_of_nan_and_infinity(name):
     check(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, [name], dynamic=dynamic)
 
 
+@merged
 @pytest.mark.parametrize("name", ["equal", "not_equal"])
 def test_equality_of_int32_is_exact(name):
     x = np.array([2**24, 2**24 + 1, 2**31 - 1, -(2**31), 0, -5], "int32")
@@ -41,6 +45,7 @@ def test_equality_of_int32_is_exact(name):
     check(lambda x, y: getattr(paddle, name)(x + y, y), {"x": x, "y": y}, [name, "add"])
 
 
+@merged
 @pytest.mark.parametrize("name", ORDER)
 def test_order_of_int32_is_exact(name):
     edges = [2**24, 2**24 + 1, 2**31 - 1, 2**31 - 2, -(2**31), 1 - 2**31, 0, 1, -1, 5, -(2**24) - 1]
@@ -50,12 +55,14 @@ def test_order_of_int32_is_exact(name):
     check(lambda x, y: getattr(paddle, name)(x, y), {"x": x[0], "y": y[1:2, 1]}, [name])
 
 
+@merged
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_int64_stays_native(name):
     x = np.array([1, 2**40], "int64")
     check_native(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": x + 1}, [name])
 
 
+@merged
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor", "equal", "not_equal"])
 def test_logic(name, shapes):
@@ -63,11 +70,13 @@ def test_logic(name, shapes):
     check(lambda x, y: getattr(paddle, name)(x, y), inputs, [name])
 
 
+@merged
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5)], ids=str)
 def test_logical_not(shape):
     check(paddle.logical_not, {"x": np.asarray(small(shape) > 0)}, ["logical_not"])
 
 
+@merged
 @pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
 def test_logic_of_numbers(name):
     def build(x, y):
@@ -80,11 +89,13 @@ def test_logic_of_numbers(name):
     check(build, {"x": whole, "y": whole[::-1].copy()}, [name, "logical_not"])
 
 
+@merged
 def test_logic_of_int64_stays_native():
     x = {"x": np.array([2**32, 0], "int64")}
     check_native(lambda x: paddle.logical_not(x), x, ["logical_not"])
 
 
+@merged
 @pytest.mark.parametrize("name", ["equal", "not_equal", "logical_and", "logical_or", "logical_xor"])
 def test_in_place(name):
     def build(x, y):
@@ -93,6 +104,7 @@ def test_in_place(name):
     check(build, {"x": small((3, 4)), "y": small((3, 4), 1)}, [f"{name}_"])
 
 
+@merged
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparison_in_place(name):
     def build(x, y):
@@ -101,10 +113,12 @@ def test_comparison_in_place(name):
     check(build, {"x": small((3, 4)), "y": small((3, 4), 1)}, [f"{name}_"], gradients=False)
 
 
+@merged
 def test_in_place_logical_not():
     check(lambda x: paddle._C_ops.logical_not_(x > 0), {"x": small((3, 4))}, ["logical_not_"])
 
 
+@merged
 @pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
 def test_bits(name):
     edges = np.array([2**24 + 1, 2**31 - 1, -(2**31), 0, -1, 5, 0x55555555], "int32")
@@ -117,6 +131,7 @@ def test_bits(name):
     check(lambda x, y: getattr(paddle, name)(x, y), flags, [name])
 
 
+@merged
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5)], ids=str)
 def test_bitwise_not(shape):
     x = np.random.default_rng(0).integers(-(2**31), 2**31, shape, dtype="int32")
@@ -124,6 +139,7 @@ def test_bitwise_not(shape):
     check(lambda x: paddle.bitwise_not(x), {"x": np.asarray(x > 0)}, ["bitwise_not"])
 
 
+@merged
 @pytest.mark.parametrize("equal_nan", [True, False])
 @pytest.mark.parametrize("name", ["isclose", "allclose"])
 def test_close(name, equal_nan):
@@ -154,10 +170,12 @@ def test_tolerances_that_paddle_refuses(name, refused, tolerance):
         check_native(build, {**accepted, tolerance: refused}, [name], gradients=False)
 
 
+@merged
 def test_nan_to_num():
     check(lambda x: paddle.nan_to_num(x), {"x": STRANGE}, ["isnan", "where", "equal"])
 
 
+@merged
 @pytest.mark.parametrize("name", ["isnan", "isinf", "isfinite"])
 def test_kinds_of_numbers(name):
     check(getattr(paddle, name), {"x": STRANGE}, [name])
@@ -188,6 +206,7 @@ def test_kinds_of_numbers_behind_another_operator(name, before, is_open):
         program.both(x=np.resize(STRANGE, size).astype("float32"))
 
 
+@merged
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_where(shapes):
     def build(c, x, y):
@@ -199,6 +218,7 @@ def test_where(shapes):
     check(build, inputs, ["where", "where_grad"])
 
 
+@merged
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_where_with_broadcasting(shapes):
     def build(x, y):
@@ -207,6 +227,7 @@ def test_where_with_broadcasting(shapes):
     check(build, {"x": normal(shapes[0], 1), "y": normal(shapes[1], 2)}, ["where", "where_grad"])
 
 
+@merged
 def test_where_with_open_shapes():
     def build(x, y):
         return paddle.where(x > y, x, y * 2)
@@ -216,6 +237,7 @@ def test_where_with_open_shapes():
     check(build, inputs, ["where", "where_grad"], dynamic=dynamic)
 
 
+@merged
 def test_where_of_nan():
     def build(x, y):
         return paddle.where(paddle.isnan(x), y, x)
@@ -246,6 +268,7 @@ def whole_inputs(shape, y_shape=None):
     return {"c": mask, "x": edges(shape, 1), "y": y, "a": normal(shape)}
 
 
+@merged
 @pytest.mark.parametrize("shapes", [((), ()), ((1,), (1,)), ((8, 16), (8, 16)), ((8, 16), (8, 1))])
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_where_of_int32_is_exact(condition, shapes):
@@ -255,6 +278,7 @@ def test_where_of_int32_is_exact(condition, shapes):
     check(build, whole_inputs(*shapes), ["where"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_where_of_int32_among_arithmetic_is_exact(condition):
     def build(c, x, y, a):
@@ -264,6 +288,7 @@ def test_where_of_int32_among_arithmetic_is_exact(condition):
     check(build, whole_inputs((8, 16)), ["where", "maximum"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 @pytest.mark.parametrize("shapes", [((1,), (1,)), ((8, 16), (8, 16)), ((8, 16), (16,))])
 def test_choice_of_int32_behind_a_comparison_is_exact(name, shapes):
@@ -275,12 +300,14 @@ def test_choice_of_int32_behind_a_comparison_is_exact(name, shapes):
     check(build, whole_inputs(*shapes), [name, "clip"], gradients=False)
 
 
+@merged
 def test_where_of_int64_stays_native():
     x = np.array([2**40, 5], "int64")
     c = np.array([True, False])
     check_native(lambda c, x, y: paddle.where(c, x, y), {"c": c, "x": x, "y": x - 1}, ["where"])
 
 
+@merged
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5), (2, 3, 4)], ids=str)
 def test_masked_fill(shape):
     def build(x):
@@ -289,6 +316,7 @@ def test_masked_fill(shape):
     check(build, {"x": normal(shape)}, ["masked_fill", "masked_fill_grad"])
 
 
+@merged
 @pytest.mark.parametrize("shape", [(), (1,), (8, 16)], ids=str)
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_masked_fill_of_int32_is_exact(condition, shape):
@@ -298,6 +326,7 @@ def test_masked_fill_of_int32_is_exact(condition, shape):
     check(build, whole_inputs(shape), ["masked_fill"], gradients=False)
 
 
+@merged
 def test_masked_fill_with_a_tensor():
     def build(x, value):
         return paddle.masked_fill(x, x > 0.2, value)

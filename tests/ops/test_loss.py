@@ -9,6 +9,7 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.harness import check, check_native
+from tests.ops.merging import merged
 from tests.programs import Program, varied
 
 SOFTMAX = ["softmax", "softmax_grad"]
@@ -39,23 +40,27 @@ def labels(shape: list[int], classes: int, dtype: str = "int64") -> np.ndarray:
 # -- softmax -------------------------------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("shape, axis", SHAPES)
 @pytest.mark.parametrize("function, types", FUNCTIONS)
 def test_softmax(function, types, shape, axis):
     check(lambda x: function(x, axis=axis), {"x": 3 * varied(*shape)}, types)
 
 
+@merged
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("function, types", FUNCTIONS)
 def test_softmax_of_one_number(function, types, value):
     check(lambda x: function(x), {"x": np.full([], value, "float32")}, types)
 
 
+@merged
 @pytest.mark.parametrize("function, types", FUNCTIONS)
 def test_softmax_with_open_dimensions(function, types):
     check(lambda x: function(x, axis=1), {"x": varied(4, 6)}, types, dynamic={"x": [-1, -1]})
 
 
+@merged
 @pytest.mark.parametrize(
     "function, types, width",
     [(*each, width) for each in FUNCTIONS for width in (4, 12)] + [(*FUNCTIONS[0], 40)],
@@ -66,6 +71,7 @@ def test_far_exponents_are_cut_off(function, types, width):
     check(lambda x: function(x), {"x": x}, types, rtol=1e-4, atol=0)
 
 
+@merged
 @pytest.mark.parametrize("function, types", FUNCTIONS)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("size", [4, 20])
@@ -85,6 +91,7 @@ BAD_ROWS = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("function, types", FUNCTIONS)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_softmax_of_nan_and_infinity(function, types, axis):
@@ -93,6 +100,7 @@ def test_softmax_of_nan_and_infinity(function, types, axis):
     check(lambda x: function(x, axis=axis), {"x": x}, types)
 
 
+@merged
 @pytest.mark.parametrize("length", [4, 8, 12, 16, 23, 24, 40, 4096, 4100])
 @pytest.mark.parametrize("function, types", FUNCTIONS)
 def test_rows_of_nothing_but_minus_infinity(function, types, length):
@@ -104,6 +112,7 @@ def test_rows_of_nothing_but_minus_infinity(function, types, length):
     check(lambda x: function(x + x), {"x": x}, [*forward, "add"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, axis",
     [([5, 8, 1], 1), ([8, 1], 0), ([2, 16, 1, 1], 1), ([3, 8, 2], 1), ([5, 12, 1], -2)],
@@ -132,6 +141,7 @@ def test_rows_of_nothing_but_minus_infinity_of_open_length():
         program.both(x=x)
 
 
+@merged
 @pytest.mark.parametrize("length", [12, 16])
 @pytest.mark.parametrize("soft", [False, True])
 def test_cross_entropy_of_nothing_but_minus_infinity(length, soft):
@@ -189,6 +199,7 @@ def test_rows_of_many_classes(length):
 # -- cross entropy -------------------------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize(
     "shape, axis",
@@ -215,6 +226,7 @@ def test_cross_entropy(shape, axis, dtype):
     )
 
 
+@merged
 def test_labels_without_a_dimension_for_the_classes():
     inputs = {"x": varied(5, 4), "label": labels([5], 4)}
     check(
@@ -224,6 +236,7 @@ def test_labels_without_a_dimension_for_the_classes():
     )
 
 
+@merged
 def test_softmax_with_cross_entropy_gives_both():
     inputs = {"x": varied(5, 4), "label": labels([5, 1], 4)}
     check(
@@ -234,6 +247,7 @@ def test_softmax_with_cross_entropy_gives_both():
     )
 
 
+@merged
 @pytest.mark.parametrize("dynamic", [{"x": [-1, 4], "label": [-1, 1]}, {"label": [-1, 1]}])
 def test_cross_entropy_with_open_batch(dynamic):
     inputs = {"x": varied(5, 4), "label": labels([5, 1], 4)}
@@ -245,6 +259,7 @@ def test_cross_entropy_with_open_batch(dynamic):
     )
 
 
+@merged
 @pytest.mark.parametrize("ignore_index", [-100, -1, 2])
 def test_ignored_labels(ignore_index):
     label = labels([6, 1], 4)
@@ -258,6 +273,7 @@ def test_ignored_labels(ignore_index):
     )
 
 
+@merged
 @pytest.mark.parametrize("shape, axis", [([5, 4], -1), ([2, 3, 4], 1)])
 def test_soft_labels(shape, axis):
     label = np.random.default_rng(1).random(shape).astype("float32")
@@ -268,6 +284,7 @@ def test_soft_labels(shape, axis):
     )
 
 
+@merged
 @pytest.mark.parametrize("soft", [False, True])
 def test_probabilities_in_place_of_logits(soft):
     x = np.random.default_rng(1).random((5, 4)).astype("float32")
@@ -284,6 +301,7 @@ def test_probabilities_in_place_of_logits(soft):
     )
 
 
+@merged
 def test_the_loss_of_an_impossible_class_is_finite():
     x = np.array([[0, -1000], [0, -np.inf], [0, -63]], dtype="float32")
     label = np.ones((3, 1), dtype="int64")
@@ -294,6 +312,7 @@ def test_the_loss_of_an_impossible_class_is_finite():
     )
 
 
+@merged
 def test_cross_entropy_of_nan_and_infinity():
     x = np.array(BAD_ROWS, dtype="float32")
     check(
@@ -320,6 +339,7 @@ def test_labels_out_of_range_are_refused(wrong):
             executor.run(main, feed=feed, fetch_list=[loss])
 
 
+@merged
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", [[6, 4], [1, 10], [2, 4, 3, 5]])
 def test_negative_log_likelihood(shape, reduction):
@@ -332,6 +352,7 @@ def test_negative_log_likelihood(shape, reduction):
     )
 
 
+@merged
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", [[6, 4], [2, 4, 3, 5]])
 def test_negative_log_likelihood_of_weighted_classes(shape, reduction):
@@ -345,6 +366,7 @@ def test_negative_log_likelihood_of_weighted_classes(shape, reduction):
     )
 
 
+@merged
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("arguments", [{}, {"label_smoothing": 0.1}, {"ignore_index": 2}])
 def test_cross_entropy_of_weighted_classes(arguments, reduction):
@@ -358,6 +380,7 @@ def test_cross_entropy_of_weighted_classes(arguments, reduction):
     )
 
 
+@merged
 @pytest.mark.parametrize("weighted", [True, False])
 def test_cross_entropy_of_soft_labels_with_all_arguments(weighted):
     def build(x, label, weight):
@@ -375,6 +398,7 @@ def test_cross_entropy_of_soft_labels_with_all_arguments(weighted):
 SIGMOID = ["sigmoid_cross_entropy_with_logits", "sigmoid_cross_entropy_with_logits_grad"]
 
 
+@merged
 @pytest.mark.parametrize("shape", [[5], [4, 3], [2, 3, 4]])
 def test_binary_cross_entropy_with_logits(shape):
     label = np.random.default_rng(1).integers(0, 2, shape).astype("float32")
@@ -396,6 +420,7 @@ def logits_loss(ignore_index: int = -100, normalize: bool = False):
     return build
 
 
+@merged
 @pytest.mark.parametrize("ignore_index", [-100, -1, 0, 1, 2])
 def test_ignored_labels_of_logits(ignore_index):
     label = np.array([-100, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.9], dtype="float32")
@@ -407,6 +432,7 @@ def test_ignored_labels_of_logits(ignore_index):
     )
 
 
+@merged
 def test_logits_at_zero_nan_and_infinity():
     x = np.array([0, -0.0, np.nan, np.inf, -np.inf, 100, -100, 1e-30, -1e-30], dtype="float32")
     for value in (0.0, 1.0, 0.3):
@@ -414,6 +440,7 @@ def test_logits_at_zero_nan_and_infinity():
         check(logits_loss(), {"x": x, "label": label}, SIGMOID, gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("shape", [[5], [4, 3], [2, 3, 4]])
 def test_binary_cross_entropy_with_weights(shape):
     def build(x, label, positive, weight):
@@ -427,11 +454,13 @@ def test_binary_cross_entropy_with_weights(shape):
     check(build, inputs, SIGMOID)
 
 
+@merged
 def test_normalized_logits_stay_native():
     inputs = {"x": varied(5), "label": np.ones(5, dtype="float32")}
     check_native(logits_loss(normalize=True), inputs, SIGMOID, gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("delta", [1.0, 0.3, 2.5])
 @pytest.mark.parametrize("shape", [[], [1], [4, 3]])
 def test_huber_loss(shape, delta):
@@ -442,6 +471,7 @@ def test_huber_loss(shape, delta):
     )
 
 
+@merged
 def test_huber_loss_of_nan_and_infinity():
     x = np.array([np.nan, np.inf, -np.inf, 1, -1, 0], dtype="float32")
     label = np.zeros(6, dtype="float32")

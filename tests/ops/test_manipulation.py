@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import MAKERS, check, check_kinds, strange, whole
+from tests.ops.merging import merged
 from tests.programs import Program
 
 RESHAPES = [
@@ -19,16 +20,19 @@ RESHAPES = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("shape, target", RESHAPES)
 def test_reshape(shape, target):
     check_kinds(lambda x: paddle.reshape(x, target), shape, ["reshape", "reshape_grad"])
 
 
+@merged
 def test_reshape_dynamic():
     build = lambda x: paddle.reshape(x, [0, -1]) * 2.0  # noqa: E731
     check(build, {"x": strange(5, 3, 4)}, ["reshape"], dynamic={"x": [-1, 3, 4]})
 
 
+@merged
 def test_reshape_to_a_shape_computed_from_another():
     def build(x):
         dims = paddle.shape(x)
@@ -37,16 +41,19 @@ def test_reshape_to_a_shape_computed_from_another():
     check(build, {"x": strange(5, 3)}, ["reshape", "shape64", "slice"], dynamic={"x": [-1, -1]})
 
 
+@merged
 def test_reshape_to_a_shape_that_is_fed():
     feeds = {"x": strange(2, 6), "shape": np.array([3, 4], "int32")}
     check(lambda x, shape: paddle.reshape(x, shape), feeds, ["reshape"], gradients=False)
 
 
+@merged
 def test_reshape_in_place():
     build = lambda x: paddle.reshape_(x + x, [3, 2])  # noqa: E731
     check(build, {"x": strange(2, 3)}, gradients=False)
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, start, stop",
     [
@@ -62,11 +69,13 @@ def test_flatten(shape, start, stop):
     check_kinds(lambda x: paddle.flatten(x, start, stop), shape, ["flatten", "flatten_grad"])
 
 
+@merged
 def test_flatten_dynamic():
     build = lambda x: paddle.flatten(x, 1)  # noqa: E731
     check(build, {"x": strange(3, 2, 4)}, ["flatten", "flatten_grad"], dynamic={"x": [-1, 2, 4]})
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, axis",
     [
@@ -82,6 +91,7 @@ def test_squeeze(shape, axis):
     check_kinds(lambda x: paddle.squeeze(x, axis), shape, ["squeeze", "squeeze_grad"])
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, axis",
     [
@@ -98,6 +108,7 @@ def test_unsqueeze(shape, axis):
     check_kinds(lambda x: paddle.unsqueeze(x, axis), shape, ["unsqueeze", "unsqueeze_grad"])
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, perm",
     [
@@ -116,6 +127,7 @@ def test_transpose(shape, perm):
     check_kinds(lambda x: paddle.transpose(x, perm), shape, ["transpose", "transpose_grad"])
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_concat(axis, maker):
@@ -128,11 +140,13 @@ def test_concat(axis, maker):
     check(build, {"a": maker(2, 3, 4), "b": maker(*other), "c": maker(2, 3, 4)}, types)
 
 
+@merged
 def test_concat_of_one_tensor_twice():
     build = lambda x: paddle.concat([x, x * 2.0, x], 0)  # noqa: E731
     check(build, {"x": strange(2, 3)}, ["concat", "concat_grad"])
 
 
+@merged
 def test_concat_dynamic():
     feeds = {"a": strange(3, 2), "b": strange(3, 4)}
     check(
@@ -143,6 +157,7 @@ def test_concat_dynamic():
     )
 
 
+@merged
 @pytest.mark.parametrize("shape, axis", [([2, 3], 0), ([2, 3], 1), ([2, 3], -1), ([], 0), ([1], 1)])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_stack(shape, axis, maker):
@@ -151,25 +166,30 @@ def test_stack(shape, axis, maker):
     check(lambda a, b: paddle.stack([a, b, a], axis), feeds, types)
 
 
+@merged
 @pytest.mark.parametrize("sections, axis", [([1, 3], -1), ([2, -1], 2), ([1, 1, 1], 1), ([2], 0)])
 def test_split(sections, axis):
     check_kinds(lambda x: paddle.split(x, sections, axis), [2, 3, 4], ["split"])
 
 
+@merged
 def test_split_gradient_is_a_concat():
     check(lambda x: paddle.split(x, [1, 3], 1), {"x": strange(2, 4)}, ["split", "concat"])
 
 
+@merged
 def test_split_whose_parts_are_not_all_used():
     build = lambda x: paddle.split(x, [1, 2, 3], 1)[1] * 2.0  # noqa: E731
     check(build, {"x": strange(2, 6)}, ["split"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("num, axis", [(2, 0), (3, 1), (2, -1), (1, 0)])
 def test_split_with_num(num, axis):
     check_kinds(lambda x: paddle.split(x, num, axis), [2, 3, 4], ["split_with_num"])
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_unbind_and_unstack(axis):
     check_kinds(lambda x: paddle.unbind(x, axis), [2, 3, 4], ["unbind"])
@@ -177,6 +197,7 @@ def test_unbind_and_unstack(axis):
     check(lambda x: paddle.unstack(x, axis), {"x": whole(2, 3, 4)}, ["unstack"])
 
 
+@merged
 def test_shape_and_numel():
     def build(x):
         return paddle.shape(x), paddle.numel(x), paddle.flatten(x) * 2.0
@@ -187,6 +208,7 @@ def test_shape_and_numel():
     check(build, {"x": strange()}, ["numel"], native=["shape64"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize(
     "build",
     [

@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import both, check, check_native
+from tests.ops.merging import merged
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 4), (2, 1, 2, 3, 2)]
 # Functions of positive numbers, of any numbers, and those without a gradient operator.
@@ -32,23 +33,27 @@ def converted(name):
     return [name] if name in FLAT else both(name)
 
 
+@merged
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", [*POSITIVE, *ANY, *FLAT])
 def test_shapes(name, shape):
     check(function(name), {"x": sample(name, shape)}, converted(name))
 
 
+@merged
 @pytest.mark.parametrize("name", [*POSITIVE, *ANY, *FLAT])
 def test_many_values_of_open_shape(name):
     x = sample(name, (333, 3))
     check(function(name), {"x": x}, converted(name), dynamic={"x": [-1, -1]})
 
 
+@merged
 @pytest.mark.parametrize("name", [*POSITIVE, *ANY, *FLAT])
 def test_nan_and_infinity(name):
     check(function(name), {"x": STRANGE}, converted(name))
 
 
+@merged
 @pytest.mark.parametrize("name", [*POSITIVE, *ANY, *FLAT])
 def test_nan_among_many(name):
     x = sample(name, (5, 33))
@@ -56,11 +61,13 @@ def test_nan_among_many(name):
     check(function(name), {"x": x}, converted(name))
 
 
+@merged
 def test_exp_of_large_numbers():
     x = np.array([80.0, 87.0, 88.0, 89.0, 200.0, -80.0, -104.0, -500.0], "float32")
     check(paddle.exp, {"x": x}, ["exp", "exp_grad"])
 
 
+@merged
 @pytest.mark.parametrize("name", ["floor", "ceil", "round", "trunc"])
 def test_steps_whose_gradient_is_strange(name):
     """Paddle multiplies it by 0, which leaves NaN, except for trunc."""
@@ -69,15 +76,18 @@ def test_steps_whose_gradient_is_strange(name):
     check(build, {"x": x, "y": y}, [name, f"{name}_grad"])
 
 
+@merged
 def test_round_takes_the_even_number():
     x = np.arange(-4.5, 5.0, 1.0, dtype="float32")
     check(paddle.round, {"x": x}, ["round", "round_grad"])
 
 
+@merged
 def test_round_to_decimals_stays_native():
     check_native(lambda x: paddle.round(x, 1), {"x": sample("round", (3,))}, ["round"])
 
 
+@merged
 @pytest.mark.parametrize(
     "name",
     [
@@ -102,17 +112,20 @@ def test_in_place(name):
     check(build, {"x": sample("sqrt", (3, 5))}, [name], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("name", ["expm1", "log1p"])
 def test_small_numbers(name):
     x = np.concatenate([10.0 ** np.arange(-30, 2), -(10.0 ** np.arange(-30, 0)), [-0.999, 5e37]])
     check(getattr(paddle, name), {"x": x.astype("float32")}, converted(name), atol=0)
 
 
+@merged
 def test_expm1_of_large_numbers():
     x = np.array([80.0, 87.0, 88.0, 89.0, 200.0, -80.0, -104.0, -500.0], "float32")
     check(paddle.expm1, {"x": x}, ["expm1", "expm1_grad"])
 
 
+@merged
 @pytest.mark.parametrize("eps", [0.0, 1e-6, 0.2])
 @pytest.mark.parametrize("shape", [(), (7,), (2, 3, 4)], ids=str)
 def test_logit(shape, eps):
@@ -120,6 +133,7 @@ def test_logit(shape, eps):
     check(lambda x: paddle.logit(x, eps), {"x": x}, ["logit", "logit_grad"])
 
 
+@merged
 @pytest.mark.parametrize("eps", [0.0, 0.1])
 def test_logit_at_the_edges(eps):
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 0.9, 0.1, 0.5], "float32")
@@ -127,6 +141,7 @@ def test_logit_at_the_edges(eps):
     check(lambda x: paddle._C_ops.logit_(x * 1.0, eps), {"x": x}, ["logit_"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize(
     "shapes", [((), (), ()), ((3, 5), (3, 5), (1,)), ((3, 1), (5,), (3, 5))], ids=str
 )
@@ -139,6 +154,7 @@ def test_lerp(shapes):
     check(lambda x, y, w: paddle.lerp(x, y, w), inputs, ["lerp", "lerp_grad"])
 
 
+@merged
 def test_lerp_of_strange_numbers():
     x, y = np.meshgrid(STRANGE, STRANGE)
     inputs = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y)}
@@ -146,6 +162,7 @@ def test_lerp_of_strange_numbers():
     check(lambda x, y: paddle._C_ops.lerp_(x * 1.0, y, y), inputs, ["lerp_"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("shapes", [((), ()), ((3, 5), (5,)), ((2, 1, 4), (3, 1))], ids=str)
 def test_heaviside(shapes):
     generator = np.random.default_rng(0)
@@ -154,22 +171,26 @@ def test_heaviside(shapes):
     check(paddle.heaviside, {"x": x, "y": y}, ["heaviside", "heaviside_grad"])
 
 
+@merged
 def test_heaviside_of_strange_numbers():
     x, y = np.meshgrid(STRANGE, STRANGE)
     inputs = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y)}
     check(paddle.heaviside, inputs, ["heaviside", "heaviside_grad"])
 
 
+@merged
 def test_squares_of_whole_numbers_stay_native():
     check_native(paddle.square, {"x": np.array([1, -2, 3], "int32")}, ["square"], gradients=False)
 
 
+@merged
 def test_abs_of_whole_numbers():
     x = np.array([1, -2, 3, 0, 2**31 - 1, -(2**31) + 1, -(2**31)], "int32")
     check(paddle.abs, {"x": x}, ["abs"], gradients=False)
     check(lambda x: paddle.abs(x.astype("int64")), {"x": x[:-1]}, ["abs"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("rank", [1, 2])
 def test_abs_leaves_what_it_reads_to_others(rank):
     """The plugin's Abs writes over its operand, which matters behind what it does not fuse with."""
@@ -181,6 +202,7 @@ def test_abs_leaves_what_it_reads_to_others(rank):
     check(build, {"x": sample("abs", (5,) if rank == 1 else (2, 5))}, both("add"))
 
 
+@merged
 def test_abs_of_strange_numbers_that_others_read():
     strange = np.concatenate([STRANGE, STRANGE])
 

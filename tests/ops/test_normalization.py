@@ -17,6 +17,7 @@ from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from paddle_ngraph.program.view import BlockView
 from tests.ops.harness import check
+from tests.ops.merging import merged
 from tests.programs import Program, floats
 
 # -- batch normalization -------------------------------------------------------------------------
@@ -76,6 +77,7 @@ MODES = [
 ]
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, layout, mode",
     [(*SHAPES[3], mode) for mode in MODES[2:]]
@@ -112,6 +114,7 @@ def test_gradients_of_one_element(shape, wanted):
         program.both(x=floats(rows, *shape[1:]))
 
 
+@merged
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("given", [(), ("weight",), ("bias",)])
 def test_batch_norm_without_scale_or_bias(given, training):
@@ -130,6 +133,7 @@ def test_gradients_of_scale_without_bias_stay_native():
     assert reason is not None and "neither gradient" in reason
 
 
+@merged
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_batch_norm_of_what_is_not_finite(bad, training):
@@ -139,6 +143,7 @@ def test_batch_norm_of_what_is_not_finite(bad, training):
     check(build, {"x": x, **affine(3)}, ["batch_norm_", "batch_norm_grad"])
 
 
+@merged
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_norm_of_large_and_open_batches(training):
     x = floats(9, 20, 17, 13) * 5 + 30
@@ -274,6 +279,7 @@ def layer_norm(rank: int, **options: Any) -> Any:
     return build
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, rank, names",
     [
@@ -292,12 +298,14 @@ def test_layer_norm(shape, rank, names):
     check(layer_norm(rank), inputs, ["layer_norm"], gradients=False)
 
 
+@merged
 def test_layer_norm_of_large_and_open_batches():
     inputs = {"x": floats(3, 70, 130) * 3 + 10, **given(130, "wb")}
     converted = ["layer_norm", "layer_norm_grad"]
     check(layer_norm(1), inputs, converted, dynamic={"x": [-1, -1, 130]}, rtol=2e-5, atol=2e-5)
 
 
+@merged
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
 def test_layer_norm_of_what_is_not_finite(bad):
     x = floats(4, 6)
@@ -306,6 +314,7 @@ def test_layer_norm_of_what_is_not_finite(bad):
     check(layer_norm(1), {"x": x}, ["layer_norm"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("is_trained", [(True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("kind", ["layer_norm", "group_norm", "instance_norm", "batch_norm_"])
 def test_parameters_that_are_not_trained(kind, is_trained):
@@ -338,6 +347,7 @@ def group_norm(groups: int, **options: Any) -> Any:
     return build
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, layout, groups, names",
     [
@@ -359,6 +369,7 @@ def test_group_norm(shape, layout, groups, names):
     check(build, inputs, ["group_norm"], gradients=False, atol=5e-6)
 
 
+@merged
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_group_norm_of_what_is_not_finite(bad):
     x = floats(2, 4, 3, 3)
@@ -371,6 +382,7 @@ def instance_norm(x: Any, weight: Any = None, bias: Any = None) -> Any:
     return F.instance_norm(x, weight=weight, bias=bias, eps=1e-4)
 
 
+@merged
 @pytest.mark.parametrize("names", ["wb", ""])
 @pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 4, 5), (1, 2, 2, 3, 4), (2, 3, 1)])
 def test_instance_norm(shape, names):
@@ -379,6 +391,7 @@ def test_instance_norm(shape, names):
     check(instance_norm, inputs, ["instance_norm"], gradients=False, atol=5e-6)
 
 
+@merged
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_instance_norm_of_what_is_not_finite(bad):
     x = floats(2, 4, 3, 3)
@@ -388,6 +401,7 @@ def test_instance_norm_of_what_is_not_finite(bad):
     check(instance_norm, {"x": x, **given(4, "wb")}, converted, dynamic=dynamic)
 
 
+@merged
 @pytest.mark.parametrize("name", ["weight", "bias"])
 @pytest.mark.parametrize(
     "build, kind",
@@ -406,6 +420,7 @@ def test_scales_and_biases_that_are_not_finite(build, kind, name):
     check(build, {"x": floats(2, 4, 4, 4), **inputs}, [kind, f"{kind.removesuffix('_')}_grad"])
 
 
+@merged
 def test_local_response_norm():
     inputs = {"x": floats(2, 6, 3, 4)}
     program_of = ["pow", "pow_grad", "divide", "divide_grad"]

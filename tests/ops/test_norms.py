@@ -11,6 +11,7 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.harness import check, check_native
+from tests.ops.merging import merged
 from tests.programs import Program, floats
 
 
@@ -21,6 +22,7 @@ def mixed(*shape: int) -> np.ndarray:
     return x
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, axis, keepdim, order",
     [((2, 3, 4), 1, True, order) for order in (0, 1, 2, 3, 2.5, 4, 0.5, np.inf, -np.inf, -2)]
@@ -37,6 +39,7 @@ def test_p_norm(shape, axis, keepdim, order):
     check(build, {"x": x}, ["p_norm", "p_norm_grad"])
 
 
+@merged
 @pytest.mark.parametrize("order", [0, 1, 2, 3, np.inf, -np.inf])
 def test_p_norm_of_zeros_and_of_what_is_not_finite(order):
     x = floats(6, 4)
@@ -49,6 +52,7 @@ def test_p_norm_of_zeros_and_of_what_is_not_finite(order):
     check(lambda x: paddle.norm(x, order, axis=1), {"x": x}, ["p_norm", "p_norm_grad"])
 
 
+@merged
 @pytest.mark.parametrize("order", [np.inf, -np.inf])
 def test_p_norm_of_an_infinite_order_has_nan_in_the_gradient(order):
     """The norm itself is NaN or not, depending on where in the axis the NaN is: natively, too."""
@@ -60,6 +64,7 @@ def test_p_norm_of_an_infinite_order_has_nan_in_the_gradient(order):
     check(build, {"x": x}, ["p_norm_grad"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("axis, keepdim", [([0, 1], False), ([-1, 1], True), (None, False)])
 def test_frobenius_norm(axis, keepdim):
     def build(x: Any) -> Any:
@@ -69,6 +74,7 @@ def test_frobenius_norm(axis, keepdim):
     check(build, {"x": np.zeros((2, 3, 4), "float32")}, ["frobenius_norm", "frobenius_norm_grad"])
 
 
+@merged
 @pytest.mark.parametrize("shape, axis", [((3, 4), 1), ((3, 4), 0), ((2, 3, 4), -2)])
 def test_norm(shape, axis):
     def build(x: Any) -> Any:
@@ -80,12 +86,14 @@ def test_norm(shape, axis):
     check(build, {"x": x}, ["norm"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("p, axis", [(2, 1), (3, 0), (1, -1)])
 def test_normalize(p, axis):
     inputs = {"x": mixed(3, 4, 5)}
     check(lambda x: F.normalize(x, p, axis), inputs, ["p_norm", "p_norm_grad"], atol=1e-5)
 
 
+@merged
 @pytest.mark.parametrize("bound", [0.5, 100.0])
 @pytest.mark.parametrize("shape", [(), (1,), (3, 4)])
 def test_clip_by_norm(shape, bound):
@@ -114,6 +122,7 @@ def test_weight_norm(dim):
     assert not paddle_ngraph.explain(program.main).native
 
 
+@merged
 @pytest.mark.parametrize("order", [0, 2, 2.5, -np.inf])
 @pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((2, 1, 4), (3, 1))])
 def test_dist(shapes, order):
@@ -121,6 +130,7 @@ def test_dist(shapes, order):
     check(lambda x, y: paddle.dist(x, y, order), {"x": x, "y": y}, ["dist", "dist_grad"])
 
 
+@merged
 @pytest.mark.parametrize("bad", [0, np.nan, np.inf])
 @pytest.mark.parametrize("kind", ["l1_norm", "squared_l2_norm"])
 def test_sums_of_sizes(kind, bad):
@@ -131,12 +141,14 @@ def test_sums_of_sizes(kind, bad):
         check(lambda x: function(x), {"x": part}, [kind, f"{kind}_grad"])
 
 
+@merged
 @pytest.mark.parametrize("p, axis, bound", [(2.0, 0, 1.0), (1.0, 1, 2.0), (3.0, 2, 100.0)])
 def test_renorm(p, axis, bound):
     inputs = {"x": floats(2, 3, 4)}
     check(lambda x: paddle.renorm(x, p, axis, bound), inputs, ["renorm", "renorm_grad"])
 
 
+@merged
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_renorm_of_what_is_not_finite(bad):
     x = floats(3, 4)
@@ -144,11 +156,13 @@ def test_renorm_of_what_is_not_finite(bad):
     check(lambda x: paddle.renorm(x, 2.0, 0, 1.0), {"x": x}, ["renorm", "renorm_grad"])
 
 
+@merged
 def test_renorm_of_an_infinite_order_stays_native():
     inputs = {"x": floats(2, 3)}
     check_native(lambda x: paddle.renorm(x, np.inf, 0, 1.0), inputs, ["renorm"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("shape, dim", [((3, 4), 0), ((2, 4, 3, 3), 1), ((2, 3, 5), 0)])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_spectral_norm(shape, dim, steps):
@@ -166,11 +180,13 @@ def squared_norm(x):
     return paddle._C_ops.squared_l2_norm(x)
 
 
+@merged
 @pytest.mark.parametrize("shape", [[], [1], [7], [4, 5], [2, 3, 4]])
 def test_squared_l2_norm(shape):
     check(squared_norm, {"x": floats(*shape)}, ["squared_l2_norm"], gradients=False)
 
 
+@merged
 def test_squared_l2_norm_of_nan():
     x = np.array([1, np.nan, 2], dtype="float32")
     check(squared_norm, {"x": x}, ["squared_l2_norm"], gradients=False)

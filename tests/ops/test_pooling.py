@@ -8,6 +8,7 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.harness import check, check_native
+from tests.ops.merging import merged
 from tests.programs import floats
 
 F = paddle.nn.functional
@@ -34,6 +35,7 @@ def with_specials(*shape: int) -> np.ndarray:
     return data
 
 
+@merged
 @pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
 @pytest.mark.parametrize(
     "options",
@@ -62,6 +64,7 @@ def test_attributes(pool, options, channels_last):
     check(lambda x: pool(x, **options), {"x": data}, POOL)
 
 
+@merged
 @pytest.mark.parametrize("padding", [1, [1, 0, 0, 1], [0, 1, 1, 0]])
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("stride", [1, 2, 3])
@@ -73,11 +76,13 @@ def test_average_that_counts_padding(padding, ceil_mode, stride):
     )
 
 
+@merged
 @pytest.mark.parametrize("out", [1, 2, 3, [4, 3], [8, 7], [10, 2]])
 def test_adaptive_average(out):
     check(lambda x: F.adaptive_avg_pool2d(x, out), {"x": floats(2, 3, 8, 7)}, POOL)
 
 
+@merged
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 4, 1), (2, 3, 1, 6), (1, 5, 40, 37)])
 @pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
 def test_shapes(shape, pool):
@@ -85,6 +90,7 @@ def test_shapes(shape, pool):
     check(lambda x: pool(x, kernel), {"x": tied(*shape)}, POOL)
 
 
+@merged
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_global(kind):
     def build(x):
@@ -96,11 +102,13 @@ def test_global(kind):
     check(build, {"x": tied(2, 3, 5, 6)}, POOL)
 
 
+@merged
 @pytest.mark.parametrize("pool", [F.max_pool1d, F.avg_pool1d])
 def test_one_axis(pool):
     check(lambda x: pool(x, 3, 2, 1), {"x": tied(2, 3, 11)}, POOL)
 
 
+@merged
 @pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
 def test_open_batch_and_size(pool):
     check(
@@ -111,6 +119,7 @@ def test_open_batch_and_size(pool):
     )
 
 
+@merged
 @pytest.mark.parametrize("kernel", [2, 3])
 @pytest.mark.parametrize("stride", [1, 2, 3, 8])
 def test_nan_and_infinity(kernel, stride):
@@ -123,6 +132,7 @@ def test_nan_and_infinity(kernel, stride):
     check(lambda x: F.avg_pool2d(x, kernel, stride), {"x": data}, POOL)
 
 
+@merged
 def test_gradient_that_is_nan_or_infinite():
     def build(x, cotangent):
         pooled = [F.max_pool2d(x, 3, 2), F.avg_pool2d(x, 3, 2)]
@@ -133,6 +143,7 @@ def test_gradient_that_is_nan_or_infinite():
     check(build, {"x": tied(2, 3, 9, 8), "cotangent": cotangent}, ["pool2d_grad"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize(
     "options",
     [
@@ -172,6 +183,7 @@ def test_windows_beyond_the_input_have_no_position():
     np.testing.assert_array_equal(found.reshape(2, 2, 28), expected)
 
 
+@merged
 @pytest.mark.parametrize("out", [1, [3, 2], [9, 8]])
 def test_adaptive_maximum(out):
     check(
@@ -181,6 +193,7 @@ def test_adaptive_maximum(out):
     )
 
 
+@merged
 def test_maximum_with_index_leaves_out_nan():
     data = floats(2, 3, 9, 8)
     data[0, 0, 3:5, 2:5], data[1, 1, 2, 2] = np.nan, np.inf
@@ -202,6 +215,7 @@ OPTIONS3D = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("pool", [F.max_pool3d, F.avg_pool3d])
 @pytest.mark.parametrize(
     "options",
@@ -220,6 +234,7 @@ def test_solid(pool, options):
     check(lambda x: pool(x, **options), {"x": with_specials(2, 3, 5, 6, 7)}, SOLID)
 
 
+@merged
 @pytest.mark.parametrize("pool", [F.max_pool3d, F.avg_pool3d])
 def test_solid_with_channels_last(pool):
     check(
@@ -230,6 +245,7 @@ def test_solid_with_channels_last(pool):
     )
 
 
+@merged
 @pytest.mark.parametrize("padding", [1, [1, 0, 0, 1, 1, 0]])
 @pytest.mark.parametrize("ceil_mode", [False, True])
 def test_solid_average_that_counts_padding(padding, ceil_mode):
@@ -240,6 +256,7 @@ def test_solid_average_that_counts_padding(padding, ceil_mode):
     )
 
 
+@merged
 @pytest.mark.parametrize("out", [1, [2, 3, 5], [3, 6, 4], [7, 2, 9]])
 def test_solid_adaptive(out):
     data = {"x": with_specials(2, 3, 5, 6, 7)}
@@ -252,6 +269,7 @@ def test_solid_adaptive(out):
     check(build, data, INDEXED3D[:1], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("options", OPTIONS3D)
 def test_solid_maximum_with_index(options):
     def build(x):
@@ -261,6 +279,7 @@ def test_solid_maximum_with_index(options):
     check(build, {"x": with_specials(2, 3, 5, 6, 7)}, INDEXED3D[:1], gradients=False)
 
 
+@merged
 def test_positions_beyond_16_million_are_exact():
     def build(x):
         return list(F.max_pool3d(x, (2100, 1, 1), return_mask=True))
@@ -270,6 +289,7 @@ def test_positions_beyond_16_million_are_exact():
     check(build, {"x": data}, INDEXED3D[:1], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_solid_global(kind):
     def build(x):
@@ -279,6 +299,7 @@ def test_solid_global(kind):
     check(build, {"x": tied(2, 3, 4, 5, 6)}, SOLID)
 
 
+@merged
 @pytest.mark.parametrize("out", [1, 3, 11])
 def test_one_axis_adaptive(out):
     data = {"x": tied(2, 3, 8)}
@@ -286,6 +307,7 @@ def test_one_axis_adaptive(out):
     check(lambda x: list(F.adaptive_max_pool1d(x, out, return_mask=True)), data, INDEXED)
 
 
+@merged
 @pytest.mark.parametrize(
     ("norm", "options"),
     [
@@ -302,17 +324,20 @@ def test_norm(norm, options):
     check(lambda x: F.lp_pool2d(x, norm, **options), {"x": floats(2, 3, 9, 8)}, types)
 
 
+@merged
 def test_norm_of_special_values():
     data = floats(2, 3, 9, 8)
     data[0, 0, :4, :4], data[0, 1, 2, 2], data[1, 2, 3, 3] = 0.0, np.nan, -np.inf
     check(lambda x: F.lp_pool2d(x, 2, 2), {"x": data}, ["lp_pool2d", "lp_pool2d_grad"])
 
 
+@merged
 def test_other_norms_stay_native():
     data = {"x": abs(floats(2, 3, 9, 8))}
     check_native(lambda x: F.lp_pool2d(x, 3, 2), data, ["lp_pool2d", "lp_pool2d_grad"])
 
 
+@merged
 @pytest.mark.parametrize("random_u", [0.1, 0.77])
 @pytest.mark.parametrize(("out", "kernel"), [(3, None), ([2, 5], None), (3, 2), ([4, 3], [3, 2])])
 def test_fractional(random_u, out, kernel):
@@ -324,6 +349,7 @@ def test_fractional(random_u, out, kernel):
     check(build, {"x": with_specials(2, 3, 8, 9)}, types[:1], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize(("out", "kernel"), [([2, 5, 3], None), (3, 2)])
 def test_fractional_solid(out, kernel):
     def build(x):
@@ -333,6 +359,7 @@ def test_fractional_solid(out, kernel):
     check(build, {"x": tied(2, 3, 6, 8, 9)}, types)
 
 
+@merged
 @pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 1), (3, 2)])
 def test_unpool(kernel, stride):
     def plane(x):
@@ -348,6 +375,7 @@ def test_unpool(kernel, stride):
     check(solid, {"x": tied(2, 3, 5, 8, 7)}, ["unpool3d", "unpool3d_grad"])
 
 
+@merged
 def test_unpool_one_axis():
     def build(x):
         pooled, mask = F.max_pool1d(x, 2, 2, return_mask=True)
@@ -356,6 +384,7 @@ def test_unpool_one_axis():
     check(build, {"x": tied(2, 3, 8)}, ["unpool", "unpool_grad"])
 
 
+@merged
 def test_unpool_to_one_place_twice():
     places = np.random.default_rng(0).integers(0, 20, (2, 3, 4, 5)).astype("int32")
     check(
@@ -365,6 +394,7 @@ def test_unpool_to_one_place_twice():
     )
 
 
+@merged
 def test_float64_stays_native():
     check_native(
         lambda x: F.max_pool2d(x, 2), {"x": np.ones((1, 1, 4, 4))}, ["pool2d"], gradients=False

@@ -16,6 +16,7 @@ from tests.ops.harness import (
     normal,
     strange,
 )
+from tests.ops.merging import merged
 
 EVALUATES, TRAINS = True, False
 ROUNDS = [0, 1]  # to even, away from zero
@@ -79,6 +80,7 @@ def dequantize_linear(x, axis, scale, only_observer=False, bits=8):
 # -- quantization ----------------------------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("made", [tensors, parameters], ids=["tensors", "parameters"])
 @pytest.mark.parametrize("round_type", ROUNDS)
 @pytest.mark.parametrize("axis, scale", SCALES.values(), ids=SCALES)
@@ -90,12 +92,14 @@ def test_quantize_linear(axis, scale, round_type, made):
     check(build, {"x": values(3, 4, 5)}, ["quantize_linear"], dynamic={"x": [-1, 4, -1]}, **EXACT)
 
 
+@merged
 @pytest.mark.parametrize("round_type", ROUNDS)
 def test_infinities(round_type):
     x = np.array([np.inf, -np.inf, np.nan, 3e38], "float32")
     check(lambda x: quantize_linear(x, -1, [1.0], round_type)[0], {"x": x}, **EXACT)
 
 
+@merged
 @pytest.mark.parametrize("bits", [4, 8, 16])
 @pytest.mark.parametrize("round_type", ROUNDS)
 def test_halves_round_as_paddle_rounds_them(round_type, bits):
@@ -105,6 +109,7 @@ def test_halves_round_as_paddle_rounds_them(round_type, bits):
     check(build, {"x": halves()}, ["quantize_linear"], **EXACT)
 
 
+@merged
 def test_an_observer_passes_x_on():
     def build(x):
         return paddle.nn.functional.relu(quantize_linear(x, -1, [1.0], only_observer=True)[0])
@@ -112,6 +117,7 @@ def test_an_observer_passes_x_on():
     check(build, {"x": values(3, 4)}, ["quantize_linear", "relu"], **EXACT)
 
 
+@merged
 def test_nothing_is_quantized():
     def build(x):
         return quantize_linear(x, -1, [1.0])[0]
@@ -119,6 +125,7 @@ def test_nothing_is_quantized():
     check(build, {"x": np.zeros([0, 4], "float32")}, dynamic={"x": [-1, 4]}, gradients=False)
 
 
+@merged
 def test_quantize_linear_stays_native_in_training():
     def build(x):
         return quantize_linear(x, -1, [1.0], is_test=TRAINS)[0]
@@ -126,6 +133,7 @@ def test_quantize_linear_stays_native_in_training():
     check_native(build, {"x": normal([3, 4])}, ["quantize_linear"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("round_type", ROUNDS)
 @pytest.mark.parametrize("dequantizes", [True, False])
 def test_moving_average_abs_max_in_evaluation(dequantizes, round_type):
@@ -139,6 +147,7 @@ def test_moving_average_abs_max_in_evaluation(dequantizes, round_type):
     check(build, {"x": halves() / 60}, [name], **DEQUANTIZED)
 
 
+@merged
 @pytest.mark.parametrize("round_type", ROUNDS)
 def test_moving_average_abs_max_in_training(round_type):
     name = "fake_quantize_dequantize_moving_average_abs_max"
@@ -151,6 +160,7 @@ def test_moving_average_abs_max_in_training(round_type):
     check(lambda x: build(x)[0], {"x": normal([3, 4, 5])}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("round_type", ROUNDS)
 @pytest.mark.parametrize(
     "name", ["fake_quantize_abs_max", "fake_quantize_dequantize_abs_max"], ids=["q", "qdq"]
@@ -162,6 +172,7 @@ def test_abs_max(name, round_type):
     check(build, {"x": normal([3, 4, 5])}, [name], **DEQUANTIZED)
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("round_type", ROUNDS)
 def test_channel_wise_abs_max(round_type, axis):
@@ -174,6 +185,7 @@ def test_channel_wise_abs_max(round_type, axis):
     check(lambda x: build(x)[0], {"x": normal([6, 4, 3, 3])}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("made", [tensors, parameters], ids=["tensors", "parameters"])
 @pytest.mark.parametrize("round_type", ROUNDS)
 def test_range_abs_max(round_type, made):
@@ -231,6 +243,7 @@ def test_an_observer_dequantizes_nothing():
     np.testing.assert_array_equal(found, x + 1)
 
 
+@merged
 def test_dequantize_max_abs():
     def build(x):
         (scale,) = tensors([2.0])
@@ -239,6 +252,7 @@ def test_dequantize_max_abs():
     check(build, {"x": codes(3, 4)}, ["fake_dequantize_max_abs"], **EXACT)
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1])
 def test_channel_wise_dequantize_max_abs(axis):
     def build(x):
@@ -248,6 +262,7 @@ def test_channel_wise_dequantize_max_abs(axis):
     check(build, {"x": codes(3, 4, 5)}, ["fake_channel_wise_dequantize_max_abs"], **EXACT)
 
 
+@merged
 def test_a_product_is_dequantized_by_two_scales():
     def build(x):
         channels, scale = tensors(np.arange(1, 5) / 7, [3.0])

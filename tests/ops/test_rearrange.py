@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, pixels
+from tests.ops.merging import merged
 
 F = paddle.nn.functional
 
@@ -60,11 +61,13 @@ PATCHES = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("options", PATCHES)
 def test_unfold(options):
     check(lambda x: F.unfold(x, **options), {"x": pixels(2, 3, 7, 9)}, ["unfold", "unfold_grad"])
 
 
+@merged
 @pytest.mark.parametrize("options", [*PATCHES[:3], *PATCHES[4:]])
 def test_fold(options):
     def build(x):
@@ -73,6 +76,7 @@ def test_fold(options):
     check(build, {"x": pixels(2, 3, 7, 9)}, ["fold", "fold_grad"], rtol=1e-4, atol=1e-5)
 
 
+@merged
 def test_unfold_of_a_long_row_with_a_stride_beyond_the_kernel():
     data = {"x": pixels(1, 2, 3, 60)}
     check(lambda x: F.unfold(x, 2, [1, 3]), data, ["unfold", "unfold_grad"])
@@ -88,6 +92,7 @@ def test_temporal_shift(steps, ratio, data_format):
     )
 
 
+@merged
 def test_open_batch_and_size():
     def build(x):
         return F.unfold(F.pixel_shuffle(F.channel_shuffle(x, 2), 2), 2)

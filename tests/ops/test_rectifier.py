@@ -11,6 +11,7 @@ import pytest
 
 from tests.ops import harness
 from tests.ops.harness import both, check, check_native
+from tests.ops.merging import merged
 
 ACTIVATIONS = {
     "celu": F.celu,
@@ -28,23 +29,27 @@ EDGES = np.array(
 )
 
 
+@merged
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_shapes(name, shape):
     check(ACTIVATIONS[name], {"x": normal(shape)}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_many_values_of_open_shape(name):
     x = np.concatenate([normal(500), np.linspace(-30, 30, 241, dtype="float32")]).reshape(-1, 3)
     check(ACTIVATIONS[name], {"x": x}, both(name), dynamic={"x": [-1, 3]})
 
 
+@merged
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_nan_infinity_and_edges(name):
     check(ACTIVATIONS[name], {"x": EDGES}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_gradient_of_infinity(name):
     def build(x, slope):
@@ -55,30 +60,36 @@ def test_gradient_of_infinity(name):
     check(build, {"x": x, "slope": slope}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("alpha", [0.5, 2.0, -0.7])
 def test_celu(alpha):
     x = np.concatenate([normal(40), [np.nan]]).astype("float32")
     check(lambda x: F.celu(x, alpha), {"x": x}, both("celu"))
 
 
+@merged
 def test_selu_of_other_numbers():
     check(lambda x: F.selu(x, 1.5, 0.5), {"x": normal(40)}, both("selu"))
 
 
+@merged
 @pytest.mark.parametrize("threshold", [0.0, 1.3])
 @pytest.mark.parametrize("name", ["hardshrink", "softshrink"])
 def test_shrink(name, threshold):
     check(lambda x: getattr(F, name)(x, threshold), {"x": normal(40)}, both(name))
 
 
+@merged
 def test_thresholded_relu_with_a_value():
     check(lambda x: F.thresholded_relu(x, 0.3, -4.0), {"x": normal(40)}, both("thresholded_relu"))
 
 
+@merged
 def test_hardtanh_of_other_bounds():
     check(lambda x: F.hardtanh(x, -0.3, 1.7), {"x": normal(40)}, both("hardtanh"))
 
 
+@merged
 @pytest.mark.parametrize(
     ("name", "arguments"), [("hardtanh_", (-1.0, 1.0)), ("thresholded_relu_", (0.5, 0.1))]
 )
@@ -89,11 +100,13 @@ def test_in_place(name, arguments):
     check(build, {"x": normal((3, 5))}, [name], gradients=False)
 
 
+@merged
 def test_rrelu_of_training_stays_native():
     build = lambda x: F.rrelu(x, training=True) * 0  # noqa: E731
     check_native(build, {"x": normal(6)}, ["rrelu"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize(
     ("shape", "slopes", "layout"),
     [
@@ -111,6 +124,7 @@ def test_prelu(shape, slopes, layout):
     check(lambda x, w: F.prelu(x, w, layout), inputs, both("prelu"))
 
 
+@merged
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (3, 5)], ids=str)
 def test_prelu_of_one_slope_for_each_element(shape):
     def build(x, w):
@@ -120,11 +134,13 @@ def test_prelu_of_one_slope_for_each_element(shape):
     check(build, inputs, both("prelu"))
 
 
+@merged
 def test_prelu_of_strange_numbers():
     inputs = {"x": EDGES, "w": np.array([0.3], "float32")}
     check(lambda x, w: F.prelu(x, w), inputs, both("prelu"))
 
 
+@merged
 @pytest.mark.parametrize(
     ("shape", "groups", "axis"),
     [((2, 4, 3, 3), 2, 1), ((2, 6, 2, 3), 3, 1), ((2, 3, 2, 8), 4, -1), ((1, 2, 1, 1), 2, 1)],
@@ -134,6 +150,7 @@ def test_maxout(shape, groups, axis):
     check(lambda x: F.maxout(x, groups, axis), {"x": normal(shape)}, both("maxout"))
 
 
+@merged
 def test_maxout_of_ties_and_strange_numbers():
     x = np.random.default_rng(0).integers(0, 2, (3, 6, 2, 3)).astype("float32")
     check(lambda x: F.maxout(x, 3), {"x": x}, both("maxout"))

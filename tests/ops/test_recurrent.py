@@ -14,6 +14,7 @@ from paddle_ngraph.function.build import make_model
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.ops.harness import check, check_native
+from tests.ops.merging import merged
 from tests.programs import Program, floats
 
 BOTH = ["rnn", "rnn_grad"]
@@ -21,6 +22,8 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 MODES = list(GATES)
 # Gradients add up over the steps, and cancel.
 CLOSE = {"rtol": 1e-4, "atol": 5e-6}
+
+pytestmark = pytest.mark.thinned
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +90,7 @@ def lengths(*values):
     return np.array(values, "int32")
 
 
+@merged
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
@@ -95,6 +99,7 @@ def test_rnn(mode, bidirectional, layers):
     check(network(mode, layers, bidirectional), values, BOTH, **CLOSE)
 
 
+@merged
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("ends", [[4, 2, 3], [0, 5, 1], [0, 0, 0]])
@@ -104,6 +109,7 @@ def test_sequence_length(mode, bidirectional, ends):
     check(network(mode, 2, bidirectional), values, BOTH, **CLOSE)
 
 
+@merged
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "steps, batch, features, hidden", [[1, 3, 4, 6], [2, 1, 1, 1], [8, 2, 3, 16]]
@@ -115,6 +121,7 @@ def test_sizes(mode, steps, batch, features, hidden):
     check(network(mode, 1, True), values, BOTH, **CLOSE)
 
 
+@merged
 @pytest.mark.parametrize("mode", MODES)
 def test_open_batch_and_steps(mode):
     values = feeds(mode, bidirectional=True)
@@ -125,6 +132,7 @@ def test_open_batch_and_steps(mode):
     check(network(mode, 1, True), values, BOTH, dynamic=dynamic)
 
 
+@merged
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("special", [np.nan, np.inf])
 def test_special_values(mode, special):
@@ -133,6 +141,7 @@ def test_special_values(mode, special):
     check(network(mode), values, BOTH)
 
 
+@merged
 @pytest.mark.parametrize("mode", MODES)
 def test_what_comes_after_the_end(mode):
     values = feeds(mode, layers=2)
@@ -141,6 +150,7 @@ def test_what_comes_after_the_end(mode):
     check(network(mode, 2), values, BOTH)
 
 
+@merged
 @pytest.mark.parametrize("mode", MODES)
 def test_inference(mode):
     values = feeds(mode, layers=2, bidirectional=True)
@@ -187,6 +197,7 @@ def test_gradients_of_weights_that_nothing_trains(mode, features, hidden, layers
     assert not paddle_ngraph.explain(program.main).native
 
 
+@merged
 def test_only_some_gradients():
     values = feeds("LSTM", layers=2)
 
@@ -242,6 +253,7 @@ def test_dropout_in_training():
     np.testing.assert_allclose(*results, rtol=1e-5)
 
 
+@merged
 def test_lengths_of_64_bits():
     values = feeds("GRU")
     values["lengths"] = lengths(5, 0, 2).astype("int64")
@@ -267,6 +279,7 @@ def test_a_native_gradient_keeps_its_operator_native(monkeypatch):
     check_native(network("LSTM"), feeds("LSTM"), ["rnn", "rnn_grad"])
 
 
+@merged
 def test_a_gradient_in_another_interval():
     """It stays native, and its operator too: Paddle's gradient reads Paddle's ``reserve``."""
     values = feeds("GRU")
@@ -369,6 +382,7 @@ def test_the_gradient_computes_nothing_again():
     assert len(loops) == 4
 
 
+@merged
 def test_constant_lengths():
     def build(x):
         ends = paddle.assign(lengths(3, 1))
@@ -378,6 +392,7 @@ def test_constant_lengths():
     check(build, {"x": floats(2, 3, 4)}, [*BOTH, "coalesce_tensor"])
 
 
+@merged
 def test_coalesce_tensor():
     def build(x, y):
         results, _ = paddle._C_ops.coalesce_tensor(

@@ -8,6 +8,7 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.harness import both, check, check_native, normal
+from tests.ops.merging import merged
 from tests.programs import Program
 
 FLOATING = ["sum", "mean", "max", "min", "amax", "amin", "prod", "logsumexp"]
@@ -28,6 +29,7 @@ CASES = [
 ]
 
 
+@merged
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
 @pytest.mark.parametrize("name", FLOATING)
 def test_axes(name, shape, axis):
@@ -38,6 +40,7 @@ def test_axes(name, shape, axis):
     check(build, {"x": normal(shape)}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "amin", "prod"])
 def test_rank_five(name):
     x = {"x": normal((2, 2, 3, 2, 2))}
@@ -46,6 +49,7 @@ def test_rank_five(name):
     check(lambda x: getattr(paddle, name)(x, [0, 1, 3]), x, [name], gradients=gradients)
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("name", FLOATING)
 def test_open_shapes(name, axis):
@@ -53,6 +57,7 @@ def test_open_shapes(name, axis):
     check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, both(name), dynamic={"x": [-1, -1]})
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
 def test_ties(name, axis):
@@ -60,6 +65,7 @@ def test_ties(name, axis):
     check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("row", [0, 3, 5])
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "amax", "amin", "prod"])
 def test_nan_at_any_place(name, row):
@@ -70,6 +76,7 @@ def test_nan_at_any_place(name, row):
     check(lambda x: getattr(paddle, name)(x, 1), {"x": x.T.copy()}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.finfo("float32").min])
 @pytest.mark.parametrize("size", [1, 5, 67])
 @pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
@@ -79,6 +86,7 @@ def test_nothing_but_extremes(name, size, value):
     check(lambda x: getattr(paddle, name)(x), {"x": x}, [name], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, axis", [((1, 4), 0), ((4, 1, 1), [1, 2]), ((1, 4), 1), ((4,), None)]
 )
@@ -88,6 +96,7 @@ def test_nan_along_axes_of_size_1(name, shape, axis):
     check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
 @pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
 def test_nothing_but_nan(name, shape):
@@ -113,46 +122,55 @@ def test_extremes_over_two_axes_of_five(name):
     np.testing.assert_array_equal(grad, expected_grad)
 
 
+@merged
 def test_logsumexp_of_large_numbers():
     x = np.array([[500.0, 501.0, -3.0], [-400.0, -401.0, -500.0], [0.0, 88.0, 89.0]], "float32")
     check(lambda x: paddle.logsumexp(x, 1), {"x": x}, both("logsumexp"))
 
 
+@merged
 def test_logsumexp_of_nan():
     x = np.array([[np.nan, 1.0, -3.0], [1.0, 2.0, -np.inf], [3.0, np.nan, 1.0]], "float32")
     check(lambda x: paddle.logsumexp(x, 1), {"x": x}, both("logsumexp"))
 
 
+@merged
 def test_prod_of_zeros():
     x = np.array([[0.0, 2.0, 3.0], [1.0, -2.0, 4.0], [0.0, 0.0, 1.0]], "float32")
     check(lambda x: paddle.prod(x, 1), {"x": x}, both("prod"))
 
 
+@merged
 def test_large_sum():
     x = normal((257, 129)) + 1
     check(lambda x: (paddle.sum(x), paddle.mean(x), paddle.sum(x, 0)), {"x": x}, both("mean"))
 
 
+@merged
 @pytest.mark.parametrize("shape", [(), (1,), (3, 4)], ids=str)
 def test_mean_all(shape):
     check(lambda x: paddle._C_ops.mean_all(x), {"x": normal(shape)}, both("mean_all"))
 
 
+@merged
 def test_sum_to_its_own_dtype():
     check(lambda x: paddle.sum(x, 1, dtype="float32"), {"x": normal((3, 4))}, both("sum"))
 
 
+@merged
 def test_sum_to_another_dtype_stays_native():
     x = {"x": normal((3, 4))}
     check_native(lambda x: paddle.sum(x, 1, dtype="float64"), x, ["sum"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "argmax"])
 def test_whole_numbers_stay_native(name):
     x = np.array([[2**24 + 1, 3], [2, 2**24 + 3]], "int32")
     check_native(lambda x: getattr(paddle, name)(x, 1), {"x": x}, [name], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1, [0, 1], None])
 @pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
 def test_extremes_of_whole_numbers_are_exact(name, axis):
@@ -161,6 +179,7 @@ def test_extremes_of_whole_numbers_are_exact(name, axis):
     check(lambda x: getattr(paddle, name)(x, axis), {"x": ~x.T}, [name])
 
 
+@merged
 @pytest.mark.parametrize("dtype", [None, "int32", "float32"])
 @pytest.mark.parametrize(("shape", "axis"), [*CASES[::3], ((40, 1000), None)], ids=str)
 def test_sum_of_bools_counts(shape, axis, dtype):
@@ -168,6 +187,7 @@ def test_sum_of_bools_counts(shape, axis, dtype):
     check(lambda x: paddle.sum(x, axis, dtype=dtype), x, ["sum"])
 
 
+@merged
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
@@ -180,6 +200,7 @@ def test_sum_of_whole_numbers_that_fits(shape, axis, dtype, keepdim):
     check(build, {"x": x}, ["sum"], gradients=False)
 
 
+@merged
 def test_sum_of_whole_numbers_beyond_what_a_float_counts():
     def build(x):
         return paddle.sum(paddle.cast(x, "int32") + 2**24, 0), paddle.sum(paddle.cast(x, "int64"))
@@ -188,24 +209,28 @@ def test_sum_of_whole_numbers_beyond_what_a_float_counts():
     check(build, {"x": np.asarray(normal((67, 3)) > 0)}, ["sum"], dynamic={"x": [67, -1]})
 
 
+@merged
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_sum_of_whole_numbers_that_may_need_64_bits_stays_native(dtype):
     x = {"x": np.array([2**31 - 1, 5], dtype)}
     check_native(lambda x: paddle.sum(x), x, ["sum"])
 
 
+@merged
 def test_nanmean_and_nansum():
     x = normal((3, 5))
     x[0, 1] = x[2, :] = np.nan
     check(lambda x: (paddle.nanmean(x, 1), paddle.nansum(x, 1)), {"x": x}, ["sum", "bitwise_not"])
 
 
+@merged
 @pytest.mark.parametrize("target", [(), (5,), (3, 1), (2, 3, 5), (1, 1, 5)], ids=str)
 def test_reduce_as(target):
     inputs = {"x": normal((2, 3, 5)), "y": normal(target)}
     check(lambda x, y: paddle.reduce_as(x, y), inputs, both("reduce_as"))
 
 
+@merged
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
 @pytest.mark.parametrize("name", ["all", "any"])
 def test_all_and_any(name, shape, axis):
@@ -217,12 +242,14 @@ def test_all_and_any(name, shape, axis):
     check(build, inputs, [name])
 
 
+@merged
 @pytest.mark.parametrize("name", ["all", "any"])
 def test_all_and_any_of_numbers_stay_native(name):
     x = {"x": np.array([0, 3], "int32")}
     check_native(lambda x: getattr(paddle, name)(x), x, [name])
 
 
+@merged
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize(
     ("shape", "axis"),
@@ -245,6 +272,7 @@ def test_positions(name, shape, axis, keep):
     check(build, {"x": normal(shape)}, [name])
 
 
+@merged
 @pytest.mark.parametrize("length", [1, 3, 64, 70, 200])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
@@ -258,6 +286,7 @@ def test_position_among_strange_numbers(name, axis, length):
     check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, [name])
 
 
+@merged
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
@@ -267,6 +296,7 @@ def test_first_of_equal_positions(name, axis, dtype):
     check(lambda x: getattr(paddle, name)(x, axis, dtype=dtype), {"x": x * 0}, [name])
 
 
+@merged
 def test_logsumexp_of_infinities():
     inf = np.inf
     x = np.array([[inf, 1], [inf, inf], [-inf, -inf], [inf, -inf], [-inf, 1]], "float32")

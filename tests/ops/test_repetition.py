@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, check_kinds, strange, whole
+from tests.ops.merging import merged
 
 EXPANDS = [
     ([2, 1, 4], [2, 2, 3, 4]),
@@ -19,11 +20,13 @@ EXPANDS = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("shape, target", EXPANDS)
 def test_expand(shape, target):
     check_kinds(lambda x: paddle.expand(x, target), shape, ["expand", "expand_grad"])
 
 
+@merged
 def test_expand_dynamic():
     def build(x, y):
         return paddle.expand(x, [paddle.shape(y)[0], 4])
@@ -32,6 +35,7 @@ def test_expand_dynamic():
     check(build, feeds, ["expand", "expand_grad"], dynamic={"y": [-1, 4]})
 
 
+@merged
 def test_expand_as():
     feeds = {"x": strange(2, 1, 4), "y": strange(3, 2, 3, 4)}
     types = ["expand_as", "expand_as_grad"]
@@ -39,6 +43,7 @@ def test_expand_as():
     check(paddle.expand_as, feeds, types, dynamic={"y": [-1, 2, 3, 4]})
 
 
+@merged
 @pytest.mark.parametrize("shapes", [[[4], [5, 1]], [[1], [3, 1, 2], [2, 1]], [[], [3]]])
 def test_broadcast_tensors(shapes):
     feeds = {f"x{i}": strange(*shape) for i, shape in enumerate(shapes)}
@@ -46,11 +51,13 @@ def test_broadcast_tensors(shapes):
     check(build, feeds, ["broadcast_tensors", "broadcast_tensors_grad"])
 
 
+@merged
 def test_index_by_lists():
     types = ["broadcast_tensors", "gather_nd", "gather_nd_grad"]
     check(lambda x: x[[0, 2], [1, 3]], {"x": strange(3, 4)}, types)
 
 
+@merged
 @pytest.mark.parametrize("lengths", [[3, 4], [2, 1, 3], [1, 1]])
 def test_meshgrid(lengths):
     feeds = {f"x{i}": strange(n) for i, n in enumerate(lengths)}
@@ -58,6 +65,7 @@ def test_meshgrid(lengths):
     check(build, feeds, ["meshgrid", "meshgrid_grad"])
 
 
+@merged
 @pytest.mark.parametrize(
     "shape, repeats",
     [
@@ -73,6 +81,7 @@ def test_tile(shape, repeats):
     check_kinds(lambda x: paddle.tile(x, repeats), shape, ["tile", "tile_grad"])
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_repeat_interleave(axis):
     build = lambda x: paddle.repeat_interleave(x, 3, axis)  # noqa: E731
@@ -81,6 +90,7 @@ def test_repeat_interleave(axis):
     check(build, {"x": whole(2, 3, 2)}, types[:1])
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_repeat_interleave_by_a_tensor(axis, dtype):

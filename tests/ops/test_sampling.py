@@ -7,12 +7,14 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, check_native
+from tests.ops.merging import merged
 from tests.programs import floats
 
 F = paddle.nn.functional
 SAMPLE = ("grid_sample", "grid_sample_grad")
 
 
+@merged
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 2, 7, 2), (2, 1, 3, 4, 5), (1, 1, 2, 2, 6)])
 def test_affine_grid(shape, align_corners):
@@ -26,6 +28,7 @@ def test_affine_grid(shape, align_corners):
     )
 
 
+@merged
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 @pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align_corners", [False, True])
@@ -41,6 +44,7 @@ def test_grid_sample(mode, padding_mode, align_corners, data, points):
     check(build, {"x": floats(*data), "grid": grid}, SAMPLE, rtol=1e-4, atol=1e-4)
 
 
+@merged
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_points_on_elements_and_edges(align_corners):
     line = np.linspace(-1.25, 1.25, 11, dtype="float32")
@@ -54,6 +58,7 @@ def test_points_on_elements_and_edges(align_corners):
         )
 
 
+@merged
 @pytest.mark.parametrize("wanted", ["x", "grid"])
 def test_one_gradient_only(wanted):
     def build(x, grid):
@@ -64,6 +69,7 @@ def test_one_gradient_only(wanted):
     check(build, feeds, SAMPLE[1:], gradients=False, rtol=1e-4, atol=1e-5)
 
 
+@merged
 def test_infinity_reaches_what_it_touches():
     data = floats(1, 2, 4, 4)
     data[0, 0, 1, 1], data[0, 1, 2, 3] = np.inf, np.nan
@@ -71,6 +77,7 @@ def test_infinity_reaches_what_it_touches():
     check(lambda x, grid: F.grid_sample(x, grid), feeds, SAMPLE[:1], gradients=False)
 
 
+@merged
 def test_open_batch_and_size():
     check(
         lambda x, grid: F.grid_sample(x, grid),
@@ -82,6 +89,7 @@ def test_open_batch_and_size():
     )
 
 
+@merged
 def test_float64_stays_native():
     check_native(
         lambda x: F.affine_grid(x, [1, 1, 2, 2]), {"x": np.ones((1, 2, 3))}, ["affine_grid"]

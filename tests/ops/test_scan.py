@@ -7,16 +7,19 @@ import paddle
 import pytest
 
 from tests.ops.harness import both, check, check_native, normal
+from tests.ops.merging import merged
 
 CASES = [((), None), ((1,), 0), ((7,), None), ((3, 5), 0), ((3, 5), -1), ((3, 5), None)]
 CASES += [((2, 3, 4), 1), ((2, 1, 4, 5), 1), ((2, 1, 4, 5), 2)]
 
 
+@merged
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
 def test_cumsum(shape, axis):
     check(lambda x: paddle.cumsum(x, axis), {"x": normal(shape)}, both("cumsum"))
 
 
+@merged
 @pytest.mark.parametrize("exclusive", [True, False])
 @pytest.mark.parametrize("reverse", [True, False])
 @pytest.mark.parametrize("flatten", [True, False])
@@ -27,6 +30,7 @@ def test_cumsum_with_all_attributes(flatten, reverse, exclusive):
     check(build, {"x": normal((3, 4, 2))}, both("cumsum"))
 
 
+@merged
 def test_cumsum_of_strange_numbers():
     x = normal((4, 40))
     x[0, 7], x[1, 3], x[2, 5], x[2, 9], x[3, 2] = np.nan, np.inf, np.inf, -np.inf, 3e38
@@ -34,11 +38,13 @@ def test_cumsum_of_strange_numbers():
     check(lambda x: paddle.cumsum(x, 0), {"x": x}, both("cumsum"), dynamic={"x": [-1, -1]})
 
 
+@merged
 def test_cumsum_of_whole_numbers_stays_native():
     x = {"x": np.array([2**31 - 1, 5], "int32")}
     check_native(lambda x: paddle.cumsum(x, 0), x, ["cumsum"])
 
 
+@merged
 def test_in_place():
     x = {"x": normal((3, 4))}
     check(
@@ -52,6 +58,7 @@ def test_in_place():
     )
 
 
+@merged
 @pytest.mark.parametrize(
     ("shape", "axis"), [((), 0), ((1,), 0), ((7,), 0), ((3, 5), 0), ((3, 1), -1), ((2, 3, 64), -1)]
 )
@@ -60,6 +67,7 @@ def test_cumprod(shape, axis):
     check(lambda x: paddle.cumprod(x, axis), x, both("cumprod"), rtol=1e-4)
 
 
+@merged
 @pytest.mark.parametrize("zeros", [[0], [2], [6], [1, 4], [0, 1, 2, 3, 4, 5, 6]])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_cumprod_of_zeros(zeros, axis):
@@ -68,6 +76,7 @@ def test_cumprod_of_zeros(zeros, axis):
     check(lambda x: paddle.cumprod(x, axis), {"x": x}, both("cumprod"), rtol=1e-4)
 
 
+@merged
 def test_cumprod_of_strange_numbers():
     x = np.array([[1e30, 1e30, 1e-30], [1e-30, 1e-30, 1e30], [np.nan, 1, 2]], "float32")
     check(lambda x: paddle.cumprod(x, 1), {"x": x}, ["cumprod"], gradients=False)
@@ -75,12 +84,14 @@ def test_cumprod_of_strange_numbers():
     check(lambda x: paddle.cumprod(x, 1), {"x": y}, ["cumprod"], gradients=False)
 
 
+@merged
 def test_cumprod_of_long_and_open_axes_stays_native():
     check_native(lambda x: paddle.cumprod(x, 0), {"x": normal(65)}, both("cumprod"))
     x = {"x": normal((3, 4))}
     check_native(lambda x: paddle.cumprod(x, 0), x, both("cumprod"), dynamic={"x": [-1, 4]})
 
 
+@merged
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
 @pytest.mark.parametrize("name", ["cummax", "cummin"])
@@ -91,6 +102,7 @@ def test_extremes(name, shape, axis, dtype):
     check(build, {"x": normal(shape)}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", ["cummax", "cummin"])
 def test_extremes_of_ties_and_strange_numbers(name, axis):

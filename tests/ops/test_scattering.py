@@ -7,11 +7,13 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, check_native, check_refused, ids, strange, whole
+from tests.ops.merging import merged
 from tests.programs import floats
 
 # -- rows ------------------------------------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("overwrite", [True, False])
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize("count", [1, 4, 40])
@@ -30,12 +32,14 @@ def test_scatter(overwrite, dtype, count):
     check(build, {**feeds, "x": whole(5, 4), "updates": whole(count, 4)}, types[:1])
 
 
+@merged
 @pytest.mark.parametrize("shape, rest", [([3], []), ([3, 1], [2, 2]), ([], [2])])
 def test_scatter_shapes(shape, rest):
     feeds = {"x": strange(5, *rest), "index": ids(5, *shape), "updates": floats(*shape[:1], *rest)}
     check(paddle.scatter, feeds, ["scatter", "scatter_grad"])
 
 
+@merged
 def test_the_last_of_many_updates_stays():
     feeds = {"x": floats(7, 16), "index": ids(7, 3000), "updates": floats(3000, 16)}
     check(paddle.scatter, feeds, ["scatter", "scatter_grad"])
@@ -47,6 +51,7 @@ def test_scatter_refuses_positions_out_of_range(bad):
     check_refused(paddle.scatter, feeds, ["scatter"])
 
 
+@merged
 @pytest.mark.parametrize("shape", [[6, 1], [6, 2], [2, 3, 3], [2]])
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 def test_scatter_nd_add(shape, dtype):
@@ -58,12 +63,14 @@ def test_scatter_nd_add(shape, dtype):
     check(paddle.scatter_nd_add, feeds, types[:1])
 
 
+@merged
 def test_scatter_nd():
     feeds = {"index": ids(5, 3, 1), "updates": strange(3, 4)}
     build = lambda index, updates: paddle.scatter_nd(index, updates, [5, 4])  # noqa: E731
     check(build, feeds, ["scatter_nd_add", "scatter_nd_add_grad"])
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 def test_index_add(axis, dtype):
@@ -82,6 +89,7 @@ def test_index_add(axis, dtype):
     check(build, {**feeds, "x": whole(3, 4, 5), "value": whole(*shape)}, ["index_add"])
 
 
+@merged
 def test_index_fill():
     build = lambda x, index: paddle.index_fill(x, index, 1, 2.5)  # noqa: E731
     check(build, {"x": strange(3, 4), "index": ids(4, 2)}, ["index_put", "index_put_grad"])
@@ -90,6 +98,7 @@ def test_index_fill():
 # -- single elements along an axis -----------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize("reduce", ["assign", "add", "mul"])
@@ -107,6 +116,7 @@ def test_put_along_axis(axis, dtype, reduce):
     check(build, {**feeds, "x": whole(3, 4, 5), "values": whole(3, 4, 5)}, types[:1])
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("reduce", ["assign", "add", "mul"])
 def test_put_along_axis_of_fewer_places_than_values(axis, reduce):
@@ -117,6 +127,7 @@ def test_put_along_axis_of_fewer_places_than_values(axis, reduce):
     check(build, feeds, ["put_along_axis"], gradients=False)
 
 
+@merged
 def test_put_along_axis_of_more_elements_than_a_float_counts():
     columns = 2**23 + 7
     x = np.zeros([3, columns], "float32")
@@ -127,6 +138,7 @@ def test_put_along_axis_of_more_elements_than_a_float_counts():
     check(build, feeds, ["put_along_axis"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1])
 def test_put_along_axis_broadcast(axis):
     shape = [1, 4] if axis == 0 else [3, 1]
@@ -134,6 +146,7 @@ def test_put_along_axis_broadcast(axis):
     check(build, {"x": strange(3, 4), "i": ids(3, *shape)}, ["put_along_axis"])
 
 
+@merged
 @pytest.mark.parametrize(
     "reduce, include_self",
     [("add", False), ("mul", False), ("add", True), ("mul", True), ("amin", True), ("amax", True)],
@@ -149,6 +162,7 @@ def test_put_along_axis_of_what_is_there_or_not(reduce, include_self):
     check(build, {**feeds, "x": whole(3, 4), "v": whole(2, 4)}, ["put_along_axis"])
 
 
+@merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("include_self", [False, True])
 def test_mean_put_along_axis(axis, include_self):
@@ -164,6 +178,7 @@ def test_mean_put_along_axis(axis, include_self):
         check(build, one, ["put_along_axis", "put_along_axis_grad"])
 
 
+@merged
 @pytest.mark.parametrize("reduce, include_self", [("amax", False), ("amin", False)])
 def test_put_along_axis_stays_native(reduce, include_self):
     build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, reduce, include_self)  # noqa: E731
@@ -171,6 +186,7 @@ def test_put_along_axis_stays_native(reduce, include_self):
     check_native(build, feeds, ["put_along_axis"], gradients=False)
 
 
+@merged
 def test_mean_of_whole_numbers_put_along_axis_stays_native():
     build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, "mean")  # noqa: E731
     feeds = {"x": whole(3, 4), "i": ids(3, 3, 4), "v": whole(3, 4)}
@@ -180,6 +196,7 @@ def test_mean_of_whole_numbers_put_along_axis_stays_native():
 # -- by index tensors ------------------------------------------------------------------------------
 
 
+@merged
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize(
     "shapes, value",
@@ -205,6 +222,7 @@ def test_index_put(accumulate, shapes, value):
     check(build, feeds, ["index_put"])
 
 
+@merged
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize("rank", [1, 2])
 def test_index_put_by_a_mask(accumulate, rank):
@@ -218,6 +236,7 @@ def test_index_put_by_a_mask(accumulate, rank):
         check(build, {**feeds, "x": whole(3, 4), "value": whole(1)}, ["index_put"])
 
 
+@merged
 @pytest.mark.parametrize("accumulate", [True, False])
 @pytest.mark.parametrize("shape", [(1,), (8, 16)], ids=str)
 def test_index_put_of_int32_by_a_comparison_is_exact(accumulate, shape):
@@ -228,6 +247,7 @@ def test_index_put_of_int32_by_a_comparison_is_exact(accumulate, shape):
     check(build, feeds, ["index_put"], gradients=False)
 
 
+@merged
 def test_index_put_of_many_values_by_a_mask_stays_native():
     build = lambda x, m, v: paddle.index_put(x, (m,), v)  # noqa: E731
     feeds = {"x": floats(4), "m": np.array([True, False, True, False]), "v": floats(2)}
@@ -254,12 +274,14 @@ SLICES = [
 ]
 
 
+@merged
 @pytest.mark.parametrize("where", SLICES, ids=str)
 def test_set_value(where):
     build = lambda x: paddle.static.setitem(x * 1.0, where, 1.5)  # noqa: E731
     check(build, {"x": strange(3, 4, 5)}, ["set_value_", "set_value_grad"])
 
 
+@merged
 @pytest.mark.parametrize("where", SLICES[:-2], ids=str)
 def test_set_value_with_tensor(where):
     def build(x, v):
@@ -272,6 +294,7 @@ def test_set_value_with_tensor(where):
         check(build, feeds, types)
 
 
+@merged
 def test_set_value_of_whole_numbers():
     def build(x, v):
         x = paddle.static.setitem(paddle.assign(x), np.s_[1:3], v)
@@ -281,18 +304,21 @@ def test_set_value_of_whole_numbers():
     check(build, feeds, ["set_value_with_tensor_", "set_value_"])
 
 
+@merged
 def test_set_value_at_a_new_axis():
     build = lambda x, v: paddle.static.setitem(x * 1.0, np.s_[1:3, None], v)  # noqa: E731
     feeds = {"x": strange(3, 4), "v": floats(2, 1, 4)}
     check(build, feeds, ["set_value_with_tensor_"], gradients=False)
 
 
+@merged
 def test_set_value_dynamic():
     build = lambda x, v: paddle.static.setitem(x * 1.0, np.s_[1:3], v)  # noqa: E731
     types = ["set_value_with_tensor_", "set_value_with_tensor_grad"]
     check(build, {"x": strange(5, 4), "v": floats(4)}, types, dynamic={"x": [-1, 4]})
 
 
+@merged
 def test_set_value_in_a_chain():
     def build(x, v):
         y = x * 2.0
@@ -303,6 +329,7 @@ def test_set_value_in_a_chain():
     check(build, {"x": floats(4, 3), "v": floats(3)}, ["set_value_with_tensor_", "slice"])
 
 
+@merged
 @pytest.mark.parametrize("scatter", [paddle.select_scatter, paddle.slice_scatter])
 def test_scatter_of_a_slice(scatter):
     if scatter is paddle.select_scatter:

@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, normal
+from tests.ops.merging import merged
 from tests.programs import Program
 
 CASES = [((), -1), ((1,), 0), ((7,), -1), ((3, 5), 0), ((3, 5), -1), ((2, 3, 4), 1), ((4, 1), 1)]
@@ -17,6 +18,7 @@ def strange(shape, seed=0):
     return np.random.default_rng(seed).choice(np.array(values, "float32"), shape)
 
 
+@merged
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
 def test_sort(shape, axis, descending):
@@ -26,6 +28,7 @@ def test_sort(shape, axis, descending):
     check(build, {"x": normal(shape)}, ["argsort", "argsort_grad"])
 
 
+@merged
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("length", [16, 65, 3000])
@@ -38,6 +41,7 @@ def test_order_of_equal_and_strange_elements(make, length, stable, descending):
     check(build, {"x": x}, ["argsort", "argsort_grad"], dynamic={"x": [-1, -1]})
 
 
+@merged
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
 def test_topk(shape, axis, largest):
@@ -46,6 +50,7 @@ def test_topk(shape, axis, largest):
     check(build, {"x": normal(shape)}, ["topk", "topk_grad"])
 
 
+@merged
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize(("length", "k"), [(3, 3), (40, 1), (40, 3), (40, 40), (400, 6), (400, 7)])
@@ -64,6 +69,7 @@ def test_topk_of_more_than_there_is_is_left_to_paddle():
     program.both(x=normal((2, 6)))
 
 
+@merged
 @pytest.mark.parametrize("k", [1, 3])
 def test_accuracy(k):
     def build(x, label):

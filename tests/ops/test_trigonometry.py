@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import both, check
+from tests.ops.merging import merged
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 2, 3, 2)]
 # Where each function is defined.
@@ -31,24 +32,28 @@ def sample(name, shape, seed=0):
     return np.random.default_rng(seed).uniform(*RANGES[name], size=shape).astype("float32")
 
 
+@merged
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", RANGES)
 def test_shapes(name, shape):
     check(getattr(paddle, name), {"x": sample(name, shape)}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("name", RANGES)
 def test_many_values_of_open_shape(name):
     x = np.concatenate([sample(name, 900), sample(name, 99) * np.float32(1e-3)]).reshape(-1, 3)
     check(getattr(paddle, name), {"x": x}, both(name), dynamic={"x": [-1, 3]})
 
 
+@merged
 @pytest.mark.parametrize("values", STRANGE, ids=str)
 @pytest.mark.parametrize("name", RANGES)
 def test_nan_infinity_and_edges(name, values):
     check(getattr(paddle, name), {"x": np.array(values, "float32")}, both(name))
 
 
+@merged
 @pytest.mark.parametrize("name", RANGES)
 def test_in_place(name):
     def build(x):
@@ -57,6 +62,7 @@ def test_in_place(name):
     check(build, {"x": sample(name, (3, 5))}, [f"{name}_"], gradients=False)
 
 
+@merged
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_atan2(shape):
     generator = np.random.default_rng(1)

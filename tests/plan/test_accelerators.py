@@ -87,6 +87,7 @@ def native_runs() -> int:
 # -- names -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_devices_are_listed():
     assert paddle_ngraph.devices()[-3:] == ["GPU", "NPU", "native"]
 
@@ -103,6 +104,7 @@ def test_which_names_are_those_of_such_devices():
     assert not any(map(is_accelerator, ("CPU", "CPU:0", "CPU:one-of-2", "native", "link", "")))
 
 
+@pytest.mark.slow("starts a process")
 def test_openvino_is_asked_once_and_only_if_somebody_asks():
     """Here it finds none, or what there is; a plugin without its driver does no harm."""
     script = """
@@ -226,6 +228,7 @@ def test_maxima_of_the_lowest_numbers(compiled):
     assert of_device(compiled)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_gpu_beside_core_groups(compiled, planned_runs):
     planned = Planned(two_towers, ["CPU:0", "GPU"])
     planned.plan.place("linear_0.*", "GPU").place("linear_3.*", "CPU:0-1")
@@ -235,6 +238,7 @@ def test_a_gpu_beside_core_groups(compiled, planned_runs):
     assert len(planned_runs) == 3
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_each_shape_has_a_function_of_its_own(compiled):
     planned = Planned(two_towers, "GPU")
     for size in (1, 2, 3, 4, 5, 2):
@@ -299,6 +303,7 @@ def normalized_training() -> list[Any]:
     return [loss, weights]
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize(
     ("network", "shape"),
     [(training, (8, WIDTH)), (normalized_training, (4, 3, 8, 8))],
@@ -349,6 +354,7 @@ def test_gradients_are_added_up_there(compiled):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.usefixtures("native_in_order")
 def test_random_numbers_are_drawn_on_the_host(compiled):
     planned = Planned(lambda: training(0.3), ["GPU", "CPU:0"])
@@ -449,6 +455,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     set_devices(monkeypatch, GPU=Accelerator(NOWHERE, "broken"))
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("network", [two_towers, training], ids=["inference", "training"])
 @pytest.mark.usefixtures("broken")
 def test_what_does_not_compile_runs_natively(compiled, network):
@@ -477,6 +484,7 @@ def test_one_warning_says_why_and_explain_too():
     assert {op.device for op in other.operators} == {"CPU:0"}
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("network", [two_towers, training], ids=["inference", "training"])
 @pytest.mark.parametrize("step", ["compile", "run", "allocate"])
 def test_what_fails_in_a_run_runs_natively(network, step):
@@ -538,6 +546,7 @@ def test_float16_is_for_inference_on_such_devices(compiled):
     assert of_device(compiled)
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.usefixtures("float16")
 def test_training_does_not_go_where_there_is_no_float32():
     planned = Planned(training, "NPU")
@@ -592,6 +601,7 @@ def folder(tmp_path: Path, small_intervals_pay: None) -> Iterator[Path]:
     flags.set("ngraph_cache_dir", "")
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_functions_are_found_on_disk_by_device_and_driver(folder, compiled, monkeypatch):
     def run(device: str) -> tuple[int, int]:
         paddle_ngraph.clear_cache()

@@ -65,6 +65,7 @@ def option(plan, name):
     return found
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(
     ("of_step", "serial", "chosen"),
     [
@@ -84,6 +85,7 @@ def test_measured_intervals_decide(of_step, serial, chosen):
     assert "4 slices: predicted" in str(plan) and "too far from the best" in str(plan)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_prediction_counts_what_runs_at_the_same_time():
     stopwatch = Given({GROUPS: 4.0, SLICES: 6.0})
     _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
@@ -96,6 +98,7 @@ def test_a_prediction_counts_what_runs_at_the_same_time():
     assert option(plan, SLICES).predicted_ms == 6 * (len(slices.schedule.steps) - 1) + 0.5
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(("groups", "chosen"), [(8.0, GROUPS), (10.0, "serial")])
 def test_close_predictions_are_measured(groups, chosen):
     stopwatch = Given({GROUPS: 4.8}, **{"serial": 9.0, "2_core_groups": groups})
@@ -123,6 +126,7 @@ def test_results_are_those_of_native(build, way):
     assert paddle_ngraph.stats()["engine_runs"] >= before + 3, "the engine did not run"
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_it_measures_and_changes_nothing():
     paddle.seed(5)
     program = Program(training)
@@ -169,6 +173,7 @@ def attention():
     return [loss]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_what_only_rounding_decides_is_no_difference():
     _, plan = planned(attention, choosing(GROUPS), x=floats(8, WIDTH))
     assert option(plan, GROUPS).reason == ""
@@ -181,6 +186,7 @@ OPTIMIZERS = [
 ]
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("reduce", "reason"), [("mean", ""), ("sum", "computes other numbers")])
 def test_gradients_are_compared_whatever_the_optimizer_makes_of_them(
@@ -206,6 +212,7 @@ def dropped():
     return two_towers(dropout=0.5)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(
     ("build", "batch", "name", "reason"),
     [
@@ -236,6 +243,7 @@ def stages_of(way, *groups):
     return [[s for s in steps if s.groups == [frozenset(cores)]] for cores in groups]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_the_prediction_of_a_pipeline_counts_how_it_fills_and_drains():
     stopwatch = Given({PIPELINE: 4.0, LONGER: 3.0})
     _, plan = planned(one_tower, stopwatch, x=floats(8, WIDTH))
@@ -248,6 +256,7 @@ def test_the_prediction_of_a_pipeline_counts_how_it_fills_and_drains():
     )
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_stage_runs_beside_the_one_before(monkeypatch, planned_runs):
     """The second slice in the first stage and the first slice in the second wait for each other."""
     program, plan = planned(one_tower, choosing(PIPELINE), x=floats(8, WIDTH))
@@ -299,6 +308,7 @@ class Uneven(Given):
         return shown._replace(in_company=ms)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_measured_times_move_the_cut():
     sizes = []
     for stopwatch in (choosing(PIPELINE), Uneven({})):
@@ -310,6 +320,7 @@ def test_measured_times_move_the_cut():
     assert shorter < one and longer > other and shorter + longer == one + other
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_pipeline_refuses_a_batch_that_does_not_divide():
     program, plan = planned(training, choosing(PIPELINE), x=floats(8, WIDTH))
     with pytest.raises(paddle_ngraph.NgraphError, match="7 samples, which do not divide among 2"):
@@ -321,6 +332,7 @@ def test_a_pipeline_refuses_a_batch_that_does_not_divide():
         )
 
 
+@pytest.mark.slow("draws many programs")
 def test_random_numbers_are_those_of_a_serial_run():
     x = floats(8, WIDTH)
     program, plan = planned(dropped, choosing(GROUPS), x=x)
@@ -336,6 +348,7 @@ def test_random_numbers_are_those_of_a_serial_run():
         np.testing.assert_allclose(other, one, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_what_stays_native_is_measured_as_a_whole():
     def build():
         x = data()

@@ -23,6 +23,7 @@ from paddle_ngraph import NgraphError, _core
 from paddle_ngraph.paddle_seam.names import is_initialized
 from paddle_ngraph.plan import data_dependency_engine
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram, Schedule, Step, _Pace
+from tests.clocks import Clock
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import at_once, floats, is_ended
 
@@ -79,6 +80,7 @@ def test_no_core_computes_two_steps_at_once():
     assert not clashes and not busy
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_a_thousand_rounds_of_random_graphs(threads: int):
     """Every step runs once, and after all that it waits for."""
@@ -139,16 +141,13 @@ def test_steps_that_make_no_sense_are_an_error(after, reads, writes, fetches):
         _core.DataDependencyEngine([(None, after, [[0]], reads, writes)], [], fetches)
 
 
-class Clock:
-    """The time, for runs that take as long as a test says, by the number of threads."""
+class Runs(Clock):
+    """Runs that take as long as a test says, by the number of threads."""
 
     def __init__(self, **ms: float) -> None:
+        super().__init__()
         self._ms = {int(name[1:]): each for name, each in ms.items()}
-        self.now = 0.0
         self.runs: list[int] = []
-
-    def perf_counter(self) -> float:
-        return self.now
 
     def run(self, threads: int) -> int:
         self.runs.append(threads)
@@ -163,19 +162,17 @@ class Clock:
 def test_short_runs_are_in_one_thread_where_that_is_faster(
     monkeypatch, several, one, chosen, tried
 ):
-    clock = Clock(_4=several, _1=one)
+    clock = Runs(_4=several, _1=one)
     monkeypatch.setattr(data_dependency_engine, "_width", lambda schedule: 4)
-    monkeypatch.setattr(data_dependency_engine, "time", clock)
-    pace = _Pace(SCHEDULE)
+    pace = _Pace(SCHEDULE, clock)
     assert [pace.run(clock.run) for _ in range(30)] == clock.runs
     assert clock.runs == [*[4] * min(tried, 9), *[1] * max(tried - 9, 0), *[chosen] * (30 - tried)]
 
 
 def test_it_is_asked_again_which_number_of_threads_is_faster(monkeypatch):
-    clock = Clock(_4=0.5, _1=0.3)
+    clock = Runs(_4=0.5, _1=0.3)
     monkeypatch.setattr(data_dependency_engine, "_width", lambda schedule: 4)
-    monkeypatch.setattr(data_dependency_engine, "time", clock)
-    pace = _Pace(SCHEDULE)
+    pace = _Pace(SCHEDULE, clock)
     for _ in range(500):
         pace.run(clock.run)
     clock._ms = {4: 0.3, 1: 0.5}
@@ -187,8 +184,8 @@ def test_it_is_asked_again_which_number_of_threads_is_faster(monkeypatch):
 def test_what_waits_for_other_ranks_is_not_tried():
     collective = Step(None, [data_dependency_engine._LINK], frozenset(), (), (), ())  # type: ignore[arg-type]
     both = [Step(None, [frozenset({n})], frozenset(), (), (), ()) for n in (0, 1)]  # type: ignore[arg-type]
-    clock = Clock(_3=9.0, _1=0.1)
-    pace = _Pace(dataclasses.replace(SCHEDULE, steps=[*both, collective]))
+    clock = Runs(_3=9.0, _1=0.1)
+    pace = _Pace(dataclasses.replace(SCHEDULE, steps=[*both, collective]), clock)
     assert [pace.run(clock.run) for _ in range(30)] == [3] * 30
 
 
@@ -243,6 +240,7 @@ def test_intervals_of_two_devices_run_at_the_same_time(monkeypatch, planned_runs
     assert len(planned_runs) == 1
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_results_are_those_of_a_serial_run_to_the_last_bit(monkeypatch, planned_runs):
     side_by_side = Planned(training, ["CPU:0", "CPU:1"])
     serial = Planned(training, ["CPU:0", "CPU:1"])
@@ -279,6 +277,7 @@ def random_graph(draw: random.Random, intervals: int):
     return build
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(4))
 def test_random_graphs_of_a_hundred_intervals(seed, monkeypatch, planned_runs):
     state = random.Random(seed).getstate()
@@ -300,6 +299,7 @@ def test_random_graphs_of_a_hundred_intervals(seed, monkeypatch, planned_runs):
     assert len(planned_runs) == 502
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_what_reads_a_parameter_waits_for_those_that_write_it_and_before():
     """Updates on devices of their own: write after read, read after write, write after write."""
 
@@ -437,6 +437,7 @@ print("both ran")
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_a_forked_process_has_threads_of_its_own():
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=200
@@ -476,6 +477,7 @@ threading.Thread(target=later).start()
 """
 
 
+@pytest.mark.slow("starts a process")
 def test_a_thread_that_outlives_the_main_one_runs_on():
     """Python's pools of threads take no more work then."""
     found = subprocess.run(

@@ -103,6 +103,7 @@ def test_rows_that_do_not_follow_each_other_are_an_error():
     assert whole.shape() == [3, 3]
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_a_classifier_trains_as_on_the_whole_batch(planned_runs):
     sliced = Sliced(classification, 2)
     draw = np.random.default_rng(0)
@@ -144,12 +145,14 @@ def test_recurrent_layers_are_computed_in_slices(layer, trains):
         sliced.both(x=floats(4, 5, WIDTH, seed=step))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_batches_of_several_sizes():
     sliced = Sliced(training, 2)
     for size in (4, 8, 2, 20, 4):
         sliced.both(x=floats(size, WIDTH, seed=size))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_one_function_serves_all_slices(planned_runs, nothing_cached):
     """So there is one copy of the weights, which are constants of it."""
 
@@ -182,6 +185,7 @@ def test_slices_run_at_the_same_time(planned_runs):
     assert settings == {Settings("f32", max(1, threads // 4), min(4, threads))}, "they take turns"
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", [two_towers, training])
 def test_arrays_are_read_where_they_are(planned_runs, monkeypatch, build):
     """Of the second run on. What does not fit is copied, or refused, as in any run."""
@@ -245,6 +249,7 @@ def test_what_has_no_open_dimension_is_for_all_slices():
     Sliced(build, 2).both(x=floats(6, WIDTH), scale=floats(1, WIDTH, seed=5))
 
 
+@pytest.mark.slow("draws many programs")
 def test_dropout_is_drawn_for_each_slice_as_the_seed_says():
     sliced = [Sliced(lambda: training(0.4), 2) for _ in range(2)]
     found = []
@@ -254,6 +259,7 @@ def test_dropout_is_drawn_for_each_slice_as_the_seed_says():
     assert found[0] == found[1] and len(set(map(float, found[0]))) == 3
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_batch_that_does_not_divide_is_an_error_and_nothing_is_lost():
     sliced = Sliced(training, 2)
     sliced.both(x=floats(8, WIDTH))

@@ -122,6 +122,7 @@ def test_operators_are_placed_while_a_program_is_built():
     planned.both(x=floats(4, WIDTH))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_rules_of_the_plan_come_last_and_the_last_one_holds():
     planned = Planned(in_two_places, "CPU:3")
     planned.plan.place("matm*", "CPU:2").place("linear_1.*", "CPU:1")
@@ -199,6 +200,7 @@ def test_results_are_those_of_native_paddle(build, defaults):
         planned.both(x=floats(8, WIDTH, seed=step))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_every_operator_on_a_device_of_its_own():
     planned = Planned(training)
     for number, kind in enumerate(("matmul", "add", "relu", "*_grad", "adam_")):
@@ -208,6 +210,7 @@ def test_every_operator_on_a_device_of_its_own():
         planned.both(x=floats(8, WIDTH, seed=step))
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.usefixtures("native_in_order")
 def test_random_numbers_are_drawn_in_program_order():
     planned = Planned(lambda: training(0.3), ["CPU:0", "CPU:1"])
@@ -216,6 +219,7 @@ def test_random_numbers_are_drawn_in_program_order():
         planned.both(seed=step, x=floats(8, WIDTH, seed=step))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_the_engine_switched_on_changes_nothing():
     planned = Planned(training, ["CPU:0", "CPU:1"])
     off = Planned(training, ["CPU:0", "CPU:1"])
@@ -397,6 +401,7 @@ def test_devices_survive_clones_and_files(tmp_path: Path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_plans_of_one_program_are_not_mixed_up():
     """Executors, functions and graphs of one plan never serve another."""
     program = Program(two_towers)

@@ -293,6 +293,7 @@ def test_addresses_change_nothing(build, form):
     assert all(each == found[0] for each in found)
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("always", [False, True])
 def test_drawn_programs_compute_the_same_numbers(all_pay, native_in_order, monkeypatch, always):
     """Results are computed again where that pays, or wherever it is possible."""
@@ -421,6 +422,7 @@ def allocated(twin, batch):
     return min(found)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_paddle_allocates_what_is_predicted():
     batch, build = 100, lambda: deep(width=512)
     twin = Twin(build)
@@ -541,6 +543,7 @@ def test_no_more_is_computed_again_than_the_budget_asks_for():
     assert last > 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_what_paddle_allocates_is_less_where_results_are_computed_again():
     size = 2000
     twin = Twin(convolutions)
@@ -602,6 +605,7 @@ def test_training_resumes_from_what_paddle_saves(tmp_path):
         assert_same(results, others)
 
 
+@pytest.mark.slow("starts a process")
 def test_an_inference_model_runs_elsewhere(tmp_path):
     native, twin = Twin(inference), optimized(Twin(inference))
     result, _, x = twin.fetches

@@ -29,6 +29,9 @@ from tests.transpiler import native_project
 from tests.transpiler import test_ngraph_transpiler as transpiled
 from tests.transpiler.native_project import Library, Project, called
 
+# The runtime of all projects takes a minute to compile.
+pytestmark = pytest.mark.slow("builds C++ projects")
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -273,6 +273,7 @@ def test_random_numbers_are_drawn_in_the_order_of_the_program(leave_native, on):
     assert paddle_ngraph.stats()["engine_runs"] == STEPS
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_states_of_engine_operators_are_the_variables():
     """Two of them update a parameter, between which and after which others read it."""
 
@@ -456,6 +457,7 @@ def elsewhere(prefix, script):
     return [np.array(eval(line), "float32") for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow("starts a process")
 def test_an_inference_model_runs_elsewhere(tmp_path):
     native, twin = Twin(inference), Twin(inference).transpile()
     result, _, x = twin.fetches

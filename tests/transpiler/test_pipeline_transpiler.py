@@ -234,6 +234,7 @@ def test_two_stages_train_as_one_process_does(network, micro_batches):
     assert_trains_alike(NETWORKS[network], batches(network), micro_batches=micro_batches)
 
 
+@pytest.mark.slow("starts several processes")
 def test_three_stages_have_parameters_of_their_own():
     together = Together(mlp, 3)
     names = [set(stage.variables) - {"learning_rate_0"} for stage in together.form.stages]
@@ -304,6 +305,7 @@ def bytes_of(variables):
     return sum(4 * math.prod(value.shape) for value in variables)
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_stage_begins_with_its_own_variables():
     """What is drawn for the parameters of others is not kept."""
     with paddle_ngraph.use_ngraph(False):

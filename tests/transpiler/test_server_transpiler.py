@@ -193,6 +193,7 @@ def test_rows_are_updated_as_the_whole_table_is(name, padding):
     assert table.paddings == ([] if padding is None else [padding])
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("name", ["Adam", "momentum-global-", "Adamax", "RMSProp"])
 def test_other_optimizers_update_the_rows_that_are_looked_up(name):
     every = [{"x": np.arange(36).reshape(9, 4) % ROWS} for _ in range(STEPS)]
@@ -220,6 +221,7 @@ def test_a_program_of_nothing_but_a_table():
     assert pair._form.send[1] == []
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_gradients_of_several_trainers_are_averaged():
     """Rows that several have looked up, and rows that one has."""
     build = looked_up(OPTIMIZERS["Adagrad"])

@@ -1,0 +1,133 @@
+"""Cases of one test file as one program, with one compile for many of them.
+
+Alone, a case of three operators costs some 60 ms, of which nine tenths are the program's, the
+executor's and the compiler's fixed costs. So tests that only call ``check`` are marked
+:func:`merged`. Before the first of them runs, all of a file are called once to record their cases,
+and the cases run in programs of up to ``GROUP`` each. Then each test compares its own results.
+A program that fails is halved until the case to blame is alone, and fails in its own test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import CellType, FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from tests.ops.harness import Case, Outcome
+
+GROUP = 40
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def merged(test: Test) -> Test:
+    """Marks a test that has no fixtures and does nothing but call ``check``."""
+    return pytest.mark.merged(test)
+
+
+class MergedCases:
+    """The outcomes of the merged tests of one file, by test and number of the call in it."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[tuple[str, int], Outcome] = {}
+        self.cases: dict[tuple[str, int], Case] = {}
+
+    def record(self, items: Sequence[pytest.Function]) -> None:
+        """Calls tests without running their cases."""
+        for item in items:
+            arguments = item.callspec.params if hasattr(item, "callspec") else {}
+            with _current(item.nodeid, recorded=self.cases):
+                item.obj(**arguments)
+
+    def run(self) -> None:
+        """Runs what was recorded; a case that fails has no outcome."""
+        groups: dict[Any, list[tuple[str, int]]] = {}
+        for key, case in self.cases.items():
+            groups.setdefault(_kind(case), []).append(key)
+        for keys in groups.values():
+            for first in range(0, len(keys), GROUP):
+                self._run(keys[first : first + GROUP])
+
+    def _run(self, keys: Sequence[tuple[str, int]]) -> None:
+        from tests.ops.harness import run_together
+
+        if len(keys) < 2:  # the test itself runs this case, and shows its error
+            return
+        try:
+            outcomes = run_together([self.cases[key] for key in keys])
+        except Exception:
+            middle = len(keys) // 2
+            self._run(keys[:middle])
+            self._run(keys[middle:])
+        else:
+            self.outcomes.update(zip(keys, outcomes))
+
+
+def _kind(case: Case) -> Any:
+    """What cases of one program have in common."""
+    has_empty = any(value.size == 0 for value in case.inputs.values())
+    return case.runs, bool(case.dynamic), bool(case.native), bool(case.converted), has_empty
+
+
+class _Test:
+    """The test that runs: its name, how often it has called ``check``, and what becomes of it."""
+
+    def __init__(self, name: str, recorded: dict[Any, Case] | None, merged: MergedCases | None):
+        self.name, self.recorded, self.merged = name, recorded, merged
+        self.calls = 0
+
+    def key(self) -> tuple[str, int]:
+        self.calls += 1
+        return self.name, self.calls
+
+
+_tests: list[_Test] = []
+
+
+@contextmanager
+def _current(
+    name: str, recorded: dict[Any, Case] | None = None, merged: MergedCases | None = None
+) -> Iterator[None]:
+    _tests.append(_Test(name, recorded, merged))
+    try:
+        yield
+    finally:
+        _tests.pop()
+
+
+def comparing(item: pytest.Function, merged: MergedCases) -> Any:
+    """While a test runs: ``check`` finds the outcomes of the test's cases."""
+    return _current(item.nodeid, merged=merged)
+
+
+def records(case: Case) -> bool:
+    """Whether a case was recorded instead of being run."""
+    if not _tests or _tests[-1].recorded is None:
+        return False
+    inputs = {name: np.array(value) for name, value in case.inputs.items()}
+    _tests[-1].recorded[_tests[-1].key()] = replace(
+        case, build=_with_cells_of_now(case.build), inputs=inputs
+    )
+    return True
+
+
+def _with_cells_of_now(build: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose captured variables keep their values when the test rebinds them."""
+    if not isinstance(build, FunctionType) or build.__closure__ is None:
+        return build
+    cells = tuple(CellType(cell.cell_contents) for cell in build.__closure__)
+    copy = FunctionType(build.__code__, build.__globals__, build.__name__, None, cells)
+    copy.__defaults__, copy.__kwdefaults__ = build.__defaults__, build.__kwdefaults__
+    return copy
+
+
+def outcome_of(case: Case) -> Outcome | None:
+    """The outcome of a case that has run with others."""
+    if not _tests or _tests[-1].merged is None:
+        return None
+    return _tests[-1].merged.outcomes.get(_tests[-1].key())

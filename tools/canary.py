@@ -1,0 +1,263 @@
+"""``make canary``: tries another Paddle or OpenVINO, and writes a page of the differences.
+
+The sources are copied to build/canary/PADDLE-OPENVINO/tree with the pins of these releases, and the
+Makefile of the copy creates its environment, builds the core and runs the tests there. Each step
+runs even if an earlier one failed. A later run continues: ``make`` repeats only what has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PINNED = ("requirements/build.txt", "pyproject.toml")
+BUILT = ".venv/.built"
+UNCHECKED = "PADDLE_NGRAPH_UNCHECKED"
+EXAMPLES = 5  # tests listed for each reason
+
+
+class Releases(NamedTuple):
+    paddlepaddle: str
+    openvino: str
+
+
+class Step(NamedTuple):
+    """A command that has run."""
+
+    name: str
+    status: int
+    seconds: float
+    output: str
+
+
+# -- the copy of the sources ---------------------------------------------------------------------
+
+
+def newest(package: str) -> str:
+    """The newest release for this Python."""
+    command = [sys.executable, "-m", "pip", "index", "versions", package]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    match = re.search(rf"^{package} \((.+?)\)", found.stdout, re.MULTILINE)
+    if match is None:
+        raise SystemExit(f"pip names no release of {package}; give one")
+    return match[1]
+
+
+def pinned(text: str, releases: Releases) -> str:
+    """The text with the pins of these releases."""
+    for package, release in releases._asdict().items():
+        text = re.sub(rf"\b{package}==[\w.]+", f"{package}=={release}", text)
+    return text
+
+
+def sources() -> list[str]:
+    """The files of the working tree that git does not ignore."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def copy_sources(tree: Path, releases: Releases) -> None:
+    """Updates the copy. Files without changes keep their times, so that nothing is built again."""
+    listing, names = tree.parent / "sources.txt", sources()
+    before = listing.read_text().splitlines() if listing.exists() else []
+    for name in set(before) - set(names):
+        (tree / name).unlink(missing_ok=True)
+    tree.mkdir(parents=True, exist_ok=True)
+    listing.write_text("\n".join(names))
+    for name in names:
+        _update(ROOT / name, tree / name, releases if name in PINNED else None)
+
+
+def _update(source: Path, target: Path, releases: Releases | None) -> None:
+    content = source.read_bytes()
+    if releases is not None:
+        content = pinned(content.decode(), releases).encode()
+    if target.exists() and target.read_bytes() == content:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+    target.chmod(source.stat().st_mode)
+
+
+# -- the steps -----------------------------------------------------------------------------------
+
+
+def steps(tree: Path, tests: Sequence[str]) -> Iterator[Step]:
+    """Environment, private names, build and tests."""
+    make = ["make", "VENV=.venv", f"PYTHON={sys.executable}"]
+    python = [".venv/bin/python", "-W", "ignore", "-m"]
+    yield _run("environment", [*make, ".venv/.tools"], tree)
+    names = _run("private names", [*python, "paddle_ngraph.paddle_seam"], tree)
+    yield names
+    build = _run("build", [*make, BUILT], tree)
+    yield build
+    # Without a core, style and types are still checked.
+    check = [*make, "--keep-going", *(["--old-file", BUILT] if build.status else []), "check"]
+    command = [*python, "pytest", *tests] if tests else check
+    unchecked = {UNCHECKED: "1"} if private_names(names.output) else {}
+    yield _run("tests", command, tree, unchecked)
+
+
+def _run(
+    name: str, command: Sequence[str], tree: Path, extra: Mapping[str, str] | None = None
+) -> Step:
+    print(f"{name}: {shlex.join(command)}", flush=True)
+    log, start = tree.parent / f"{name.replace(' ', '_')}.log", time.monotonic()
+    with log.open("wb") as file:
+        try:
+            status = subprocess.run(
+                command, cwd=tree, env=_environment(tree, extra or {}), stdout=file, stderr=file
+            ).returncode
+        except FileNotFoundError as error:  # no environment
+            file.write(str(error).encode())
+            status = 127
+    return Step(name, status, time.monotonic() - start, log.read_text(errors="replace"))
+
+
+def _environment(tree: Path, extra: Mapping[str, str]) -> dict[str, str]:
+    """That of this process, without the settings of the ``make`` that it may run in."""
+    of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
+    inherited = {name: value for name, value in os.environ.items() if name not in of_make}
+    # A test that crashes ends its worker only; the others run in a new one.
+    pytest = {"PYTEST_ADDOPTS": "-n 1 -rfE --continue-on-collection-errors", "COLUMNS": "500"}
+    return {**inherited, **pytest, "PYTHONPATH": str(tree), "GLOG_minloglevel": "2", **extra}
+
+
+# -- parsing the output --------------------------------------------------------------------------
+
+
+def private_names(output: str) -> list[str]:
+    """The lines of ``python -m paddle_ngraph.paddle_seam``."""
+    return re.findall(r"^(?:there is no .+|paddle\S* is called .+)$", output, re.MULTILINE)
+
+
+def errors(output: str) -> list[str]:
+    """Errors of compilers, linkers and type checkers: the first one of each message."""
+    lines = re.findall(
+        r"^\s*(\S+?:\d+(?::\d+)?: (?:fatal )?error: .+|.+: undefined reference to .+)$",
+        output,
+        re.MULTILINE,
+    )
+    first = {re.sub(r"^\S+ ", "", line): line for line in reversed(lines)}
+    return list(reversed(first.values()))
+
+
+def failures(output: str) -> dict[str, list[str]]:
+    """Tests that failed, by reason; reasons that differ in numbers only count as one."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    messages = _messages(output)
+    lines = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - (.*))?$", output, re.MULTILINE)
+    for test, summary in lines:
+        name = test.partition("::")[2].replace("::", ".") or test
+        reason = messages.get(name, summary) or "no reason given"
+        key = re.sub(r"0x[0-9a-f]+|\d[\d.e+-]*", "N", reason)
+        found.setdefault(key, (reason, []))[1].append(test)
+    return dict(sorted(found.values(), key=lambda each: -len(each[1])))
+
+
+def _messages(output: str) -> dict[str, str]:
+    """The first two lines of the last exception below each heading of a failure."""
+    heading = r"^_{3,} (?:ERROR (?:collecting|at \w+ of) )?(\S.*?) _{3,}$"
+    parts = re.split(heading, output, flags=re.MULTILINE)[1:]
+    found = {}
+    for name, traceback in zip(parts[::2], parts[1::2]):
+        exceptions = re.findall(r"(?:^E\b.*\n)+", traceback, re.MULTILINE)
+        if exceptions:
+            lines = [line[1:].strip() for line in exceptions[-1].splitlines()]
+            found[name.replace("::", ".")] = " ".join(list(filter(None, lines))[:2])
+    return found
+
+
+def summaries(output: str) -> list[str]:
+    """The last line of each run of pytest, and the targets that ``make`` gave up."""
+    pattern = r"^=* ?((?:\d+ [a-z]+,? ?)+in [\d.]+s|make: \*\*\* .+)"
+    return re.findall(pattern, output, re.MULTILINE)
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+def page(releases: Releases, before: Releases, done: Sequence[Step]) -> str:
+    """Everything that differs, as Markdown."""
+    title = f"# Paddle {releases.paddlepaddle} and OpenVINO {releases.openvino}"
+    built_for = f"The sources are for Paddle {before.paddlepaddle} and OpenVINO {before.openvino}."
+    return "\n\n".join([title, built_for, _table(done), *map(_section, done)]) + "\n"
+
+
+def _table(done: Iterable[Step]) -> str:
+    rows = (
+        f"| {step.name} | {'passed' if step.status == 0 else 'failed'} | {step.seconds:.0f} s |"
+        for step in done
+    )
+    return "\n".join(["| step | | time |", "| --- | --- | ---: |", *rows])
+
+
+def _section(step: Step) -> str:
+    found = private_names(step.output) if step.name == "private names" else errors(step.output)
+    reasons = failures(step.output)
+    lines = [*summaries(step.output), *found] if step.status else summaries(step.output)
+    parts = [f"## {step.name.capitalize()}", "\n".join(f"- {_plain(line)}" for line in lines)]
+    parts += [_reason(reason, tests) for reason, tests in reasons.items()]
+    if step.status == 0:
+        parts.append("Nothing differs.")
+    elif not (found or reasons):
+        parts.append("```\n" + "\n".join(step.output.splitlines()[-20:]) + "\n```")
+    return "\n\n".join(filter(None, parts))
+
+
+def _reason(reason: str, tests: Sequence[str]) -> str:
+    shown = [f"- {_plain(test)}" for test in tests[:EXAMPLES]]
+    more = [f"- and {len(tests) - EXAMPLES} more"] if len(tests) > EXAMPLES else []
+    return "\n".join([f"{len(tests)} x {_plain(reason)}\n", *shown, *more])
+
+
+def _plain(text: str) -> str:
+    """Code in Markdown."""
+    return "`` " + text.strip() + " ``" if "`" in text else f"`{text.strip()}`"
+
+
+# -- the command line ----------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Returns the exit status: 0 if nothing differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--paddle", help="release of Paddle (default: the newest)")
+    parser.add_argument("--openvino", help="release of OpenVINO (default: the newest)")
+    parser.add_argument(
+        "--tests", action="append", default=[], help="tests to run, not `make check` (repeatable)"
+    )
+    options = parser.parse_args()
+    releases = Releases(
+        options.paddle or newest("paddlepaddle"), options.openvino or newest("openvino")
+    )
+    folder = ROOT / "build" / "canary"
+    tree = folder / "-".join(releases) / "tree"
+    copy_sources(tree, releases)
+    done: list[Step] = []
+    written = folder / f"{'-'.join(releases)}.md"
+    for step in steps(tree, options.tests):
+        done.append(step)
+        written.write_text(page(releases, current(), done))
+    print(f"{written.relative_to(ROOT)} lists the differences")
+    return int(any(step.status for step in done))
+
+
+def current() -> Releases:
+    """The releases that the sources are for."""
+    text = (ROOT / PINNED[0]).read_text()
+    return Releases(*(re.findall(rf"{name}==([\w.]+)", text)[0] for name in Releases._fields))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
