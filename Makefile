@@ -91,7 +91,7 @@ models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write 
 
 style: $(VENV)/.built  ## Check style, types and the order of the stages.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
-	$(BIN)/clang-format --dry-run --Werror $(CPP)
+	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 lint: style  ## The same, and clang-tidy on the core (a few minutes).
 	printf '%s\n' $(TIDY) | xargs -P "$$(nproc)" -n 1 $(BIN)/clang-tidy -p build --quiet \
