@@ -101,6 +101,7 @@ def drawn(x: Any, seed: int) -> Any:
     return x
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(40))
 def test_drawn_products(seed: int) -> None:
     agree(lambda x: drawn(x, seed))

@@ -37,6 +37,7 @@ def test_scaled_dot_product_attention(dropout, causal):
     check(build, inputs, converted, dynamic=dynamic, runs=2, atol=1e-5)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_masked_attention_over_another_sequence():
     def build(q: Any, k: Any, v: Any, mask: Any) -> Any:
         return F.scaled_dot_product_attention(q, k, v, mask, 0.2)
@@ -133,6 +134,7 @@ def assert_same_losses(
     return losses[0]
 
 
+@pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("network", [multi_head, encoder, decoder, transformer, gpt])
 def test_training_with_dropout(network: Callable[[], Any]):
     def build() -> Any:

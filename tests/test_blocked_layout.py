@@ -243,6 +243,7 @@ def test_what_stays_native_moves_nothing(leave_native, moved, native):
         assert moved["Transpose"] == 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_an_interval_without_convolutions_transposes_nothing(leave_native, moved):
     """The gradient of hardswish is between two operators that stay native."""
     leave_native("pd_op.tanh_grad")

@@ -324,6 +324,7 @@ def test_products_of_open_sizes():
     run_both(program, True, x=np.zeros(6, bool), y=np.zeros(8, bool))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_grids_of_open_sizes():
     """Position embeddings: of counts, and of counts over sizes."""
 

@@ -96,6 +96,7 @@ def test_it_goes_on_as_if_nothing_had_happened(tmp_path):
     assert other.rate.state_dict() == training.rate.state_dict()
 
 
+@pytest.mark.slow("starts several processes")
 def test_without_a_checkpoint_it_begins(tmp_path):
     training = Training()
     assert distributed.resume(training.main, tmp_path / "new" / "folder", training.scope) == 0

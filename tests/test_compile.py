@@ -172,6 +172,7 @@ def test_recurrent_layers(kind, keeps):
     assert mkl_packed.pack_count() > packed
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("change", ["dropout", "lengths"])
 def test_a_recurrent_layer_that_draws_or_is_given_lengths_is_called(change):
     def scenario(compiled):

@@ -62,6 +62,7 @@ def test_all_ranks_have_the_same_variables(trained, network):
             np.testing.assert_allclose(first[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize("network", NETWORKS)
 def test_everything_is_compiled_before_the_first_step(trained, network):
     assert [rank["functions_built"] for rank in trained[network]] == [0] * len(trained[network])

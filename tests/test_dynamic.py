@@ -85,6 +85,7 @@ def asked(layer: Any, build: Any = mlp, count: int = 14) -> list[Any]:
         return [layer(inputs(build, number)) for number in range(count)]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_break_in_a_layer_of_paddle_is_told_by_the_line_that_calls_it(always_pays):
     class Drawing(nn.Layer):
         def __init__(self) -> None:
@@ -105,6 +106,7 @@ def test_a_break_in_a_layer_of_paddle_is_told_by_the_line_that_calls_it(always_p
 # -- numbers -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", [mlp, lenet, Encoder, lstm], ids=lambda build: build.__name__)
 def test_inference_follows_the_native_layer(build, always_pays):
     def scenario():

@@ -93,6 +93,7 @@ def test_training_steps_of_many_batch_sizes_share_a_function():
     assert built() == OWN_FUNCTIONS + 1
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_padding_that_depends_on_a_remainder_keeps_functions_apart():
     def build() -> Any:
         x = paddle.static.data("x", [-1, 3, 16, -1], "float32")
@@ -107,6 +108,7 @@ def test_a_smaller_shape_than_those_tried_is_computed_right():
     run_all(pictures, picture, [*SIZES, (1, 20), (2, 9), (1, 1)])
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_an_id_out_of_range_is_refused_at_any_shape():
     program = run_all(words, text)
     with pytest.raises(ValueError, match=r"(?s)embedding.* 50\b"):
@@ -123,6 +125,7 @@ def test_new_weights_are_seen_at_any_shape():
     program.both(**text(3, 37))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_many_shapes_need_one_place_in_the_cache():
     run_all(pictures, picture)
     assert paddle_ngraph.cache_info().currsize == OWN_FUNCTIONS + 1

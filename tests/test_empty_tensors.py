@@ -133,6 +133,7 @@ def test_training_on_what_a_mask_selects(name):
         _assert_same(_state(engine), _state(native))
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_rows_of_a_table_that_nobody_asks_for():
     def build() -> list[Any]:
         ids, mask = (
@@ -366,6 +367,7 @@ def test_what_is_declared_without_elements_may_have_some(maker, reader):
         program.both(x=floats(rows, 8, seed=rows))
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("is_empty", [True, False])
 def test_long_ways_to_a_branch(is_empty):
     """Each operator is looked at once, however many ways lead to it, and however long they are."""

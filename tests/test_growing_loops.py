@@ -613,6 +613,7 @@ def sorts_what_grows() -> Any:
     return counted(turn, data() * 1.0, end=fed_limit())
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
 @pytest.mark.parametrize(
     "build",

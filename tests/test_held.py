@@ -474,6 +474,7 @@ def in_thread(work: Callable[[], Any]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("step", ["run", "write"])
 def test_a_failure_ends_the_turn(step: str) -> None:
     program, twin = (Program(deep("momentum")) for _ in range(2))
@@ -571,6 +572,7 @@ def test_a_fork_has_a_turn_of_its_own() -> None:
 # -- where functions come from ---------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_function_from_disk(tmp_path: Path) -> None:
     before = paddle.get_flags(["FLAGS_ngraph_cache_dir", "FLAGS_ngraph_cache_min_ms"])
     paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": 0})
@@ -591,6 +593,7 @@ def test_a_function_from_disk(tmp_path: Path) -> None:
 # -- where something would be computed after what is held ------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_what_is_computed_later_would_write_there(monkeypatch: Any) -> None:
     """The gradients are results where the plugin executes anything after the Hold."""
 

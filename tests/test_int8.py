@@ -200,6 +200,7 @@ def are_int8(names):
     return [name.lower().endswith(("i8", "u8")) for name in names]
 
 
+@pytest.mark.slow("compiles many or large functions")
 @needs_int8
 @pytest.mark.parametrize("make", DYNAMIC.values(), ids=DYNAMIC)
 def test_layers_have_int8_kernels(tmp_path, make):
@@ -440,6 +441,7 @@ def test_products_with_a_scale_for_each_channel_in_a_row(rows, activation):
     assert are_int8(Small(build).kernels(x=x)) == [True] * 3
 
 
+@pytest.mark.slow("compiles many or large functions")
 @needs_int8
 @pytest.mark.parametrize("round_type", [0, 1])
 @pytest.mark.parametrize("groups", [1, 64])
@@ -554,6 +556,7 @@ class Old:
             return self.executor.run(self.program, feed=feed, fetch_list=self.fetches)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_old_style_executor(old_model):
     model, feed = Old(old_model), {"x": pictures(9)}
     (expected,) = model.run(feed, engine=False)

@@ -15,6 +15,7 @@ from paddle_ngraph.latest import Latest
 pytestmark = pytest.mark.pure
 
 
+@pytest.mark.slow("compiles many or large functions")
 @given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=60))
 def test_it_holds_what_was_used_last(size: int, steps: list[tuple[bool, int]]) -> None:
     table: Latest[int, str] = Latest(size)

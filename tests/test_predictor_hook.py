@@ -907,6 +907,7 @@ def shaken(pieces, depth):
     return build
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(("pieces", "depth"), [(1, 2), (5, 2), (5, 7), (30, 3)])
 def test_what_onednn_has_no_kernel_for_keeps_nothing_from_the_engine(tmp_path, pieces, depth):
     files = save(tmp_path, shaken(pieces, depth))
@@ -940,6 +941,7 @@ def test_what_onednn_has_a_kernel_for_counts(tmp_path, leave_native, kind, depth
         )
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_intervals_of_one_operator_are_left_to_onednn(tmp_path):
     files = save(tmp_path, shaken(pieces=5, depth=1))
     paddle_ngraph.enable()
@@ -984,6 +986,7 @@ def test_an_engine_that_fails_hands_over_in_the_same_run(tmp_path, monkeypatch):
     assert_equal(predict(predictor, images()), expected)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("made_on", [True, False])
 @pytest.mark.parametrize("step", ["data", "compile", "run"])
 def test_strict_raises_what_the_engine_says(step, made_on, tmp_path):
@@ -1199,6 +1202,7 @@ def of_paddle(monkeypatch):
     return runs
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("make", [of_class, of_core, of_clone, of_clone_of_clone])
 @pytest.mark.parametrize(
     ("build", "form"), [each for each in SAVED if each[0] is not partly_native]
@@ -1476,6 +1480,7 @@ def of_each_dtype(batch, seed):
     return {f"x_{kind}": generator.integers(0, 9, [batch, 6]).astype(kind) for kind in kinds}
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("made_on", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_views_are_read_in_the_order_of_their_elements(tmp_path, made_on, seed):

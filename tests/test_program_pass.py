@@ -291,6 +291,7 @@ def gradient_of_branches():
     return loss
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_a_training_step_through_branches():
     for sign in (1.0, -1.0):
         native, engine = Program(gradient_of_branches), Program(gradient_of_branches)

@@ -75,6 +75,7 @@ def test_outcomes(way, mode, cases, tmp_path, capsys):
     assert "2 same" in capsys.readouterr().out
 
 
+@pytest.mark.slow("starts a process")
 def test_cases_that_take_too_long_are_stopped(cases, tmp_path):
     report = tmp_path / "report.json"
     text = LAYER.format(before="import time; time.sleep(60)", after="x", rows=2)

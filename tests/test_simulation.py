@@ -404,6 +404,7 @@ def test_the_command(tmp_path, capsys, small):
     assert {"ranks", "1024", *map(str, WAYS)} <= set(texts)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_the_command_predicts_up_to_4096_ranks(capsys):
     assert main(["simulate", str(PROFILE)]) == 0
     rows = numbers(capsys.readouterr().out)[3:]

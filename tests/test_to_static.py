@@ -92,6 +92,7 @@ def test_training_and_evaluation_in_turns(by_ast):
     twice(play, runs=18)
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_evaluation_with_the_statistics_of_a_forward_pass_without_gradients():
     def play() -> Any:
         layer = made(Small)
@@ -1114,6 +1115,7 @@ EINSUMS = {
 }
 
 
+@pytest.mark.slow("trains through many compiles")
 @BY
 @pytest.mark.parametrize("struck", ["", "forward", "backward", "both"])
 @pytest.mark.parametrize("equation", EINSUMS)

@@ -211,6 +211,7 @@ def test_training_follows_native_training(layout, name):
         assert_same_state(native, engine)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_single_steps_of_lenet_agree():
     """From the same state, before near ties have added up."""
     native, engine = pair(lenet, OPTIMIZERS["Momentum"])

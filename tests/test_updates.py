@@ -222,6 +222,7 @@ def test_memory_stays_where_it_is(optimizer):
     assert paddle_ngraph.stats()["steps_in_place"] == 8
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_open_shapes():
     program, twin = Program(lambda: trained("adam")), Program(lambda: trained("adam"))
     for rows in (3, 5, 9, 17, 40):
@@ -233,6 +234,7 @@ def test_open_shapes():
     assert_same_states(twin, program)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_function_from_disk(tmp_path):
     before = paddle.get_flags(["FLAGS_ngraph_cache_dir", "FLAGS_ngraph_cache_min_ms"])
     paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": 0})
@@ -615,6 +617,7 @@ def test_each_sum_into_a_state(kind):
     assert stats["steps_in_place"] == (3 if kind in IN_PLACE else 0)
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(12))
 def test_drawn_sums(seed, native_in_order):
     draw = random.Random(seed)

@@ -308,6 +308,7 @@ def reload_in_a_new_scope(program: Program, number: int) -> Program:
     return reload_in_place(program, number)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(
     ("load", "runs"),
     [

@@ -114,6 +114,7 @@ def test_a_package_without_the_file_is_refused(cache):
         datasets.read(elsewhere, lambda _, folder: save_wheel(folder))
 
 
+@pytest.mark.slow("runs a demo")
 def test_without_a_network_the_message_says_the_way_out(cache, monkeypatch):
     for name in ("PIP_NO_INDEX", "PIP_NO_CACHE_DIR"):
         monkeypatch.setenv(name, "1")

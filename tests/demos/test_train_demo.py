@@ -40,6 +40,7 @@ def test_both_engines_train_alike(task, steps, capsys):
     assert "speed-up" in output
 
 
+@pytest.mark.slow("runs a demo")
 def test_the_line_fits(capsys):
     assert train.main(["--task", "fit_a_line", "--engine", "ngraph"]) == 0
     (error,) = re.findall(r"test MSE +([\d.]+)", capsys.readouterr().out)

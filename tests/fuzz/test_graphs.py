@@ -21,6 +21,7 @@ def test_damaged_strings_are_refused_or_are_graphs() -> None:
     assert 200 < found < 3000, "both kinds are drawn"
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_strings_of_programs_are_graphs() -> None:
     for text in graphs.strings():
         assert graphs.check(text)

@@ -101,6 +101,7 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch, in_turns: bool
     life.close()
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("what", ["parameter", "feed", "kept result", "error", "one error"])
 def test_what_only_the_engine_side_does_is_found(
     monkeypatch: pytest.MonkeyPatch, life: Life, what: str
@@ -172,6 +173,7 @@ def test_steps_that_a_failure_does_not_need_are_left_out() -> None:
     ]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_looking_at_a_variable_leaves_no_trace(life: Life) -> None:
     _trained(life)
     life.do("build", layers=[("linear", 0), ("wide", 1)])

@@ -32,6 +32,7 @@ def test_unchanged_programs_train_as_before(mode):
     assert packs.count == 2 * 50 * SHAPE.cells
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_packed_layers_train_without_the_engine():
     native = train_static("LSTM", SHAPE, packed=False, engine=False, steps=5)
     with Packs() as packs:
@@ -48,6 +49,7 @@ def test_dropout_takes_the_same_numbers():
     np.testing.assert_allclose(found, native, rtol=1e-5)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_the_flag_leaves_them_to_the_engine():
     flags.set("use_mkl_packed", False)
     with Packs() as packs:
@@ -55,6 +57,7 @@ def test_the_flag_leaves_them_to_the_engine():
     assert packs.count == 0
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_layer_that_opts_out_is_left_alone():
     with Packs() as packs:
         train_static("LSTM", SHAPE, packed=True, engine=True, steps=2, use_mkl_packed=False)

@@ -78,6 +78,7 @@ def growing(trains: bool = False) -> zoo.Model:
 CASES = [(branching, False), (branching, True), (looping, False), (looping, True), (growing, False)]
 
 
+@pytest.mark.slow("runs whole networks")
 @pytest.mark.parametrize("make, trains", CASES)
 def test_control_flow(make, trains):
     """In inference it is an operator of an interval; in training its blocks hold intervals."""

@@ -289,6 +289,7 @@ def test_a_stage_runs_beside_the_one_before(monkeypatch, planned_runs):
     np.testing.assert_allclose(result, program.run(engine=False, x=x)[0], rtol=2e-5)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_stage_waits_for_its_slice_alone():
     stopwatch = choosing(PIPELINE)
     planned(one_tower, stopwatch, x=floats(8, WIDTH))
@@ -371,6 +372,7 @@ def test_a_missing_variable_is_an_error():
         )
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(
     "pick",
     [

@@ -34,6 +34,7 @@ def devices_of(plan, kind):
 # -- names -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(
     ("name", "cores"),
     [
@@ -231,6 +232,7 @@ def test_the_engine_switched_on_changes_nothing():
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_control_flow_and_native_operators_between():
     def build():
         x = data()
@@ -283,6 +285,7 @@ def test_a_copy_is_written_by_hand():
     planned.both(x=floats(4, WIDTH))
 
 
+@pytest.mark.slow("trains through many compiles")
 def test_a_copy_carries_gradients():
     def build():
         with paddle_ngraph.device("CPU:0"):

@@ -452,6 +452,7 @@ def loaded(path):
     return program, [means[0].result(0)] if means else []
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("form", ["pir", "old"])
 def test_a_saved_program_is_distributed(tmp_path, capsys, form):
     prefix, native = saved(tmp_path, form)

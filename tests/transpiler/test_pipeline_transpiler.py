@@ -242,6 +242,7 @@ def test_three_stages_have_parameters_of_their_own():
     assert_trains_alike(mlp, batches("mlp"), stages=3, micro_batches=3)
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_batch_of_one_part_needs_no_stages():
     assert_trains_alike(mlp, batches("mlp"), stages=1, micro_batches=1)
 
@@ -318,6 +319,7 @@ def test_a_stage_begins_with_its_own_variables():
             assert own <= found < own + 4 * WIDTH * WIDTH, "executors keep what they run"
 
 
+@pytest.mark.slow("starts several processes")
 def test_what_is_done_with_sums_needs_the_memory_of_few():
     """Paddle's kernels do it, in an order that frees early."""
     for stage in Network(deep).pipeline().stages:
