@@ -296,6 +296,7 @@ def fault(case, ours, theirs, expected):
     return None if ours[0] != "ok" and ours[1].strip() else "no error"
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("form", FORMS)
 def test_bad_input_is_an_error_and_the_process_goes_on(tmp_path, form):
     expected = cases_of(form, tmp_path)

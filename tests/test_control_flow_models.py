@@ -96,6 +96,7 @@ def decoder(steps: int, stops: bool) -> Any:
     return paddle.static.nn.while_loop(goes_on, step, [i, word, h, words, scores])
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_decoder_writes_the_same_words(stops: bool) -> None:
     steps = 137

@@ -113,6 +113,7 @@ def test_every_case_has_its_outcome(cases: dict[str, Case], case: str, outcome: 
     assert cases[case].outcome == outcome, cases[case].message
 
 
+@pytest.mark.slow("starts a process")
 def test_it_tells_where_the_engine_ran(cases: dict[str, Case]) -> None:
     assert cases["a"].engine_runs == 1
     assert cases["a"].converted == ["pd_op.tanh"]

@@ -828,6 +828,7 @@ SCRIPT = textwrap.dedent(
 )
 
 
+@pytest.mark.slow("starts a process")
 def test_another_process_loads_the_loop(tmp_path: Path) -> None:
     settings = {"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": "0"}
     counts = []

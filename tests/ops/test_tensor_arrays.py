@@ -855,6 +855,7 @@ def once_on_disk() -> None:
     print("counts", stats["functions_built"], stats["functions_loaded"])
 
 
+@pytest.mark.slow("starts a process")
 def test_another_process_loads_arrays(tmp_path: Path) -> None:
     counts = counts_of_two_processes("tests.ops.test_tensor_arrays", tmp_path, 300)
     assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
