@@ -72,6 +72,7 @@ class Drawn:
         return paddle.concat([h, *self._kept[-2:]], axis=1)
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(10))
 def test_the_first_run_of_each_size_computes_what_paddle_does(seed):
     paddle.enable_static()

@@ -134,6 +134,7 @@ def reader(steps: int) -> Any:
     return paddle.static.nn.while_loop(lambda i, *_: i < end, step, start)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_decoder_that_keeps_what_it_has_written() -> None:
     program = Program(lambda: reader(37))
     for batch in (2, 1, 3, 4, 2):
@@ -143,6 +144,7 @@ def test_a_decoder_that_keeps_what_it_has_written() -> None:
     assert (stats["engine_runs"], stats["native_runs"]) == (5, 0)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_step_that_picks_a_row_by_a_counter_needs_no_function_of_its_own(
     leave_native: Any,
 ) -> None:
@@ -215,6 +217,7 @@ def _suppressed(boxes: Any) -> Any:
     return paddle.static.nn.while_loop(lambda i, alone: i < count, step, [i, alone])[1]
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_a_detector_finds_nothing_on_a_black_picture() -> None:
     program = Program(detector)
     found = []

@@ -30,6 +30,7 @@ def test_a_value_of_a_block_is_a_copy_each_time(accessor: str) -> None:
     assert first.is_same(second) and first.is_same(added[accessor == "kwargs"])
 
 
+@pytest.mark.slow("starts a process")
 def test_programs_are_made_and_dropped_while_the_collector_waits() -> None:
     """Natively and by each frontend; without the copies the first one ends the process."""
     frontends = ["native", "to_static", "compile", "dynamic"]

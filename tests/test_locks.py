@@ -174,6 +174,7 @@ assert paddle_ngraph.stats()["engine_runs"] == 1
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="there is no fork here")
 @pytest.mark.parametrize(
     "script", [_LOCKED, _RUNNING, _SWITCHED], ids=["all_are_held", "others_run", "flags_are_used"]

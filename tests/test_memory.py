@@ -111,6 +111,7 @@ def test_freed_memory_is_bounded_and_given_back(few_megabytes: int) -> None:
     assert paddle_ngraph.stats()["engine_runs"] == 21
 
 
+@pytest.mark.slow("runs several threads for a while")
 def test_threads_never_share_freed_memory(few_megabytes: int) -> None:
     programs = [Program(doubled) for _ in range(4)]
 
@@ -211,6 +212,7 @@ def test_an_engine_goes_with_its_functions() -> None:
     assert paddle_ngraph.stats()["engine_runs"] == 3
 
 
+@pytest.mark.slow("starts a process")
 def test_nothing_is_left_of_what_was_made_and_dropped() -> None:
     """Of programs, predictors and layers of all kinds; Paddle itself leaves some of each."""
     found = subprocess.run(

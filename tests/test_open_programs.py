@@ -247,6 +247,7 @@ def check(seed: int) -> tuple[int, int]:
     return int(stats["engine_runs"]), int(stats["functions_built"])
 
 
+@pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("start", range(0, 16, 4))
 def test_random_programs_at_random_sizes(start):
     found = [check(seed) for seed in range(start, start + 4)]

@@ -110,6 +110,7 @@ def trained(tmp_path_factory):
     return [alone, *(json.loads((folder / f"{name}.json").read_text()) for name in names)]
 
 
+@pytest.mark.slow("starts several processes")
 def test_losses_are_those_of_one_process(trained):
     alone, *stages = trained
     for stage in stages:
@@ -117,6 +118,7 @@ def test_losses_are_those_of_one_process(trained):
         assert stage["runs"] >= STEPS * 4, "the passes of four micro-batches"
 
 
+@pytest.mark.slow("starts several processes")
 def test_each_process_has_half_of_the_parameters_and_their_states(trained):
     """And trains within a limit of its memory that is below what one process needs."""
     alone, *stages = trained

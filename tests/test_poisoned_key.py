@@ -55,6 +55,7 @@ print("loaded", paddle_ngraph.stats()["functions_loaded"])
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("folder_is_shared", [True, False], ids=["on disk", "in memory"])
 def test_the_first_weights_again(tmp_path: Path, folder_is_shared: bool) -> None:
     folder = str(tmp_path / "cache") if folder_is_shared else ""

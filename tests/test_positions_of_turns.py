@@ -49,6 +49,7 @@ def decoder(shape: list[int], back: int = 0) -> Callable:
     return build
 
 
+@pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("shape", [[], [1]], ids=str)
 def test_a_greedy_decoder_is_one_interval(shape: list[int]) -> None:
     program, twin = Program(decoder(shape)), in_order(decoder(shape))

@@ -18,6 +18,7 @@ REQUESTS = {"threads": 4000, "spawned": 3000, "forked": 3000}
 MOST_GROWTH_MB = 16
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("way", REQUESTS)
 def test_every_answer_is_right_and_memory_flat(tmp_path, way):
     root = Path(serving.__file__).parents[1]

@@ -99,6 +99,7 @@ def weighed() -> Any:
     return [paddle.nn.functional.relu(x * paddle.static.create_parameter([8], "float32", name="w"))]
 
 
+@pytest.mark.slow("runs several threads for a while")
 @pytest.mark.parametrize("is_warm", [True, False], ids=["ran_natively", "first_runs"])
 def test_threads_share_a_program_whose_scopes_are_their_own(is_warm: bool) -> None:
     program = Program(weighed)

@@ -147,6 +147,7 @@ def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch
     assert counts() == (1, 2, 1)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_shapes_that_one_function_serves_never_wait() -> None:
     program = of_one_interval(lambda h, w: paddle.matmul(h, w))
     for length in range(2, 60):

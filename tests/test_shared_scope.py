@@ -55,6 +55,7 @@ assert min(runs) == steps and not absurd, (runs, absurd[:3])
 """
 
 
+@pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("threads", ["0", "3"])
 def test_training_and_inference_side_by_side(threads: str) -> None:
     found = subprocess.run(

@@ -140,6 +140,7 @@ def test_the_clients_own_code_with_the_line_added(prefix, pictures, line, enviro
         np.testing.assert_allclose(boxes, wanted[0], rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.slow("starts a process")
 def test_without_the_line_paddle_cannot_run_it_as_it_comes(prefix, pictures):
     """Which is why its users had to stay below Paddle 3.3."""
     script = CLIENT.format(line="", settings="pass")
@@ -158,6 +159,7 @@ def test_all_of_it_is_one_interval(prefix):
     assert (report.share, len(report.intervals), report.why_native) == (1.0, 1, None)
 
 
+@pytest.mark.slow("compiles many or large functions")
 def test_the_written_layer_and_the_exported_model_agree(tmp_path):
     """The export here is what it says: the layer computes the same eagerly."""
     from tests import x2paddle_export

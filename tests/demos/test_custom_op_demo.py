@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow("runs a demo")
 def test_a_custom_operator_runs_in_the_engine(tmp_path):
     command = [sys.executable, "demos/custom_op_demo/run.py", "--build-dir", str(tmp_path)]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

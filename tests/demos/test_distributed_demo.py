@@ -37,6 +37,7 @@ def launch(imdb, tmp_path, monkeypatch, capfd):  # noqa: F811
     return run
 
 
+@pytest.mark.slow("runs a demo")
 def test_a_rank_is_killed_and_nothing_is_lost(launch):
     calm, _ = launch("calm")
     first, second = launch("killed", "--kill")

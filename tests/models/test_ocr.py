@@ -24,6 +24,7 @@ def reader(request) -> pipeline.Reader:
     return pipeline.Reader(request.param)
 
 
+@pytest.mark.slow("runs whole networks")
 @pytest.mark.parametrize("photograph", files.PHOTOGRAPHS)
 def test_the_same_text_is_read(reader, photograph):
     reading = ocr.read(reader, photograph)
