@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import comparison, ocr_widths, profile, report, serving, to_static, works
+from benchmarks import comparison, ocr_widths, profile, report, revisions, serving, to_static, works
 from benchmarks.comparison import Column, Row
 from benchmarks.peers import Results
 from benchmarks.worker import PeerError, Worker
@@ -425,3 +425,8 @@ def test_the_throughput_of_the_engine_is_by_the_fastest_native_mode():
     loads |= {"oneDNN": serving.Load([3.0, 2.0, 1.0]), "other": serving.Load(failed="crashes")}
     assert serving._ratio(loads) == 2
     assert serving._ratio({**loads, "engine": serving.Load(failed="crashes")}) is None
+
+
+@pytest.mark.parametrize(("count", "lower", "upper"), [(2, 1, 2), (6, 1, 6), (15, 4, 12)])
+def test_the_interval_of_a_median_follows_from_ranks(count, lower, upper):
+    assert revisions.interval_of_median([*range(count, 0, -1)]) == (lower, upper)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests import jobs
 from tests.demos.test_imdb_demo import imdb  # noqa: F401 (a fixture)
 
 
+@pytest.mark.slow("runs a demo")
 def test_one_server_and_two_trainers(imdb, tmp_path):  # noqa: F811
     command = [str(jobs.ROOT / "demos" / "server_demo" / "train.py"), "--data", str(imdb)]
     command += ["--epochs", "6", "--batch-size", "16", "--lr", "0.1"]
