@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tools.renames import CPP, PYTHON, cpp_pieces
+from tools.renames.cpp_tokens import cpp_pieces
+from tools.renames.tokens import CPP, PYTHON
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"

@@ -1,0 +1,61 @@
+"""The files of two commits, in pairs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+WORKTREE = (".", "WORKTREE")
+SIMILARITY = "-M30%"  # of a moved file before and after
+
+Pair = tuple["str | None", "str | None"]  # None: no such file
+
+
+class Commits:
+    """An old and a new commit; the new one may be the working tree, with files not yet added."""
+
+    def __init__(self, folder: str, old: str, new: str) -> None:
+        self.folder = Path(folder)
+        self.folder = Path(self._git("rev-parse", "--show-toplevel").strip())
+        self.old = old
+        self.new = None if new in WORKTREE else new
+
+    def _git(self, *arguments: str) -> str:
+        command = ["git", "-C", str(self.folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def changed(self, paths: Sequence[str], finds_moves: bool) -> list[Pair]:
+        """The old and the new path of each file that differs."""
+        sides = [self.old] if self.new is None else [self.old, self.new]
+        moves = (SIMILARITY, "-l0") if finds_moves else ("--no-renames",)
+        pairs = list(_pairs(self._git("diff", "--name-status", "-z", *moves, *sides)))
+        if self.new is None:
+            others = self._git("ls-files", "-oz", "--exclude-standard")
+            pairs += [(None, path) for path in others.split("\0")[:-1]]
+        return [pair for pair in pairs if any(path and _is_in(path, paths) for path in pair)]
+
+    def text(self, path: str | None, is_new: bool) -> str:
+        """The text of a file, empty if there is none."""
+        if path is None:
+            return ""
+        if is_new and self.new is None:
+            return (self.folder / path).read_text()
+        return self._git("show", f"{self.new if is_new else self.old}:{path}")
+
+
+def _pairs(output: str) -> Iterator[Pair]:
+    fields = iter(output.split("\0")[:-1])
+    for status in fields:
+        path = next(fields)
+        if status[0] == "R":
+            yield path, next(fields)
+        else:
+            yield (None if status == "A" else path, None if status == "D" else path)
+
+
+def _is_in(path: str, folders: Sequence[str]) -> bool:
+    folders = [folder.rstrip("/") for folder in folders]
+    return not folders or any(
+        folder == "." or path == folder or path.startswith(folder + "/") for folder in folders
+    )
