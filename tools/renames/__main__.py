@@ -46,12 +46,12 @@ class Comparison:
     ) -> None:
         self.map: dict[str, Counter[str]] = {}
         self.differences: list[Difference] = []
-        self.texts: dict[str, tuple[str, str]] = {}
         changed = commits.changed(paths, finds_moves=not is_prose)
         self.pairs = [pair for pair in changed if _path(pair).endswith(PYTHON + CPP)]
         self.others = len(changed) - len(self.pairs)
-        for pair in self.pairs:
-            self.texts[_path(pair)] = commits.text(pair[0], False), commits.text(pair[1], True)
+        old = commits.texts([pair[0] for pair in self.pairs], is_new=False)
+        new = commits.texts([pair[1] for pair in self.pairs], is_new=True)
+        self.texts = dict(zip(map(_path, self.pairs), zip(old, new)))
         if not is_prose:
             self._join_moved()
         self.moves = Moves({a: b for a, b in self.pairs if a and b and a != b})

@@ -35,13 +35,24 @@ class Commits:
             pairs += [(None, path) for path in others.split("\0")[:-1]]
         return [pair for pair in pairs if any(path and _is_in(path, paths) for path in pair)]
 
-    def text(self, path: str | None, is_new: bool) -> str:
-        """The text of a file, empty if there is none."""
-        if path is None:
-            return ""
-        if is_new and self.new is None:
-            return (self.folder / path).read_text()
-        return self._git("show", f"{self.new if is_new else self.old}:{path}")
+    def texts(self, paths: Sequence[str | None], is_new: bool) -> list[str]:
+        """The texts of files, empty where there is none."""
+        commit = self.new if is_new else self.old
+        if commit is None:
+            return [(self.folder / path).read_text() if path else "" for path in paths]
+        command = ["git", "-C", str(self.folder), "cat-file", "--batch"]
+        names = "".join(f"{commit}:{path}\n" for path in paths if path).encode()
+        output = subprocess.run(command, input=names, capture_output=True, check=True).stdout
+        blobs = _blobs(output)
+        return [next(blobs).decode() if path else "" for path in paths]
+
+
+def _blobs(output: bytes) -> Iterator[bytes]:
+    while output:
+        header, _, output = output.partition(b"\n")
+        size = int(header.split()[-1])
+        yield output[:size]
+        output = output[size + 1 :]
 
 
 def _pairs(output: str) -> Iterator[Pair]:
