@@ -25,8 +25,9 @@ from tools.renames.tokens import CPP, PYTHON
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 
-# `old`, or `old` → `new`, in the last column of a table of the glossary.
-RETIRED = re.compile(r"`([^`]+)`(?: → `([^`]+)`)?")
+# `old`, or `old` → new, in the last column of a table of the glossary.
+RETIRED = re.compile(r"`([^`]+)`(?: → ([^,|]+))?")
+CONTRACTS = "## Contracts"  # names in the first column of its table are free
 # Parts of an identifier: SomeHTTPName, some_name, SOME_NAME.
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 OPENING = re.compile(
@@ -125,6 +126,13 @@ def first_of_each(names: Iterable[Name]) -> list[Name]:
 # -- the glossary ---------------------------------------------------------------------------------
 
 
+def _rows(text: str) -> Iterator[list[str]]:
+    """The cells of each row of the tables."""
+    for line in text.splitlines():
+        if line.startswith("|"):
+            yield [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
 class Retired:
     """The retired names of a glossary, each with its replacement.
 
@@ -135,11 +143,11 @@ class Retired:
         self.files: dict[str, str] = {}
         self.parts: dict[str, str] = {}
         self.names: dict[str, str] = {}
-        for line in glossary.splitlines():
-            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-            if line.startswith("|") and len(cells) > 1:
-                for word, instead in RETIRED.findall(cells[-1]):
-                    self._add(word, instead or cells[0].replace("`", ""))
+        terms, _, contracts = glossary.partition(CONTRACTS)
+        self.free = {name for row in _rows(contracts) for name in re.findall(r"`(\w+)`", row[0])}
+        for row in _rows(terms):
+            for word, instead in RETIRED.findall(row[-1]):
+                self._add(word, (instead or row[0]).replace("`", "").strip())
 
     def _add(self, word: str, instead: str) -> None:
         if word.endswith(PYTHON + CPP):
@@ -150,6 +158,8 @@ class Retired:
             self.names[word] = instead
 
     def in_name(self, name: str) -> tuple[str, str] | None:
+        if name in self.free:
+            return None
         if name in self.names:
             return name, self.names[name]
         for part in PART.findall(name):
