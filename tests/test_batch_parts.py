@@ -235,9 +235,9 @@ def model_of(shape: Sequence[int], make: Callable[[Any], Node]) -> ov.Model:
     return ov.Model([opset15.result(make(x))], [x], "batch")
 
 
-def run(model: ov.Model, x: np.ndarray) -> np.ndarray:
-    config = {"INFERENCE_PRECISION_HINT": "f32"}
-    return np.array(ov.compile_model(model, "CPU", config)([np.ascontiguousarray(x)])[0])
+def compiled(model: ov.Model) -> Callable[[np.ndarray], np.ndarray]:
+    function = ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda x: np.array(function([np.ascontiguousarray(x)])[0])
 
 
 @pytest.fixture
@@ -252,11 +252,12 @@ def test_parts_make_up_the_whole(monkeypatch, name, parts):
     monkeypatch.setattr(batch_parts, "_worthwhile", lambda model, samples, threads: parts)
     shape, make = APART[name]
     x = floats(SAMPLES, *shape, seed=1)
-    expected = run(model_of(shape, make), x)
+    expected = compiled(model_of(shape, make))(x)
     model = model_of(shape, make)
     assert batch_parts.part(model, 2) == parts
     size = SAMPLES // parts
-    found = [run(model, x[i : i + size]) for i in range(0, SAMPLES, size)]
+    run = compiled(model)
+    found = [run(x[i : i + size]) for i in range(0, SAMPLES, size)]
     assert len({part.shape for part in found}) == 1
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-5, atol=1e-6)
 

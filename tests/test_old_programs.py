@@ -472,7 +472,7 @@ def test_step_by_step(name, old_ir, native_in_order):
     native, engine = Program(build), Program(build)
     paddle_ngraph.reset_stats()
     handed_out: list[tuple[Any, np.ndarray]] = []
-    for step in range(6):
+    for step in range(4):
         feed = feeds_of(native.main, step)
         results = []
         for each, is_engine in ((native, False), (engine, True)):
@@ -501,7 +501,7 @@ def test_step_by_step(name, old_ir, native_in_order):
 def test_engine_and_native_runs_in_turns(name, old_ir):
     build, _ = PROGRAMS[name]
     native, turns = Program(build), Program(build)
-    for step in range(6):
+    for step in range(4):
         feed = feeds_of(native.main, step)
         expected, found = run(native, False, dict(feed)), run(turns, step % 2 == 0, dict(feed))
         for a, b in zip(expected, found):

@@ -119,7 +119,8 @@ class Checkout:
         folder = records or FOLDER / "records" / self.path.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        command = [sys.executable, "-W", "ignore", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        cache = f"cache_dir={FOLDER / 'cache'}"  # outside of the checkout, which is cleaned
+        command = [sys.executable, "-W", "ignore", "-m", "pytest", "-q", "-o", cache]
         settings = {
             "PYTEST_PLUGINS": "tools.tiers.recording",
             "TIERS_RECORDS": str(folder),
