@@ -14,10 +14,11 @@ from typing import NamedTuple
 from tools.tiers.checkouts import Checkout, git
 from tools.tiers.measuring import Line, Measured
 from tools.tiers.state import State
-from tools.tiers.trials import Trial, outcome_of, trial, tried_until
+from tools.tiers.trials import trial, tried_until
 
 STEP = "revert"
 CONFLICT = "conflict"
+MISSED = "missed"  # by the tests of the changed lines
 COUNT = 12
 SAYS_SO = re.compile(
     r"\b(mend|fix(es|ed)?\b|repair|wrong|fault|bugs?\b|crash|hangs?\b|leak|races?\b|los(t|es)\b|"
@@ -102,48 +103,56 @@ def run_all(
     tests: Sequence[str],
     jobs: int,
 ) -> None:
+    """First the tests of the changed lines, which take minutes; then whole tiers, for the rest."""
+
     def attempt(checkout: Checkout, mend: Mend) -> bool:
-        known = state.get(STEP, mend.commit)
-        outcome = known["outcome"] if known else run(checkout, mend)
+        if known := state.get(STEP, mend.commit):
+            return known["outcome"] != CONFLICT
+        outcome, test = _of_changed_lines(checkout, measured, state, mend)
+        state.add(STEP, mend.commit, subject=mend.subject, outcome=outcome, test=test)
         return outcome != CONFLICT
 
-    def run(checkout: Checkout, mend: Mend) -> str:
-        outcome, test = _outcome(checkout, measured, state, mend, tests, jobs)
-        state.add(STEP, mend.commit, subject=mend.subject, outcome=outcome, test=test)
-        return outcome
-
     tried_until(count, drawn(checkouts[0].commit), attempt, checkouts, "reverts")
+    for result in state.of(STEP):
+        if result["outcome"] == MISSED:
+            outcome, test = _of_whole_tiers(checkouts[0], state, result["name"], tests, jobs)
+            state.add(STEP, result["name"], subject=result["subject"], outcome=outcome, test=test)
 
 
-def _outcome(
-    checkout: Checkout,
-    measured: Measured,
-    state: State,
-    mend: Mend,
-    tests: Sequence[str],
-    jobs: int,
-) -> tuple[str, str | None]:
-    if not revert(checkout, mend.commit):
-        checkout.restore()
-        return CONFLICT, None
-    lines = list(changed_lines(git("diff", "-U0", "HEAD", cwd=checkout.path)))
-    compiled = any(line.file.endswith((".cc", ".h")) for line in lines)
+def _compiles(lines: Sequence[Line]) -> bool:
+    return any(line.file.endswith((".cc", ".h")) for line in lines)
+
+
+def _changed(checkout: Checkout, commit: str) -> list[Line]:
+    """The lines that a revert changes; none where it conflicts."""
+    reverted = revert(checkout, commit)
+    diff = git("diff", "-U0", "HEAD", cwd=checkout.path) if reverted else ""
     checkout.restore()
-    with trial(checkout, state, lambda: revert(checkout, mend.commit), compiled) as made:
+    return list(changed_lines(diff))
+
+
+def _of_changed_lines(
+    checkout: Checkout, measured: Measured, state: State, mend: Mend
+) -> tuple[str, str | None]:
+    lines = _changed(checkout, mend.commit)
+    if not lines:
+        return CONFLICT, None
+    change = partial(revert, checkout, mend.commit)
+    with trial(checkout, state, change, _compiles(lines)) as made:
         if not made.begin() or not checkout.imports():
             return CONFLICT, None
-        return _noticed(made, measured, lines, tests, jobs)
+        test = made.first_failing(measured.units(lines, quick=True))
+    return ("test" if test else MISSED), test
 
 
-def _noticed(
-    made: Trial, measured: Measured, lines: Sequence[Line], tests: Sequence[str], jobs: int
+def _of_whole_tiers(
+    checkout: Checkout, state: State, commit: str, tests: Sequence[str], jobs: int
 ) -> tuple[str, str | None]:
-    """First the tests of the changed lines, for they are quick; then the whole tier."""
-    name = made.first_failing(measured.units(lines, quick=True))
-    name = name or made.first_failing_of_tier("test", tests, jobs)
-    if name:
-        return "test", name
-    outcome, name = outcome_of(made, (), lambda: measured.units(lines, quick=False))
-    if name is None and (name := made.first_failing_of_tier("all", tests, jobs)):
-        outcome = "all"
-    return outcome, name
+    compiled = _compiles(_changed(checkout, commit))
+    with trial(checkout, state, partial(revert, checkout, commit), compiled) as made:
+        for tier in ("test", "all"):
+            if not made.is_changed:
+                made.begin()
+            if test := made.first_failing_of_tier(tier, tests, jobs):
+                return tier, test
+    return "survived", None
