@@ -197,7 +197,7 @@ def engine_operator(repeats: int) -> dict[str, float]:
     request = function.request()
     times: dict[str, list[float]] = {"operator_us": [], "native_us": [], "function_us": []}
     # The chain of engine operators is there already; it runs where the hook has such programs run.
-    in_this_thread = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+    in_this_thread = _core.FlagOverride("enable_pir_in_executor_trace_run")
     with paddle_ngraph.use_ngraph(False), in_this_thread:
         for _ in range(repeats):
             times["operator_us"].append(_seconds_each(*engine))

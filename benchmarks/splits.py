@@ -69,7 +69,7 @@ class Layer:
         node = extension(self.name, inputs, **self.attributes)
         outputs = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
         given = [ov.Tensor(array) for array in arrays]
-        loops = _core.with_threads(threads, lambda: node.evaluate(outputs, given))
+        loops = _core.run_with_threads(threads, lambda: node.evaluate(outputs, given))
         tasks, _, _ = max(loops, key=lambda loop: loop[1])
         work = sum(products for _, products, _ in loops)
         return Division(tasks, work, _by_work((each[1:] for each in loops), work))

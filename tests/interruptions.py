@@ -245,7 +245,7 @@ def calls(of: int, parts: int) -> None:
         Play(chain, background="1"),
         *(by_name, acquitted, loaded, awaited, left),
     ]
-    for module, name in _core.python_calls[of::parts]:
+    for module, name in _core.python_callbacks[of::parts]:
         if name == "NgraphError":  # which is no function
             continue
         met = sum(play(module, name, is_late) for play in plays for is_late in (False, True))

@@ -22,10 +22,10 @@ OTHER_CLOCKS = {
     "distributed/reports.py": "moments that processes tell each other",
     "distributed/stages.py": "a report, and the limit of a wait",
     "core/engine/ngraph_engine.cc": "times that are handed to background.wants, or by a flag",
-    "core/paddle/announced_calls.cc": "the limit of a wait for other threads",
+    "core/paddle/call_interception.cc": "the limit of a wait for other threads",
     "core/paddle/data_dependency_engine.cc": "how long a thread looks before it sleeps; a report",
-    "mkl_packed/late_threads.cc": "threads that wait for a core; results are the same alone",
-    "mkl_packed/late_threads.h": "the same",
+    "mkl_packed/stragglers.cc": "threads that wait for a core; results are the same alone",
+    "mkl_packed/stragglers.h": "the same",
     "mkl_packed/packed_gemm.cc": "the provider that auto takes: tests name one",
     "transpiler/native/project/runtime/command_line.cc": "a report",
 }

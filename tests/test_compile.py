@@ -1714,7 +1714,7 @@ def test_who_cannot_be_alone_does_not_try_in_each_call(monkeypatch):
     with clock.set_to(time), paddle.no_grad():
         expected = [compiled(x)]
         with monkeypatch.context() as patch:
-            patch.setattr(captured_graph._core, "Alone", in_company)
+            patch.setattr(captured_graph._core, "ExclusiveSection", in_company)
             for passed in (0.0, captured_graph._PATIENCE):
                 time.advance(passed)
                 agree([compiled(x) for _ in range(3)], 3 * expected)
@@ -1730,7 +1730,7 @@ def test_one_thread_at_a_time_is_alone():
     entered, leave = threading.Event(), threading.Event()
 
     def holds():
-        with _core.Alone() as is_alone:
+        with _core.ExclusiveSection() as is_alone:
             assert is_alone
             entered.set()
             leave.wait(60)
@@ -1738,7 +1738,7 @@ def test_one_thread_at_a_time_is_alone():
     thread = threading.Thread(target=holds)
     thread.start()
     entered.wait(60)
-    with _core.Alone() as is_alone:
+    with _core.ExclusiveSection() as is_alone:
         assert not is_alone
     leave.set()
     thread.join()
@@ -1762,7 +1762,7 @@ def test_what_makes_tensors_of_numbers_waits_for_who_is_alone(make):
     thread = threading.Thread(target=makes)
     thread.start()
     assert begun.wait(60)
-    with _core.Alone() as is_alone:
+    with _core.ExclusiveSection() as is_alone:
         assert is_alone
         go.set()
         assert not made_one.wait(0.2)
@@ -1774,7 +1774,7 @@ def test_a_forked_process_waits_for_no_thread_that_it_has_not():
     entered, leave = threading.Event(), threading.Event()
 
     def holds():
-        with _core.Alone():
+        with _core.ExclusiveSection():
             entered.set()
             leave.wait(60)
 
@@ -1786,7 +1786,7 @@ def test_a_forked_process_waits_for_no_thread_that_it_has_not():
     if child == 0:
         signal.alarm(60)
         is_right = float(paddle.ones([2]).sum()) == 2.0
-        with _core.Alone() as is_alone:
+        with _core.ExclusiveSection() as is_alone:
             os._exit(0 if is_right and is_alone else 1)
     leave.set()
     thread.join()
@@ -1905,9 +1905,9 @@ def test_what_is_known_of_a_function_is_bounded():
     """Each other number is another path."""
     function = paddle_ngraph.compile(lambda x, number: F.relu(x) * number + x)
     x = floats(3)
-    for number in range(_core.MOST_PATHS // 2):
+    for number in range(_core.MAX_TRACES // 2):
         function(x, 1.5 + number)
-    assert len(function._captures._paths.ends()) < _core.MOST_PATHS // 3
+    assert len(function._captures._paths.ends()) < _core.MAX_TRACES // 3
     for _ in range(3):
         agree(function(x, 2.5), F.relu(x) * 2.5 + x)
     assert paddle_ngraph.stats()["engine_runs"] > 0

@@ -56,7 +56,7 @@ def test_a_program_of_engine_operators_stays_in_the_thread_that_runs_it(build, s
 
 
 def test_a_flag_of_paddle_is_on_while_anybody_needs_it():
-    flag = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+    flag = _core.FlagOverride("enable_pir_in_executor_trace_run")
     with flag:
         with flag:
             pass
@@ -70,7 +70,7 @@ def test_a_flag_of_paddle_is_on_while_anybody_needs_it():
     finally:
         paddle.set_flags({TRACE_RUN: False})
     with pytest.raises(ValueError, match="FLAGS_benchmark"):
-        _core.SwitchedFlag("benchmark")
+        _core.FlagOverride("benchmark")
 
 
 # -- switching ---------------------------------------------------------------------------------

@@ -342,7 +342,7 @@ def evaluated(name: str, arrays: Sequence[np.ndarray], threads: int, **attribute
     inputs = [opset15.parameter(t.get_shape(), t.get_element_type()) for t in given]
     node = extension(name, inputs, **attributes)
     out = ov.Tensor(node.get_output_element_type(0), node.get_output_shape(0))
-    _core.with_threads(threads, lambda: node.evaluate([out], given))
+    _core.run_with_threads(threads, lambda: node.evaluate([out], given))
     return np.array(out.data)
 
 
@@ -414,7 +414,7 @@ def test_channels_are_last_in_bfloat16(channels, block, threads):
     given = in_blocks(data, block)
     node = extension("ToChannelsLast", parameters(given))
     out = ov.Tensor(ov.Type.bf16, node.get_output_shape(0))
-    _core.with_threads(threads, lambda: node.evaluate([out], [ov.Tensor(given)]))
+    _core.run_with_threads(threads, lambda: node.evaluate([out], [ov.Tensor(given)]))
     width = given.shape[1] * block
     assert list(out.shape) == [3, 1, 50, 7, width]
     bits = np.array(out.data).view("uint16").reshape(3, 50, 7, width)
@@ -443,7 +443,7 @@ def computed(name: str, given: Sequence[ov.Tensor], threads: int, **attributes) 
     node = extension(name, inputs, **attributes)
     out = ov.Tensor(node.get_output_element_type(0), node.get_output_shape(0))
     out.data[...] = np.nan
-    _core.with_threads(threads, lambda: node.evaluate([out], given))
+    _core.run_with_threads(threads, lambda: node.evaluate([out], given))
     return np.array(out.data)
 
 
@@ -486,7 +486,7 @@ def test_convolutions_of_channels_last(size, stride):
 
 
 def test_there_is_an_example_of_every_operator():
-    assert {example.name for example in EXAMPLES} == set(_core.own_operators())
+    assert {example.name for example in EXAMPLES} == set(_core.extension_op_names())
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def held_by(draft: Draft) -> list[str]:
     """The types of the nodes whose values a draft holds."""
     held.hold_gradients(draft)
     last = draft.model.get_results()[-1].input_value(0).get_node()
-    if last.get_type_name() != "Hold":
+    if last.get_type_name() != "PinValues":
         return []
     count = last.get_attributes()["count"]
     return [value.get_node().get_type_name() for value in last.input_values()[:count]]
@@ -449,14 +449,14 @@ def test_nobody_computes_where_steps_have_yet_to_read() -> None:
         programs = [Program(deep("momentum")) for _ in range(2)]
         train(programs[0], 0, 1)
         train(programs[1], 1, 1)
-        _core.fail_at("run", waits=True)
+        _core.fail_at("run", blocks=True)
         threads = []
         for number, program in enumerate(programs):
             feed = feed_of(100 * number + 1)
             threads.append(in_thread(lambda p=program, f=feed: p.run(**f)))
-            until(lambda: _core.waiting() == 1)
+            until(lambda: _core.num_blocked_threads() == 1)
         time.sleep(0.3)  # the second one would come to the same place
-        assert _core.waiting() == 1
+        assert _core.num_blocked_threads() == 1
         _core.fail_at("")
         for thread in threads:
             thread.join(300)
@@ -490,7 +490,7 @@ def test_a_failure_ends_the_turn(step: str) -> None:
         twin.run(engine=False, **feed_of(step_number))
     assert_same_states(twin, program)
     refusals.clear()
-    _core.try_again()
+    _core.reset_denylist()
     functions = paddle_ngraph.stats()["functions_built"]
     assert held_in(lambda: Program(deep("momentum")).run(**feed_of(2))) == 4
     assert paddle_ngraph.stats()["functions_built"] == functions  # the same one has a turn again
@@ -528,9 +528,9 @@ with paddle_ngraph.use_ngraph():
         each.run(**feed_of(0))
     twin.run(**feed_of(1))
     expected = state_of(twin)
-    _core.fail_at("run", waits=True)
+    _core.fail_at("run", blocks=True)
     thread = in_thread(lambda: other.run(**feed_of(5)))  # it has the turn
-    until(lambda: _core.waiting() == 1)
+    until(lambda: _core.num_blocked_threads() == 1)
     child = os.fork()
     _core.fail_at("")
     if child == 0:
@@ -601,7 +601,7 @@ def test_what_is_computed_later_would_write_there(monkeypatch: Any) -> None:
         held.hold_gradients(draft)
         first, *_, last = draft.model.get_results()
         hold = last.input_value(0)
-        if hold.get_node().get_type_name() == "Hold":
+        if hold.get_node().get_type_name() == "PinValues":
             met.append(hold)
             nothing = opset15.multiply(opset15.convert(hold, "f32"), np.zeros(1, "float32"))
             zero = opset15.reduce_sum(nothing, [0])

@@ -141,8 +141,8 @@ def hold(uses, waits=()):
     for use in uses:
         use.__exit__(None, None, None)
 
-switched = [_core.SwitchedFlag(name) for name in NAMES]
-as_set = [_core.SwitchedFlag(name, as_set=True) for name in NAMES]
+switched = [_core.FlagOverride(name) for name in NAMES]
+as_set = [_core.FlagOverride(name, user_value=True) for name in NAMES]
 threads = [
     threading.Thread(target=hold, args=([switched[0], switched[2]],), daemon=True),
     threading.Thread(target=hold, args=([switched[0], as_set[3]], [as_set[2]]), daemon=True),

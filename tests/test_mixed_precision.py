@@ -214,7 +214,7 @@ def test_products_on_any_number_of_threads(threads: int) -> None:
         node = extension("Bfloat16Gemm", inputs, **frame)
         out = ov.Tensor(Type.f32, node.get_output_shape(0))
         out.data[...] = np.nan
-        _core.with_threads(threads, lambda: node.evaluate([out], given))  # noqa: B023
+        _core.run_with_threads(threads, lambda: node.evaluate([out], given))  # noqa: B023
         expected = rounded(a).astype("float64") @ rounded(b).astype("float64")
         assert _difference(np.array(out.data), expected.astype("float32")) < 2e-6
 
@@ -229,7 +229,7 @@ def test_rounding(threads: int) -> None:
     node = extension("ToBfloat16", [opset15.parameter(x.shape, Type.f32)])
     bits = np.zeros(x.shape, "uint16")
     out = ov.Tensor(bits, bits.shape, Type.bf16)
-    _core.with_threads(threads, lambda: node.evaluate([out], [ov.Tensor(x)]))
+    _core.run_with_threads(threads, lambda: node.evaluate([out], [ov.Tensor(x)]))
     found = (bits.astype("uint32") << 16).view("float32")
     np.testing.assert_array_equal(found, rounded(x))
 
@@ -245,7 +245,7 @@ def test_products_that_round_their_sums(threads: int) -> None:
         frame = {"transpose_a": False, "transpose_b": False, "rounds": rounds}
         node = extension("Bfloat16Gemm", inputs, **frame)
         out = ov.Tensor(np.zeros((3, 70, 90), "float32"))
-        _core.with_threads(threads, lambda node=node, out=out: node.evaluate([out], given))
+        _core.run_with_threads(threads, lambda node=node, out=out: node.evaluate([out], given))
         found.append(np.array(out.data))
     assert (found[0] != found[1]).any()
     np.testing.assert_array_equal(found[1], rounded(found[0]))

@@ -23,11 +23,11 @@ from paddle_ngraph.paddle_seam.names import (
 )
 from tests.programs import is_ended
 
-_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
+_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 
 
-def made() -> _core.OwnScope:
-    return _core.OwnScope(new_scope(), remove_scope)
+def made() -> _core.OwnedScope:
+    return _core.OwnedScope(new_scope(), remove_scope)
 
 
 class User:
@@ -77,7 +77,7 @@ class Came(Exception):
     """A signal."""
 
 
-def with_an_executor() -> _core.OwnScope:
+def with_an_executor() -> _core.OwnedScope:
     """One that takes a while to end."""
     own = made()
     with _IN_EXECUTOR:

@@ -43,8 +43,8 @@ def test_every_converter_module_has_its_tests():
 
 
 def test_what_the_core_calls_is_there():
-    assert _core.python_calls
-    for module, name in _core.python_calls:
+    assert _core.python_callbacks
+    for module, name in _core.python_callbacks:
         assert callable(getattr(importlib.import_module(module), name))
 
 

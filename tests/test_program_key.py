@@ -55,19 +55,19 @@ def test_a_change_changes_the_digest(change) -> None:
     before, fingerprint = program_key.digest(program), _core.program_fingerprint(program)
     state = _core.ProgramState(program)
     assert _core.program_fingerprint(program) == fingerprint
-    assert state.is_of(program)
+    assert state.matches(program)
     change(program)
     assert program_key.digest(program) != before
-    assert not state.is_of(program)
+    assert not state.matches(program)
 
 
 def test_the_state_of_a_program_that_is_gone_is_of_no_other() -> None:
     program, _ = _program()
     state = _core.ProgramState(program)
-    assert not state.is_of(program.clone())
+    assert not state.matches(program.clone())
     del program, _
     gc.collect()
-    assert not any(state.is_of(_program(scale)[0]) for scale in range(3, 100))
+    assert not any(state.matches(_program(scale)[0]) for scale in range(3, 100))
 
 
 def test_a_change_inside_of_a_branch_changes_the_digest() -> None:

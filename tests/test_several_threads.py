@@ -129,7 +129,7 @@ def test_threads_share_a_program_whose_scopes_are_their_own(is_warm: bool) -> No
 
 def test_what_a_program_that_calls_python_fetches_is_its_own() -> None:
     """Whatever other threads have Paddle's flag at when it ends."""
-    flag = _core.SwitchedFlag("enable_pir_in_executor")
+    flag = _core.FlagOverride("enable_pir_in_executor")
 
     def call(x: Any) -> np.ndarray:
         flag.__enter__()  # as another thread might

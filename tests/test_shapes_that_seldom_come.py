@@ -177,14 +177,14 @@ def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
             return
         try:
             until = time.monotonic() + 60
-            while _core.waiting() == 0 and time.monotonic() < until:
+            while _core.num_blocked_threads() == 0 and time.monotonic() < until:
                 time.sleep(0.01)
-            assert _core.waiting() == 1
+            assert _core.num_blocked_threads() == 1
             paddle.set_flags({"FLAGS_ngraph_strict": False})
         finally:
             _core.fail_at("")
 
-    _core.fail_at("data", waits=True)
+    _core.fail_at("data", blocks=True)
     paddle_ngraph.reset_stats()
     with strict_runs():
         at_once(work, 2)

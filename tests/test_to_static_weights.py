@@ -514,7 +514,7 @@ def test_calls_of_all_operators_are_announced(module):
         for name, function in vars(module).items()
         if isinstance(function, types.BuiltinFunctionType)
     }
-    silent = {name for name, each in functions.items() if not _core.are_calls_announced(each)}
+    silent = {name for name, each in functions.items() if not _core.are_calls_intercepted(each)}
     assert functions and silent <= replaced._READING_FUNCTIONS
 
 
@@ -524,7 +524,7 @@ def test_calls_of_all_methods_are_announced_but_of_those_that_read():
         for name, method in vars(LIBRARY.eager.Tensor).items()
         if isinstance(method, types.MethodDescriptorType)
     }
-    silent = {name for name, each in methods.items() if not _core.are_calls_announced(each)}
+    silent = {name for name, each in methods.items() if not _core.are_calls_intercepted(each)}
     assert len(methods) > 90 and silent <= replaced._READING_METHODS
     assert not any(re.search(r"(?<!_)_$|^_?set|^_share|clear", name) for name in silent)
 
@@ -538,10 +538,10 @@ def test_what_paddle_itself_calls_in_place_is_announced():
     }
     found = [name for name in writing if hasattr(paddle._C_ops, name)]
     assert len(found) > 100 and {"sgd_", "adam_"} <= writing
-    assert all(_core.are_calls_announced(getattr(paddle._C_ops, name)) for name in found)
+    assert all(_core.are_calls_intercepted(getattr(paddle._C_ops, name)) for name in found)
 
 
 def test_only_functions_in_c_can_be_announced():
-    assert not _core.are_calls_announced(floats)
+    assert not _core.are_calls_intercepted(floats)
     with pytest.raises(paddle_ngraph.NgraphError, match="no function in C"):
-        _core.announce_calls(floats, _core.Announced.ARGUMENTS)
+        _core.intercept_calls(floats, _core.WriteEffect.ARGUMENTS)

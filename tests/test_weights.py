@@ -168,7 +168,7 @@ def test_weights_that_keep_changing_cost_few_functions():
 def test_an_announcement_without_a_change_builds_nothing():
     program = predictor()
     for _ in range(5):
-        _core.weights_written()
+        _core.mark_weights_written()
         check(program)
     assert paddle_ngraph.stats()["functions_built"] == 1
 

@@ -253,7 +253,7 @@ def test_a_function_that_has_packed_stays_whatever_is_announced() -> None:
     model.check()
     for _ in range(3):
         tensor = model.tensor("square")
-        _core.weights_written()
+        _core.mark_weights_written()
         model.check()
         del tensor
         model.check()
@@ -264,7 +264,7 @@ def test_open_shapes_stay_open_whatever_is_announced_between_runs() -> None:
     model = Model()
     for rows in range(2, 9):
         model.check(rows)
-        _core.weights_written()
+        _core.mark_weights_written()
         np.array(model.tensor("square"))
     assert built() == (3, 3)
 
@@ -411,16 +411,16 @@ def test_weights_that_move_during_a_build_are_there_until_it_is_over(meanwhile) 
 def test_weights_that_move_before_a_build_are_there_until_it_is_over(folder) -> None:
     """When a run looks for a function on disk, it has decided what the build will read."""
     large = Large()
-    _core.fail_at("load", waits=True)
+    _core.fail_at("load", blocks=True)
 
     def work(number: int) -> None:
         if number == 0:
             return large.check_moved()
         try:
             until = time.monotonic() + 60
-            while _core.waiting() == 0 and time.monotonic() < until:
+            while _core.num_blocked_threads() == 0 and time.monotonic() < until:
                 time.sleep(0.01)
-            assert _core.waiting() == 1
+            assert _core.num_blocked_threads() == 1
             large.move()
         finally:
             _core.fail_at("")
@@ -442,7 +442,7 @@ def test_a_function_that_packs_in_a_run_goes_if_others_write_meanwhile(number: i
     def work(thread: int) -> None:
         if thread == 1:
             while not over.is_set():
-                _core.weights_written()
+                _core.mark_weights_written()
             return
         try:
             for rows in range(4, 40):
@@ -509,7 +509,7 @@ def test_lives_of_weights(meanwhile, seed: int) -> None:
             numbers += 0.01
             model.contents[name] = numbers.copy()
         elif event == "announce":
-            _core.weights_written()
+            _core.mark_weights_written()
         elif event == "build" and not meanwhile:
             meanwhile.append(rewritten(model, name))
         elif event == "copy":
@@ -531,14 +531,14 @@ def test_the_first_run_that_packs_is_the_one_that_asks(fails: bool, writes: bool
         with pytest.raises(Exception, match=r"out of range|should|[Ee]xpected"):
             model.program.run(ids=np.array([1, 99, 2]))
         assert built() == (1, 1), "it was refused before there was a function"
-    _core.fail_at("run", waits=True)  # when all is computed
+    _core.fail_at("run", blocks=True)  # when all is computed
     try:
         run = threading.Thread(target=model.check)
         run.start()
-        while _core.waiting() == 0:
+        while _core.num_blocked_threads() == 0:
             time.sleep(0.01)
         if writes:
-            _core.weights_written()
+            _core.mark_weights_written()
     finally:
         _core.fail_at("")
         run.join()

@@ -201,7 +201,7 @@ class InnerBridge(NgraphBridge):
         if not axes:
             return start
         outer = self._outer
-        node = outer.extension("OfAnySize", [start, outer._what_varies()], axes=axes)
+        node = outer.extension("ShapeBarrier", [start, outer._what_varies()], axes=axes)
         outer.set_shape(node, outer.shape(start))
         return node.output(0)
 

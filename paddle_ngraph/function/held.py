@@ -2,7 +2,7 @@
 
 A result has memory of its own. Inside of the function, a gradient lies where activations were that
 are no longer needed. So large results that only steps read become values that the function holds
-until the steps are taken (core/ov/hold_op.h, core/ov/held.h).
+until the steps are taken (core/ov/pin_values_op.h, core/ov/pinned_values.h).
 
 A function with open shapes, of anything in it, has none: its memory is not laid out before it runs.
 Nor has one that computes the parts of a batch, each with memory of its own, or one for another
@@ -56,7 +56,7 @@ def hold_gradients(draft: Draft) -> None:
     left = [number for number in range(len(results)) if number not in held]
     gradients = [values[number] for number in held]
     others = _not_before(gradients, [values[number] for number in left])
-    hold = draft.bridge.extension("Hold", [*gradients, *others], count=len(held))
+    hold = draft.bridge.extension("PinValues", [*gradients, *others], count=len(held))
     for number in held:
         draft.model.remove_result(results[number])
     draft.model.add_results([opset15.result(hold)])

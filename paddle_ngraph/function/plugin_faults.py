@@ -215,7 +215,7 @@ def keep_what_branches_make(model: Model, extension: Callable[..., Node]) -> Non
         for made in node.outputs():
             if made.get_partial_shape().is_dynamic:
                 readers = made.get_target_inputs()
-                kept = extension("OfAnySize", [made, made], axes=[]).output(0)
+                kept = extension("ShapeBarrier", [made, made], axes=[]).output(0)
                 for reader in readers:
                     reader.replace_source_output(kept)
 

@@ -165,7 +165,7 @@ def count() -> int:
 def _try_again() -> None:
     """Makes engines forget that they have left a graph to Paddle."""
     if (core := sys.modules.get("paddle_ngraph._core")) is not None:
-        core.try_again()
+        core.reset_denylist()
 
 
 def _kind(op: Op) -> str:

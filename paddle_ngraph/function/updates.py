@@ -3,9 +3,9 @@
 As a node of the model, a step makes new parameters and states beside the old ones: all of them are
 there twice, and the step writes to memory that it has not read. So the last pass of a build takes
 steps out of the model. Their gradients become results, and the engine takes the steps after the
-run (core/ov/updates.h), in place. By then everything in the function has read the old values, and
-every check has passed; the model cannot read what a step writes. Steps that anything reads from
-within the function stay nodes.
+run (core/ov/optimizer_updates.h), in place. By then everything in the function has read the old
+values, and every check has passed; the model cannot read what a step writes. Steps that anything
+reads from within the function stay nodes.
 
 Two more things that a program does with a state are such steps: something is added to it (gradients
 of several micro-batches are added up so), and it is filled with one number. Filling comes last, so
@@ -53,7 +53,7 @@ FILL = 4
 
 
 class Update(NamedTuple):
-    """A step, as the engine takes it (core/ov/updates.h).
+    """A step, as the engine takes it (core/ov/optimizer_updates.h).
 
     What it reads is an input of the interval, ``n``, where states follow the others, or a result of
     the model, ``-1 - n``.

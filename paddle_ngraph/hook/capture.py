@@ -59,21 +59,21 @@ def _install() -> None:
         _tell(function, name, OPERATORS.get(name))
     for name, method in replaced.methods_of_tensors():
         if name in PASSIVE_METHODS:
-            _core.tell_captures(method, name, _core.Captured.PASSIVE)
+            _core.set_call_effect(method, name, _core.CallEffect.METADATA_ONLY)
         else:
             _tell(method, name, METHODS.get(name))
     replaced.MAKE_TENSOR.replace(_settling)
     for name, function in replaced.other_functions_of_tensors():
-        _core.tell_captures(function, name, _core.Captured.BREAK)
+        _core.set_call_effect(function, name, _core.CallEffect.GRAPH_BREAK)
     for name, function in replaced.other_functions():
-        _core.tell_captures(function, name, _core.Captured.ASIDE)
+        _core.set_call_effect(function, name, _core.CallEffect.BREAK_IF_LAZY_ARGUMENT)
     for name, function in replaced.functions_of_building():
-        _core.tell_captures(function, name, _core.Captured.PASSIVE)
+        _core.set_call_effect(function, name, _core.CallEffect.METADATA_ONLY)
     for name, function in replaced.setting_functions():
-        _core.tell_captures(function, name, _core.Captured.SETTING)
-    _core.tell_captures(switch_tracer, "a static program", _core.Captured.SWITCHING)
+        _core.set_call_effect(function, name, _core.CallEffect.FLAG_CHANGE)
+    _core.set_call_effect(switch_tracer, "a static program", _core.CallEffect.TRACER_SWITCH)
     for name, attribute in replaced.attributes_of_tensors():
-        _core.tell_captures_of_attribute(
+        _core.intercept_attribute(
             attribute, name, name in PASSIVE_ATTRIBUTES, name in SET_ATTRIBUTES
         )
 
@@ -88,7 +88,7 @@ def _settling(original: Callable[..., None]) -> Callable[..., None]:
     @wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         if any(isinstance(each, paddle.Tensor) for each in (*args, *kwargs.values())):
-            _core.settle_captures()
+            _core.flush_captures()
         original(self, *args, **kwargs)
 
     return __init__
@@ -97,22 +97,22 @@ def _settling(original: Callable[..., None]) -> Callable[..., None]:
 _CHECK = "FLAGS_check_nan_inf"
 # What is neither an operator that may wait, nor a break and nothing else.
 _OTHERS = {
-    **dict.fromkeys(OF_KNOWN, _core.Captured.OF_KNOWN),
-    **dict.fromkeys(OF_NUMBERS, _core.Captured.OF_NUMBERS),
-    **dict.fromkeys(LOOKING, _core.Captured.LOOKING),
-    **dict.fromkeys(SIZES, _core.Captured.SIZES),
-    "register_saved_tensors_hooks": _core.Captured.SHOWING,
-    "reset_saved_tensors_hooks": _core.Captured.HIDING,
+    **dict.fromkeys(OF_KNOWN, _core.CallEffect.EAGER_OPERATOR),
+    **dict.fromkeys(OF_NUMBERS, _core.CallEffect.DATA_ACCESS),
+    **dict.fromkeys(LOOKING, _core.CallEffect.READ_ONLY_DATA_ACCESS),
+    **dict.fromkeys(SIZES, _core.CallEffect.SHAPE_QUERY),
+    "register_saved_tensors_hooks": _core.CallEffect.SAVED_TENSOR_HOOKS_ON,
+    "reset_saved_tensors_hooks": _core.CallEffect.SAVED_TENSOR_HOOKS_OFF,
 }
 
 
-def _tell(function: Any, name: str, rule: _core.WaitRule | None) -> None:
+def _tell(function: Any, name: str, rule: _core.DeferralRule | None) -> None:
     if rule is None:
-        _core.tell_captures(
-            function, _LOOKS.get(name, name), _OTHERS.get(name, _core.Captured.BREAK)
+        _core.set_call_effect(
+            function, _LOOKS.get(name, name), _OTHERS.get(name, _core.CallEffect.GRAPH_BREAK)
         )
         return
-    _core.tell_captures(function, name, _core.Captured.OPERATOR, rule)
+    _core.set_call_effect(function, name, _core.CallEffect.DEFERRABLE, rule)
 
 
 class Captures:
@@ -124,7 +124,7 @@ class Captures:
 
     def __init__(self, trains: bool = True) -> None:
         install()
-        self._paths = _core.CapturedPaths(captured_graph.make_graph, trains)
+        self._paths = _core.TraceCache(captured_graph.make_graph, trains)
         self._settings = -1  # how many there were when the flags were read
         self._is_checked = False
 
@@ -142,7 +142,7 @@ class Captures:
 
     def _is_each_checked(self) -> bool:
         """Whether Paddle looks at the results of each operator, and raises at once."""
-        if self._settings != (settings := _core.number_of_settings()):
+        if self._settings != (settings := _core.settings_version()):
             self._is_checked = bool(paddle.get_flags(_CHECK)[_CHECK])
             self._settings = settings
         return self._is_checked

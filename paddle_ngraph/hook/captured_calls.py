@@ -14,7 +14,7 @@ from paddle_ngraph.paddle_seam.names import has_gradients, set_gradients
 
 
 class Call(NamedTuple):
-    """A call of an operator, see ``CapturedCall`` in core/paddle/capture.h."""
+    """A call of an operator, see ``TracedCall`` in core/paddle/capture.h."""
 
     name: str
     is_method: bool
@@ -81,8 +81,8 @@ class Kind(NamedTuple):
 
 def values_in(thing: Any) -> Iterator[int]:
     """The values in an argument or a result, from left to right."""
-    if isinstance(thing, _core.CapturedValue):
-        yield thing.number
+    if isinstance(thing, _core.TracedValue):
+        yield thing.index
     elif isinstance(thing, (list, tuple)):
         for each in thing:
             yield from values_in(each)
@@ -90,8 +90,8 @@ def values_in(thing: Any) -> Iterator[int]:
 
 def replaced(thing: Any, values: dict[int, Any]) -> Any:
     """An argument with tensors in it."""
-    if isinstance(thing, _core.CapturedValue):
-        return values[thing.number]
+    if isinstance(thing, _core.TracedValue):
+        return values[thing.index]
     if isinstance(thing, (list, tuple)):
         return type(thing)(replaced(each, values) for each in thing)
     return thing
@@ -114,8 +114,8 @@ def call_natively(call: Call, values: dict[int, Any]) -> None:
 
 def bind(expected: Any, result: Any, values: dict[int, Any]) -> None:
     """Adds what an operator returned to the values, by their places in the captured result."""
-    if isinstance(expected, _core.CapturedValue):
-        values[expected.number] = result
+    if isinstance(expected, _core.TracedValue):
+        values[expected.index] = result
     elif isinstance(expected, (list, tuple)):
         for one, other in zip(expected, result):
             bind(one, other, values)

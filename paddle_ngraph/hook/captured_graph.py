@@ -249,7 +249,7 @@ def _be_alone() -> Iterator[None]:
     global _busy_until
     if clock.now() < _busy_until:
         raise _Busy
-    with _core.Alone() as is_alone:
+    with _core.ExclusiveSection() as is_alone:
         if not is_alone:
             _busy_until = clock.now() + _PATIENCE
             raise _Busy

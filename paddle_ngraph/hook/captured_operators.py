@@ -3,7 +3,7 @@
 An operator may wait if what it raises depends only on the shapes and dtypes of its tensors and on
 its other arguments: another error would come later than natively. One that divides whole numbers,
 or looks something up, may wait where its divisors and positions are known to be right
-(core/paddle/positions.h).
+(core/paddle/integer_ranges.h).
 Random numbers are drawn in the order of the calls: who draws otherwise, or sets a seed, is a graph
 break, as is everything that is not listed here.
 """
@@ -27,22 +27,22 @@ def _rule(
     needed: tuple[tuple[int, Any], ...] = (),
     needed_to_train: tuple[tuple[int, Any], ...] = (),
     values: _core.ValueRule | None = None,
-    numbers: _core.NumberRule | None = None,
+    numbers: _core.RangeRule | None = None,
     unread: int = -1,
     has_reserve: bool = False,
     draws: bool = False,
     is_arithmetic: bool = False,
-    changes: _core.Changes = _core.Changes.NOTHING,
+    changes: _core.Mutation = _core.Mutation.NONE,
     lists: tuple[int, ...] = (),
-) -> _core.WaitRule:
-    """When a call may wait, see ``WaitRule`` in core/paddle/announced_calls.h."""
-    return _core.WaitRule(
+) -> _core.DeferralRule:
+    """When a call may wait, see ``DeferralRule`` in core/paddle/call_interception.h."""
+    return _core.DeferralRule(
         most_tensors,
         needs_floats,
         list(needed),
         list(needed_to_train),
         values or _core.ValueRule(),
-        numbers or _core.NumberRule(),
+        numbers or _core.RangeRule(),
         unread,
         has_reserve,
         draws,
@@ -52,9 +52,9 @@ def _rule(
     )
 
 
-def _moved(*arguments: int) -> _core.NumberRule:
+def _moved(*arguments: int) -> _core.RangeRule:
     """The numbers of a result are those of these arguments."""
-    return _core.NumberRule(_core.Numbers.MOVED, list(arguments))
+    return _core.RangeRule(_core.RangeRuleKind.PRESERVED, list(arguments))
 
 
 # What is known of whole numbers that an operator makes, of the same ones that tensors have as
@@ -66,33 +66,33 @@ _MOVING = (
     "channel_shuffle pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
 )
 _CALCULATING = {
-    _core.Numbers.SUM: "add __add__ __radd__",
-    _core.Numbers.DIFFERENCE: "subtract __sub__",
-    _core.Numbers.PRODUCT: "multiply __mul__ __rmul__",
-    _core.Numbers.QUOTIENT: "floor_divide __floordiv__",
-    _core.Numbers.REMAINDER: "remainder __mod__",
+    _core.RangeRuleKind.SUM: "add __add__ __radd__",
+    _core.RangeRuleKind.DIFFERENCE: "subtract __sub__",
+    _core.RangeRuleKind.PRODUCT: "multiply __mul__ __rmul__",
+    _core.RangeRuleKind.QUOTIENT: "floor_divide __floordiv__",
+    _core.RangeRuleKind.REMAINDER: "remainder __mod__",
 }
-_NUMBERS: dict[str, _core.NumberRule] = {
+_NUMBERS: dict[str, _core.RangeRule] = {
     **dict.fromkeys(_MOVING.split(), _moved(0)),
     **dict.fromkeys(("fmax", "fmin", "maximum", "minimum"), _moved(0, 1)),
-    **dict.fromkeys(("argmax", "argmin"), _core.NumberRule(_core.Numbers.PLACES)),
+    **dict.fromkeys(("argmax", "argmin"), _core.RangeRule(_core.RangeRuleKind.INDICES)),
     **{
-        name: _core.NumberRule(kind)
+        name: _core.RangeRule(kind)
         for kind, names in _CALCULATING.items()
         for name in names.split()
     },
-    "argsort": _core.NumberRule(_core.Numbers.SORTED),
-    "clip": _core.NumberRule(_core.Numbers.CLIPPED),
+    "argsort": _core.RangeRule(_core.RangeRuleKind.SORTED),
+    "clip": _core.RangeRule(_core.RangeRuleKind.CLIPPED),
     "masked_fill": _moved(0, 2),
     "_setitem_dygraph": _moved(0, 2),
     "full_like": _moved(1),
-    "stack": _core.NumberRule(_core.Numbers.STACKED),
-    "topk": _core.NumberRule(_core.Numbers.SORTED, axis_at=2),
+    "stack": _core.RangeRule(_core.RangeRuleKind.STACKED),
+    "topk": _core.RangeRule(_core.RangeRuleKind.SORTED, axis_argument=2),
     "where": _moved(1, 2),
 }
 
 
-def _rules(names: str, **options: Any) -> dict[str, _core.WaitRule]:
+def _rules(names: str, **options: Any) -> dict[str, _core.DeferralRule]:
     """A rule for each of these names."""
     return {name: _rule(numbers=_NUMBERS.get(name), **options) for name in names.split()}
 
@@ -127,24 +127,27 @@ _SHAPED = (
 )
 # What looks up: how many arguments, from the first on, may be tensors; the positions, and what they
 # are positions in.
-_ALONG, _FROM_END = _core.Values.ALONG, True
+_ALONG, _FROM_END = _core.ValueRuleKind.ALONG_AXIS, True
 _LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
-    "cross_entropy_with_softmax": (2, _core.ValueRule(_ALONG, 1, 0, axis_at=6, ignored_at=5)),
+    "cross_entropy_with_softmax": (
+        2,
+        _core.ValueRule(_ALONG, 1, 0, axis_argument=6, ignored_argument=5),
+    ),
     "gather": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
-    "gather_nd": (2, _core.ValueRule(_core.Values.PLACES, 1, 0, -1, 0, _FROM_END)),
+    "gather_nd": (2, _core.ValueRule(_core.ValueRuleKind.COORDINATES, 1, 0, -1, 0, _FROM_END)),
     "index_add": (3, _core.ValueRule(_ALONG, 1, 0, 3, 0, _FROM_END)),
-    "index_put": (3, _core.ValueRule(_core.Values.EACH, 1, 0, -1, 0, _FROM_END)),
+    "index_put": (3, _core.ValueRule(_core.ValueRuleKind.INDEX_PER_AXIS, 1, 0, -1, 0, _FROM_END)),
     "index_sample": (2, _core.ValueRule(_ALONG, 1, 0, axis=1)),
     "index_select": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
-    "nll_loss": (3, _core.ValueRule(_ALONG, 1, 0, axis=1, ignored_at=3)),
-    "one_hot": (1, _core.ValueRule(_core.Values.CLASSES, 0, 1)),
+    "nll_loss": (3, _core.ValueRule(_ALONG, 1, 0, axis=1, ignored_argument=3)),
+    "one_hot": (1, _core.ValueRule(_core.ValueRuleKind.CLASS_IDS, 0, 1)),
     "put_along_axis": (3, _core.ValueRule(_ALONG, 1, 0, 3, 0, _FROM_END)),
     "scatter": (3, _core.ValueRule(_ALONG, 1, 0, axis=0)),
-    "scatter_nd_add": (3, _core.ValueRule(_core.Values.PLACES, 1, 0)),
+    "scatter_nd_add": (3, _core.ValueRule(_core.ValueRuleKind.COORDINATES, 1, 0)),
     "take_along_axis": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
 }
-_DIVISOR = _core.ValueRule(_core.Values.DIVISOR, 1)
-OPERATORS: dict[str, _core.WaitRule] = {
+_DIVISOR = _core.ValueRule(_core.ValueRuleKind.NONZERO_DIVISOR, 1)
+OPERATORS: dict[str, _core.DeferralRule] = {
     **_rules(_POINTWISE + " " + _PRODUCTS + " " + _NORMALIZATION),
     **_rules(_SHAPED, most_tensors=1),
     **_rules("expand pad3d reshape tile", most_tensors=1, lists=(1,)),
@@ -182,20 +185,20 @@ _ARITHMETIC = (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ "
     "__rdiv__ __matmul__ __pow__ __rpow__ __gt__ __ge__ __lt__ __le__ __eq__ __ne__"
 )
-METHODS: dict[str, _core.WaitRule] = {
+METHODS: dict[str, _core.DeferralRule] = {
     **_rules(_ARITHMETIC, is_arithmetic=True),
     **_rules("__floordiv__ __mod__", values=_DIVISOR, is_arithmetic=True),
     **_rules("_tensor_use_gpudnn clone detach"),
     **_rules("_copy_to", most_tensors=1),
     "_getitem_dygraph": _rule(
         2,
-        values=_core.ValueRule(_core.Values.INDEX, 1, 0, -1, 0, _FROM_END),
+        values=_core.ValueRule(_core.ValueRuleKind.SUBSCRIPT, 1, 0, -1, 0, _FROM_END),
         numbers=_moved(0),
     ),
     **_rules(
         "_setitem_dygraph",
-        values=_core.ValueRule(_core.Values.SLICE, 1),
-        changes=_core.Changes.NUMBERS,
+        values=_core.ValueRule(_core.ValueRuleKind.SLICE_ASSIGNMENT, 1),
+        changes=_core.Mutation.VALUES,
     ),
 }
 

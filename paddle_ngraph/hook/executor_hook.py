@@ -67,13 +67,13 @@ from paddle_ngraph.transpiler import ngraph_transpiler
 _OFTEN = 64
 
 # Paddle's executor takes PIR programs.
-_PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
+_PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 # It takes what the user says, also while other threads run PIR programs.
-_AS_SET = _core.SwitchedFlag("enable_pir_in_executor", as_set=True)
+_AS_SET = _core.FlagOverride("enable_pir_in_executor", user_value=True)
 # It runs operators one by one, as they stand in the program.
-_ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
+_ONE_BY_ONE = _core.FlagOverride("new_executor_sequential_run")
 # It runs them in the thread that asks for it: to wake another one takes longer than most operators.
-_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+_IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
 
 _preparing = new_lock()
 _was_on: PerThread[bool | None] = PerThread(None)  # when this thread fed its run
@@ -281,7 +281,7 @@ class SwitchedExecutor:
         """
         engine = self._engine_of_last_run
         way = None if engine is None else engine.short_way
-        if engine is None or way is None or _core.is_watched() or engine.has_refused():
+        if engine is None or way is None or _core.observes_operators() or engine.has_refused():
             return None
         prepare()
         engine.refuse_uneven(lambda name: _shape_of_array(feed.get(name)))
@@ -494,7 +494,7 @@ class _EngineExecutor:
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         self.refuse_uneven(self._shape_of)
-        if not enable_job_schedule_profiler and not _core.is_watched():
+        if not enable_job_schedule_profiler and not _core.observes_operators():
             way = self.short_way
             if way is not None:
                 return whole_program.Fetched(way.run())

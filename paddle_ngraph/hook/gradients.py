@@ -203,7 +203,7 @@ class Gradients:
             # Not the outputs themselves: each holds its graph, which holds this.
             needed += [outputs[number].detach() for number in self._outputs]
             watch = _Watch(needed, inputs, self._handed_on, scope)
-            first.register_hook(_core.telling_errors(watch, _here))
+            first.register_hook(_core.record_error_on(watch, _here))
 
 
 _watches: WeakSet[_Watch] = WeakSet()

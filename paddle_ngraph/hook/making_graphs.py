@@ -1,9 +1,9 @@
 """What a thread switches in Paddle while it makes a graph is switched for no other thread.
 
-The operators of others are kept out meanwhile (``_core.Alone``), and so is whoever asks or says
-where operators are added. But Python code runs on between two calls of Paddle, and finds what is
-kept for the process: the mode that new threads begin in, the default programs, which each step of
-an optimizer switches, too, and the precision that was asked for.
+The operators of others are kept out meanwhile (``_core.ExclusiveSection``), and so is whoever asks
+or says where operators are added. But Python code runs on between two calls of Paddle, and finds
+what is kept for the process: the mode that new threads begin in, the default programs, which each
+step of an optimizer switches, too, and the precision that was asked for.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
     Those of an old-style program may be variables of another one, which this one was cloned from.
     """
     if type(program) is Program:
-        return partial(_core.ProgramState(program).is_of, program)
+        return partial(_core.ProgramState(program).matches, program)
 
     def key() -> tuple[str, str]:
         return text_hash_of(program), key_of_names({}, fetches)

@@ -191,11 +191,11 @@ class _Contents:
         found = {name: scope.find_var(name) for name in names}
         tensors = {name: tensor_of(each) for name, each in found.items() if each is not None}
         self._names = [name for name, tensor in tensors.items() if is_initialized(tensor)]
-        self._kept = _core.KeptTensors([tensors[name] for name in self._names], of_user)
+        self._kept = _core.SavedTensors([tensors[name] for name in self._names], of_user)
 
     def put_back(self) -> None:
         """Has the variables be that again."""
-        self._kept.put_into([self._tensor(name) for name in self._names])
+        self._kept.restore_to([self._tensor(name) for name in self._names])
 
     def _tensor(self, name: str) -> Tensor:
         variable = self._scope.find_var(name)

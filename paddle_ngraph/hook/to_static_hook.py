@@ -75,11 +75,11 @@ from paddle_ngraph.program.view import (
 _SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
 
 # See executor_hook.py.
-_ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
-_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+_ONE_BY_ONE = _core.FlagOverride("new_executor_sequential_run")
+_IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
 
 # It writes none of the tensors that it is given.
-_READING = _core.ReadingRun()
+_READING = _core.ReadOnlyRun()
 
 # Paddle files its interpreters under the numbers of programs, for good. Its key is a linear sum of
 # the number and the address of the scope: numbers 4 apart collide with scopes 1040 bytes apart, and

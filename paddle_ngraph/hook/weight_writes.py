@@ -10,7 +10,7 @@ core/paddle/exposure.h says what follows):
   declared not to (``run_of``).
 
 Parameters of layers are eager tensors, to which operators of dynamic mode write without either.
-Calls of these operators are announced in C (core/paddle/announced_calls.h): all of them except
+Calls of these operators are announced in C (core/paddle/call_interception.h): all of them except
 those on a list of operators that only read.
 
 Everything else works on tensors that were handed out, or gives a variable other memory, which is
@@ -50,7 +50,7 @@ def install() -> None:
     ):
         for place in places:
             place.replace(watched)
-    for tensor in _core.living_tensors():
+    for tensor in _core.live_tensor_objects():
         _hand_out(tensor)
     _announce_eager_writes()
 
@@ -89,7 +89,7 @@ class _Object(weakref.ref[Tensor]):
 
 
 _living: dict[int, _Object] = {}  # by id()
-_take_back = _core.taking_back(_living)
+_take_back = _core.exposure_end_callback(_living)
 
 
 def _hand_out(tensor: Tensor) -> None:
@@ -97,7 +97,7 @@ def _hand_out(tensor: Tensor) -> None:
     if key in _living:  # a dead object leaves before another can have its id
         return
     found = _Object(tensor, _take_back)
-    found.key, found.number = key, _core.hand_out(tensor)
+    found.key, found.number = key, _core.record_exposure(tensor)
     _living[key] = found
 
 
@@ -135,7 +135,7 @@ def _passing_on(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def pass_on(self: Any, *args: Any, **kwargs: Any) -> T:
         for tensor in _tensors_in([self, *args]):
-            _core.share_memory(tensor)
+            _core.record_memory_escape(tensor)
         return original(self, *args, **kwargs)
 
     return pass_on
@@ -154,7 +154,7 @@ def _expose(tensor: Any) -> None:
     """Records that somebody knows the address of a tensor's memory."""
     dense = tensor if isinstance(tensor, DenseTensor) else tensor.get_tensor()
     if dense is not None:  # a sparse tensor has no address to give
-        _core.give_address(dense)
+        _core.record_address_escape(dense)
 
 
 # -- eager tensors -------------------------------------------------------------------------------
@@ -162,15 +162,15 @@ def _expose(tensor: Any) -> None:
 
 def _announce_eager_writes() -> None:
     """Has every call announced that may write to an eager tensor that some function keeps."""
-    kinds = {replaced.RUN_PROGRAM: _core.Announced.PROGRAM}
-    kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.Announced.ANYTHING))
+    kinds = {replaced.RUN_PROGRAM: _core.WriteEffect.PROGRAM}
+    kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.WriteEffect.ANY_TENSOR))
     for name, function in replaced.eager_functions():
-        _core.announce_calls(function, kinds.get(name, _core.Announced.ARGUMENTS))
+        _core.intercept_calls(function, kinds.get(name, _core.WriteEffect.ARGUMENTS))
     for name, function in replaced.functions_of_tensors():
         if name in replaced.OF_OPTIMIZERS:
-            _core.take_over(function, name, dynamic_tracer)
+            _core.replace_optimizer_kernel(function, name, dynamic_tracer)
     for function in replaced.collective_functions():
-        _core.announce_calls(function, _core.Announced.ARGUMENTS)
+        _core.intercept_calls(function, _core.WriteEffect.ARGUMENTS)
 
 
 # -- runs ----------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class WholePredictor:
         Raises:
             What the engine operator raises.
         """
-        return not _core.is_watched() and self._program.run_into(self._targets)
+        return not _core.observes_operators() and self._program.run_into(self._targets)
 
 
 class WholeLayer:
@@ -111,7 +111,7 @@ class WholeLayer:
         Raises:
             What the engine operator raises.
         """
-        if _core.is_watched():
+        if _core.observes_operators():
             return None
         tensors = [given[number] for number in self._order]
         return self._program.run_on_tensors(tensors, self._returned)

@@ -259,7 +259,7 @@ ENDING = (
 
 # -- eager tensors -------------------------------------------------------------------------------
 
-# Calls of functions in C are announced where they stand (core/paddle/announced_calls.h), so that
+# Calls of functions in C are announced where they stand (core/paddle/call_interception.h), so that
 # nothing is replaced. All functions of these modules but those that only read.
 _EAGER_MODULES = (
     f"{_LIBRARY}:eager",

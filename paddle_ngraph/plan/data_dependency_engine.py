@@ -65,8 +65,8 @@ from paddle_ngraph.transpiler.building import Builder
 _LINK = frozenset({-1})
 # The number of the first GPU or NPU; those of others are below.
 _FIRST_ACCELERATOR = -2
-_PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
-_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+_PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
+_IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
 # How many runs in one number of threads are compared with as many in another, and how many come
 # before; runs that take longer than so many milliseconds are not.
 _TRIALS, _UNCOUNTED, _LONG_MS = 7, 2, 10.0
@@ -265,7 +265,7 @@ class PlannedProgram:
     def __init__(self, schedule: Schedule, scope: Scope) -> None:
         self._schedule = schedule
         self._scope = scope
-        self._own_scope = _core.OwnScope(new_scope(), remove_scope)
+        self._own_scope = _core.OwnedScope(new_scope(), remove_scope)
         made = [vid for step in schedule.steps for vid in step.writes]
         owned = [*made, *schedule.fed, *schedule.rows]
         self._slots = {vid: self._own_scope.scope.var(vid).get_tensor() for vid in owned}
@@ -289,7 +289,7 @@ class PlannedProgram:
             return _interval(step, given)
         if step.states:
             return _Collective(step, self._own_scope.scope)
-        return _core.RowsTogether(given)
+        return _core.ConcatRows(given)
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
         """Runs it on arrays, which are read in place.
@@ -313,7 +313,7 @@ class PlannedProgram:
                     array = feed.get(schedule.sources[vid])
                     if not _core.view_array(self._slots[vid], array, *schedule.declared[vid]):
                         return None
-                return _core.hand_over(self._run_steps())
+                return _core.share_as_arrays(self._run_steps())
             finally:
                 self._clear_feeds()
 
@@ -348,7 +348,7 @@ class PlannedProgram:
         parts: dict[tuple[str, int], list[Tensor]] = {}
         for vid, (whole, number, count) in self._schedule.rows.items():
             if (whole, count) not in parts:
-                parts[whole, count] = _core.rows_of(self._slots[whole], count)
+                parts[whole, count] = _core.split_rows(self._slots[whole], count)
             _core.share_tensor(self._slots[vid], parts[whole, count][number])
 
     def _run_steps(self) -> list[Tensor]:

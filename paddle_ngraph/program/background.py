@@ -121,8 +121,8 @@ class _Orders:
     def __init__(self, now: Clock = clock.now) -> None:
         self._now = now
         self._changed = new_condition()
-        self._waiting: deque[_core.FunctionOrder] = deque()
-        self._building: _core.FunctionOrder | None = None
+        self._waiting: deque[_core.CompileJob] = deque()
+        self._building: _core.CompileJob | None = None
         self._thread: threading.Thread | None = None
         self._refusing = 0
         self.us_per_operator = _US_PER_OPERATOR
@@ -131,7 +131,7 @@ class _Orders:
         """Whether there may be any."""
         return self._refusing == 0 and threading.main_thread().is_alive()
 
-    def take(self, order: _core.FunctionOrder) -> bool:
+    def take(self, order: _core.CompileJob) -> bool:
         """Has an order built; returns whether it is."""
         with self._changed:
             if not self.takes_some():
@@ -202,13 +202,13 @@ class _Orders:
         with self._changed:
             for order in self._all():
                 if _facts(order.graph).interval == interval:
-                    return order.runs_meanwhile
+                    return order.fallback_runs
         return _done.get(interval)
 
     def __len__(self) -> int:
         return len(self._all())
 
-    def _all(self) -> list[_core.FunctionOrder]:
+    def _all(self) -> list[_core.CompileJob]:
         return [*self._waiting, *([] if self._building is None else [self._building])]
 
     def _build_all(self) -> None:
@@ -219,10 +219,10 @@ class _Orders:
             facts = _facts(order.graph)
             us = (self._now() - start) * 1e6 / facts.operators
             self.us_per_operator = (self.us_per_operator + us) / 2
-            _done.put(facts.interval, order.runs_meanwhile)
+            _done.put(facts.interval, order.fallback_runs)
             del order
 
-    def _next(self) -> _core.FunctionOrder | None:
+    def _next(self) -> _core.CompileJob | None:
         """The next order; ``None`` ends the thread."""
         with self._changed:
             self._building = None
@@ -279,7 +279,7 @@ def may_leave(text: str) -> bool:
     return _orders.takes_some() and _facts(text).may_wait
 
 
-def take(order: _core.FunctionOrder) -> bool:
+def take(order: _core.CompileJob) -> bool:
     """Called by the C++ engine: takes an order to build; ``False`` if none is taken now."""
     return _orders.take(order)
 

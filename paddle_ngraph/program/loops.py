@@ -29,7 +29,7 @@ def let_go_of_what_nobody_reads(program: Program) -> None:
         for loop in loops:
             for number in reversed(range(len(loop.results()))):
                 if len(loop.results()) > 1 and _is_read_by_nobody(loop, number):
-                    loop = _core.let_go(loop, number)
+                    loop = _core.drop_carried_value(loop, number)
 
 
 def _is_read_by_nobody(loop: Operation, number: int) -> bool:

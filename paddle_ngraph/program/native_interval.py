@@ -52,11 +52,11 @@ Tensors = Sequence[Tensor]
 _MOST_GRAPHS = 32
 
 # Executors take PIR programs, and stay in the thread that asks.
-_PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
-_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+_PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
+_IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
 # Without the pass that lets the last reader of a value take its memory: it does not know that a
 # branch may hand on what it was given, or that the value may belong to a variable.
-_NOT_IN_PLACE = _core.SwitchedFlag("pir_apply_inplace_pass")
+_NOT_IN_PLACE = _core.FlagOverride("pir_apply_inplace_pass")
 
 
 def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
@@ -136,7 +136,7 @@ class NativeInterval:
 
     def __init__(self, graph: Graph, dtypes: Sequence[str | None]) -> None:
         program = program_of(graph, dtypes)
-        own_scope = _core.OwnScope(new_scope(), remove_scope)
+        own_scope = _core.OwnedScope(new_scope(), remove_scope)
         scope = own_scope.scope
         sources = [*graph.inputs, *graph.states]
         self._inputs = [scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]

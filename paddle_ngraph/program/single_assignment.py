@@ -321,7 +321,7 @@ def _make_versions(
 
 def _handed_on(op: Operation, variable: Value, version: Value) -> Value:
     """Has a loop or branch hand on a variable that it overwrites; returns what it results in."""
-    wider = _core.hand_on(op, version)
+    wider = _core.add_carried_value(op, version)
     for block in wider.blocks():
         versions = {value_id(variable): block.args()[-1] if wider.name() == WHILE else version}
         _make_versions(block, versions, variable)

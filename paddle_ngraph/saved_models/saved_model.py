@@ -341,7 +341,7 @@ def use_functions_beside(program: str) -> None:
     """
     folder = functions_beside(program)
     if folder.is_dir():
-        _core.read_functions_in(str(folder), os.stat(program).st_uid)
+        _core.add_model_folder(str(folder), os.stat(program).st_uid)
 
 
 def install() -> None:

@@ -76,7 +76,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Built]:
 def of_device(compiled: Built) -> list[set[str]]:
     """What was compiled for the stand-in; asserts that no operator of the engine was."""
     found = [types for device, types in compiled if device == STAND_IN]
-    assert not set().union(*found) & set(_core.own_operators())
+    assert not set().union(*found) & set(_core.extension_op_names())
     return found
 
 

@@ -98,8 +98,8 @@ def test_rows_that_do_not_follow_each_other_are_an_error():
     tensors = [tensor_of_array(np.zeros(shape, "float32"), CPU) for shape in ([2, 3], [2, 4], [])]
     for first, second in [(0, 1), (0, 2), (2, 2)]:
         with pytest.raises(NgraphError, match="do not follow those of"):
-            _core.RowsTogether([tensors[first], tensors[second]]).run()
-    (whole,) = _core.RowsTogether([tensors[0], _core.rows_of(tensors[0], 2)[1]]).run()
+            _core.ConcatRows([tensors[first], tensors[second]]).run()
+    (whole,) = _core.ConcatRows([tensors[0], _core.split_rows(tensors[0], 2)[1]]).run()
     assert whole.shape() == [3, 3]
 
 

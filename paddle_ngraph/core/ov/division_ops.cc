@@ -72,8 +72,8 @@ void FlooredDivision::compute_each(const ov::TensorVector& inputs, ov::TensorVec
   }
   const auto* y = inputs[1].data<const int32_t>();
   if (std::find(y, y + inputs[1].get_size(), 0) != y + inputs[1].get_size()) {
-    refuse(
-        attributes().findings,
+    report_error(
+        attributes().deferred_errors_id,
         concat(get_type_name(), ": a whole number is divided by zero; the divisor must not be 0."));
   }
   for_each<int32_t>(inputs, outputs,

@@ -37,10 +37,10 @@ MANIFEST = "model/manifest.json"
 # What the runtime takes from the core; all that these include comes with them.
 _CORE = (
     "core/ov/**/*.cc",
-    "core/ov/free_memory.h",
+    "core/ov/trim_memory.h",
     "core/common/affinity.cc",
     "core/common/fork_safe_mutex.cc",
-    "core/common/lost_threads.cc",
+    "core/common/tbb_fork_state.cc",
     "core/common/random_numbers.cc",
     "core/engine/size_guards.cc",
 )

@@ -9,7 +9,7 @@
 
 #include "core/engine/size_guards.h"
 #include "core/ov/extension_ops.h"
-#include "core/ov/free_memory.h"
+#include "core/ov/trim_memory.h"
 
 namespace native {
 

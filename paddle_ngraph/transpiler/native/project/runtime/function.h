@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/common/random_numbers.h"
+#include "core/ov/optimizer_updates.h"
 #include "core/ov/ov_function.h"
-#include "core/ov/updates.h"
 #include "runtime/json.h"
 #include "runtime/tensor.h"
 

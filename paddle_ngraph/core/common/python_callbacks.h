@@ -1,0 +1,64 @@
+// The functions of the package's Python side that the core calls, and where they are: one table.
+#pragma once
+
+// Not pybind11.h, with which every source would compile the code behind Python errors.
+#include <pybind11/pytypes.h>
+
+#include <array>
+#include <utility>
+
+namespace paddle_ngraph {
+
+enum class PythonCallback {
+  kDeferSignals,
+  kVerifyGraph,
+  kBuildEnvironment,
+  kRememberShapes,
+  kDisableDynamicShapes,
+  kBuildModel,
+  kRunFallback,
+  kCreatesEmptyTensor,
+  kDenyGraph,
+  kClearFailure,
+  kShouldCompileInBackground,
+  kSubmitCompileJob,
+  kWaitForCompileJobs,
+  kMaySkipCompile,
+  kApplyPass,
+  kError,
+};
+
+// Module and name of each, in the order of PythonCallback.
+inline constexpr std::array<std::pair<const char*, const char*>, 16> kPythonCallbacks = {{
+    {"paddle_ngraph.interruptions", "hold"},
+    {"paddle_ngraph.graph", "verify"},
+    {"paddle_ngraph.function.disk_cache", "build_environment"},
+    {"paddle_ngraph.function.dynamic_shapes", "remember"},
+    {"paddle_ngraph.function.dynamic_shapes", "give_up"},
+    {"paddle_ngraph.function.build", "build_model"},
+    {"paddle_ngraph.program.native_interval", "run"},
+    {"paddle_ngraph.program.native_interval", "makes_empty"},
+    {"paddle_ngraph.function.refusals", "refuse_graph"},
+    {"paddle_ngraph.function.refusals", "acquit"},
+    {"paddle_ngraph.program.background", "wants"},
+    {"paddle_ngraph.program.background", "take"},
+    {"paddle_ngraph.program.background", "wait"},
+    {"paddle_ngraph.program.background", "may_leave"},
+    {"paddle_ngraph.program.program_pass", "apply_by_name"},
+    {"paddle_ngraph.errors", "NgraphError"},
+}};
+
+// A module of Python's. Needs the GIL.
+inline pybind11::object import_module(const char* module) {
+  auto found = pybind11::reinterpret_steal<pybind11::object>(PyImport_ImportModule(module));
+  if (!found) throw pybind11::error_already_set();
+  return found;
+}
+
+// One of them; its module is imported at the first call. Needs the GIL.
+inline pybind11::object callback(PythonCallback call) {
+  const auto& [module, name] = kPythonCallbacks[static_cast<size_t>(call)];
+  return import_module(module).attr(name);
+}
+
+}  // namespace paddle_ngraph
