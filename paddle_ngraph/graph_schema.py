@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from paddle_ngraph import dtypes
+from paddle_ngraph.utils import dtypes
 
 # Paddle has no more dimensions than that (phi::DDim).
 MAX_RANK = 9

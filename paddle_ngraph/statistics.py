@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paddle_ngraph import _core
-from paddle_ngraph.locks import new_lock
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
     from paddle_ngraph.program.report import Report

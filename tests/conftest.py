@@ -19,10 +19,11 @@ import pytest
 
 import paddle_ngraph
 from benchmarks import report
-from paddle_ngraph import _core, clock
+from paddle_ngraph import _core
 from paddle_ngraph.function import build, refusals, registry
 from paddle_ngraph.hook import captured_graph
 from paddle_ngraph.paddle_seam import call_stacks
+from paddle_ngraph.utils import clock
 from tests import tiers
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode

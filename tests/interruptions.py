@@ -30,10 +30,11 @@ import paddle.nn.functional as F
 from paddle import inference
 
 import paddle_ngraph
-from paddle_ngraph import _core, flags, interruptions
+from paddle_ngraph import _core, flags
 from paddle_ngraph.function import build, refusals, registry
 from paddle_ngraph.hook import captured_calls, gradients
 from paddle_ngraph.program import background
+from paddle_ngraph.utils import signals
 from tests.programs import Program, chain, cores_of_plans, floats
 
 # So often the run of each kind is interrupted by a timer.
@@ -619,7 +620,7 @@ def handlers_that_raise() -> None:
     came: list[int] = []
 
     def handle(number: int, frame: Any) -> None:
-        assert frame.f_code.co_filename not in (interruptions.__file__, contextlib.__file__)
+        assert frame.f_code.co_filename not in (signals.__file__, contextlib.__file__)
         came.append(number)
         raise TimeoutError(number)
 
@@ -725,7 +726,7 @@ def at_any_exchange() -> None:
         raised = None
         with at_exchange(place, partial(signal.raise_signal, number), is_late) as exchanged:
             try:
-                with interruptions.put_off(but_ctrl_c):
+                with signals.put_off(but_ctrl_c):
                     pass
             except (KeyboardInterrupt, TimeoutError) as error:
                 raised = error

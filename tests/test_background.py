@@ -18,10 +18,11 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import _core, clock, flags
+from paddle_ngraph import _core, flags
 from paddle_ngraph.function import build, refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import background, native_interval
+from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode, twice
 from tests.programs import Program, at_once, chain, floats, linear_regression, strict_runs

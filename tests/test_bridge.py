@@ -7,11 +7,11 @@ import paddle
 import pytest
 from openvino import opset15
 
-from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.registry import converter, unregister
 from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.utils.dtypes import DTYPES
 from tests.programs import Program, floats
 
 NAME = "custom_op.only_in_this_test"

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import clock
+from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 
 PACKAGE = Path(paddle_ngraph.__file__).parent
 
 # Who looks at a clock of its own, and why no test depends on what it shows.
 OTHER_CLOCKS = {
-    "clock.py": "it is the clock",
+    "utils/clock.py": "it is the clock",
     # Ranks are processes: waits for them, and moments that they tell each other.
     "distributed/launcher.py": "moments that processes tell each other, and limits of waits",
     "distributed/meetings.py": "limits of waits for other processes",

@@ -22,9 +22,10 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph import _core, clock, mkl_packed
+from paddle_ngraph import _core, mkl_packed
 from paddle_ngraph.hook import captured_graph
 from paddle_ngraph.hook import compiled as compiled_functions
+from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.dynamic import (
     CLASSES,

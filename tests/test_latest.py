@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddle_ngraph.latest import Latest
+from paddle_ngraph.utils.lru_cache import Latest
 
 pytestmark = pytest.mark.pure
 

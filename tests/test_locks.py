@@ -15,7 +15,8 @@ import paddle_ngraph
 _FORKING = """
 import gc, os, signal, sys, threading
 import numpy as np, paddle, paddle_ngraph
-from paddle_ngraph import caches, locks
+from paddle_ngraph import caches
+from paddle_ngraph.utils import fork_safe_locks
 
 paddle.enable_static()
 paddle_ngraph.enable()
@@ -60,10 +61,10 @@ def meet_the_engine(main, scope):
 _LOCKED = """
 main, scope, run = program(True)
 run()
-mine, taken, done = locks.new_lock(), threading.Event(), threading.Event()
+mine, taken, done = fork_safe_locks.new_lock(), threading.Event(), threading.Event()
 
 def take_all():
-    held = [lock for lock in locks._locks if lock is not mine]
+    held = [lock for lock in fork_safe_locks._locks if lock is not mine]
     assert len(held) > 10
     for lock in held:
         lock.acquire()
@@ -196,4 +197,4 @@ def test_every_lock_is_made_for_forks() -> None:
         for path in package.rglob("*.py")
         if re.search(r"\b(R?Lock|Condition|Semaphore)\(", path.read_text())
     }
-    assert made == {"locks.py"}
+    assert made == {"fork_safe_locks.py"}

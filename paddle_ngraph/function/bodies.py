@@ -15,7 +15,6 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
-from paddle_ngraph.dtypes import ARRAY
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, fits, is_used, open_size
 from paddle_ngraph.function.counters import Counters
@@ -35,6 +34,7 @@ from paddle_ngraph.function.sizes import (
 )
 from paddle_ngraph.function.tensor_arrays import TensorArray, appended_by
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.utils.dtypes import ARRAY
 
 # What a turn adds to each size of what a loop hands on.
 Growth = Sequence[Sequence[Number]]

@@ -20,7 +20,6 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
-from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError, in_short
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
@@ -41,6 +40,7 @@ from paddle_ngraph.function.sizes import (
 )
 from paddle_ngraph.function.tensor_arrays import TensorArray
 from paddle_ngraph.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.utils.dtypes import DTYPES
 
 # Paddle's dtype name of a name of nGraph's.
 _NAMES = {dtype.element: name for name, dtype in DTYPES.items()}

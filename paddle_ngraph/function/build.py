@@ -36,7 +36,7 @@ from paddle_ngraph.function.held import hold_gradients
 from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.function.updates import Update, update_in_place
 from paddle_ngraph.graph import CPU, Graph, device_of
-from paddle_ngraph.latest import Latest
+from paddle_ngraph.utils.lru_cache import Latest
 
 # nGraph element type name and shape of every input.
 Signature = Sequence["tuple[str, tuple[int, ...]]"]

@@ -34,8 +34,8 @@ from paddle_ngraph.function.sizes import (
     is_apart,
     to_words,
 )
-from paddle_ngraph.latest import Latest
-from paddle_ngraph.locks import new_lock
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.lru_cache import Latest
 
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]

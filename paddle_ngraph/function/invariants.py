@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paddle_ngraph.dtypes import ARRAY
 from paddle_ngraph.function.registry import Converter, Role, find_converter
 from paddle_ngraph.graph import Graph, Op
+from paddle_ngraph.utils.dtypes import ARRAY
 
 # What takes long enough to be computed once, with all that it needs and all that follows from it:
 # the keys and values of what a decoder looks at, say.

@@ -19,8 +19,8 @@ from typing import Any
 
 from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError, in_short
 from paddle_ngraph.graph import CPU, Graph, Op, TensorSpec
-from paddle_ngraph.latest import Latest
-from paddle_ngraph.locks import new_lock
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.lru_cache import Latest
 
 # What is dropped is tried again.
 _MOST = 1024

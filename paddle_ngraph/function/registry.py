@@ -12,11 +12,11 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from paddle_ngraph.dtypes import ARRAY, DTYPES, Range
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.graph import Op
-from paddle_ngraph.locks import new_lock
+from paddle_ngraph.utils.dtypes import ARRAY, DTYPES, Range
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
     from paddle_ngraph.function.bridge import NgraphBridge

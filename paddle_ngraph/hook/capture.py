@@ -31,7 +31,6 @@ from paddle_ngraph.hook.captured_operators import (
     SET_ATTRIBUTES,
     SIZES,
 )
-from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
     dynamic_tracer,
@@ -39,6 +38,7 @@ from paddle_ngraph.paddle_seam.names import (
     set_frame_callback,
     switch_tracer,
 )
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 _installing = new_lock()
 

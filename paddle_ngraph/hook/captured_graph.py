@@ -17,7 +17,7 @@ from typing import Any
 
 import paddle
 
-from paddle_ngraph import _core, clock, flags
+from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import gradients, making_graphs, run_scopes, to_static_hook
 from paddle_ngraph.hook.captured_calls import (
@@ -38,7 +38,6 @@ from paddle_ngraph.hook.captured_stages import (
     reads_without_gradient,
     stages_of,
 )
-from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.call_stacks import no_call_stacks
 from paddle_ngraph.paddle_seam.names import (
     PartialProgramLayer,
@@ -49,8 +48,10 @@ from paddle_ngraph.paddle_seam.names import (
     set_training,
 )
 from paddle_ngraph.paddle_seam.protocols import Scope
-from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program.report import Report
+from paddle_ngraph.utils import clock
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.thread_local import PerThread
 
 # Whom this thread asks before it makes a graph.
 _may_build: PerThread[Callable[[int], bool] | None] = PerThread(None)

@@ -24,13 +24,11 @@ from weakref import WeakSet, ref
 
 import paddle
 
-from paddle_ngraph import clock, flags
-from paddle_ngraph.clock import Clock
+from paddle_ngraph import flags
 from paddle_ngraph.hook import gradients
 from paddle_ngraph.hook.capture import Captures
 from paddle_ngraph.hook.captured_graph import building_if
 from paddle_ngraph.hook.compiled import Compiled, CompiledReport, explain_captures
-from paddle_ngraph.latest import Latest
 from paddle_ngraph.paddle_seam.names import (
     StaticFunction,
     attributes_of,
@@ -41,8 +39,11 @@ from paddle_ngraph.paddle_seam.names import (
     never_give_up,
 )
 from paddle_ngraph.paddle_seam.replaced import CALL_LAYER
-from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program import background
+from paddle_ngraph.utils import clock
+from paddle_ngraph.utils.clock import Clock
+from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.thread_local import PerThread
 
 _WRAPPING = "_ngraph_wrapping"  # of a layer: what it keeps of ours
 

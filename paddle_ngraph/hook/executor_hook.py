@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 import paddle
 
-from paddle_ngraph import _core, flags, interruptions
+from paddle_ngraph import _core, flags
 from paddle_ngraph.function import refusals
 from paddle_ngraph.hook import program_key, repeated_run, scopes, weight_writes, whole_program
-from paddle_ngraph.locks import new_lock
 from paddle_ngraph.old_style import single_assignment, translation
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
@@ -46,7 +45,6 @@ from paddle_ngraph.paddle_seam.protocols import (
     Tensor,
     Variable,
 )
-from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.plan import data_dependency_engine, data_parallel
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from paddle_ngraph.program import cost
@@ -61,6 +59,9 @@ from paddle_ngraph.program.view import (
     runs_in_order,
 )
 from paddle_ngraph.transpiler import ngraph_transpiler
+from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.thread_local import PerThread
 
 # After so many runs a program is worth compiling that is too small for the cost rule: a run gains
 # about 0.4 ms, and to compile it takes 10 to 30.
@@ -498,7 +499,7 @@ class _EngineExecutor:
             way = self.short_way
             if way is not None:
                 return whole_program.Fetched(way.run())
-        with interruptions.put_off(but_ctrl_c=True), _PIR_IN_EXECUTOR, self._order, self._thread:
+        with signals.put_off(but_ctrl_c=True), _PIR_IN_EXECUTOR, self._order, self._thread:
             executor = self._interpreted.get()
             return executor.run(list(feed_names), enable_job_schedule_profiler)
 

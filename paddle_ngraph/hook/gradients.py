@@ -17,13 +17,14 @@ from functools import wraps
 from typing import Any
 from weakref import WeakSet
 
-from paddle_ngraph import _core, clock, interruptions
+from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import run_scopes
-from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import NO_GRADIENT, outputs_of
 from paddle_ngraph.paddle_seam.protocols import Scope, StaticLayer, StaticPrograms
+from paddle_ngraph.utils import clock, signals
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 
 class _Here(threading.local):
@@ -104,7 +105,7 @@ def _reporting(
         asked = {name for name, at in places.items() if kwargs.get(name) or any(args[at : at + 1])}
         is_twice = "create_graph" in asked
         _has_differentiated_twice |= is_twice
-        with interruptions.put_off(but_ctrl_c=True), _pass(is_twice, retains or bool(asked)):
+        with signals.put_off(but_ctrl_c=True), _pass(is_twice, retains or bool(asked)):
             return original(*args, **kwargs)
 
     return run_backward

@@ -22,7 +22,7 @@ from paddle_ngraph.paddle_seam.names import (
     variables_of_programs,
 )
 from paddle_ngraph.paddle_seam.place import Place, replace_everywhere
-from paddle_ngraph.per_thread import PerThread
+from paddle_ngraph.utils.thread_local import PerThread
 
 # The variables of Paddle's module of default programs, of a thread that makes a graph.
 _variables: PerThread[dict[str, Any] | None] = PerThread(None)

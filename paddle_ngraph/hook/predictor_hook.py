@@ -22,11 +22,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import paddle.inference  # its names are among those replaced
 
-from paddle_ngraph import _core, flags, interruptions
+from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.hook.whole_program import WholePredictor
-from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
     AnalysisConfig,
@@ -43,6 +42,8 @@ from paddle_ngraph.program.view import changes_parameters
 from paddle_ngraph.program.whole import Whole
 from paddle_ngraph.saved_models import saved_model
 from paddle_ngraph.saved_models.saved_model import SavedModel
+from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 PASS = "ngraph_pass"
 
@@ -55,7 +56,7 @@ _init_config = replaced.MAKE_CONFIG.now
 _enable_custom_passes = replaced.ENABLE_PASSES.now
 
 # Paddle's predictors run, and are made, one at a time.
-_UNINTERRUPTED = interruptions.put_off(but_ctrl_c=True)
+_UNINTERRUPTED = signals.put_off(but_ctrl_c=True)
 
 # What a configuration asks for that the engine does not do, and how the configuration tells.
 _LEFT_ALONE = {

@@ -17,11 +17,11 @@ from typing import Any
 from paddle.pir import Program
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.latest import Latest
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import key_of_names
 from paddle_ngraph.paddle_seam.protocols import Scope
 from paddle_ngraph.program.view import has_engines
+from paddle_ngraph.utils.lru_cache import Latest
 
 _key_of_paddle = replaced.KEY_OF_CALL.now
 

@@ -22,7 +22,6 @@ from paddle.static import Variable, global_scope
 
 from paddle_ngraph import _core
 from paddle_ngraph.hook.program_key import is_ours, key_of_call
-from paddle_ngraph.latest import Latest
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
     OldStyleProgram,
@@ -38,6 +37,7 @@ from paddle_ngraph.paddle_seam.names import (
     variable_tensor,
 )
 from paddle_ngraph.paddle_seam.protocols import Scope
+from paddle_ngraph.utils.lru_cache import Latest
 
 if TYPE_CHECKING:
     from paddle_ngraph.hook.executor_hook import SwitchedExecutor

@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar, cast
 from weakref import WeakSet
 
 from paddle_ngraph import _core
-from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import ProgramDesc
 from paddle_ngraph.paddle_seam.protocols import OldProgram, Operation, Program, Scope, Value
@@ -29,6 +28,7 @@ from paddle_ngraph.program.view import (
     is_engine,
     scope_name,
 )
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 T = TypeVar("T")
 

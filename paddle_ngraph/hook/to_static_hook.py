@@ -20,12 +20,11 @@ from typing import Any
 from weakref import ref
 
 import paddle_ngraph
-from paddle_ngraph import _core, flags, interruptions
+from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.hook import gradients, run_scopes, whole_program
-from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
     ASTStaticFunction,
@@ -58,7 +57,6 @@ from paddle_ngraph.paddle_seam.protocols import (
     StaticPrograms,
     Value,
 )
-from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program import blocked_layout, cost, packed_layers, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
@@ -71,6 +69,9 @@ from paddle_ngraph.program.view import (
     nodes_of,
     scope_name,
 )
+from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.thread_local import PerThread
 
 _SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
 
@@ -115,7 +116,7 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
         programs = _switch(self, native).programs_for(inputs)
         if programs is None:
             return original(self, inputs, parameters, attrs)
-        with interruptions.put_off(but_ctrl_c=True):
+        with signals.put_off(but_ctrl_c=True):
             whole = hook_of_runs(self) is None
             returned = programs.run_whole(inputs, parameters) if whole else None
             if returned is not None:

@@ -30,7 +30,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import DenseTensor, dynamic_tracer
 from paddle_ngraph.paddle_seam.protocols import Tensor, Variable
-from paddle_ngraph.per_thread import PerThread
+from paddle_ngraph.utils.thread_local import PerThread
 
 _may_write = PerThread(True)
 T = TypeVar("T")

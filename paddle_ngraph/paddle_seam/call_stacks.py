@@ -10,7 +10,7 @@ from functools import wraps
 from traceback import StackSummary
 from types import FrameType
 
-from paddle_ngraph.per_thread import PerThread
+from paddle_ngraph.utils.thread_local import PerThread
 
 
 def answering(answer: Callable[[FrameType], StackSummary]) -> Callable[..., StackSummary]:

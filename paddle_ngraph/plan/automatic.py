@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import paddle
 
-from paddle_ngraph import clock
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.protocols import Program as PirProgram
 from paddle_ngraph.paddle_seam.protocols import Scope, Value
@@ -33,6 +32,7 @@ from paddle_ngraph.program.view import BlockView, scope_name
 from paddle_ngraph.simulation.events import Task, total_ms
 from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.scope_copies import copies_of, variables_of
+from paddle_ngraph.utils import clock
 
 SERIAL = "serial"
 # Predictions are right to about so much, so plans that are closer to each other are all timed.

@@ -21,14 +21,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
-from paddle_ngraph import _core, clock, flags
-from paddle_ngraph.clock import Clock
+from paddle_ngraph import _core, flags
 from paddle_ngraph.function.refusals import interval_key
 from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.graph import Graph, Op
-from paddle_ngraph.latest import Latest
-from paddle_ngraph.locks import new_condition
 from paddle_ngraph.program import cost
+from paddle_ngraph.utils import clock
+from paddle_ngraph.utils.clock import Clock
+from paddle_ngraph.utils.fork_safe_locks import new_condition
+from paddle_ngraph.utils.lru_cache import Latest
 
 # ``auto`` compiles in the background what takes longer than so many native runs.
 NATIVE_RUNS = 20

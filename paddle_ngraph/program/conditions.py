@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from paddle_ngraph.dtypes import Range
 from paddle_ngraph.function.counters import CONJUNCTIONS, GREATER, LESS
 from paddle_ngraph.function.offsets import HANDING_ON
 from paddle_ngraph.program.view import BlockView
+from paddle_ngraph.utils.dtypes import Range
 
 # Comparisons of one number with another: what is added to the maximum of the second one, or to its
 # minimum, to bound the first one from above and from below.

@@ -20,10 +20,10 @@ from paddle_ngraph.function.registry import (
     range_of,
 )
 from paddle_ngraph.graph import FOLD_LIMIT, Op, TensorSpec, compiled_for
-from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program import conditions
 from paddle_ngraph.program.capability import Body, Candidates
 from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
+from paddle_ngraph.utils.thread_local import PerThread
 
 _INT32 = RANGES["int32"]
 _INT64 = -(2**63), 2**63 - 1

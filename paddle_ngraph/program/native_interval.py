@@ -19,7 +19,6 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
-from paddle_ngraph.latest import Latest
 from paddle_ngraph.paddle_seam.names import (
     ExecutionJob,
     ExecutionPlan,
@@ -45,6 +44,7 @@ from paddle_ngraph.program.view import (
     blocks_outside_in,
     dtype_name,
 )
+from paddle_ngraph.utils.lru_cache import Latest
 
 Tensors = Sequence[Tensor]
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
-from paddle_ngraph import interruptions, statistics
+from paddle_ngraph import statistics
 from paddle_ngraph.program import (
     cost,
     dequantization,
@@ -39,6 +39,7 @@ from paddle_ngraph.program.view import (
     may_write_variables,
 )
 from paddle_ngraph.program.whole import Whole, described
+from paddle_ngraph.utils import signals
 
 T = TypeVar("T")
 
@@ -86,7 +87,7 @@ def prepare(program: Any) -> int:
     Returns:
         How many recurrent layers have packed weights from now on.
     """
-    with interruptions.put_off():
+    with signals.put_off():
         single_assignment.rephrase(program)
         loops.let_go_of_what_nobody_reads(program)
         loops.copy_start_values(program)
@@ -187,7 +188,7 @@ def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:
 def _apply_to_block(block: Any, purpose: Purpose) -> BlockReport:
     plan = _plan_block(block, purpose)
     if plan.borders:
-        with interruptions.put_off():
+        with signals.put_off():
             rewrite(plan.capable, plan.levels, plan.borders)
     return plan.report()
 

@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 from paddle_ngraph import _core
-from paddle_ngraph.dtypes import ARRAY
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.graph import BFLOAT16, Graph, NativeForm, Op, TensorSpec
@@ -18,6 +17,7 @@ from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.paddle_seam.names import operators
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.placement import PLACE_ATTRIBUTE, device_of
+from paddle_ngraph.utils.dtypes import ARRAY
 
 # They name a variable or a constant and compute nothing.
 SOURCES = frozenset(

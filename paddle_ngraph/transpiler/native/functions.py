@@ -22,7 +22,6 @@ from xml.etree import ElementTree
 import numpy as np
 import openvino as ov
 
-from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError
 from paddle_ngraph.function import build, dynamic_shapes
 from paddle_ngraph.function.bridge import Draw, NgraphBridge
@@ -33,6 +32,7 @@ from paddle_ngraph.function.updates import Update
 from paddle_ngraph.transpiler.native import kernels
 from paddle_ngraph.transpiler.native import plan as plans
 from paddle_ngraph.transpiler.native.plan import BlockPlan, Interval, KernelCall, Plan, Variable
+from paddle_ngraph.utils.dtypes import DTYPES
 
 # The size at which a function with open dimensions is built, by axis. Different axes have different
 # sizes, so that they stay apart; powers of 2 divide them, as networks that halve images want.

@@ -11,11 +11,11 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
 from paddle_ngraph.program.view import ACT, COMMUNICATE, CONSTANTS, DRAW, deeds_of, dtype_name
 from paddle_ngraph.transpiler.native.toolchain import folder_of
+from paddle_ngraph.utils.dtypes import DTYPES
 
 # Why an operator is not one that a project can call, by what it does besides computing.
 _DEEDS = {

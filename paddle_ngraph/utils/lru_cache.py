@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from paddle_ngraph.locks import new_lock
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

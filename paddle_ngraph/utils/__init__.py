@@ -1,0 +1,1 @@
+"""What every stage may use: tables, locks, signals, dtypes, the clock."""
