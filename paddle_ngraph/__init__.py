@@ -43,7 +43,7 @@ from paddle_ngraph.api import (
 )
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.version import __version__
 
 __all__ = [

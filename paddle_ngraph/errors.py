@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paddle_ngraph.graph import Op
+    from paddle_ngraph.ir.graph import Op
 
 
 class NgraphError(RuntimeError):

@@ -20,7 +20,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.function import build, refusals
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import background, native_interval
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock

@@ -19,7 +19,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_ngraph.graph import FORMAT
+from paddle_ngraph.ir.graph import FORMAT
 from tests.test_old_models import classifier
 from tests.test_predictor_hook import convnet, images, perceptron
 from tests.test_saving import Built

@@ -17,7 +17,7 @@ from paddle_ngraph.function import build, dynamic_shapes, processor
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.build import PASSES, Draft
 from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.programs import Program, chain, floats
 

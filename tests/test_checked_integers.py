@@ -10,7 +10,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.function import refusals
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.program.capability import Candidates
 from tests.programs import Program, floats

@@ -13,7 +13,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.program import cost
 
 

@@ -14,7 +14,7 @@ import paddle_ngraph
 from paddle_ngraph import NgraphEngine, _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import dynamic_shapes
-from paddle_ngraph.graph import FORMAT, Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import FORMAT, Graph, Op, TensorSpec
 from tests.programs import Program, at_once, chain, floats, linear_regression
 
 ROOT = Path(__file__).parents[1]

@@ -17,7 +17,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import processor
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.extensions import extension
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from tests.own_operators import EXAMPLES, THREADS
 
 SMALL = {

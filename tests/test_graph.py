@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
 pytestmark = pytest.mark.pure
 

@@ -19,7 +19,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core, flags
 from paddle_ngraph.function import bridge, refusals
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import native_interval, program_pass
 from tests.programs import Program, at_once, counted, floats, is_ended, summary
 from tests.test_own_scope import status_of_child

@@ -13,7 +13,7 @@ import paddle_ngraph
 from paddle_ngraph import caches
 from paddle_ngraph.errors import ConversionError
 from paddle_ngraph.function import refusals, registry
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from tests.programs import Program, chain, floats, linear_regression, strict_runs
 
 pytestmark = pytest.mark.pure

@@ -18,7 +18,7 @@ from paddle_ngraph.function.registry import (
     unregister,
     without,
 )
-from paddle_ngraph.graph import Op, TensorSpec
+from paddle_ngraph.ir.graph import Op, TensorSpec
 
 pytestmark = pytest.mark.pure
 

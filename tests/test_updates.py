@@ -19,7 +19,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.build import Draft, make_model
 from paddle_ngraph.function.updates import FILL, RULES
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.programs import Program, floats, strict_runs
 

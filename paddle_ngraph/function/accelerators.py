@@ -10,7 +10,7 @@ from typing import Any
 import openvino as ov
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import is_accelerator
+from paddle_ngraph.ir.graph import is_accelerator
 
 # What tells one device, and one driver, from another, where a plugin has it.
 _IDENTITY = ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE", "GPU_DRIVER_VERSION", "NPU_DRIVER_VERSION")

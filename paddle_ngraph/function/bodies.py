@@ -33,7 +33,7 @@ from paddle_ngraph.function.sizes import (
     numbers_in,
 )
 from paddle_ngraph.function.tensor_arrays import TensorArray, appended_by
-from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import ARRAY
 
 # What a turn adds to each size of what a loop hands on.

@@ -39,7 +39,7 @@ from paddle_ngraph.function.sizes import (
     is_open,
 )
 from paddle_ngraph.function.tensor_arrays import TensorArray
-from paddle_ngraph.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Paddle's dtype name of a name of nGraph's.

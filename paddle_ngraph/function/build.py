@@ -35,7 +35,7 @@ from paddle_ngraph.function.dynamic_shapes import Contents, Opening
 from paddle_ngraph.function.held import hold_gradients
 from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.function.updates import Update, update_in_place
-from paddle_ngraph.graph import CPU, Graph, device_of
+from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.utils.lru_cache import Latest
 
 # nGraph element type name and shape of every input.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from paddle_ngraph.function.offsets import HANDING_ON, Offset, Offsets
-from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
 # Those of any length.
 SLICES = ("pd_op.slice", "pd_op.strided_slice")

@@ -14,8 +14,8 @@ from pathlib import Path
 from paddle_ngraph import _core, flags
 from paddle_ngraph.function import accelerators, processor, registry
 from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.graph import CPU, Graph, device_of
 from paddle_ngraph.installation import versions
+from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.version import __version__
 
 _PACKAGE = Path(__file__).parents[1]

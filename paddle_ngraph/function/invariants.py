@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from paddle_ngraph.function.registry import Converter, Role, find_converter
-from paddle_ngraph.graph import Graph, Op
+from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.utils.dtypes import ARRAY
 
 # What takes long enough to be computed once, with all that it needs and all that follows from it:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from paddle_ngraph.graph import Op, TensorSpec
+from paddle_ngraph.ir.graph import Op, TensorSpec
 
 # They hand on what they read, in order.
 HANDING_ON = ("pd_op.assign", "pd_op.reshape", "pd_op.squeeze", "pd_op.unsqueeze", "pd_op.flatten")

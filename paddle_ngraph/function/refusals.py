@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError, in_short
-from paddle_ngraph.graph import CPU, Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import Latest
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.utils.dtypes import ARRAY, DTYPES, Range
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddle_ngraph import _core
-from paddle_ngraph.graph import CPU, device_of
+from paddle_ngraph.ir.graph import CPU, device_of
 
 
 @dataclass(frozen=True)

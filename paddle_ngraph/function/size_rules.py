@@ -30,7 +30,7 @@ from paddle_ngraph.function.sizes import (
     hint_of,
     is_open,
 )
-from paddle_ngraph.graph import FOLD_LIMIT
+from paddle_ngraph.ir.graph import FOLD_LIMIT
 
 Dims = list[Number]
 

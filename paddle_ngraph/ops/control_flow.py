@@ -15,7 +15,7 @@ from paddle_ngraph.function.regions import Branch, Loop
 from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, converter
 from paddle_ngraph.function.sizes import Number
 from paddle_ngraph.function.tensor_arrays import TensorArray, hand_on_what_is_read
-from paddle_ngraph.graph import Op, TensorSpec
+from paddle_ngraph.ir.graph import Op, TensorSpec
 from paddle_ngraph.ops.nodes import reshaped
 
 

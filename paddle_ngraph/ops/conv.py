@@ -19,7 +19,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.blocked import Blocked, blocks_of_convolution
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import get_data, padding, set_data
 

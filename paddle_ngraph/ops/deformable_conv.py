@@ -6,7 +6,7 @@ from openvino import opset8
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 
 
 @converter("pd_op.deformable_conv")

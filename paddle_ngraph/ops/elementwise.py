@@ -28,7 +28,7 @@ from paddle_ngraph.function.registry import (
     range_of,
 )
 from paddle_ngraph.function.size_rules import broadcast_shapes, same
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     always,
     chosen,

@@ -14,7 +14,7 @@ from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import FLOAT, INT32, Limit, Role, converter
 from paddle_ngraph.function.size_rules import broadcast_shapes
 from paddle_ngraph.function.sizes import is_always_at_least
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reduce_to, reshaped
 
 

@@ -18,7 +18,7 @@ from paddle_ngraph.function.blocked import put_in_blocks, taken_from_blocks
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.registry import ANY, KNOWN, Limit, Role, converter
 from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, known_int, known_ints, reshaped, transposed
 
 # -- the same elements in another shape ------------------------------------------------------------

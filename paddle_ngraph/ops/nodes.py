@@ -16,7 +16,7 @@ from paddle_ngraph.function.node_tools import as_output
 from paddle_ngraph.function.registry import Range
 from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.sizes import Number, Size, is_open
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 
 _EXACT_IN_FLOAT = 2**24
 

@@ -17,7 +17,7 @@ from openvino import Output, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped
 
 # Paddle's numbers for how it rounds: to even with qmax + 1 numbers below zero, or away from zero

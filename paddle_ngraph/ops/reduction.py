@@ -23,7 +23,7 @@ from paddle_ngraph.function.registry import (
     Role,
     converter,
 )
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     chosen,
     keep_nan,

@@ -15,7 +15,7 @@ from openvino import opset15
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import ANY, Role, converter
 from paddle_ngraph.function.size_rules import broadcast_shapes, same
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     axis_first,
     axis_of,

@@ -22,7 +22,7 @@ from paddle_ngraph.function.registry import (
     Role,
     converter,
 )
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, require_declared, reshaped
 
 # A running product takes one node for each position.

@@ -31,7 +31,7 @@ from paddle_ngraph.function.registry import (
 )
 from paddle_ngraph.function.size_rules import broadcast_shapes
 from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.indexing import nd_positions
 from paddle_ngraph.ops.nodes import (
     axis_first,

@@ -20,7 +20,7 @@ from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Role, conve
 from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.size_rules import taken as taken_of
 from paddle_ngraph.function.sizes import Number, Size
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.indexing import taken as gathered
 from paddle_ngraph.ops.nodes import axis_of, known_ints, reshaped
 from paddle_ngraph.ops.spatial import AxisMap

@@ -11,7 +11,7 @@ from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, Role, converter
 from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.sizes import MOST_OPEN, Number, is_always_at_least
 from paddle_ngraph.function.tensor_arrays import APPEND, TensorArray
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, reshaped, transposed
 
 

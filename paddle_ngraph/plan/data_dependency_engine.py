@@ -30,7 +30,7 @@ import numpy as np
 import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.graph import CPU, Graph, is_accelerator
+from paddle_ngraph.ir.graph import CPU, Graph, is_accelerator
 from paddle_ngraph.paddle_seam.names import (
     ExecutionJob,
     ExecutionPlan,

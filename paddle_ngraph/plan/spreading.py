@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from paddle_ngraph.graph import CPU, is_accelerator
+from paddle_ngraph.ir.graph import CPU, is_accelerator
 from paddle_ngraph.program import cost
 from paddle_ngraph.program.placement import cores_of
 from paddle_ngraph.program.view import BlockView, OpNode, value_id

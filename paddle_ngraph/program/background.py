@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from paddle_ngraph import _core, flags
 from paddle_ngraph.function.refusals import interval_key
 from paddle_ngraph.function.registry import find_converter
-from paddle_ngraph.graph import Graph, Op
+from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.program import cost
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.clock import Clock

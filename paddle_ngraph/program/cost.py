@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from paddle_ngraph import flags
-from paddle_ngraph.graph import Graph, TensorSpec
+from paddle_ngraph.ir.graph import Graph, TensorSpec
 from paddle_ngraph.paddle_seam.names import kernel_name, registered_kernels
 from paddle_ngraph.paddle_seam.protocols import Program
 from paddle_ngraph.program.view import WHILE, BlockView, OpNode

@@ -19,7 +19,7 @@ from paddle_ngraph.function.registry import (
     find_converter,
     range_of,
 )
-from paddle_ngraph.graph import FOLD_LIMIT, Op, TensorSpec, compiled_for
+from paddle_ngraph.ir.graph import FOLD_LIMIT, Op, TensorSpec, compiled_for
 from paddle_ngraph.program import conditions
 from paddle_ngraph.program.capability import Body, Candidates
 from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name

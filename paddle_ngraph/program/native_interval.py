@@ -18,7 +18,7 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import Role, find_converter
-from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
+from paddle_ngraph.ir.graph import Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.paddle_seam.names import (
     ExecutionJob,
     ExecutionPlan,

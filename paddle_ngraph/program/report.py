@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import background
 
 

@@ -22,7 +22,7 @@ import paddle
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import program_pass
 
 SECONDS = 2.0  # of the processor: no string takes as long to parse

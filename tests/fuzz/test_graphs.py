@@ -11,7 +11,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from tests.fuzz import graphs
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.function.registry import find_converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from tests.programs import Program, floats
 
 STEPS = 50

@@ -16,7 +16,7 @@ from paddle.tensor.manipulation import tensor_array_to_tensor
 
 import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import native_interval
 from paddle_ngraph.transpiler import generate_native
 from paddle_ngraph.utils.lru_cache import Latest

@@ -24,7 +24,7 @@ from paddle_ngraph import NgraphError, _core, flags
 from paddle_ngraph.function import accelerators, build, disk_cache
 from paddle_ngraph.function.accelerators import Accelerator
 from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.graph import Graph, TensorSpec, device_of, is_accelerator
+from paddle_ngraph.ir.graph import Graph, TensorSpec, device_of, is_accelerator
 from paddle_ngraph.plan.data_dependency_engine import schedule_of
 from paddle_ngraph.transpiler.native.plan import plan as project_plan
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers

@@ -12,7 +12,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program.placement import core_group, cores_of, device_of, place_copy, place_on
 from paddle_ngraph.program.view import (
     keep_no_weights,

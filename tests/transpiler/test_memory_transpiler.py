@@ -16,7 +16,7 @@ from paddle.base import core
 
 import paddle_ngraph
 from paddle_ngraph.__main__ import main as command_line
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import liveness, recompute
 from paddle_ngraph.program.liveness import Lifetimes, Step, usage
 from paddle_ngraph.program.schedule import edges_of, schedule

@@ -31,7 +31,7 @@ enum class PythonCall {
 // Module and name of each, in the order of PythonCall.
 inline constexpr std::array<std::pair<const char*, const char*>, 16> kPythonCalls = {{
     {"paddle_ngraph.utils.signals", "hold"},
-    {"paddle_ngraph.graph", "verify"},
+    {"paddle_ngraph.ir.graph", "verify"},
     {"paddle_ngraph.function.disk_cache", "build_environment"},
     {"paddle_ngraph.function.dynamic_shapes", "remember"},
     {"paddle_ngraph.function.dynamic_shapes", "give_up"},

@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paddle_ngraph import graph_schema
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir import schema
 
 MAGIC = "ngraph_engine"
 FORMAT = 8
@@ -355,7 +355,7 @@ def _check_digest(text: str) -> None:
 def _parsed(body: str) -> dict[str, Any]:
     try:
         data = json.loads(body)
-        graph_schema.check(data)
+        schema.check(data)
     except (ValueError, RecursionError) as error:  # no JSON, too deep, or no graph
         raise _malformed(str(error)) from error
     return data  # type: ignore[no-any-return]
