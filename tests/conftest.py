@@ -22,7 +22,7 @@ from benchmarks import report
 from paddle_ngraph import _core
 from paddle_ngraph.function import build, refusals, registry
 from paddle_ngraph.hook import captured_graph
-from paddle_ngraph.paddle_seam import call_stacks
+from paddle_ngraph.paddle_private import call_stacks
 from paddle_ngraph.utils import clock
 from tests import tiers
 from tests.clocks import Clock

@@ -12,7 +12,7 @@ from typing import Any
 import paddle
 import pytest
 
-from paddle_ngraph.paddle_seam.call_stacks import no_call_stacks
+from paddle_ngraph.paddle_private.call_stacks import no_call_stacks
 
 # Code that does not name it, as Paddle's.
 ask: Any = eval("lambda: getattr(traceback, 'extract' + '_stack')()", {"traceback": traceback})

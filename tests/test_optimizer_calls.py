@@ -15,7 +15,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.paddle_seam.names import dynamic_tracer
+from paddle_ngraph.paddle_private.names import dynamic_tracer
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 

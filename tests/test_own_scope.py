@@ -14,7 +14,7 @@ import paddle
 import pytest
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.names import (
     ExecutionJob,
     ExecutionPlan,
     StandaloneExecutor,

@@ -1,4 +1,4 @@
-"""The seam to Paddle: nothing else reads its private names, and what does not fit is said first."""
+"""Private names of Paddle: no other package reads one, and a missing one is reported first."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.hook import capture, dynamic_hook, predictor_hook
-from paddle_ngraph.paddle_seam import check, names, protocols, replaced
-from paddle_ngraph.paddle_seam.place import ATTRIBUTE, Place, resolve, signature_of
+from paddle_ngraph.paddle_private import check, names, protocols, replaced
+from paddle_ngraph.paddle_private.place import ATTRIBUTE, Place, resolve, signature_of
 from tests import unfit_paddle
 
 PACKAGE = Path(paddle_ngraph.__file__).parent
-SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != PACKAGE / "paddle_seam"]
+SOURCES = [
+    path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != PACKAGE / "paddle_private"
+]
 
 # -- nothing else touches Paddle -----------------------------------------------------------------
 
-# What of Paddle is imported outside the seam: its public modules.
+# What of Paddle is imported outside of `paddle_private`: its public modules.
 PUBLIC = {"paddle", "paddle.inference", "paddle.nn", "paddle.pir", "paddle.static", "paddle.utils"}
 # Private names that are neither Paddle's nor of the module that reads them.
 OF_OTHERS = {
@@ -38,7 +40,7 @@ ASSIGNED = {"sys.excepthook", "sys.argv"}
 
 
 class Faults(ast.NodeVisitor):
-    """Collects what a module does to Paddle that only the seam may.
+    """Collects what a module does to Paddle that only `paddle_private` may.
 
     Args:
         own: The attributes that classes of the package have.

@@ -20,7 +20,7 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
-from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_private import replaced
 from tests.dynamic import floats, made
 from tests.jobs import free_port, new_group
 from tests.test_engine import sgd_graph

@@ -18,7 +18,7 @@ from paddle.base import core
 
 import paddle_ngraph
 from paddle_ngraph.hook import weight_writes
-from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_private import replaced
 from tests.programs import Program, floats
 
 SIZE = 160

@@ -31,8 +31,8 @@ from paddle_ngraph.hook.captured_operators import (
     SET_ATTRIBUTES,
     SIZES,
 )
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
     dynamic_tracer,
     expected_place,
     set_frame_callback,

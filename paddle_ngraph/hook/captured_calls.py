@@ -10,7 +10,7 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.hook.captured_operators import DRAWING, IN_EVALUATION, WRITERS, natively
-from paddle_ngraph.paddle_seam.names import has_gradients, set_gradients
+from paddle_ngraph.paddle_private.names import has_gradients, set_gradients
 
 
 class Call(NamedTuple):

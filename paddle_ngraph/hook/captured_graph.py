@@ -38,8 +38,8 @@ from paddle_ngraph.hook.captured_stages import (
     reads_without_gradient,
     stages_of,
 )
-from paddle_ngraph.paddle_seam.call_stacks import no_call_stacks
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.call_stacks import no_call_stacks
+from paddle_ngraph.paddle_private.names import (
     PartialProgramLayer,
     in_static_mode,
     make_parameter,
@@ -47,7 +47,7 @@ from paddle_ngraph.paddle_seam.names import (
     set_stop_gradient,
     set_training,
 )
-from paddle_ngraph.paddle_seam.protocols import Scope
+from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.fork_safe_locks import new_lock

@@ -16,7 +16,7 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_seam.names import operators as _C_ops
+from paddle_ngraph.paddle_private.names import operators as _C_ops
 
 _ANY = 99
 

@@ -18,7 +18,7 @@ import paddle
 
 from paddle_ngraph.hook.captured_calls import Call, Kind, bind, data, replaced, values_in
 from paddle_ngraph.hook.captured_operators import in_programs
-from paddle_ngraph.paddle_seam.names import set_stop_gradient
+from paddle_ngraph.paddle_private.names import set_stop_gradient
 
 _NONE: frozenset[int] = frozenset()
 _NO_GRADIENT = frozenset({-1})  # stands for all results that have none

@@ -16,8 +16,8 @@ import paddle
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import capture
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import StaticFunction, set_forward
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import StaticFunction, set_forward
 from paddle_ngraph.program.report import Report
 
 

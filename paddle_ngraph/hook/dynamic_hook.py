@@ -29,7 +29,7 @@ from paddle_ngraph.hook import gradients
 from paddle_ngraph.hook.capture import Captures
 from paddle_ngraph.hook.captured_graph import building_if
 from paddle_ngraph.hook.compiled import Compiled, CompiledReport, explain_captures
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.names import (
     StaticFunction,
     attributes_of,
     dynamic_tracer,
@@ -38,7 +38,7 @@ from paddle_ngraph.paddle_seam.names import (
     kept_on,
     never_give_up,
 )
-from paddle_ngraph.paddle_seam.replaced import CALL_LAYER
+from paddle_ngraph.paddle_private.replaced import CALL_LAYER
 from paddle_ngraph.program import background
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.clock import Clock

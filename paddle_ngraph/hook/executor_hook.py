@@ -20,8 +20,8 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.function import refusals
 from paddle_ngraph.hook import program_key, repeated_run, scopes, weight_writes, whole_program
 from paddle_ngraph.old_style import single_assignment, translation
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
     DenseTensor,
     ExecutionPlan,
     StandaloneExecutor,
@@ -36,7 +36,7 @@ from paddle_ngraph.paddle_seam.names import (
     tensor_of_array,
     values_of,
 )
-from paddle_ngraph.paddle_seam.protocols import (
+from paddle_ngraph.paddle_private.protocols import (
     Executor,
     OldProgram,
     Plan,

@@ -20,9 +20,9 @@ from weakref import WeakSet
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import run_scopes
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import NO_GRADIENT, outputs_of
-from paddle_ngraph.paddle_seam.protocols import Scope, StaticLayer, StaticPrograms
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import NO_GRADIENT, outputs_of
+from paddle_ngraph.paddle_private.protocols import Scope, StaticLayer, StaticPrograms
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 

@@ -14,14 +14,14 @@ from functools import wraps
 from types import FunctionType
 from typing import Any
 
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
     TRACER,
     attributes_of,
     switch_tracer,
     variables_of_programs,
 )
-from paddle_ngraph.paddle_seam.place import Place, replace_everywhere
+from paddle_ngraph.paddle_private.place import Place, replace_everywhere
 from paddle_ngraph.utils.thread_local import PerThread
 
 # The variables of Paddle's module of default programs, of a thread that makes a graph.

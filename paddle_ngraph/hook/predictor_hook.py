@@ -26,16 +26,16 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.hook.whole_program import WholePredictor
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
     AnalysisConfig,
     DenseTensor,
     PaddleDType,
     copy_of,
     operators_compute,
 )
-from paddle_ngraph.paddle_seam.place import replace_everywhere
-from paddle_ngraph.paddle_seam.protocols import Config, Handle, Predictor, Scope, Tensor
+from paddle_ngraph.paddle_private.place import replace_everywhere
+from paddle_ngraph.paddle_private.protocols import Config, Handle, Predictor, Scope, Tensor
 from paddle_ngraph.program import cost, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import changes_parameters

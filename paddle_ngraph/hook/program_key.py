@@ -17,9 +17,9 @@ from typing import Any
 from paddle.pir import Program
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import key_of_names
-from paddle_ngraph.paddle_seam.protocols import Scope
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import key_of_names
+from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.program.view import has_engines
 from paddle_ngraph.utils.lru_cache import Latest
 

@@ -22,8 +22,8 @@ from paddle.static import Variable, global_scope
 
 from paddle_ngraph import _core
 from paddle_ngraph.hook.program_key import is_ours, key_of_call
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
     OldStyleProgram,
     graph_of,
     heterogeneous_pipeline_of,
@@ -36,7 +36,7 @@ from paddle_ngraph.paddle_seam.names import (
     text_hash_of,
     variable_tensor,
 )
-from paddle_ngraph.paddle_seam.protocols import Scope
+from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.utils.lru_cache import Latest
 
 if TYPE_CHECKING:

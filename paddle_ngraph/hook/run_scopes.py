@@ -16,8 +16,8 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.hook.weight_writes import tensor_of
-from paddle_ngraph.paddle_seam.names import is_initialized, is_reusable, set_reusable
-from paddle_ngraph.paddle_seam.protocols import Scope, Tensor
+from paddle_ngraph.paddle_private.names import is_initialized, is_reusable, set_reusable
+from paddle_ngraph.paddle_private.protocols import Scope, Tensor
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import PerThread
 

@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar, cast
 from weakref import WeakSet
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import ProgramDesc
-from paddle_ngraph.paddle_seam.protocols import OldProgram, Operation, Program, Scope, Value
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import ProgramDesc
+from paddle_ngraph.paddle_private.protocols import OldProgram, Operation, Program, Scope, Value
 from paddle_ngraph.program.view import (
     LISTS,
     SCOPE_NAMES,

@@ -25,8 +25,8 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.hook import gradients, run_scopes, whole_program
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
     ASTStaticFunction,
     OldTranslatedLayer,
     PirTranslatedLayer,
@@ -49,7 +49,7 @@ from paddle_ngraph.paddle_seam.names import (
     set_training,
     skip_frames_of,
 )
-from paddle_ngraph.paddle_seam.protocols import (
+from paddle_ngraph.paddle_private.protocols import (
     Operation,
     Program,
     Scope,

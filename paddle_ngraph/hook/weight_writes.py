@@ -1,7 +1,7 @@
 """Tracks who can write to variables, because functions keep weights as constants.
 
 A variable of a scope is written by a program that runs, or through Python's object for its tensor.
-So two kinds of functions of Paddle's core are watched (paddle_seam/replaced.py lists them,
+So two kinds of functions of Paddle's core are watched (paddle_private/replaced.py lists them,
 core/paddle/exposure.h says what follows):
 
 - those that *hand out* the tensor of a variable. It counts as exposed while the object lives;
@@ -27,9 +27,9 @@ from functools import cache, partial, wraps
 from typing import Any, TypeVar
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import DenseTensor, dynamic_tracer
-from paddle_ngraph.paddle_seam.protocols import Tensor, Variable
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import DenseTensor, dynamic_tracer
+from paddle_ngraph.paddle_private.protocols import Tensor, Variable
 from paddle_ngraph.utils.thread_local import PerThread
 
 _may_write = PerThread(True)

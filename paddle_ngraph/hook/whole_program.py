@@ -15,7 +15,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bridge import element_type
 from paddle_ngraph.hook import weight_writes
-from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
+from paddle_ngraph.paddle_private.protocols import Program, Scope, Tensor
 from paddle_ngraph.program.view import FETCH, SHADOW_OUTPUT
 from paddle_ngraph.program.whole import Whole, described
 from paddle_ngraph.utils.dtypes import OF_NUMPY

@@ -21,14 +21,14 @@ from paddle_ngraph.old_style.single_assignment import (
     load_dialect,
     operators,
 )
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.names import (
     ProgramDesc,
     VarType,
     insert_operator,
     set_attribute,
     translate_with_values,
 )
-from paddle_ngraph.paddle_seam.protocols import OldBlock, OldOperator, OldProgram, Value
+from paddle_ngraph.paddle_private.protocols import OldBlock, OldOperator, OldProgram, Value
 from paddle_ngraph.program.view import CONSTANTS, LISTS, SCOPE_NAMES, overwritten
 
 _ARRAYS = frozenset(

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.names import (
     ProgramDesc,
     VarType,
     block_number,
     insert_operator,
     translate,
 )
-from paddle_ngraph.paddle_seam.protocols import OldBlock, OldOperator, OldProgram, OldVariable
+from paddle_ngraph.paddle_private.protocols import OldBlock, OldOperator, OldProgram, OldVariable
 
 
 class NotTranslatable(Exception):

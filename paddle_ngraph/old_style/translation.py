@@ -9,7 +9,7 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.old_style import old_operators, single_assignment
 from paddle_ngraph.old_style.single_assignment import NotTranslatable, blocks, operators
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.names import (
     ProgramDesc,
     VarType,
     make_persistable,
@@ -17,7 +17,7 @@ from paddle_ngraph.paddle_seam.names import (
     set_attribute,
     translate_with_values,
 )
-from paddle_ngraph.paddle_seam.protocols import (
+from paddle_ngraph.paddle_private.protocols import (
     Block,
     OldBlock,
     OldProgram,

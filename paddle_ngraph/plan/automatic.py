@@ -20,8 +20,8 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Program as PirProgram
-from paddle_ngraph.paddle_seam.protocols import Scope, Value
+from paddle_ngraph.paddle_private.protocols import Program as PirProgram
+from paddle_ngraph.paddle_private.protocols import Scope, Value
 from paddle_ngraph.plan import devices
 from paddle_ngraph.plan.data_dependency_engine import Schedule, schedule_of, timing
 from paddle_ngraph.plan.data_parallel import data_parallel, pipeline

@@ -31,7 +31,7 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.ir.graph import CPU, Graph, is_accelerator
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.names import (
     ExecutionJob,
     ExecutionPlan,
     StandaloneExecutor,
@@ -39,7 +39,7 @@ from paddle_ngraph.paddle_seam.names import (
     new_scope,
     remove_scope,
 )
-from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
+from paddle_ngraph.paddle_private.protocols import Program, Scope, Tensor
 from paddle_ngraph.plan.devices import usable_cores
 from paddle_ngraph.plan.rows import RowPart, only_divides, parts_of_rows, puts_rows_together
 from paddle_ngraph.program import dependencies

@@ -19,8 +19,8 @@ from typing import Any
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.plan import rows
 from paddle_ngraph.plan.pipelining import staged
 from paddle_ngraph.program import packed_layers, program_pass

@@ -10,8 +10,8 @@ from typing import Any
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Program, Value
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Program, Value
 from paddle_ngraph.plan.devices import known_device
 from paddle_ngraph.plan.spreading import followed, makers_of, spread
 from paddle_ngraph.program import program_pass

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Value
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Value
 from paddle_ngraph.program.placement import NATIVE, place_on
 from paddle_ngraph.program.view import BlockView, OpNode, is_fed, value_id
 from paddle_ngraph.transpiler.building import Builder

@@ -14,8 +14,8 @@ from collections.abc import Container, Sequence
 
 from paddle_ngraph.function.blocked import FROM_BLOCKS, TO_BLOCKS, blocks_of_convolution
 from paddle_ngraph.function.registry import find_converter
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.program.view import (
     SHADOW_OUTPUT,
     dtype_name,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from paddle_ngraph import _core
 from paddle_ngraph.function.registry import Role
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, Op, TensorSpec
-from paddle_ngraph.paddle_seam.names import is_parameter
+from paddle_ngraph.paddle_private.names import is_parameter
 from paddle_ngraph.program.capability import Body, Candidates, Capability
 from paddle_ngraph.program.partition import Interval
 from paddle_ngraph.program.placement import parts_of, threads_of

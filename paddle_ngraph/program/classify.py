@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import ABSENT, KNOWN, Converter, Role, find_converter
 from paddle_ngraph.ir.graph import Op, compiled_for
-from paddle_ngraph.paddle_seam.protocols import Value
+from paddle_ngraph.paddle_private.protocols import Value
 from paddle_ngraph.program.border import graph_of
 from paddle_ngraph.program.capability import Body, Candidates, Capability
 from paddle_ngraph.program.empty_tensors import empty_in

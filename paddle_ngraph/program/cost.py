@@ -19,8 +19,8 @@ from functools import cache
 
 from paddle_ngraph import flags
 from paddle_ngraph.ir.graph import Graph, TensorSpec
-from paddle_ngraph.paddle_seam.names import kernel_name, registered_kernels
-from paddle_ngraph.paddle_seam.protocols import Program
+from paddle_ngraph.paddle_private.names import kernel_name, registered_kernels
+from paddle_ngraph.paddle_private.protocols import Program
 from paddle_ngraph.program.view import WHILE, BlockView, OpNode
 
 # What Executor takes to start one operator.

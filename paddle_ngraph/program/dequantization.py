@@ -8,7 +8,7 @@ for the engine and for Paddle's interpreter alike.
 
 from __future__ import annotations
 
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.program.view import blocks_outside_in, dtype_name, put_before
 
 _TYPE = "pd_op.dequantize_linear"

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.program.view import blocks_outside_in
 
 _EINSUM = "pd_op.einsum"

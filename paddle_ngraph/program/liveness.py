@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from paddle_ngraph.paddle_seam.protocols import Block, Operation
+from paddle_ngraph.paddle_private.protocols import Block, Operation
 from paddle_ngraph.program.shapes import Type
 from paddle_ngraph.program.view import SINKS, BlockView, OpNode, value_id
 from paddle_ngraph.utils.dtypes import DTYPES

@@ -12,7 +12,7 @@ of the scope, is copied.
 from __future__ import annotations
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.program.view import SINKS, SOURCES, WHILE, blocks_outside_in
 
 

@@ -19,7 +19,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.ir.graph import Graph, NativeForm, Op, TensorSpec
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.names import (
     ExecutionJob,
     ExecutionPlan,
     StandaloneExecutor,
@@ -32,7 +32,7 @@ from paddle_ngraph.paddle_seam.names import (
     remove_scope,
     values_of,
 )
-from paddle_ngraph.paddle_seam.protocols import Block, Program, Tensor, Value
+from paddle_ngraph.paddle_private.protocols import Block, Program, Tensor, Value
 from paddle_ngraph.program.view import (
     CAPTURED,
     COND,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from paddle_ngraph.paddle_seam.protocols import Operation
+from paddle_ngraph.paddle_private.protocols import Operation
 
 # Paddle's own kernels.
 NATIVE = "native"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import make_persistable
+from paddle_ngraph.paddle_private.names import make_persistable
 from paddle_ngraph.program import native_interval
 from paddle_ngraph.program.border import Border
 from paddle_ngraph.program.capability import Capability

@@ -10,7 +10,7 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.view import SOURCES, dtype_name, scope_name
 
 Shapes = Mapping[str, Sequence[int]]

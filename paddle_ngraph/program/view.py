@@ -14,8 +14,8 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.ops.normalization import uses_running_statistics
-from paddle_ngraph.paddle_seam.names import operators
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.paddle_private.names import operators
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.placement import PLACE_ATTRIBUTE, device_of
 from paddle_ngraph.utils.dtypes import ARRAY
 

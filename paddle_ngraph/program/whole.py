@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Operation, Value
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Operation, Value
 from paddle_ngraph.program.view import FEEDS, FETCH, LISTS, is_engine, is_fed, scope_name
 
 _PARAMETER = "builtin.parameter"

@@ -21,9 +21,14 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.old_style import translation
 from paddle_ngraph.old_style.single_assignment import NotTranslatable
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import AnalysisConfig, ProgramDesc, VarType, serialize_program
-from paddle_ngraph.paddle_seam.protocols import Config, OldProgram, Program, Scope
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
+    AnalysisConfig,
+    ProgramDesc,
+    VarType,
+    serialize_program,
+)
+from paddle_ngraph.paddle_private.protocols import Config, OldProgram, Program, Scope
 from paddle_ngraph.program.view import scope_name
 from paddle_ngraph.saved_models import parameter_file, protobuf
 

@@ -22,8 +22,8 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.old_style import translation
-from paddle_ngraph.paddle_seam.names import convert_dtype, serialize_program
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.paddle_private.names import convert_dtype, serialize_program
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.program import background
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import nodes_of

@@ -15,8 +15,8 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program import cost, shapes
 from paddle_ngraph.program.liveness import Lifetimes, Step
 from paddle_ngraph.program.recompute import STATISTICS, is_batch_norm, recompute, us_of

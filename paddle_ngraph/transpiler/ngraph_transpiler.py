@@ -15,7 +15,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.old_style import translation
 from paddle_ngraph.old_style.single_assignment import NotTranslatable
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.names import (
     IrMapping,
     OldStyleProgram,
     maker_of,
@@ -24,7 +24,7 @@ from paddle_ngraph.paddle_seam.names import (
     set_random_seed,
     set_scheduler,
 )
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.program import cost, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import FETCH, keeps_no_weights, may_write_variables

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import IrMapping, drop_scheduler, make_temporary
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.paddle_private.names import IrMapping, drop_scheduler, make_temporary
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.placement import NATIVE, place_on
 from paddle_ngraph.program.view import (
     DRAW,

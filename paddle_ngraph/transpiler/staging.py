@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Operation
+from paddle_ngraph.paddle_private.protocols import Operation
 from paddle_ngraph.program import cost
 from paddle_ngraph.program.view import (
     CONSTANTS,

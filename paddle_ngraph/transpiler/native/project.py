@@ -20,7 +20,7 @@ import paddle
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import processor
 from paddle_ngraph.ops.nodes import too_wide
-from paddle_ngraph.paddle_seam.protocols import Program, Scope
+from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.program import integers, packed_layers
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.transpiler import ngraph_transpiler

@@ -8,7 +8,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from paddle_ngraph.paddle_seam.place import Place, resolve
+from paddle_ngraph.paddle_private.place import Place, resolve
 
 _LIBRARY = "paddle.base.libpaddle"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from paddle_ngraph.paddle_seam import names, protocols, replaced
-from paddle_ngraph.paddle_seam.place import Place
+from paddle_ngraph.paddle_private import names, protocols, replaced
+from paddle_ngraph.paddle_private.place import Place
 
 
 @cache

@@ -1,8 +1,8 @@
-"""``python -m paddle_ngraph.paddle_seam``: what the package expects of Paddle but does not find."""
+"""``python -m paddle_ngraph.paddle_private``: expected names of Paddle that are missing."""
 
 from __future__ import annotations
 
-from paddle_ngraph.paddle_seam import check
+from paddle_ngraph.paddle_private import check
 
 
 def main() -> int:

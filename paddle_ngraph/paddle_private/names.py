@@ -11,8 +11,8 @@ from operator import attrgetter
 from types import CodeType
 from typing import Any, TypeVar
 
-from paddle_ngraph.paddle_seam.place import ATTRIBUTE, Place, resolve
-from paddle_ngraph.paddle_seam.protocols import (
+from paddle_ngraph.paddle_private.place import ATTRIBUTE, Place, resolve
+from paddle_ngraph.paddle_private.protocols import (
     OldBlock,
     OldOperator,
     OldProgram,

@@ -14,9 +14,9 @@ import gc
 from collections.abc import Callable
 from functools import wraps
 
-from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import copy_of_value
-from paddle_ngraph.paddle_seam.protocols import Block, Value
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import copy_of_value
+from paddle_ngraph.paddle_private.protocols import Block, Value
 
 
 def install() -> None:

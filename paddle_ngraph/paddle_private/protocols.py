@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from paddle_ngraph.paddle_seam.place import ATTRIBUTE, Place
+from paddle_ngraph.paddle_private.place import ATTRIBUTE, Place
 
 if TYPE_CHECKING:
     import numpy as np
