@@ -41,8 +41,8 @@ from paddle_ngraph.api import (
     use_ngraph,
     wait_for_compiles,
 )
+from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.version import __version__
 
@@ -96,7 +96,7 @@ def __getattr__(name: str) -> _Any:
 
         return NgraphEngine
     if name == "NgraphBridge":
-        from paddle_ngraph.function.bridge import NgraphBridge
+        from paddle_ngraph.conversion.bridge import NgraphBridge
 
         return NgraphBridge
     if name == "distributed":

@@ -582,7 +582,7 @@ def _simulate(options: argparse.Namespace) -> int:
 def _operators(options: argparse.Namespace) -> int:
     """Print every operator that nGraph can run and the limits of its converter, as Markdown."""
     library.load()
-    from paddle_ngraph.function import operator_table
+    from paddle_ngraph.conversion import operator_table
 
     print(operator_table.markdown(), end="")
     return 0
@@ -592,7 +592,7 @@ def _cache(options: argparse.Namespace) -> int:
     """Print where compiled functions are kept on disk, how many there are and how large."""
     library.load()
     from paddle_ngraph import flags
-    from paddle_ngraph.function import disk_cache
+    from paddle_ngraph.conversion import disk_cache
 
     folder = flags.get("ngraph_cache_dir")
     if not folder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddle_ngraph import _core
-from paddle_ngraph.function import build, dynamic_shapes, refusals
+from paddle_ngraph.conversion import build, denylist, dynamic_shapes
 from paddle_ngraph.hook import program_key, scopes
 from paddle_ngraph.program import background, native_interval
 
@@ -18,7 +18,7 @@ def sizes() -> dict[str, int]:
         "bindings": scopes.count(),
         "shapes": dynamic_shapes.count(),
         "native_intervals": native_interval.count(),
-        "refusals": refusals.count(),
+        "refusals": denylist.count(),
     }
 
 
@@ -32,5 +32,5 @@ def clear() -> None:
     native_interval.clear()
     build.forget()
     program_key.forget()
-    refusals.clear()
+    denylist.clear()
     _core.clear_cache()

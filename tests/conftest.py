@@ -20,7 +20,7 @@ import pytest
 import paddle_ngraph
 from benchmarks import report
 from paddle_ngraph import _core
-from paddle_ngraph.function import build, refusals, registry
+from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.hook import captured_graph
 from paddle_ngraph.paddle_private import call_stacks
 from paddle_ngraph.utils import clock
@@ -83,7 +83,7 @@ def static_mode() -> Iterator[None]:
     paddle.enable_static()
     paddle_ngraph.disable()
     paddle_ngraph.reset_stats()
-    refusals.clear()
+    denylist.clear()
     captured_graph._busy_until = 0.0
     yield
     _core.fail_at("")

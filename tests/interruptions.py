@@ -31,7 +31,7 @@ from paddle import inference
 
 import paddle_ngraph
 from paddle_ngraph import _core, flags
-from paddle_ngraph.function import build, refusals, registry
+from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.hook import captured_calls, gradients
 from paddle_ngraph.program import background
 from paddle_ngraph.utils import signals
@@ -109,7 +109,7 @@ class Play:
         program = Program(self.make)
         expected = [program.run(False, **feed) for feed in self.feeds]
         paddle_ngraph.clear_cache()
-        refusals.clear()
+        denylist.clear()
         flags.set("ngraph_background_compile", self.background)
         met = []
         with once_at(module, name, interrupt, is_late) as calls:
@@ -126,9 +126,9 @@ class Play:
             assert len(met) == 1, f"{name}: {len(met)} of {len(calls)} calls raised it"
         before = paddle_ngraph.stats()["engine_runs"]
         if self.fails_at:  # its operators stay native
-            refusals.clear()
+            denylist.clear()
             program = Program(self.make)
-        assert refusals.count() == 0, f"{name}: an interruption is no failure"
+        assert denylist.count() == 0, f"{name}: an interruption is no failure"
         for feed, right in zip(self.feeds, expected):
             assert_close(program.run(**feed), right)
         assert paddle_ngraph.stats()["engine_runs"] > before, f"{name}: the engine runs again"
@@ -434,7 +434,7 @@ def at_any_moment(name: str) -> None:
     for _ in range(3):
         assert_close(run(), native)
     assert paddle_ngraph.stats()["engine_runs"] > before
-    assert refusals.count() == 0
+    assert denylist.count() == 0
     print(name, interrupted, "of", total)
     assert interrupted >= TRIES // 6
 
@@ -494,7 +494,7 @@ def timeouts() -> None:
         for _ in range(3):
             assert_close(run(), native)
         assert paddle_ngraph.stats()["engine_runs"] > before
-        assert refusals.count() == 0
+        assert denylist.count() == 0
         paddle_ngraph.disable()
 
 
@@ -556,7 +556,7 @@ def in_another_thread() -> None:
     assert paddle_ngraph.wait_for_compiles(60)
     assert_close(program.run(x=floats(2, 4)), right)
     assert paddle_ngraph.stats()["functions_built_in_background"] == 1
-    assert paddle_ngraph.stats()["engine_runs"] == 1 and refusals.count() == 0
+    assert paddle_ngraph.stats()["engine_runs"] == 1 and denylist.count() == 0
 
 
 def during_a_build() -> None:
@@ -601,7 +601,7 @@ def in_a_build(act: Callable[[], Any]) -> Iterator[Callable[[], None]]:
             results = program.run(x=floats(2, 4))
         finally:
             assert paddle_ngraph.stats()["engine_runs"] == before + 1, "the engine did not run"
-            assert refusals.count() == 0
+            assert denylist.count() == 0
         assert_close(results, right)
 
     try:

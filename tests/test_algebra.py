@@ -13,7 +13,7 @@ import pytest
 from openvino import opset15
 
 import paddle_ngraph
-from paddle_ngraph.function import algebra
+from paddle_ngraph.conversion.passes import algebra
 from tests.programs import Program, counted, floats, parameter
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")

@@ -17,7 +17,7 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.function import processor
+from paddle_ngraph.conversion import processor
 from tests.programs import Program, floats
 from tests.test_mixed_precision import rounded
 

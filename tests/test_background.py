@@ -19,7 +19,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core, flags
-from paddle_ngraph.function import build, refusals
+from paddle_ngraph.conversion import build, denylist
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import background, native_interval
 from paddle_ngraph.utils import clock
@@ -563,7 +563,7 @@ def test_a_build_that_fails_is_told_by_the_next_run_and_not_repeated():
     reasons = {op.type: op.reason for op in paddle_ngraph.explain(program.main).native}
     assert "nGraph could not compile its interval" in reasons["pd_op.matmul"]
     _core.fail_at("")
-    refusals.clear()
+    denylist.clear()
     paddle_ngraph.clear_cache()
     program = Program(network)
     program.run(x=floats(2, 6))
@@ -757,7 +757,7 @@ SCRIPT = """
 import os, sys, threading
 import numpy as np, paddle
 import paddle_ngraph
-from paddle_ngraph.function import build
+from paddle_ngraph.conversion import build
 from tests.programs import Program, chain, floats
 
 paddle.enable_static()
@@ -865,7 +865,7 @@ import os
 import threading
 import paddle
 import paddle_ngraph
-from paddle_ngraph.function import build
+from paddle_ngraph.conversion import build
 from tests.programs import Program, chain, floats
 
 linker, may_go_on = ctypes.CDLL(None), threading.Event()

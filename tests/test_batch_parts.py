@@ -15,8 +15,9 @@ from openvino import Node, Type, opset10, opset15
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.function import batch_parts, bridge, dynamic_shapes
-from paddle_ngraph.function.dynamic_shapes import OWN_BATCHES
+from paddle_ngraph.conversion import bridge, dynamic_shapes
+from paddle_ngraph.conversion.dynamic_shapes import OWN_BATCHES
+from paddle_ngraph.conversion.passes import batch_split
 from paddle_ngraph.program import background
 from tests.programs import Program, floats
 
@@ -243,18 +244,18 @@ def run(model: ov.Model, x: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def always(monkeypatch) -> None:
     """Parts are always worth it."""
-    monkeypatch.setattr(batch_parts, "_worthwhile", lambda model, samples, threads: samples)
+    monkeypatch.setattr(batch_split, "_worthwhile", lambda model, samples, threads: samples)
 
 
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.parametrize("parts", [SAMPLES, 2])
 def test_parts_make_up_the_whole(monkeypatch, name, parts):
-    monkeypatch.setattr(batch_parts, "_worthwhile", lambda model, samples, threads: parts)
+    monkeypatch.setattr(batch_split, "_worthwhile", lambda model, samples, threads: parts)
     shape, make = APART[name]
     x = floats(SAMPLES, *shape, seed=1)
     expected = run(model_of(shape, make), x)
     model = model_of(shape, make)
-    assert batch_parts.part(model, 2) == parts
+    assert batch_split.part(model, 2) == parts
     size = SAMPLES // parts
     found = [run(model, x[i : i + size]) for i in range(0, SAMPLES, size)]
     assert len({part.shape for part in found}) == 1
@@ -265,7 +266,7 @@ def test_parts_make_up_the_whole(monkeypatch, name, parts):
 def test_what_mixes_samples_stays_whole(always, name):
     model = model_of(*MIXED[name])
     before = [str(node) for node in model.get_ordered_ops()]
-    assert batch_parts.part(model, 2) == 1
+    assert batch_split.part(model, 2) == 1
     assert [str(node) for node in model.get_ordered_ops()] == before
 
 
@@ -298,21 +299,21 @@ def convolutions(samples: int, channels: int = 128) -> ov.Model:
     ],
 )
 def test_number_of_parts(samples, threads, parts):
-    assert batch_parts.part(convolutions(samples), threads) == parts
+    assert batch_split.part(convolutions(samples), threads) == parts
 
 
 def test_small_samples_share_a_part():
     """A sample of 589824 multiplications is too little for a request of its own."""
     model = convolutions(256, channels=16)
-    parts = batch_parts.part(model, 2)
+    parts = batch_split.part(model, 2)
     assert 1 < parts < 256
-    assert batch_parts._multiplications(model) >= batch_parts.LEAST
+    assert batch_split._multiplications(model) >= batch_split.LEAST
 
 
 def test_models_without_convolutions_stay_whole():
     x = opset15.parameter([8, 512], Type.f32)
     model = ov.Model([opset15.result(by(x, weights(512, 512)))], [x], "product")
-    assert batch_parts.part(model, 2) == 1
+    assert batch_split.part(model, 2) == 1
 
 
 # -- programs ------------------------------------------------------------------------------------
@@ -322,14 +323,14 @@ def test_models_without_convolutions_stay_whole():
 def parted(monkeypatch) -> list[int]:
     """The number of parts of each function that is built; every sample has enough to do."""
     found: list[int] = []
-    part = batch_parts.part
+    part = batch_split.part
 
-    def spy(model: ov.Model, threads: int, sizes: batch_parts.Sizes) -> int:
+    def spy(model: ov.Model, threads: int, sizes: batch_split.Sizes) -> int:
         found.append(part(model, threads, sizes))
         return found[-1]
 
-    monkeypatch.setattr(batch_parts, "LEAST", 1)
-    monkeypatch.setattr(batch_parts, "part", spy)
+    monkeypatch.setattr(batch_split, "LEAST", 1)
+    monkeypatch.setattr(batch_split, "part", spy)
     paddle_ngraph.clear_cache()
     return found
 

@@ -9,7 +9,8 @@ import paddle
 import pytest
 
 from paddle_ngraph import flags
-from paddle_ngraph.function import blocked, build
+from paddle_ngraph.conversion import build
+from paddle_ngraph.conversion.passes import blocked_layout
 from tests.ops.harness import check
 from tests.programs import floats
 
@@ -384,17 +385,17 @@ def test_blocks_of_other_widths_with_padding(built):
 
 
 def test_padding_that_is_little():
-    assert blocked.padded_block_of(6, 16) == 8
-    assert blocked.padded_block_of(11, 20, 50) == 8
-    assert blocked.padded_block_of(5, 8) == 1
-    assert blocked.padded_block_of(9) == 1
-    assert blocked.padded_block_of(32, 64) == blocked.widest_block()
+    assert blocked_layout.padded_block_of(6, 16) == 8
+    assert blocked_layout.padded_block_of(11, 20, 50) == 8
+    assert blocked_layout.padded_block_of(5, 8) == 1
+    assert blocked_layout.padded_block_of(9) == 1
+    assert blocked_layout.padded_block_of(32, 64) == blocked_layout.widest_block()
 
 
 def test_the_widest_block_that_divides():
-    assert blocked.block_of(24, 8) == 8
-    assert blocked.block_of(32, 64) == blocked.widest_block()
-    assert blocked.block_of(12, 8) == 1
+    assert blocked_layout.block_of(24, 8) == 8
+    assert blocked_layout.block_of(32, 64) == blocked_layout.widest_block()
+    assert blocked_layout.block_of(12, 8) == 1
 
 
 def test_parts_of_a_batch_that_are_not_equal(built):

@@ -13,7 +13,8 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.function import blocked, build
+from paddle_ngraph.conversion import build
+from paddle_ngraph.conversion.passes import blocked_layout as blocked
 from paddle_ngraph.paddle_private.names import clone_program
 from paddle_ngraph.program import blocked_layout
 from tests.dynamic import agree, floats, gradients, made, static, twice, values

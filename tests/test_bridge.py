@@ -7,9 +7,9 @@ import paddle
 import pytest
 from openvino import opset15
 
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import converter, unregister
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import converter, unregister
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 from tests.programs import Program, floats

@@ -13,10 +13,10 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.function import build, dynamic_shapes, processor
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.build import PASSES, Draft
-from paddle_ngraph.function.settings import Settings
+from paddle_ngraph.conversion import build, dynamic_shapes, processor
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.build import PASSES, Draft
+from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.programs import Program, chain, floats

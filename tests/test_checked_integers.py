@@ -9,7 +9,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.function import refusals
+from paddle_ngraph.conversion import denylist
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.program.capability import Candidates
@@ -173,7 +173,7 @@ def test_what_where_takes_is_looked_at(handed_on, read):
     assert is_one_interval(program)
     run_both(program, True, x=np.array(INSIDE[:5] * 2, "float32"))
     for value in BEYOND:
-        refusals.clear()
+        denylist.clear()
         run_both(program, False, x=np.array([*INSIDE[:5], value], "float32"))
 
 
@@ -241,7 +241,7 @@ def test_two_numbers(name):
                 continue
             if not within:
                 y = [0, *y, 1, 0][-4:] if fits(function(x, 0), function(x, 1)) else y
-            refusals.clear()
+            denylist.clear()
             run_both(program, within, x=np.array([x] * len(y), "int32"), y=np.array(y, "int32"))
             kinds.add(within)
     assert kinds == {True, False}
@@ -258,7 +258,7 @@ def test_one_number(name):
     run_both(program, True, x=np.array(inside, "int32"))
     for x in ENDS:
         if not fits(exact(x)):
-            refusals.clear()
+            denylist.clear()
             run_both(program, False, x=np.array([*inside, x, 0], "int32"))
 
 

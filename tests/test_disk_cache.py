@@ -16,8 +16,8 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core, flags
-from paddle_ngraph.function import disk_cache
-from paddle_ngraph.function.registry import converter, unregister
+from paddle_ngraph.conversion import disk_cache
+from paddle_ngraph.conversion.registry import converter, unregister
 from tests.programs import Program, chain, floats, linear_regression
 
 ROOT = Path(__file__).parents[1]
@@ -179,7 +179,7 @@ def test_a_program_of_known_shapes_is_not_converted_again(monkeypatch):
         return paddle.exp(paddle.static.data("x", [3, 4], "float32")) * 3.0
 
     run_twice(build, x=X)
-    from paddle_ngraph.function import bridge
+    from paddle_ngraph.conversion import bridge
 
     monkeypatch.setattr(bridge.NgraphBridge, "convert", lambda self: pytest.fail("converted"))
     start_anew()
@@ -262,7 +262,7 @@ def test_other_weights_have_a_function_of_their_own():
 
 
 def test_a_converter_from_outside_is_not_stored(folder):
-    from paddle_ngraph.function.registry import find_converter
+    from paddle_ngraph.conversion.registry import find_converter
 
     ours = find_converter("pd_op.exp")
     unregister("pd_op.exp")

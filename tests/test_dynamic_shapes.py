@@ -10,7 +10,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.function.dynamic_shapes import OWN_FUNCTIONS
+from paddle_ngraph.conversion.dynamic_shapes import OWN_FUNCTIONS
 from tests.programs import Program, floats, summary
 
 SIZES = [(2, 32), (3, 48), (2, 20), (4, 33), (5, 21), (2, 63), (3, 40)]

@@ -10,7 +10,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.function import refusals
+from paddle_ngraph.conversion import denylist
 from tests.programs import Program, counted, floats
 
 F, nn = paddle.nn.functional, paddle.nn
@@ -189,7 +189,7 @@ def test_a_converter_that_refuses_what_is_empty_is_asked_again():
         stats = paddle_ngraph.stats()
         assert (stats["native_runs"] > 0) == (size == 1)
         assert stats["engine_runs"] > 0 or size == 1
-    assert refusals.count() == 0
+    assert denylist.count() == 0
 
 
 def _branch(of_picture: Network, x: Any) -> Any:
@@ -220,7 +220,7 @@ def test_what_is_empty_inside_of_a_loop_or_branch(around, kinds):
         stats = paddle_ngraph.stats()
         assert (stats["native_runs"] > 0) == (size == 1)
         assert stats["engine_runs"] > 0 or size == 1
-    assert refusals.count() == 0 and not paddle_ngraph.explain(program.main).native
+    assert denylist.count() == 0 and not paddle_ngraph.explain(program.main).native
 
 
 _OF_CONSTANTS = {

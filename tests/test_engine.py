@@ -12,8 +12,8 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import NgraphEngine, _core, flags
+from paddle_ngraph.conversion import dynamic_shapes
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.ir.graph import FORMAT, Graph, Op, TensorSpec
 from tests.programs import Program, at_once, chain, floats, linear_regression
 

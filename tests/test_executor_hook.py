@@ -14,7 +14,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.function import build as build_module
+from paddle_ngraph.conversion import build as build_module
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.old_style import translation
 from tests.programs import Program, at_once, chain, floats, linear_regression

@@ -13,10 +13,10 @@ import pytest
 from openvino import Node, opset15
 
 from paddle_ngraph import _core
+from paddle_ngraph.conversion import processor
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import processor
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.extensions import extension
 from paddle_ngraph.ir.graph import Graph
 from tests.own_operators import EXAMPLES, THREADS
 

@@ -12,8 +12,8 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph.conversion import denylist, size_rules
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import refusals, size_rules
 from paddle_ngraph.transpiler import generate_native
 from tests.programs import (
     Program,
@@ -391,7 +391,7 @@ LONG = [(3, 2), (200, 3), (7, 4), (3000, 2), (128, 0), (64, 5), (500, 1)]
 def test_what_fits_is_never_refused(build: Callable) -> None:
     """Loops turn as often as 32 bits allow, whatever is fed first."""
     for feeds in (LONG, LONG[::-1]):
-        refusals.clear()
+        denylist.clear()
         paddle_ngraph.clear_cache()
         program = Program(build)
         for length, limit in feeds:

@@ -21,8 +21,8 @@ from paddle import static
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.function import build, held, refusals
-from paddle_ngraph.function.build import Draft
+from paddle_ngraph.conversion import build, denylist, gradient_pinning
+from paddle_ngraph.conversion.build import Draft
 from tests.programs import Program, at_once, floats
 from tests.test_updates import (
     OPTIMIZERS,
@@ -43,12 +43,12 @@ WIDTH = 192  # a square matrix of this width is just large enough
 @pytest.fixture
 def all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small gradients are held too."""
-    monkeypatch.setattr(held, "LEAST_BYTES", 0)
+    monkeypatch.setattr(gradient_pinning, "LEAST_BYTES", 0)
 
 
 def held_by(draft: Draft) -> list[str]:
     """The types of the nodes whose values a draft holds."""
-    held.hold_gradients(draft)
+    gradient_pinning.hold_gradients(draft)
     last = draft.model.get_results()[-1].input_value(0).get_node()
     if last.get_type_name() != "Hold":
         return []
@@ -99,7 +99,7 @@ def test_large_gradients_are_no_results() -> None:
 
 
 def test_small_gradients_are_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "LEAST_BYTES", 4 * WIDTH * WIDTH + 1)
+    monkeypatch.setattr(gradient_pinning, "LEAST_BYTES", 4 * WIDTH * WIDTH + 1)
     assert held_by(draft_of(deep())) == ["EmbeddingGrad"]
 
 
@@ -205,7 +205,7 @@ def with_and_without(
     """Asserts that what is held changes no bit. Returns how many gradients were held."""
     counts, found = [], []
     for least in (1 << 60, 0):
-        monkeypatch.setattr(held, "LEAST_BYTES", least)
+        monkeypatch.setattr(gradient_pinning, "LEAST_BYTES", least)
         paddle_ngraph.clear_cache()
         program = Program(build)
         counts.append(held_in(lambda program=program: found.append(states_after(program, steps))))
@@ -398,12 +398,12 @@ def test_drawn_training(monkeypatch: Any, native_in_order: None) -> None:
 
 def trained_beside(optimizer: str, numbers: Sequence[int], steps: int) -> list[Any]:
     """The states that programs end with, one after the other, with gradients as results."""
-    before, held.LEAST_BYTES = held.LEAST_BYTES, 1 << 60
+    before, gradient_pinning.LEAST_BYTES = gradient_pinning.LEAST_BYTES, 1 << 60
     try:
         paddle_ngraph.clear_cache()
         return [train(Program(deep(optimizer)), number, steps) for number in numbers]
     finally:
-        held.LEAST_BYTES = before
+        gradient_pinning.LEAST_BYTES = before
         paddle_ngraph.clear_cache()
 
 
@@ -489,7 +489,7 @@ def test_a_failure_ends_the_turn(step: str) -> None:
     for step_number in range(2):
         twin.run(engine=False, **feed_of(step_number))
     assert_same_states(twin, program)
-    refusals.clear()
+    denylist.clear()
     _core.try_again()
     functions = paddle_ngraph.stats()["functions_built"]
     assert held_in(lambda: Program(deep("momentum")).run(**feed_of(2))) == 4
@@ -598,7 +598,7 @@ def test_what_is_computed_later_would_write_there(monkeypatch: Any) -> None:
     """The gradients are results where the plugin executes anything after the Hold."""
 
     def hold_and_go_on(draft: Draft) -> None:
-        held.hold_gradients(draft)
+        gradient_pinning.hold_gradients(draft)
         first, *_, last = draft.model.get_results()
         hold = last.input_value(0)
         if hold.get_node().get_type_name() == "Hold":
@@ -627,11 +627,11 @@ from pathlib import Path
 import paddle
 from paddle import static
 import paddle_ngraph
-from paddle_ngraph.function import held
+from paddle_ngraph.conversion import gradient_pinning
 from tests.programs import Program, floats
 from tests.test_held import LAYERS, NUMBERS, wide
 
-held.LEAST_BYTES = int(sys.argv[1])
+gradient_pinning.LEAST_BYTES = int(sys.argv[1])
 paddle.enable_static()
 program, feed = Program(wide), floats(NUMBERS, NUMBERS)
 Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew

@@ -22,7 +22,7 @@ from paddle.static import InputSpec
 import paddle_ngraph
 from benchmarks import functions, quantizing
 from paddle_ngraph import _core
-from paddle_ngraph.function import processor
+from paddle_ngraph.conversion import processor
 from tests.dynamic import dynamic_mode
 from tests.programs import Program
 

@@ -13,7 +13,7 @@ from paddle.tensor import array_length, array_write, create_array
 from paddle.tensor.manipulation import tensor_array_to_tensor
 
 import paddle_ngraph
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from tests.ops.test_control_flow import agree, graph_of
 from tests.programs import Program, counted, fed_limit, floats, parameter
 

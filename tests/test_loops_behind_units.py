@@ -12,7 +12,7 @@ import pytest
 from openvino import Model, Type
 from openvino import opset15 as ops
 
-from paddle_ngraph.function import plugin_faults
+from paddle_ngraph.conversion.passes import plugin_workarounds
 from tests.programs import Program, floats
 
 SCRIPT = Path(__file__).parent / "loops_behind_units.py"
@@ -86,7 +86,7 @@ def _transformer_block(x):
 def test_what_cannot_crash_keeps_its_loops(shape, build):
     x = ops.parameter(list(shape), Type.f32)
     model = Model([build(x)], [x], "kept")
-    plugin_faults.keep_loops_apart(model)
+    plugin_workarounds.keep_loops_apart(model)
     assert not model.has_rt_info("ngraph_loops_apart")
 
 
@@ -98,7 +98,7 @@ def test_long_chains_of_elementwise_nodes_are_not_fused(length, is_marked):
     for number in range(length):
         y = ops.tanh(y) if number % 2 else ops.add(x, y)
     model = Model([y], [x], "chain")
-    plugin_faults.keep_loops_apart(model)
+    plugin_workarounds.keep_loops_apart(model)
     assert model.has_rt_info("ngraph_loops_apart") == is_marked
 
 

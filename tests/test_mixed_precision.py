@@ -16,8 +16,9 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import _core, flags
-from paddle_ngraph.function import build, mixed_precision, processor
-from paddle_ngraph.function.extensions import extension
+from paddle_ngraph.conversion import build, processor
+from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.passes import mixed_precision
 from tests.programs import Program, floats
 
 needs_bfloat16 = pytest.mark.skipif(

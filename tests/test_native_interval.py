@@ -18,7 +18,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core, flags
-from paddle_ngraph.function import bridge, refusals
+from paddle_ngraph.conversion import bridge, denylist
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import native_interval, program_pass
 from tests.programs import Program, at_once, counted, floats, is_ended, summary
@@ -387,7 +387,7 @@ def test_nobody_writes_over_what_a_branch_hands_on(is_loop, hand_on, read):
         with warnings.catch_warnings(action="ignore"):
             found = program.run(**feed)
         _core.fail_at("")
-        refusals.clear()
+        denylist.clear()
         assert_same([wanted], [found])
     assert paddle_ngraph.stats()["native_runs"] > 0
 

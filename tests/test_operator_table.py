@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_ngraph.function import operator_table, registry
+from paddle_ngraph.conversion import operator_table, registry
 
 pytestmark = pytest.mark.pure
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.function import disk_cache, registry
+from paddle_ngraph.conversion import disk_cache, registry
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import sys, zlib
 import numpy as np, paddle, paddle_ngraph
-from paddle_ngraph.function import build
+from paddle_ngraph.conversion import build
 
 phase, folder = sys.argv[1:]
 paddle.enable_static()

@@ -13,7 +13,7 @@ from paddle.static import Program
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.function import build, processor
+from paddle_ngraph.conversion import build, processor
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from paddle import inference
 
 import paddle_ngraph
 from paddle_ngraph import _core, flags
-from paddle_ngraph.function.settings import Settings
+from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.hook import predictor_hook
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.saved_models import saving

@@ -13,9 +13,10 @@ import pytest
 from openvino import Type, opset15
 
 import paddle_ngraph
-from paddle_ngraph.function import build, processor, products
-from paddle_ngraph.function.extensions import extension
-from paddle_ngraph.function.settings import Settings
+from paddle_ngraph.conversion import build, processor
+from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.passes import matmuls
+from paddle_ngraph.conversion.settings import Settings
 from tests.programs import Program, floats
 
 
@@ -35,7 +36,7 @@ def product(
     weights = opset15.constant(np.ones((k, n), "float32")) if constant else b
     node = opset15.matmul(a, weights, transpose_a, False)
     model = ov.Model([opset15.result(node)], [a] if constant else [a, b], "product")
-    products.by_onednn(model, extension)
+    matmuls.by_onednn(model, extension)
     (result,) = model.get_results()
     assert list(result.get_output_shape(0)) == [m, n]
     return str(result.input_value(0).get_node().get_type_name())
@@ -92,7 +93,7 @@ def test_views_of_constants_are_constants(has_avx512):
     for view, expected in zip(views, ("MatMul", "MatMul", "Gemm")):
         node = opset15.matmul(a, view, False, False)
         model = ov.Model([opset15.result(node)], [a], "product")
-        products.by_onednn(model, extension)
+        matmuls.by_onednn(model, extension)
         (result,) = model.get_results()
         assert result.input_value(0).get_node().get_type_name() == expected
 
@@ -114,7 +115,7 @@ def test_what_is_no_pair_of_matrices_of_known_size(has_avx512):
     for shape in ([4, 512, 512], [-1, 512]):
         a, b = opset15.parameter(shape, Type.f32), opset15.parameter([512, 512], Type.f32)
         model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
-        products.by_onednn(model, extension)
+        matmuls.by_onednn(model, extension)
         assert "Gemm" not in {node.get_type_name() for node in model.get_ops()}
 
 

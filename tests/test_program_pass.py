@@ -8,7 +8,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.function import registry
+from paddle_ngraph.conversion import registry
 from paddle_ngraph.program import interval_rules, program_pass
 from paddle_ngraph.program.classify import classify, fixpoint
 from paddle_ngraph.program.view import BlockView

@@ -11,8 +11,8 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import caches
+from paddle_ngraph.conversion import denylist, registry
 from paddle_ngraph.errors import ConversionError
-from paddle_ngraph.function import refusals, registry
 from paddle_ngraph.ir.graph import Op
 from tests.programs import Program, chain, floats, linear_regression, strict_runs
 
@@ -157,7 +157,7 @@ def test_a_run_that_wrote_variables_goes_on(broken_exp, native_tanh):
 def test_an_error_that_is_kept_holds_no_frames(broken_exp, monkeypatch):
     """Those of whoever runs a program hold the program and its values."""
     kept = []
-    monkeypatch.setattr(refusals, "suspect", lambda _, error: kept.append(error))
+    monkeypatch.setattr(denylist, "suspect", lambda _, error: kept.append(error))
     program = Program(lambda: chain_of(paddle.static.data("x", [-1, 4], "float32")))
     program.run(x=floats(3, 4))
     assert [(str(e.reason), e.__traceback__, e.__context__) for e in kept] == [
@@ -169,11 +169,11 @@ def test_a_feed_that_paddle_refuses_too_refuses_nothing():
     program = Program(linear_regression)
     feed = {"x": floats(8, 4), "y": floats(8, 1)}
     (before,) = program.run(**feed)
-    refusals.clear()  # runs without an Executor leave suspicions
+    denylist.clear()  # runs without an Executor leave suspicions
     with pytest.raises(ValueError, match=r"(?i)mismatch|dimension|shape|width"):
         program.run(x=floats(8, 5), y=floats(8, 1))
     assert native_operators(program) == {}
-    assert refusals.count() == 0
+    assert denylist.count() == 0
     assert program.run(**feed)[0] < before
     assert paddle_ngraph.stats()["engine_runs"] >= 2
 
@@ -217,11 +217,11 @@ def mean_of_a_difference():
 
 def check_runs_of_paddle(program, feed, reason):
     """Paddle computes what is fed, nothing is refused, and whoever asks learns why."""
-    refusals.clear()
+    denylist.clear()
     (native,) = program.run(engine=False, **feed)
     for _ in range(2):
         np.testing.assert_array_equal(program.run(**feed)[0], native)
-    assert refusals.count() == 0
+    assert denylist.count() == 0
     assert paddle_ngraph.stats()["engine_runs"] == 0
     with strict_runs(), pytest.raises(ValueError, match=reason):
         program.run(**feed)
@@ -257,14 +257,14 @@ def conversion_error(number):
 def test_refusals_are_bounded_and_the_latest_are_known():
     errors = [conversion_error(number) for number in range(2000)]
     for error in errors:
-        refusals.refuse_operator(error)
-        refusals.suspect(f"graph {error.op.attrs['number']}\n", error)
+        denylist.refuse_operator(error)
+        denylist.suspect(f"graph {error.op.attrs['number']}\n", error)
     assert caches.sizes()["refusals"] == 2 * 1024
-    assert refusals.reason_against(errors[-1].op) == "its converter raised: broken for 1999"
-    assert refusals.reason_against(errors[0].op) is None
+    assert denylist.reason_against(errors[-1].op) == "its converter raised: broken for 1999"
+    assert denylist.reason_against(errors[0].op) is None
     paddle_ngraph.clear_cache()
     assert caches.sizes()["refusals"] == 0
-    assert refusals.reason_against(errors[-1].op) is None
+    assert denylist.reason_against(errors[-1].op) is None
 
 
 def test_clear_cache_gives_another_chance():

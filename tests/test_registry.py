@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.registry import (
+from paddle_ngraph.conversion.registry import (
     KNOWN,
     Limit,
     Role,
@@ -18,6 +17,7 @@ from paddle_ngraph.function.registry import (
     unregister,
     without,
 )
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op, TensorSpec
 
 pytestmark = pytest.mark.pure
@@ -169,7 +169,7 @@ def test_every_limit_is_a_sentence():
 def test_threads_that_ask_first_find_every_converter():
     code = """
 import threading
-from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.conversion.registry import find_converter
 
 found = []
 meet = threading.Barrier(4)

@@ -10,8 +10,8 @@ import pytest
 from openvino import Type, opset15
 
 import paddle_ngraph
-from paddle_ngraph.function.size_rules import Shapes, broadcast_shapes, taken
-from paddle_ngraph.function.sizes import Guards, Size, evaluate
+from paddle_ngraph.conversion.size_rules import Shapes, broadcast_shapes, taken
+from paddle_ngraph.conversion.symbolic_sizes import Guards, Size, evaluate
 
 pytestmark = pytest.mark.pure
 
@@ -25,8 +25,8 @@ _SHAPES = frozenset(
 )
 # Made of complete models, whose open dimensions are dynamic, or of the parts of a closed batch.
 _OF_MODELS = frozenset(
-    {"algebra", "batch_parts", "constants", "functions", "fusion", "held"}
-    | {"low_precision", "mixed_precision", "plugin_faults", "products"}
+    {"algebra", "batch_split", "constants", "functions", "fusion", "gradient_pinning"}
+    | {"int8", "mixed_precision", "plugin_workarounds", "matmuls"}
 )
 _KNOWING = frozenset({"bodies", "bridge", "size_rules"})
 

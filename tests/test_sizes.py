@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paddle_ngraph import _core
-from paddle_ngraph.function.sizes import (
+from paddle_ngraph.conversion.symbolic_sizes import (
     LEAST_OPEN,
     Guards,
     Size,

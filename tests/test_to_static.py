@@ -21,7 +21,7 @@ from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.function import processor, refusals
+from paddle_ngraph.conversion import denylist, processor
 from paddle_ngraph.hook.whole_program import WholeLayer
 from paddle_ngraph.program import classify, program_pass
 from tests.dynamic import (
@@ -1000,7 +1000,7 @@ def fault(step: str) -> Iterator[None]:
         yield
     finally:
         _core.fail_at("")
-        refusals.clear()
+        denylist.clear()
 
 
 class WithNothing(nn.Layer):

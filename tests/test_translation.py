@@ -10,7 +10,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.function import refusals, registry
+from paddle_ngraph.conversion import denylist, registry
 from paddle_ngraph.old_style import translation
 from tests.programs import Program, floats
 
@@ -77,7 +77,7 @@ def test_gradients_restore_shapes_that_the_translation_lost(build, feed, step):
         for expected, found in zip(*results):
             np.testing.assert_allclose(found, expected)
         assert paddle_ngraph.stats()["native_runs" if step else "engine_runs"] > 0
-        refusals.clear()
+        denylist.clear()
         assert not paddle_ngraph.explain(program.main).native
 
 

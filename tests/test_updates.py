@@ -16,9 +16,9 @@ from paddle import static
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.build import Draft, make_model
-from paddle_ngraph.function.updates import FILL, RULES
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.build import Draft, make_model
+from paddle_ngraph.conversion.optimizer_updates import FILL, RULES
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.programs import Program, floats, strict_runs

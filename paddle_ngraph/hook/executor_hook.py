@@ -17,7 +17,7 @@ import numpy as np
 import paddle
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.function import refusals
+from paddle_ngraph.conversion import denylist
 from paddle_ngraph.hook import program_key, repeated_run, scopes, weight_writes, whole_program
 from paddle_ngraph.old_style import single_assignment, translation
 from paddle_ngraph.paddle_private import replaced
@@ -464,7 +464,7 @@ class _EngineExecutor:
         nodes = [node for program in programs.values() for node in nodes_of(program)]
         graphs = [node.graph for node in nodes if node.is_engine]
         self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
-        self._refusals = refusals.Watch(graphs)
+        self._refusals = denylist.Watch(graphs)
         has_order = _has_order(plan)
         in_order = has_order or has_to_run_in_order(nodes, drawing)
         self._order = _ONE_BY_ONE if in_order else nullcontext()

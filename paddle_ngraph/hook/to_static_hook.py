@@ -21,9 +21,9 @@ from weakref import ref
 
 import paddle_ngraph
 from paddle_ngraph import _core, flags
+from paddle_ngraph.conversion import denylist
+from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import refusals
-from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.hook import gradients, run_scopes, whole_program
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
@@ -366,7 +366,7 @@ class _Programs:
     thread: AbstractContextManager[Any]
     reading: AbstractContextManager[Any]
     engines: list[_core.NgraphEngine]
-    refusals: refusals.Watch
+    refusals: denylist.Watch
     whole: whole_program.WholeLayer | None
     stop_gradients: list[bool]
 
@@ -473,7 +473,7 @@ class _Source:
             thread=nullcontext() if ahead.ops_native else _IN_THIS_THREAD,
             reading=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
-            refusals=refusals.Watch(graphs),
+            refusals=denylist.Watch(graphs),
             whole=None
             if self.is_training or may_write or ahead.drawing
             else self._whole(forward, names["fo_names"]),

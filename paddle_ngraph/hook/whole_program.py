@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from paddle_ngraph import _core
-from paddle_ngraph.function import dynamic_shapes
-from paddle_ngraph.function.bridge import element_type
+from paddle_ngraph.conversion import dynamic_shapes
+from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.paddle_private.protocols import Program, Scope, Tensor
 from paddle_ngraph.program.view import FETCH, SHADOW_OUTPUT

@@ -10,10 +10,10 @@ from typing import Any
 from openvino import opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import FLOAT, INT32, Limit, Role, converter
-from paddle_ngraph.function.size_rules import broadcast_shapes
-from paddle_ngraph.function.sizes import is_always_at_least
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import FLOAT, INT32, Limit, Role, converter
+from paddle_ngraph.conversion.size_rules import broadcast_shapes
+from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reduce_to, reshaped
 

@@ -10,8 +10,8 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import flags
+from paddle_ngraph.conversion import accelerators
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import accelerators
 from paddle_ngraph.ir.graph import CPU, is_accelerator
 from paddle_ngraph.paddle_private.names import in_pir_mode, maker_of
 from paddle_ngraph.program.placement import (

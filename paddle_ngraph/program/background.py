@@ -22,8 +22,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.function.refusals import interval_key
-from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.conversion.denylist import interval_key
+from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.program import cost
 from paddle_ngraph.utils import clock

@@ -1,19 +1,23 @@
 """What a forward program hands to its backward program in the layout of convolutions.
 
 In training, convolutions and what follows them compute on channels in blocks
-(function/blocked.py). What a forward program hands on are tensors of Paddle's, so that it would
-leave the blocks, and come back to them. Instead it is handed on in blocks, [N, C / block, H, W,
-block], by operators of Paddle's: behind a value there are a reshape and a transpose, and their
-opposites in front of those who read it. The engine finds its blocks there and moves nothing; where
-Paddle runs a program, its results are the same.
+(conversion/passes/blocked_layout.py). What a forward program hands on are tensors of Paddle's, so
+that it would leave the blocks, and come back to them. Instead it is handed on in blocks, [N, C /
+block, H, W, block], by operators of Paddle's: behind a value there are a reshape and a transpose,
+and their opposites in front of those who read it. The engine finds its blocks there and moves
+nothing; where Paddle runs a program, its results are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from paddle_ngraph.function.blocked import FROM_BLOCKS, TO_BLOCKS, blocks_of_convolution
-from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.conversion.passes.blocked_layout import (
+    FROM_BLOCKS,
+    TO_BLOCKS,
+    blocks_of_convolution,
+)
+from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.paddle_private.names import maker_of
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.program.view import (

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from paddle_ngraph import _core
-from paddle_ngraph.function.registry import Role
+from paddle_ngraph.conversion.registry import Role
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, Op, TensorSpec
 from paddle_ngraph.paddle_private.names import is_parameter
 from paddle_ngraph.program.capability import Body, Candidates, Capability

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paddle_ngraph.function.registry import Converter, Role
+from paddle_ngraph.conversion.registry import Converter, Role
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.program.view import LISTS, BlockView, OpNode
 

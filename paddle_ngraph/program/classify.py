@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from paddle_ngraph.function import refusals
-from paddle_ngraph.function.registry import ABSENT, KNOWN, Converter, Role, find_converter
+from paddle_ngraph.conversion import denylist
+from paddle_ngraph.conversion.registry import ABSENT, KNOWN, Converter, Role, find_converter
 from paddle_ngraph.ir.graph import Op, compiled_for
 from paddle_ngraph.paddle_private.protocols import Value
 from paddle_ngraph.program.border import graph_of
@@ -284,7 +284,7 @@ class _Classifier:
 
 def _refused(node: OpNode, op: Op) -> str | None:
     """Why an operator like this was left native before, where it is placed."""
-    return refusals.reason_against(op, compiled_for(node.device))
+    return denylist.reason_against(op, compiled_for(node.device))
 
 
 def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:

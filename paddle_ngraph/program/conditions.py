@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from paddle_ngraph.function.counters import CONJUNCTIONS, GREATER, LESS
-from paddle_ngraph.function.offsets import HANDING_ON
+from paddle_ngraph.conversion.analysis.induction_variables import CONJUNCTIONS, GREATER, LESS
+from paddle_ngraph.conversion.analysis.offsets import HANDING_ON
 from paddle_ngraph.program.view import BlockView
 from paddle_ngraph.utils.dtypes import Range
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from paddle_ngraph import _core
-from paddle_ngraph.function.registry import Role, find_converter
+from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.paddle_private.protocols import Operation, Value
 from paddle_ngraph.program.view import FEEDS, REGIONS, BlockView, value_id
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from paddle_ngraph.function import refusals
-from paddle_ngraph.function.counters import SLICES
-from paddle_ngraph.function.offsets import HANDING_ON, OPERANDS, Offsets, terms
-from paddle_ngraph.function.registry import (
+from paddle_ngraph.conversion import denylist
+from paddle_ngraph.conversion.analysis.induction_variables import SLICES
+from paddle_ngraph.conversion.analysis.offsets import HANDING_ON, OPERANDS, Offsets, terms
+from paddle_ngraph.conversion.registry import (
     RANGES,
     Converter,
     Range,
@@ -187,7 +187,7 @@ class Integers:
         entry, op = self._candidates.converters.get(node), self._candidates.ops.get(node)
         if entry is None or op is None or node in self._candidates.checked or not entry.checks(op):
             return None
-        if refusals.has_left_32_bits(op, compiled_for(node.device)):
+        if denylist.has_left_32_bits(op, compiled_for(node.device)):
             return None
         # What a loop hands on may be small if this is.
         args = {} if self._outside is None else self._outside.args

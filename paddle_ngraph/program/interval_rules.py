@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paddle_ngraph import _core
-from paddle_ngraph.function import disk_cache, refusals
-from paddle_ngraph.function.build import try_conversion
-from paddle_ngraph.function.registry import Role
+from paddle_ngraph.conversion import denylist, disk_cache
+from paddle_ngraph.conversion.build import try_conversion
+from paddle_ngraph.conversion.registry import Role
 from paddle_ngraph.program import background, native_interval
 from paddle_ngraph.program.border import Border
 from paddle_ngraph.program.capability import Capability
@@ -35,7 +35,7 @@ def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[
     elif drawing := list(_draws_for_nobody(capable, border)):
         for node in drawing:
             yield node, "nothing in its interval reads its random numbers"
-    elif (reason := refusals.reason_against_interval(border.graph)) is not None:
+    elif (reason := denylist.reason_against_interval(border.graph)) is not None:
         yield from ((node, reason) for node in interval.nodes)
     elif (found := native_interval.reason_against(border.graph)) is not None:
         yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
@@ -45,7 +45,7 @@ def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[
         return  # no run waits for the conversion: it is the background's
     elif error := try_conversion(border.graph, border.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
-        yield failing, refusals.refuse_operator(error)
+        yield failing, denylist.refuse_operator(error)
 
 
 def _on_crossing_arrays(capable: Capability, border: Border) -> Iterator[OpNode]:

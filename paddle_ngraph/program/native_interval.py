@@ -16,8 +16,8 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import _core
+from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.ir.graph import Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.paddle_private.names import (
     ExecutionJob,

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from paddle_ngraph import _core
-from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.view import (

@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any
 
 from paddle_ngraph import _core
+from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.paddle_private.names import operators

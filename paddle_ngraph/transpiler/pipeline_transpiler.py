@@ -44,7 +44,7 @@ from paddle_ngraph.transpiler.training_program import TrainingProgram
 
 _MOST = 4096  # stages, or micro-batches
 _BYTES = 4  # of an element, about
-# Functions have no memory of their own for these updates (function/updates.py).
+# Functions have no memory of their own for these updates (conversion/optimizer_updates.py).
 _IN_PLACE = frozenset({"pd_op.adam_", "pd_op.adamw_", "pd_op.momentum_", "pd_op.sgd_"})
 
 

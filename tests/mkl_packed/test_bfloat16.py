@@ -10,7 +10,7 @@ import paddle
 import pytest
 
 from paddle_ngraph import flags, mkl_packed
-from paddle_ngraph.function import processor
+from paddle_ngraph.conversion import processor
 from tests.test_mixed_precision import rounded
 
 from .by_hand import Cell, gradients

@@ -11,7 +11,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Op
 from tests.programs import Program, floats
 

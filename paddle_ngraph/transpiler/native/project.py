@@ -17,8 +17,8 @@ from urllib.parse import quote
 import numpy as np
 import paddle
 
+from paddle_ngraph.conversion import processor
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import processor
 from paddle_ngraph.ops.nodes import too_wide
 from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.program import integers, packed_layers

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from openvino import Model, Output, Type, opset15
 
-from paddle_ngraph.function.node_tools import read_by
-from paddle_ngraph.function.updates import Update
+from paddle_ngraph.conversion.node_tools import read_by
+from paddle_ngraph.conversion.optimizer_updates import Update
 
 if TYPE_CHECKING:
-    from paddle_ngraph.function.build import Draft
+    from paddle_ngraph.conversion.build import Draft
 
 # A smaller gradient is not worth a thought.
 LEAST_BYTES = 128 * 1024

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from openvino import Model, Node, Output, PartialShape, Type
 from openvino.utils import replace_node
 
-from paddle_ngraph.function.node_tools import Key, key_of
+from paddle_ngraph.conversion.node_tools import Key, key_of
 
 Extension = Callable[..., Node]
 

@@ -2,17 +2,17 @@
 
 Converters see concrete shapes, and a separate function for every shape would cost one compilation
 each. So when a graph has met several shapes, the dimensions that differed among these become
-*open*: the function is built with symbolic sizes that record what is decided by them (sizes.py),
-and then serves every shape for which its guards hold. Dimensions that were always equal to each
-other share one open size. A shape that violates the guards gets another function, with open shapes
-too where that helps; so several functions of one graph exist side by side. Where nothing stays
-open, or open shapes fail, every shape keeps its own function.
+*open*: the function is built with symbolic sizes that record what is decided by them
+(symbolic_sizes.py), and then serves every shape for which its guards hold. Dimensions that were
+always equal to each other share one open size. A shape that violates the guards gets another
+function, with open shapes too where that helps; so several functions of one graph exist side by
+side. Where nothing stays open, or open shapes fail, every shape keeps its own function.
 
 Whole numbers in inputs that are read by value (the position of a slice, the end of a range) are
 sizes too: they open as dimensions do, so that a loop that counts needs no function for each count.
 Those that were always as far apart share one open size.
 
-Where a batch goes in parts (batch_parts.py), its size stays closed beside what is open: a function
+Where a batch goes in parts (batch_split.py), its size stays closed beside what is open: a function
 for one size of the batch and all widths beats one for all of both.
 """
 
@@ -26,7 +26,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import openvino as ov
 
-from paddle_ngraph.function.sizes import (
+from paddle_ngraph.conversion.symbolic_sizes import (
     LEAST_OPEN,
     MOST_OPEN,
     Guards,
@@ -87,7 +87,7 @@ class OpenModel(Generic[Draft]):
         draft: What was built; the open dimensions of its model are dynamic.
         sizes: For each dimension of each input, in order, then for each number in inputs that are
             read by value: the number of its open size, or -1.
-        guards: For which open sizes it is valid, as words (:func:`sizes.to_words`).
+        guards: For which open sizes it is valid, as words (:func:`symbolic_sizes.to_words`).
     """
 
     draft: Draft

@@ -3,7 +3,7 @@
 One bridge serves one build of one function. It owns the map from the subgraph's variables to nodes,
 and hands converters :meth:`NgraphBridge.get_input_node` and :meth:`NgraphBridge.set_output_node`. A
 function is built at one input signature. If some of its dimensions are open, shapes and known
-contents hold symbolic sizes (sizes.py), so converters ask only the bridge for shapes.
+contents hold symbolic sizes (symbolic_sizes.py), so converters ask only the bridge for shapes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
-from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError, in_short
-from paddle_ngraph.function import dynamic_shapes
-from paddle_ngraph.function.bfloat16 import Bfloat16Values
-from paddle_ngraph.function.dynamic_shapes import Opening
-from paddle_ngraph.function.extensions import extension
-from paddle_ngraph.function.node_tools import as_output, constant_of
-from paddle_ngraph.function.offsets import Offsets
-from paddle_ngraph.function.regions import Region
-from paddle_ngraph.function.registry import RANGES, Role, find_converter
-from paddle_ngraph.function.size_rules import Shapes, meets_nothing, same
-from paddle_ngraph.function.sizes import (
+from paddle_ngraph.conversion import dynamic_shapes
+from paddle_ngraph.conversion.analysis.offsets import Offsets
+from paddle_ngraph.conversion.bfloat16 import Bfloat16Values
+from paddle_ngraph.conversion.dynamic_shapes import Opening
+from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.node_tools import as_output, constant_of
+from paddle_ngraph.conversion.regions import Region
+from paddle_ngraph.conversion.registry import RANGES, Role, find_converter
+from paddle_ngraph.conversion.size_rules import Shapes, meets_nothing, same
+from paddle_ngraph.conversion.symbolic_sizes import (
     Guards,
     Number,
     Size,
@@ -38,7 +37,8 @@ from paddle_ngraph.function.sizes import (
     hint_of,
     is_open,
 )
-from paddle_ngraph.function.tensor_arrays import TensorArray
+from paddle_ngraph.conversion.tensor_arrays import TensorArray
+from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError, in_short
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 

@@ -15,13 +15,12 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, fits, is_used, open_size
-from paddle_ngraph.function.counters import Counters
-from paddle_ngraph.function.node_tools import as_output, key_of, passed_on_by, read_by, select
-from paddle_ngraph.function.regions import Body
-from paddle_ngraph.function.size_rules import Shapes, same
-from paddle_ngraph.function.sizes import (
+from paddle_ngraph.conversion.analysis.induction_variables import Counters
+from paddle_ngraph.conversion.bridge import NgraphBridge, fits, is_used, open_size
+from paddle_ngraph.conversion.node_tools import as_output, key_of, passed_on_by, read_by, select
+from paddle_ngraph.conversion.regions import Body
+from paddle_ngraph.conversion.size_rules import Shapes, same
+from paddle_ngraph.conversion.symbolic_sizes import (
     MOST_OPEN,
     MOST_TURNS,
     Guards,
@@ -32,7 +31,8 @@ from paddle_ngraph.function.sizes import (
     is_always_at_least,
     numbers_in,
 )
-from paddle_ngraph.function.tensor_arrays import TensorArray, appended_by
+from paddle_ngraph.conversion.tensor_arrays import TensorArray, appended_by
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import ARRAY
 

@@ -20,8 +20,8 @@ import openvino as ov
 from openvino import Model, Node, Output, Type, opset15
 from openvino.passes import ConstantFolding, Manager
 
-from paddle_ngraph.function.node_tools import Key, constant_of, key_of
-from paddle_ngraph.function.size_rules import meets_nothing
+from paddle_ngraph.conversion.node_tools import Key, constant_of, key_of
+from paddle_ngraph.conversion.size_rules import meets_nothing
 
 # What the plugin surely folds: not worth a look.
 _FOLDED = frozenset(
@@ -39,7 +39,7 @@ _PACKING = frozenset(
 )
 _WANTING_CONSTANTS = frozenset({"Interpolate", "Pad", "Range"})
 _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
-# What tells the plugin that a constant is on a grid (low_precision.py): its value would not.
+# What tells the plugin that a constant is on a grid (int8.py): its value would not.
 _TELLING = frozenset({"FakeQuantize"})
 # How a node reads what it packs.
 Reading = tuple[object, ...]
@@ -99,7 +99,7 @@ def _inferred(model: Model) -> list[np.ndarray]:
             if readers:
                 fed.append((parameter, np.array(node.get_data())))
     model.add_parameters([parameter for parameter, _ in fed])
-    # Run once: not worth a loop fused, which the plugin may crash on (plugin_faults.py).
+    # Run once: not worth a loop fused, which the plugin may crash on (plugin_workarounds.py).
     settings = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE"}
     compiled = ov.compile_model(model, "CPU", settings)
     return list(compiled([data for _, data in fed]).values())

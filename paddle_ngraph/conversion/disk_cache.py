@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.function import accelerators, processor, registry
-from paddle_ngraph.function.settings import Settings
+from paddle_ngraph.conversion import accelerators, processor, registry
+from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.installation import versions
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.version import __version__

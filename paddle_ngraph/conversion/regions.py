@@ -16,7 +16,7 @@ import openvino as ov
 from openvino import Node, Output, opset15
 from openvino.utils import replace_node
 
-from paddle_ngraph.function.sizes import Number
+from paddle_ngraph.conversion.symbolic_sizes import Number
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paddle_ngraph.function.registry import Converter, Role, find_converter
+from paddle_ngraph.conversion.registry import Converter, Role, find_converter
 from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.utils.dtypes import ARRAY
 

@@ -15,9 +15,9 @@ import numpy as np
 from openvino import Input, Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
 
-from paddle_ngraph.function import constants
-from paddle_ngraph.function.node_tools import Key, kept, key_of
-from paddle_ngraph.function.plugin_faults import EXACT_DIVIDE, RESHAPES
+from paddle_ngraph.conversion import constants
+from paddle_ngraph.conversion.node_tools import Key, kept, key_of
+from paddle_ngraph.conversion.passes.plugin_workarounds import EXACT_DIVIDE, RESHAPES
 
 # Marks a product to which Paddle adds 0.
 ADDS_ZERO = "ngraph_adds_zero"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from paddle_ngraph.function.offsets import HANDING_ON, Offset, Offsets
+from paddle_ngraph.conversion.analysis.offsets import HANDING_ON, Offset, Offsets
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
 # Those of any length.

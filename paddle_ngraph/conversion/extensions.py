@@ -10,8 +10,8 @@ from typing import Any
 from openvino import Node
 from openvino.utils.node_factory import NodeFactory
 
+from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.node_tools import as_output
 
 
 @cache

@@ -15,26 +15,22 @@ from typing import Any, NamedTuple
 
 import openvino as ov
 
-from paddle_ngraph.errors import ConversionError, NgraphError
-from paddle_ngraph.function import (
-    accelerators,
+from paddle_ngraph.conversion import accelerators, constants, denylist, dynamic_shapes, processor
+from paddle_ngraph.conversion.bridge import Draw, NgraphBridge, RangeCheck, element_type
+from paddle_ngraph.conversion.dynamic_shapes import Contents, Opening
+from paddle_ngraph.conversion.gradient_pinning import hold_gradients
+from paddle_ngraph.conversion.optimizer_updates import Update, update_in_place
+from paddle_ngraph.conversion.passes import (
     algebra,
-    batch_parts,
-    constants,
-    dynamic_shapes,
+    batch_split,
     fusion,
-    low_precision,
+    int8,
+    matmuls,
     mixed_precision,
-    plugin_faults,
-    processor,
-    products,
-    refusals,
+    plugin_workarounds,
 )
-from paddle_ngraph.function.bridge import Draw, NgraphBridge, RangeCheck, element_type
-from paddle_ngraph.function.dynamic_shapes import Contents, Opening
-from paddle_ngraph.function.held import hold_gradients
-from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.function.updates import Update, update_in_place
+from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.utils.lru_cache import Latest
 
@@ -90,7 +86,7 @@ class Pass(NamedTuple):
 
 def _part_the_batch(draft: Draft) -> None:
     if draft.splits_batch and not draft.bridge.waits_for_sizes:
-        draft.parts = batch_parts.part(draft.model, draft.settings.threads, draft.bridge)
+        draft.parts = batch_split.part(draft.model, draft.settings.threads, draft.bridge)
 
 
 def _multiply_in_bfloat16(draft: Draft) -> None:
@@ -103,12 +99,12 @@ def _multiply_in_bfloat16(draft: Draft) -> None:
 def _multiply_by_onednn(draft: Draft) -> None:
     # Else the plugin is to round.
     if draft.settings.precision == "f32" or not draft.bridge.infers:
-        products.by_onednn(draft.model, draft.bridge.extension)
+        matmuls.by_onednn(draft.model, draft.bridge.extension)
 
 
 def _keep_what_branches_make(draft: Draft) -> None:
     for model in draft.models():
-        plugin_faults.keep_what_branches_make(model, draft.bridge.extension)
+        plugin_workarounds.keep_what_branches_make(model, draft.bridge.extension)
 
 
 def _update_in_place(draft: Draft) -> None:
@@ -154,39 +150,39 @@ PASSES = (
         "reduce without ones",
         "the plugin loses count of axes of one element; before means are looked at, of which this "
         "makes some",
-        _on_models(plugin_faults.reduce_without_ones),
+        _on_models(plugin_workarounds.reduce_without_ones),
     ),
     Pass(
         "divide sums over samples",
         "the plugin's means over samples are wrong from the second run on; before divisions are "
         "looked at, as this makes some",
-        _on_models(plugin_faults.divide_sums_over_samples),
+        _on_models(plugin_workarounds.divide_sums_over_samples),
     ),
     Pass(
         "divide exactly",
         "the plugin multiplies by a rounded reciprocal",
-        _on_models(plugin_faults.divide_exactly),
+        _on_models(plugin_workarounds.divide_exactly),
     ),
     Pass(
         "squeeze to scalars",
         "the plugin crashes on some scalars that a Reshape makes",
-        _on_models(plugin_faults.squeeze_to_scalars),
+        _on_models(plugin_workarounds.squeeze_to_scalars),
     ),
     Pass(
         "keep what Abs reads",
         "the plugin overwrites what other nodes read too",
-        _on_models(plugin_faults.keep_what_abs_reads),
+        _on_models(plugin_workarounds.keep_what_abs_reads),
     ),
     Pass(
         "compare from below",
         "with AVX-512 the plugin treats NaN as greater than every number",
-        _on_models(plugin_faults.compare_from_below),
+        _on_models(plugin_workarounds.compare_from_below),
     ),
     Pass(
         "use int8",
         "the plugin has int8 kernels for what a program quantizes; products that get one stay with "
         "the plugin, and weights on a grid must not be computed beforehand",
-        lambda draft: low_precision.use_int8(draft.model),
+        lambda draft: int8.use_int8(draft.model),
         of_cpus=True,
     ),
     Pass(
@@ -247,7 +243,7 @@ PASSES = (
     Pass(
         "keep loops apart",
         "the plugin crashes on some loops that it fuses; the final nodes show which",
-        lambda draft: plugin_faults.keep_loops_apart(draft.model, draft.bridge.inner_models()),
+        lambda draft: plugin_workarounds.keep_loops_apart(draft.model, draft.bridge.inner_models()),
         of_cpus=True,
     ),
     Pass(
@@ -268,7 +264,7 @@ class BuiltModel(NamedTuple):
         draws: The random numbers to take before a run.
         open_sizes: If sizes are open, the number of the open size, or -1, for each dimension of
             each input, then for each number in inputs that are read by value.
-        guards: Guards on the open sizes, as :func:`sizes.to_words` encodes them.
+        guards: Guards on the open sizes, as :func:`symbolic_sizes.to_words` encodes them.
         parts: How many parts the batch has: the model is for one part.
         updates: See :attr:`Draft.updates`.
         checks: What a run looks at before the device does.
@@ -327,10 +323,10 @@ def build_model(
             bridge = NgraphBridge(Graph.from_string(text), signature, contents)
         draft = make_model(bridge, weights, settings, splits_batch=True, in_place=True)
     except ConversionError as error:
-        refusals.suspect(text, error.bare())
+        denylist.suspect(text, error.bare())
         raise
     except ValueError as error:  # an input is not what the program declares
-        refusals.suspect(text, NgraphError(str(error)))
+        denylist.suspect(text, NgraphError(str(error)))
         raise
     hold_gradients(draft)
     if draft.parts > 1:

@@ -1,8 +1,9 @@
 """How the sizes of a node's outputs follow from those of its inputs, by a rule for each type.
 
 nGraph knows the concrete shapes of nodes. Here the shapes are derived for every value of the open
-dimensions (sizes.py). The result of a rule is compared with nGraph's shapes, and a type without a
-rule, or a node that its rule does not cover, fixes every open size it reads, which is always right.
+dimensions (symbolic_sizes.py). The result of a rule is compared with nGraph's shapes, and a type
+without a rule, or a node that its rule does not cover, fixes every open size it reads, which is
+always right.
 
 The contents of small integer tensors (targets of reshapes, ends of slices, and what a program
 computes from shapes) are tracked in the same way.
@@ -19,9 +20,8 @@ import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.node_tools import Key, key_of
-from paddle_ngraph.function.sizes import (
+from paddle_ngraph.conversion.node_tools import Key, key_of
+from paddle_ngraph.conversion.symbolic_sizes import (
     Guards,
     Number,
     Size,
@@ -30,6 +30,7 @@ from paddle_ngraph.function.sizes import (
     hint_of,
     is_open,
 )
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import FOLD_LIMIT
 
 Dims = list[Number]

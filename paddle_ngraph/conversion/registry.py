@@ -12,14 +12,14 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
+from paddle_ngraph.conversion import denylist
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import refusals
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.utils.dtypes import ARRAY, DTYPES, Range
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
-    from paddle_ngraph.function.bridge import NgraphBridge
+    from paddle_ngraph.conversion.bridge import NgraphBridge
 
 ConverterFunction = Callable[["NgraphBridge", Op], None]
 RangeRule = Callable[[Op, Mapping[str, Range]], "Range | None"]
@@ -239,7 +239,7 @@ def converter(
         for type in types:
             if type in _converters:
                 raise NgraphError(f"there is a converter for {type} already: unregister it first")
-            refusals.forget(type)
+            denylist.forget(type)
             _converters[type] = replace(entry, type=type)
         return function
 

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from openvino import Input, Model, Node, Output, opset15
 
-from paddle_ngraph.function import constants, processor
-from paddle_ngraph.function.node_tools import Key, kept, key_of
-from paddle_ngraph.function.size_rules import meets_nothing
+from paddle_ngraph.conversion import constants, processor
+from paddle_ngraph.conversion.node_tools import Key, kept, key_of
+from paddle_ngraph.conversion.size_rules import meets_nothing
 
 Array = np.ndarray[Any, Any]
 Contents = Mapping[Key, Array]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from openvino import Output
 
-from paddle_ngraph.function.sizes import Number
+from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.ir.graph import Graph, TensorSpec
 
 APPEND, LENGTH = "pd_op.array_write_", "pd_op.array_length"

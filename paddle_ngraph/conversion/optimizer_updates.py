@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from openvino import Model, Node, Output, Type, opset15
 
-from paddle_ngraph.function.fusion import Readers, are_alike, gradient_sum
-from paddle_ngraph.function.node_tools import Key, key_of
+from paddle_ngraph.conversion.node_tools import Key, key_of
+from paddle_ngraph.conversion.passes.fusion import Readers, are_alike, gradient_sum
 
 if TYPE_CHECKING:
-    from paddle_ngraph.function.build import Draft
+    from paddle_ngraph.conversion.build import Draft
 
 
 class Rule(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, Type
 
-from paddle_ngraph.function.node_tools import Key, key_of
+from paddle_ngraph.conversion.node_tools import Key, key_of
 
 WIDENING, ROUNDING, NARROWING = "FromBfloat16", "RoundToBfloat16", "ToBfloat16"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from paddle_ngraph.function.registry import ABSENT, Converter, Role, all_converters
+from paddle_ngraph.conversion.registry import ABSENT, Converter, Role, all_converters
 
 _HEADER = """\
 # Operators

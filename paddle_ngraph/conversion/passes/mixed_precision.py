@@ -26,16 +26,16 @@ from openvino import Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import processor
-from paddle_ngraph.function.bfloat16 import (
+from paddle_ngraph.conversion import processor
+from paddle_ngraph.conversion.bfloat16 import (
     NARROWING,
     ROUNDING,
     WIDENING,
     Bfloat16Values,
     before_rounding,
 )
-from paddle_ngraph.function.node_tools import Key, key_of
+from paddle_ngraph.conversion.node_tools import Key, key_of
+from paddle_ngraph.errors import NgraphError
 
 # Below these a product gains less than rounding its operands costs. Nor do vectors and coordinates
 # lose bits: products with a dimension of one to four are part of norms and of positions.
@@ -128,7 +128,7 @@ def _dims(value: Output) -> list[int | None]:
 
 
 def _reads_grid(node: Node) -> bool:
-    """Whether the plugin multiplies whole numbers here (low_precision.py)."""
+    """Whether the plugin multiplies whole numbers here (int8.py)."""
     return any(v.get_node().get_type_name() == "FakeQuantize" for v in node.input_values())
 
 

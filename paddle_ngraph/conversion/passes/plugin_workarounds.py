@@ -12,8 +12,8 @@ import numpy as np
 from openvino import Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
 
-from paddle_ngraph.function import constants
-from paddle_ngraph.function.node_tools import ELEMENTWISE, key_of
+from paddle_ngraph.conversion import constants
+from paddle_ngraph.conversion.node_tools import ELEMENTWISE, key_of
 
 # Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
 EXACT_DIVIDE = "nonconvertable_divide_0"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from openvino import Model, Node, Type
 from openvino.utils import replace_node
 
-from paddle_ngraph.function import constants, processor
+from paddle_ngraph.conversion import constants, processor
 
 LEAST_SIZE = 64  # of rows, columns and what is summed over
 

@@ -10,7 +10,7 @@ the samples' shares one after the other along an axis, or the same for all sampl
 rule covers keeps the batch whole.
 
 The model may be one whose dimensions will be opened, all but the batch: what a rule decides by such
-a size leaves a guard (sizes.py).
+a size leaves a guard (symbolic_sizes.py).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any, Protocol
 import numpy as np
 from openvino import Model, Node, Output, PartialShape, opset15
 
+from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, key_of
+from paddle_ngraph.conversion.symbolic_sizes import Number, Size
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.node_tools import ELEMENTWISE, Key, key_of
-from paddle_ngraph.function.sizes import Number, Size
 
 # Multiplications of a part's convolutions, at least: with less to do, a request costs more than it
 # gains (LeNet-5, Zen 4). PP-OCR's orientation classifier, 16 million for an image, takes 1.5 ms for

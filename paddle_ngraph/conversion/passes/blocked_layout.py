@@ -21,10 +21,10 @@ import numpy as np
 from openvino import Output, Type, opset15
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph.function import processor
-from paddle_ngraph.function.bfloat16 import ROUNDING
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import ELEMENTWISE, Key, as_output, key_of
+from paddle_ngraph.conversion import processor
+from paddle_ngraph.conversion.bfloat16 import ROUNDING
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, as_output, key_of
 
 _DEPTH = 32  # of a chain of such operators that is followed
 _NARROW = 8  # the block of channels that no block divides
