@@ -1,6 +1,6 @@
 """What an interval costs where Paddle's oneDNN is the other way: networks cut into pieces.
 
-``paddle_ngraph.program.cost.pays_over_onednn`` follows from the table.
+``paddle_ngraph.partitioning.cost_model.pays_over_onednn`` follows from the table.
 """
 
 from __future__ import annotations

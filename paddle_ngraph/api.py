@@ -10,10 +10,10 @@ from paddle_ngraph import installation, library
 from paddle_ngraph.errors import NgraphError
 
 if TYPE_CHECKING:
+    from paddle_ngraph.partitioning.report import Report
     from paddle_ngraph.plan.automatic import AutomaticPlan
     from paddle_ngraph.plan.data_parallel import DataParallel
     from paddle_ngraph.plan.execution_plan import ExecutionPlan
-    from paddle_ngraph.program.report import Report
     from paddle_ngraph.saved_models.saving import Inputs
     from paddle_ngraph.statistics import CacheInfo
     from paddle_ngraph.transpiler.distribution_transpiler import Distributed
@@ -144,7 +144,7 @@ def explain(program: Any) -> Any:
     from paddle_ngraph.hook import compiled, dynamic_hook, predictor_hook, to_static_hook
     from paddle_ngraph.old_style import translation
     from paddle_ngraph.old_style.single_assignment import NotTranslatable
-    from paddle_ngraph.program import program_pass
+    from paddle_ngraph.partitioning import program_pass
     from paddle_ngraph.transpiler import ngraph_transpiler
 
     if isinstance(program, Config):
@@ -692,9 +692,9 @@ def wait_for_compiles(timeout: float | None = None) -> bool:
         Whether nothing is compiled any more.
     """
     library.load()
-    from paddle_ngraph.program import background
+    from paddle_ngraph.partitioning import background_compile
 
-    return background.wait(timeout)
+    return background_compile.wait(timeout)
 
 
 def _switch(on: bool) -> None:

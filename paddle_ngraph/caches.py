@@ -5,7 +5,7 @@ from __future__ import annotations
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import build, denylist, dynamic_shapes
 from paddle_ngraph.hook import program_key, scopes
-from paddle_ngraph.program import background, native_interval
+from paddle_ngraph.partitioning import background_compile, fallback
 
 
 def sizes() -> dict[str, int]:
@@ -17,7 +17,7 @@ def sizes() -> dict[str, int]:
         "keys": keys,
         "bindings": scopes.count(),
         "shapes": dynamic_shapes.count(),
-        "native_intervals": native_interval.count(),
+        "native_intervals": fallback.count(),
         "refusals": denylist.count(),
     }
 
@@ -27,9 +27,9 @@ def clear() -> None:
 
     Nothing becomes of functions that are being compiled.
     """
-    background.cancel()
+    background_compile.cancel()
     dynamic_shapes.forget()
-    native_interval.clear()
+    fallback.clear()
     build.forget()
     program_key.forget()
     denylist.clear()

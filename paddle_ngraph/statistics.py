@@ -9,7 +9,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
-    from paddle_ngraph.program.report import Report
+    from paddle_ngraph.partitioning.report import Report
 
 _lock = new_lock()
 _native_by_type: Counter[str] = Counter()

@@ -33,14 +33,14 @@ import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.hook import captured_calls, gradients
-from paddle_ngraph.program import background
+from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import signals
 from tests.programs import Program, chain, cores_of_plans, floats
 
 # So often the run of each kind is interrupted by a timer.
 TRIES = 12
 
-WAIT = background.wait  # also where calls of it are interrupted
+WAIT = background_compile.wait  # also where calls of it are interrupted
 
 
 def assert_close(found: Any, expected: Any) -> None:
@@ -568,7 +568,7 @@ def during_a_build() -> None:
     may_go_on = threading.Event()
     build.PASSES = (*home, build.Pass("hold", "", lambda _: may_go_on.wait(60)))
     assert_close(program.run(x=floats(2, 4)), right)
-    assert len(background._orders) == 1
+    assert len(background_compile._orders) == 1
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:

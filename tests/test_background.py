@@ -21,7 +21,7 @@ import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build, denylist
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.program import background, native_interval
+from paddle_ngraph.partitioning import background_compile, fallback
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode, twice
@@ -249,7 +249,7 @@ def test_a_run_that_waits_takes_what_it_has_waited_for(gate, monkeypatch, why):
         raise RuntimeError("no such kernel")
 
     def wait(timeout: float | None = None) -> bool:  # what is compiled comes while the run waits
-        monkeypatch.setattr(background, "wait", before)
+        monkeypatch.setattr(background_compile, "wait", before)
         opening.start()
         return before(timeout)
 
@@ -257,12 +257,12 @@ def test_a_run_that_waits_takes_what_it_has_waited_for(gate, monkeypatch, why):
     native = program.run(engine=False, x=x)
     program.run(x=floats(3, 6, seed=1))
     assert gate.reached.wait(SECONDS)
-    opening, before = threading.Thread(target=gate.open), background.wait
-    monkeypatch.setattr(background, "wait", wait)
+    opening, before = threading.Thread(target=gate.open), background_compile.wait
+    monkeypatch.setattr(background_compile, "wait", wait)
     flags.set("ngraph_background_compile", "0" if why == "the flag is off" else "1")
     flags.set("ngraph_strict", why == "runs are strict")
     if why == "Paddle cannot run it":
-        monkeypatch.setattr(native_interval.NativeInterval, "run", fail)
+        monkeypatch.setattr(fallback.NativeInterval, "run", fail)
     try:
         assert_close(native, program.run(x=x))
     finally:
@@ -278,7 +278,7 @@ def test_inside_of_awaited_runs_wait(gate):
     assert gate.reached.wait(SECONDS)
     opening = threading.Timer(0.0, gate.open)
     opening.start()
-    with background.awaited():  # what is compiled comes first
+    with background_compile.awaited():  # what is compiled comes first
         program.run(x=floats(3, 4))
         other.run(x=floats(2, 6))
     opening.join()
@@ -290,7 +290,9 @@ def test_inside_of_awaited_runs_wait(gate):
 @pytest.fixture
 def no_build_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of other tests may have been quick."""
-    monkeypatch.setattr(background._orders, "us_per_operator", background._US_PER_OPERATOR)
+    monkeypatch.setattr(
+        background_compile._orders, "us_per_operator", background_compile._US_PER_OPERATOR
+    )
 
 
 @pytest.mark.usefixtures("no_build_was_measured")
@@ -314,15 +316,20 @@ def test_auto_goes_by_times_that_were_measured():
     graph, texts = Graph([], [], [], [], []), []
     flags.set("ngraph_background_compile", "auto")
     program = Program(chain)
-    original, background.wants = background.wants, lambda text, *_: texts.append(text) or False
+    original, background_compile.wants = (
+        background_compile.wants,
+        lambda text, *_: texts.append(text) or False,
+    )
     try:
         program.run(x=floats(3, 4))
     finally:
-        background.wants = original
+        background_compile.wants = original
     assert counts() == (1, 0, 0) and not graph.ops
-    expected = background._facts(texts[-1]).operators * background._orders.us_per_operator
-    assert background.wants(texts[-1], [(3, 4)], int(expected / 25))
-    assert not background.wants(texts[-1], [(3, 4)], int(expected / 15))
+    expected = (
+        background_compile._facts(texts[-1]).operators * background_compile._orders.us_per_operator
+    )
+    assert background_compile.wants(texts[-1], [(3, 4)], int(expected / 25))
+    assert not background_compile.wants(texts[-1], [(3, 4)], int(expected / 15))
 
 
 @pytest.mark.usefixtures("no_build_was_measured")
@@ -599,7 +606,7 @@ def test_where_paddle_alone_fails_the_run_waits_for_the_engine(monkeypatch):
     paddle.seed(5)
     expected = program.run(False, x=floats(8, 8))
     paddle.seed(5)
-    monkeypatch.setattr(native_interval.NativeInterval, "run", fail)
+    monkeypatch.setattr(fallback.NativeInterval, "run", fail)
     np.testing.assert_array_equal(program.run(x=floats(8, 8))[0], expected[0])
     assert counts() == (1, 0, 0)
     assert paddle_ngraph.stats()["functions_built"] == 1
@@ -626,11 +633,14 @@ def test_an_interval_that_paddle_cannot_run_waits():
     """A graph of which only converters know the operators."""
     program = Program(chain)
     texts: list[str] = []
-    original, background.wants = background.wants, lambda text, *_: texts.append(text) or False
+    original, background_compile.wants = (
+        background_compile.wants,
+        lambda text, *_: texts.append(text) or False,
+    )
     try:
         program.run(x=floats(3, 4))
     finally:
-        background.wants = original
+        background_compile.wants = original
     graph = Graph.from_string(texts[-1])
     for op in graph.ops:
         object.__setattr__(op, "form", None)
@@ -919,7 +929,7 @@ def test_turns_that_are_short_already_stay_as_they_are():
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-7)  # which reads as 0, and cannot be set again
     try:
-        with background._short_turns():
+        with background_compile._short_turns():
             assert sys.getswitchinterval() == 0
         assert sys.getswitchinterval() == 0
     finally:

@@ -18,7 +18,7 @@ from paddle_ngraph import flags
 from paddle_ngraph.conversion import bridge, dynamic_shapes
 from paddle_ngraph.conversion.dynamic_shapes import OWN_BATCHES
 from paddle_ngraph.conversion.passes import batch_split
-from paddle_ngraph.program import background
+from paddle_ngraph.partitioning import background_compile
 from tests.programs import Program, floats
 
 SAMPLES = 6
@@ -637,7 +637,7 @@ def test_what_is_left_over_of_functions_built_in_the_background(parted, threads)
         program = Program(filters)
         expected = program.run(engine=False, x=images(5))
         program.run(x=images(5))
-        assert background.wait(60)
+        assert background_compile.wait(60)
         for _ in range(RUNS):
             np.testing.assert_allclose(program.run(x=images(5))[0], expected[0], 1e-5, 1e-6)
     finally:

@@ -16,7 +16,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion import build
 from paddle_ngraph.conversion.passes import blocked_layout as blocked
 from paddle_ngraph.paddle_private.names import clone_program
-from paddle_ngraph.program import blocked_layout
+from paddle_ngraph.partitioning import blocked_layout
 from tests.dynamic import agree, floats, gradients, made, static, twice, values
 
 pytestmark = [

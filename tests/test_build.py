@@ -18,7 +18,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.build import PASSES, Draft
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.program import program_pass
+from paddle_ngraph.partitioning import program_pass
 from tests.programs import Program, chain, floats
 
 F = nn.functional

@@ -11,8 +11,8 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph.conversion import denylist
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.program import program_pass
-from paddle_ngraph.program.capability import Candidates
+from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning.analysis.capability import Candidates
 from tests.programs import Program, floats
 
 pytestmark = pytest.mark.usefixtures("nothing_cached")

@@ -21,7 +21,7 @@ OTHER_CLOCKS = {
     "distributed/meetings.py": "limits of waits for other processes",
     "distributed/reports.py": "moments that processes tell each other",
     "distributed/stages.py": "a report, and the limit of a wait",
-    "core/engine/ngraph_engine.cc": "times that are handed to background.wants, or by a flag",
+    "core/engine/ngraph_engine.cc": "times for background_compile.wants, or for a flag",
     "core/paddle/announced_calls.cc": "the limit of a wait for other threads",
     "core/paddle/data_dependency_engine.cc": "how long a thread looks before it sleeps; a report",
     "mkl_packed/late_threads.cc": "threads that wait for a core; results are the same alone",

@@ -6,7 +6,8 @@ import paddle
 import pytest
 
 from paddle_ngraph.distributed import first_run
-from paddle_ngraph.program import program_pass, view
+from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning.analysis import block_view
 from tests import jobs
 
 # Two ranks, of which only the first goes through the engine.
@@ -109,16 +110,16 @@ def test_a_first_run_without_other_ranks_has_the_same_intervals(program, native,
     graphs = []
     for each in (program, silent):
         program_pass.apply(each, open_size=None)
-        engines = [op for op in each.global_block().ops if view.is_engine(op.name())]
+        engines = [op for op in each.global_block().ops if block_view.is_engine(op.name())]
         graphs.append([op.attrs()["graph"] for op in engines])
     assert graphs[0] == graphs[1] and graphs[0]
 
 
 def test_all_that_communicates_is_kept_in_order(program):
-    nodes = view.BlockView(program.global_block()).nodes
+    nodes = block_view.BlockView(program.global_block()).nodes
     talking = [node for node in nodes if node.op.has_attr("ring_id")]
     assert talking
-    assert all(view.COMMUNICATE in node.ordered for node in talking)
+    assert all(block_view.COMMUNICATE in node.ordered for node in talking)
 
 
 @pytest.mark.slow("starts a process")

@@ -14,7 +14,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
-from paddle_ngraph.program import cost
+from paddle_ngraph.partitioning import cost_model
 
 
 @pytest.fixture(autouse=True)
@@ -37,18 +37,18 @@ def _chain(*shape: int, length: int = 1) -> Graph:
 
 
 def test_the_estimate_grows_with_operators_and_elements() -> None:
-    assert cost.native_us(_chain(4)) < cost.native_us(_chain(4, length=2))
-    assert cost.native_us(_chain(4)) < cost.native_us(_chain(100_000))
-    assert cost.native_us(_chain(-1, 4), open_size=3) == cost.native_us(_chain(3, 4))
+    assert cost_model.native_us(_chain(4)) < cost_model.native_us(_chain(4, length=2))
+    assert cost_model.native_us(_chain(4)) < cost_model.native_us(_chain(100_000))
+    assert cost_model.native_us(_chain(-1, 4), open_size=3) == cost_model.native_us(_chain(3, 4))
 
 
 def test_the_reason_names_the_estimate_and_the_flag() -> None:
-    reason = cost.reason_against(_chain(4))
+    reason = cost_model.reason_against(_chain(4))
     assert reason is not None
     assert "about 8 us" in reason and "FLAGS_ngraph_min_interval_us=60" in reason
-    assert cost.reason_against(_chain(4, length=20)) is None
+    assert cost_model.reason_against(_chain(4, length=20)) is None
     flags.set("ngraph_min_interval_us", 0)
-    assert cost.reason_against(_chain(4)) is None
+    assert cost_model.reason_against(_chain(4)) is None
 
 
 def _program(*shape: int, length: int = 1):

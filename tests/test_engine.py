@@ -60,7 +60,7 @@ def test_a_graph_string_alone_is_enough():
 def test_the_operator_holds_a_string_that_the_engine_can_run():
     program = Program(chain)
     main = program.main.clone()
-    from paddle_ngraph.program import program_pass
+    from paddle_ngraph.partitioning import program_pass
 
     program_pass.apply(main)
     (op,) = [op for op in main.global_block().ops if op.name().startswith("custom_op.ngraph_eng")]

@@ -325,7 +325,7 @@ def updated():
 
 
 def test_a_program_that_writes_its_weights_keeps_none():
-    from paddle_ngraph.program import program_pass
+    from paddle_ngraph.partitioning import program_pass
 
     graphs = {}
     for make in (with_weights, updated):
@@ -338,7 +338,7 @@ def test_a_program_that_writes_its_weights_keeps_none():
 
 
 def test_a_rewritten_program_can_be_saved_and_loaded(tmp_path):
-    from paddle_ngraph.program import program_pass
+    from paddle_ngraph.partitioning import program_pass
 
     program = Program(chain)
     program_pass.apply(program.main)

@@ -20,7 +20,7 @@ import paddle_ngraph
 from paddle_ngraph import NgraphError, _core, flags
 from paddle_ngraph.conversion import bridge, denylist
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.program import native_interval, program_pass
+from paddle_ngraph.partitioning import fallback, program_pass
 from tests.programs import Program, at_once, counted, floats, is_ended, summary
 from tests.test_own_scope import status_of_child
 
@@ -305,9 +305,7 @@ def test_the_graph_string_tells_all_of_an_operator():
         text = op.attrs()["graph"]
         graph = Graph.from_string(text)
         assert graph.to_string() == text
-        again = native_interval.program_of(
-            graph, [spec.dtype for spec in [*graph.inputs, *graph.states]]
-        )
+        again = fallback.program_of(graph, [spec.dtype for spec in [*graph.inputs, *graph.states]])
         made = [each.name() for each in again.global_block().ops if each.name().startswith("pd_op")]
         assert [name for name in made if name != "pd_op.fetch"] == [each.type for each in graph.ops]
 
@@ -429,7 +427,7 @@ def test_bfloat16_is_left_to_kernels_of_paddles_own_alone(name):
     graph = Graph.from_string(interval.graph.to_string())
     if not is_own:
         with pytest.raises(NgraphError, match=r"Paddle has no kernel of its own .* in bfloat16"):
-            native_interval._require_kernels(graph)
+            fallback._require_kernels(graph)
     paddle_ngraph.clear_cache()
     _core.fail_at("compile")
     if is_own:
@@ -462,7 +460,7 @@ class _Intervals:
     def __init__(self):
         self.text, self._inputs = _interval_text()
         self.graph = Graph.from_string(self.text)
-        self.expected = self.run(native_interval.run, self.text)
+        self.expected = self.run(fallback.run, self.text)
 
     def run(self, run, *args):
         outputs = [paddle.base.core.DenseTensor() for _ in self.graph.outputs]
@@ -471,13 +469,13 @@ class _Intervals:
 
     def made(self):
         dtypes = [spec.dtype for spec in self.graph.inputs]
-        return native_interval.NativeInterval(self.graph, dtypes)
+        return fallback.NativeInterval(self.graph, dtypes)
 
     def check(self):
         """One for itself, which is garbage then, and one that waits for another run."""
         interval = self.made()
         interval.itself = interval
-        for found in (self.run(interval.run), self.run(native_interval.run, self.text)):
+        for found in (self.run(interval.run), self.run(fallback.run, self.text)):
             for one, other in zip(self.expected, found, strict=True):
                 np.testing.assert_array_equal(one, other)
 
@@ -515,7 +513,7 @@ def test_intervals_end_in_other_threads_than_those_that_run():
             for turn in range(60):
                 intervals.check()
                 if turn % 5 == 0:
-                    native_interval.clear()
+                    fallback.clear()
         finally:
             if number == 1:
                 over.set()
@@ -528,7 +526,7 @@ def test_intervals_are_made_and_end_in_handlers_of_signals():
 
     def handle(*_):
         intervals.check()
-        native_interval.clear()
+        fallback.clear()
         gc.collect()
         handled.append(True)
         signal.setitimer(signal.ITIMER_REAL, 1e-3)
@@ -549,11 +547,11 @@ def test_a_forked_process_can_drop_intervals():
     intervals = _Intervals()
     kept = [intervals.made()]
     intervals.run(kept[0].run)
-    assert native_interval.count() > 0
+    assert fallback.count() > 0
 
     def work():
         kept.clear()
-        native_interval.clear()
+        fallback.clear()
         return True
 
     assert status_of_child(work) == 0

@@ -20,7 +20,7 @@ import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.hook import predictor_hook
-from paddle_ngraph.program import program_pass
+from paddle_ngraph.partitioning import program_pass
 from paddle_ngraph.saved_models import saving
 from paddle_ngraph.saved_models.saved_model import SavedModel
 from tests.dynamic import dynamic_mode

@@ -9,9 +9,9 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import registry
-from paddle_ngraph.program import interval_rules, program_pass
-from paddle_ngraph.program.classify import classify, fixpoint
-from paddle_ngraph.program.view import BlockView
+from paddle_ngraph.partitioning import program_pass, rules
+from paddle_ngraph.partitioning.analysis.block_view import BlockView
+from paddle_ngraph.partitioning.classify import classify, fixpoint
 from tests.programs import Program, chain, floats, linear_regression
 
 
@@ -143,7 +143,7 @@ def many_results():
 
 
 def test_more_outputs_than_the_operator_has(monkeypatch):
-    monkeypatch.setattr(interval_rules, "_MAX_OUTPUTS", 10)
+    monkeypatch.setattr(rules, "_MAX_OUTPUTS", 10)
     program = Program(many_results)
     results = program.run(x=floats(12))
     np.testing.assert_allclose(np.concatenate(results), floats(12) * 2.0, rtol=1e-6)

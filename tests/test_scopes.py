@@ -16,7 +16,7 @@ from paddle.pir_utils import IrGuard, OldIrGuard
 
 import paddle_ngraph
 from paddle_ngraph.hook import executor_hook, scopes
-from paddle_ngraph.program import native_interval
+from paddle_ngraph.partitioning import fallback
 from tests import scope_lives
 from tests.programs import Program, floats, linear_regression
 
@@ -58,7 +58,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         scopes_of.append(scope)
         return original(place, plan, scope)
 
-    for module in (executor_hook, native_interval):
+    for module in (executor_hook, fallback):
         monkeypatch.setattr(module, "StandaloneExecutor", standalone_executor)
     return scopes_of
 

@@ -13,7 +13,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.program import background, native_interval
+from paddle_ngraph.partitioning import background_compile, fallback
 from tests.programs import Program, at_once, counted, fed_limit, floats, parameter, strict_runs
 
 WIDTH = 6
@@ -23,7 +23,7 @@ OWN = 16  # shapes that have functions as they come
 @pytest.fixture(autouse=True)
 def fresh(small_intervals_pay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # A rank of a job, as other tests make of this process, leaves no run to Paddle.
-    monkeypatch.setattr(background, "_orders", background._Orders())
+    monkeypatch.setattr(background_compile, "_orders", background_compile._Orders())
     paddle_ngraph.clear_cache()
     yield
     paddle_ngraph.clear_cache()
@@ -136,8 +136,8 @@ def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch
     expected = [program.run(engine=False, x=x)[0] for _ in range(2)]
     method = {"made": "__init__", "run": "run"}[step]
     with monkeypatch.context() as patch:
-        patch.setattr(native_interval.NativeInterval, method, fail)
-        native_interval.clear()
+        patch.setattr(fallback.NativeInterval, method, fail)
+        fallback.clear()
         paddle_ngraph.reset_stats()
         paddle.seed(5)
         for values in expected:

@@ -10,8 +10,8 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.program import single_assignment
-from paddle_ngraph.program.view import blocks_outside_in, run_in_order
+from paddle_ngraph.partitioning.analysis import single_assignment
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outside_in, run_in_order
 from tests.ops.test_control_flow import graph_of, parameter, while_loop
 from tests.programs import Program, floats
 

@@ -23,7 +23,7 @@ import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import denylist, processor
 from paddle_ngraph.hook.whole_program import WholeLayer
-from paddle_ngraph.program import classify, program_pass
+from paddle_ngraph.partitioning import classify, program_pass
 from tests.dynamic import (
     BY,
     CLASSES,

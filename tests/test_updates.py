@@ -20,7 +20,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from paddle_ngraph.conversion.build import Draft, make_model
 from paddle_ngraph.conversion.optimizer_updates import FILL, RULES
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.program import program_pass
+from paddle_ngraph.partitioning import program_pass
 from tests.programs import Program, floats, strict_runs
 
 pytestmark = pytest.mark.usefixtures("nothing_cached")

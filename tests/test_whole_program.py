@@ -10,7 +10,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.hook import executor_hook
-from paddle_ngraph.program import native_interval
+from paddle_ngraph.partitioning import fallback
 from tests.programs import Program, chain, floats, linear_regression, summary
 
 
@@ -24,7 +24,7 @@ def interpreted(monkeypatch):
         made.append(args)
         return original(*args)
 
-    for module in (executor_hook, native_interval):
+    for module in (executor_hook, fallback):
         monkeypatch.setattr(module, "StandaloneExecutor", make)
     return made
 

@@ -25,8 +25,8 @@ from paddle_ngraph.distributed.meetings import Meetings
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import global_store, make_gloo_context, new_store
 from paddle_ngraph.paddle_private.protocols import Store
+from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.plan.data_parallel import refuse_uneven
-from paddle_ngraph.program import background
 from paddle_ngraph.saved_models.saved_model import last_line
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
@@ -281,7 +281,8 @@ def start(seed: int | None, pins_cores: bool) -> Job:
             place = Place.of_environment(os.environ)
             job = Job(place)
             job.connect()
-            background.never()  # all ranks compile before the first step, and compute the same bits
+            # All ranks compile before the first step, and compute the same bits.
+            background_compile.never()
             if pins_cores and place.local_ranks > 1:
                 pin(place)
             _jobs.append(job)

@@ -48,7 +48,7 @@ from paddle_ngraph.paddle_private.names import (
     set_training,
 )
 from paddle_ngraph.paddle_private.protocols import Scope
-from paddle_ngraph.program.report import Report
+from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import PerThread

@@ -18,7 +18,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import capture
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import StaticFunction, set_forward
-from paddle_ngraph.program.report import Report
+from paddle_ngraph.partitioning.report import Report
 
 
 class Compiled:

@@ -39,7 +39,7 @@ from paddle_ngraph.paddle_private.names import (
     never_give_up,
 )
 from paddle_ngraph.paddle_private.replaced import CALL_LAYER
-from paddle_ngraph.program import background
+from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.lru_cache import Latest
@@ -232,7 +232,7 @@ class _Mode:
                 call = partial(original, layer, *inputs, **kwargs)
                 return self._run_natively(form, tuple(sizes), layer, call)
             self._expected = owner.put_off = 0.0
-            with background.awaited(), building_if(partial(self._may_build, owner)):
+            with background_compile.awaited(), building_if(partial(self._may_build, owner)):
                 return self.captures.run(original, (layer, *inputs), kwargs)
         finally:
             self._end(_Tried(form, trial, is_compiled, self._now() - start))

@@ -45,11 +45,8 @@ from paddle_ngraph.paddle_private.protocols import (
     Tensor,
     Variable,
 )
-from paddle_ngraph.plan import data_dependency_engine, data_parallel
-from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
-from paddle_ngraph.program import cost
-from paddle_ngraph.program.report import Report
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import (
     has_bfloat16,
     has_engines,
     has_to_run_in_order,
@@ -58,6 +55,9 @@ from paddle_ngraph.program.view import (
     nodes_of,
     runs_in_order,
 )
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.plan import data_dependency_engine, data_parallel
+from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
@@ -374,7 +374,7 @@ class SwitchedExecutor:
     def _plan_for(self, fed: dict[str, list[int]]) -> None:
         """Applies the program pass for feeds of these shapes."""
         programs = _pir_programs(self._plan)
-        self._open_axes = cost.open_axes(programs.values())
+        self._open_axes = cost_model.open_axes(programs.values())
         size = self._largest_open_size(fed)
         reports = self._rewrite(programs, size)
         engine = None
@@ -412,12 +412,12 @@ class SwitchedExecutor:
         """Whether intervals that were too small for the engine may be worth it by now."""
         if self._open_size == 0:
             return False
-        return self._largest_open_size(fed) >= cost.GROWTH * self._open_size
+        return self._largest_open_size(fed) >= cost_model.GROWTH * self._open_size
 
     def _largest_open_size(self, fed: dict[str, list[int]]) -> int:
         """The largest of the dimensions fed where the program leaves them open."""
         sizes = (fed[name][axis] for name, axis in self._open_axes if axis < len(fed.get(name, ())))
-        return max(sizes, default=cost.TYPICAL_SIZE)
+        return max(sizes, default=cost_model.TYPICAL_SIZE)
 
     def _tensor(self, name: str) -> Tensor:
         return self._variable(name).get_tensor()

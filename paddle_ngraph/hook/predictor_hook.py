@@ -36,10 +36,10 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.paddle_private.place import replace_everywhere
 from paddle_ngraph.paddle_private.protocols import Config, Handle, Predictor, Scope, Tensor
-from paddle_ngraph.program import cost, program_pass
-from paddle_ngraph.program.report import Report
-from paddle_ngraph.program.view import changes_parameters
-from paddle_ngraph.program.whole import Whole
+from paddle_ngraph.partitioning import cost_model, program_pass
+from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.partitioning.whole_program import Whole
 from paddle_ngraph.saved_models import saved_model
 from paddle_ngraph.saved_models.saved_model import SavedModel
 from paddle_ngraph.utils import signals
@@ -237,7 +237,7 @@ def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str |
             else "nothing is converted"
         )
     count, native = len(report.intervals), [op.type for op in report.native]
-    if has_onednn and not cost.pays_over_onednn(report.ops_converted, count, native):
+    if has_onednn and not cost_model.pays_over_onednn(report.ops_converted, count, native):
         return (
             f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
             f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"

@@ -20,7 +20,7 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import key_of_names
 from paddle_ngraph.paddle_private.protocols import Scope
-from paddle_ngraph.program.view import has_engines
+from paddle_ngraph.partitioning.analysis.block_view import has_engines
 from paddle_ngraph.utils.lru_cache import Latest
 
 _key_of_paddle = replaced.KEY_OF_CALL.now

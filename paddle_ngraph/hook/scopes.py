@@ -19,7 +19,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import ProgramDesc
 from paddle_ngraph.paddle_private.protocols import OldProgram, Operation, Program, Scope, Value
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis.block_view import (
     LISTS,
     SCOPE_NAMES,
     SHADOW_OUTPUT,

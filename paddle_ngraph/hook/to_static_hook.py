@@ -57,9 +57,8 @@ from paddle_ngraph.paddle_private.protocols import (
     StaticPrograms,
     Value,
 )
-from paddle_ngraph.program import blocked_layout, cost, packed_layers, program_pass
-from paddle_ngraph.program.report import Report
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning import blocked_layout, cost_model, packed_layers, program_pass
+from paddle_ngraph.partitioning.analysis.block_view import (
     CONSTANTS,
     SHADOW_OUTPUT,
     dtype_name,
@@ -69,6 +68,7 @@ from paddle_ngraph.program.view import (
     nodes_of,
     scope_name,
 )
+from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import PerThread
@@ -307,7 +307,7 @@ class _Switch:
             return True
         if self._programs is not None and self._programs.refusals.has_refused():
             return True
-        return self._open_size > 0 and _largest(sizes) >= cost.GROWTH * self._open_size
+        return self._open_size > 0 and _largest(sizes) >= cost_model.GROWTH * self._open_size
 
     def _open_sizes(self, inputs: Sequence[Any]) -> list[int]:
         """What is given for the dimensions that the program leaves open."""
@@ -332,7 +332,7 @@ class _Switch:
 
 
 def _largest(sizes: Sequence[int]) -> int:
-    return max(sizes, default=cost.TYPICAL_SIZE)
+    return max(sizes, default=cost_model.TYPICAL_SIZE)
 
 
 def _why_native(layer: StaticLayer) -> str | None:
@@ -404,7 +404,7 @@ class _Source:
     def open_axes(self) -> list[tuple[int, int]]:
         """(number of the input, axis) of every dimension that the program leaves open."""
         names = self.programs.program_attr["fx_names"]
-        axes = cost.open_axes([self.programs.forward_program])
+        axes = cost_model.open_axes([self.programs.forward_program])
         return [(names.index(name), axis) for name, axis in axes if name in names]
 
     def rewritten(self, open_size: int, in_blocks: bool = True) -> _Programs:

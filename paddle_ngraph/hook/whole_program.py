@@ -16,8 +16,8 @@ from paddle_ngraph.conversion import dynamic_shapes
 from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.paddle_private.protocols import Program, Scope, Tensor
-from paddle_ngraph.program.view import FETCH, SHADOW_OUTPUT
-from paddle_ngraph.program.whole import Whole, described
+from paddle_ngraph.partitioning.analysis.block_view import FETCH, SHADOW_OUTPUT
+from paddle_ngraph.partitioning.whole_program import Whole, described
 from paddle_ngraph.utils.dtypes import OF_NUMPY
 
 

@@ -12,7 +12,7 @@ of the inputs and states: a run where one is of another dtype is Paddle's; ``<ea
 
 The body is JSON: the tensors, the operators in program order, and which tensors go in and out. The
 string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
-the interval (:mod:`paddle_ngraph.program.native_interval`); it is data and is never executed.
+the interval (:mod:`paddle_ngraph.partitioning.fallback`); it is data and is never executed.
 """
 
 from __future__ import annotations

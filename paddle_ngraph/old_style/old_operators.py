@@ -29,7 +29,12 @@ from paddle_ngraph.paddle_private.names import (
     translate_with_values,
 )
 from paddle_ngraph.paddle_private.protocols import OldBlock, OldOperator, OldProgram, Value
-from paddle_ngraph.program.view import CONSTANTS, LISTS, SCOPE_NAMES, overwritten
+from paddle_ngraph.partitioning.analysis.block_view import (
+    CONSTANTS,
+    LISTS,
+    SCOPE_NAMES,
+    overwritten,
+)
 
 _ARRAYS = frozenset(
     {"write_to_array", "read_from_array", "lod_array_length", "tensor_array_to_tensor"}

@@ -25,8 +25,7 @@ from paddle_ngraph.paddle_private.protocols import (
     Program,
     Value,
 )
-from paddle_ngraph.program.report import BlockReport, NativeOp, Report
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis.block_view import (
     FETCH,
     LISTS,
     SCOPE_NAMES,
@@ -34,6 +33,7 @@ from paddle_ngraph.program.view import (
     blocks_outside_in,
     scope_name,
 )
+from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
 
 # Operators that Paddle translates, and whose kernels then refuse what they get.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})

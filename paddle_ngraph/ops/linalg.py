@@ -259,7 +259,7 @@ def einsum_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad[i]``: the product of ``out_grad`` and the other operands, summed over what they have
     alone and spread over what the operand has alone (Paddle ``einsum_grad``).
 
-    Input ``x_shape`` holds the operands (``program/einsum_operands.py``).
+    Input ``x_shape`` holds the operands (``partitioning/einsum_operands.py``).
     """
     nodes, operands = bridge.get_input_nodes(op, "x_shape"), _operands(op)
     out_grad = bridge.get_input_node(op, "out_grad")

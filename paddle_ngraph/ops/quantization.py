@@ -4,7 +4,8 @@ A tensor of scale ``s`` is held by whole numbers ``q``: ``x`` is about ``q * s /
 ``qmax`` of 127 for eight bits. The nodes here compute what Paddle computes, bit by bit. Where
 convolutions and products follow, ``int8.py`` recognizes them and asks for int8 kernels.
 
-``dequantize_linear`` has no converter: ``program/dequantization.py`` says it in the operators here.
+``dequantize_linear`` has no converter: ``partitioning/dequantization.py`` replaces it by the
+operators here.
 """
 
 from __future__ import annotations

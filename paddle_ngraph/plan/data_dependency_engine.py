@@ -40,11 +40,8 @@ from paddle_ngraph.paddle_private.names import (
     remove_scope,
 )
 from paddle_ngraph.paddle_private.protocols import Program, Scope, Tensor
-from paddle_ngraph.plan.devices import usable_cores
-from paddle_ngraph.plan.rows import RowPart, only_divides, parts_of_rows, puts_rows_together
-from paddle_ngraph.program import dependencies
-from paddle_ngraph.program.placement import LINK, cores_of, parts_of
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis import dependencies
+from paddle_ngraph.partitioning.analysis.block_view import (
     DRAW,
     FETCH,
     LISTS,
@@ -55,6 +52,9 @@ from paddle_ngraph.program.view import (
     is_fed,
     scope_name,
 )
+from paddle_ngraph.partitioning.analysis.placement import LINK, cores_of, parts_of
+from paddle_ngraph.plan.devices import usable_cores
+from paddle_ngraph.plan.rows import RowPart, only_divides, parts_of_rows, puts_rows_together
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock

@@ -29,7 +29,7 @@ from paddle_ngraph.paddle_private.names import (
     serialize_program,
 )
 from paddle_ngraph.paddle_private.protocols import Config, OldProgram, Program, Scope
-from paddle_ngraph.program.view import scope_name
+from paddle_ngraph.partitioning.analysis.block_view import scope_name
 from paddle_ngraph.saved_models import parameter_file, protobuf
 
 # The endings of the two forms: PIR, and ProgramDesc.

@@ -24,9 +24,9 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.old_style import translation
 from paddle_ngraph.paddle_private.names import convert_dtype, serialize_program
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.program import background
-from paddle_ngraph.program.report import Report
-from paddle_ngraph.program.view import nodes_of
+from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.partitioning.analysis.block_view import nodes_of
+from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.saved_models import saved_model
 from paddle_ngraph.saved_models.saved_model import SavedModel
 from paddle_ngraph.transpiler import ngraph_transpiler
@@ -148,7 +148,7 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
     executor: Any = paddle.static.Executor(paddle.CPUPlace())
     graphs = {node.graph for node in nodes_of(program) if node.is_engine}
-    with background.awaited(), _collected(graphs, folder), paddle.pir_utils.IrGuard():
+    with background_compile.awaited(), _collected(graphs, folder), paddle.pir_utils.IrGuard():
         for inputs, feed in zip(sets, feeds):
             try:
                 executor.run(program, feed=feed, fetch_list=fetches, scope=scope)

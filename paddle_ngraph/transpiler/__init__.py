@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paddle_ngraph import installation
 
 if TYPE_CHECKING:
-    from paddle_ngraph.program.report import Report
+    from paddle_ngraph.partitioning.report import Report
 
 
 def generate_native(

@@ -25,9 +25,13 @@ from paddle_ngraph.paddle_private.names import (
     set_scheduler,
 )
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.program import cost, program_pass
-from paddle_ngraph.program.report import Report
-from paddle_ngraph.program.view import FETCH, keeps_no_weights, may_write_variables
+from paddle_ngraph.partitioning import cost_model, program_pass
+from paddle_ngraph.partitioning.analysis.block_view import (
+    FETCH,
+    keeps_no_weights,
+    may_write_variables,
+)
+from paddle_ngraph.partitioning.report import Report
 
 
 def transpile(program: Any, wanted: Sequence[Any] = ()) -> tuple[Program, list[Value]]:
@@ -74,7 +78,7 @@ def taken_out(program: Program, fetching: Sequence[Operation]) -> list[Value]:
 def rewrite(
     program: Program,
     may_write: bool | None = None,
-    open_size: int | None = cost.TYPICAL_SIZE,
+    open_size: int | None = cost_model.TYPICAL_SIZE,
     tries: bool = True,
 ) -> Report:
     """Applies the program pass to a program that will run in a scope, in place.

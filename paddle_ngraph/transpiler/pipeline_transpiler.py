@@ -19,8 +19,7 @@ import paddle
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import IrMapping, drop_scheduler, make_temporary
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.placement import NATIVE, place_on
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis.block_view import (
     DRAW,
     SCOPE_NAMES,
     SINKS,
@@ -35,6 +34,7 @@ from paddle_ngraph.program.view import (
     scope_name,
     value_id,
 )
+from paddle_ngraph.partitioning.analysis.placement import NATIVE, place_on
 from paddle_ngraph.transpiler import memory_transpiler, ngraph_transpiler, training_program
 from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
 from paddle_ngraph.transpiler.cutting import ancestors, keep

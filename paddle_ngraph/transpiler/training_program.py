@@ -14,7 +14,7 @@ from math import prod
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis.block_view import (
     DRAW,
     SCOPE_NAMES,
     SHADOW_OUTPUT,

@@ -12,7 +12,7 @@ from paddle_ngraph.conversion import registry
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.build import make_model
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.program import program_pass
+from paddle_ngraph.partitioning import program_pass
 from tests.ops.harness import check, check_native
 from tests.ops.merging import merged
 from tests.programs import Program, floats

@@ -20,7 +20,7 @@ import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.__main__ import main as command_line
 from paddle_ngraph.conversion import registry
-from paddle_ngraph.program.view import FETCH, SOURCES, BlockView, is_engine
+from paddle_ngraph.partitioning.analysis.block_view import FETCH, SOURCES, BlockView, is_engine
 from tests.programs import Program, chain, floats
 
 ROOT = Path(__file__).parents[2]

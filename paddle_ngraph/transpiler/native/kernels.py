@@ -13,7 +13,14 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import ACT, COMMUNICATE, CONSTANTS, DRAW, deeds_of, dtype_name
+from paddle_ngraph.partitioning.analysis.block_view import (
+    ACT,
+    COMMUNICATE,
+    CONSTANTS,
+    DRAW,
+    deeds_of,
+    dtype_name,
+)
 from paddle_ngraph.transpiler.native.toolchain import folder_of
 from paddle_ngraph.utils.dtypes import DTYPES
 

@@ -14,7 +14,7 @@ from typing import Any, Union
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis.block_view import (
     CONSTANTS,
     FETCH,
     LISTS,

@@ -21,8 +21,9 @@ from paddle_ngraph.conversion import processor
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ops.nodes import too_wide
 from paddle_ngraph.paddle_private.protocols import Program, Scope
-from paddle_ngraph.program import integers, packed_layers
-from paddle_ngraph.program.report import Report
+from paddle_ngraph.partitioning import packed_layers
+from paddle_ngraph.partitioning.analysis import integer_ranges
+from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.native import functions, kernels_cc, main_cc, toolchain
 from paddle_ngraph.transpiler.native import plan as plans
@@ -70,7 +71,7 @@ def generate(
     names, wanted = _named(fetches)
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    leaving = integers.left_wide() if wide_integers else nullcontext()
+    leaving = integer_ranges.left_wide() if wide_integers else nullcontext()
     with packed_layers.left_out(), leaving:  # the packed operators need Paddle
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.taken_out(copy, fetching)

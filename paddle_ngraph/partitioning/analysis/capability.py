@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from paddle_ngraph.conversion.registry import Converter, Role
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.program.view import LISTS, BlockView, OpNode
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, BlockView, OpNode
 
 
 @dataclass(frozen=True)

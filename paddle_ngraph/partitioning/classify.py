@@ -13,12 +13,7 @@ from paddle_ngraph.conversion import denylist
 from paddle_ngraph.conversion.registry import ABSENT, KNOWN, Converter, Role, find_converter
 from paddle_ngraph.ir.graph import Op, compiled_for
 from paddle_ngraph.paddle_private.protocols import Value
-from paddle_ngraph.program.border import graph_of
-from paddle_ngraph.program.capability import Body, Candidates, Capability
-from paddle_ngraph.program.empty_tensors import empty_in
-from paddle_ngraph.program.integers import Integers
-from paddle_ngraph.program.placement import NATIVE
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis.block_view import (
     COMMUNICATE,
     CONSTANTS,
     LISTS,
@@ -32,6 +27,11 @@ from paddle_ngraph.program.view import (
     slots,
     value_id,
 )
+from paddle_ngraph.partitioning.analysis.capability import Body, Candidates, Capability
+from paddle_ngraph.partitioning.analysis.empty_tensors import empty_in
+from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
+from paddle_ngraph.partitioning.analysis.placement import NATIVE
+from paddle_ngraph.partitioning.subgraph import graph_of
 
 
 def classify(view: BlockView) -> Capability:

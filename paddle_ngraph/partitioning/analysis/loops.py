@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import SINKS, SOURCES, WHILE, blocks_outside_in
+from paddle_ngraph.partitioning.analysis.block_view import SINKS, SOURCES, WHILE, blocks_outside_in
 
 
 def let_go_of_what_nobody_reads(program: Program) -> None:

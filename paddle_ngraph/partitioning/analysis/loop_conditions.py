@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from paddle_ngraph.conversion.analysis.induction_variables import CONJUNCTIONS, GREATER, LESS
 from paddle_ngraph.conversion.analysis.offsets import HANDING_ON
-from paddle_ngraph.program.view import BlockView
+from paddle_ngraph.partitioning.analysis.block_view import BlockView
 from paddle_ngraph.utils.dtypes import Range
 
 # Comparisons of one number with another: what is added to the maximum of the second one, or to its

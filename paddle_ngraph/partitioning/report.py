@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.program import background
+from paddle_ngraph.partitioning import background_compile
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class IntervalReport:
 
         ``None`` if none was compiled in the background.
         """
-        return None if self.graph is None else background.runs_meanwhile(self.graph)
+        return None if self.graph is None else background_compile.runs_meanwhile(self.graph)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from paddle_ngraph.ir.graph import BFLOAT16, Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.placement import PLACE_ATTRIBUTE, device_of
+from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
 from paddle_ngraph.utils.dtypes import ARRAY
 
 # They name a variable or a constant and compute nothing.

@@ -11,7 +11,7 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.view import SOURCES, dtype_name, scope_name
+from paddle_ngraph.partitioning.analysis.block_view import SOURCES, dtype_name, scope_name
 
 Shapes = Mapping[str, Sequence[int]]
 # A dtype and a shape, or those of the members of a list; ``None`` for a result that is absent.

@@ -33,7 +33,7 @@ from paddle_ngraph.paddle_private.names import (
     values_of,
 )
 from paddle_ngraph.paddle_private.protocols import Block, Program, Tensor, Value
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis.block_view import (
     CAPTURED,
     COND,
     CONSTANTS,

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from paddle_ngraph.ops.normalization import uses_running_statistics
-from paddle_ngraph.program import cost, liveness
-from paddle_ngraph.program.liveness import Lifetimes, Step
-from paddle_ngraph.program.view import OpNode
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import OpNode
+from paddle_ngraph.transpiler.memory import liveness
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
 
 # What begins so takes longer than what it saves is worth.
 _PRODUCTS = ("conv", "depthwise_conv", "matmul", "bmm", "addmm", "baddbmm", "einsum", "mv", "dot")
@@ -250,4 +251,4 @@ def us_of(step: Step, lifetimes: Lifetimes) -> float:
     """About how long an operator takes, in microseconds."""
     passes = _PASSES.get(step.node.type.removeprefix("pd_op."), 1)
     elements = lifetimes.total([*step.makes, *step.needs]) / _BYTES_OF_ELEMENT
-    return cost.US_PER_OPERATOR + passes * elements / cost.ELEMENTS_PER_US
+    return cost_model.US_PER_OPERATOR + passes * elements / cost_model.ELEMENTS_PER_US

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import make_persistable
-from paddle_ngraph.program import native_interval
-from paddle_ngraph.program.border import Border
-from paddle_ngraph.program.capability import Capability
-from paddle_ngraph.program.view import CONSTANTS, LISTS, OpNode
+from paddle_ngraph.partitioning import fallback
+from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS, LISTS, OpNode
+from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.subgraph import Border
 
 
 def rewrite(capable: Capability, levels: Mapping[OpNode, int], borders: Sequence[Border]) -> None:
@@ -62,7 +62,7 @@ class _Rewriter:
             self._view.block.move_op_to_block_end(node.op)
 
     def _insert(self, border: Border) -> None:
-        native_interval.made(border.text)
+        fallback.made(border.text)
         values = _core.insert_ngraph_engine(
             self._view.block,
             None,

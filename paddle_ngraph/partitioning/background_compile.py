@@ -25,7 +25,7 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion.denylist import interval_key
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Graph, Op
-from paddle_ngraph.program import cost
+from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.fork_safe_locks import new_condition
@@ -80,7 +80,7 @@ class _Facts:
         sources = [*self.graph.inputs, *self.graph.states]
         given = (pair for spec, shape in zip(sources, shapes) for pair in zip(spec.shape, shape))
         open_size = max((size for declared, size in given if declared < 0), default=1)
-        return cost.us_of_run(self.graph, open_size)
+        return cost_model.us_of_run(self.graph, open_size)
 
 
 def _is_unchecked(op: Op) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from paddle_ngraph.program import dependencies, liveness
-from paddle_ngraph.program.liveness import Lifetimes, Step
+from paddle_ngraph.partitioning.analysis import dependencies
+from paddle_ngraph.transpiler.memory import liveness
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
 
 Edges = Mapping[Step, Sequence[Step]]
 

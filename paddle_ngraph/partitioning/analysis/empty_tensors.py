@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.paddle_private.protocols import Operation, Value
-from paddle_ngraph.program.view import FEEDS, REGIONS, BlockView, value_id
+from paddle_ngraph.partitioning.analysis.block_view import FEEDS, REGIONS, BlockView, value_id
 
 # Others may compute with the -1 that stands for a size that their inputs leave open, and 0 is what
 # becomes of it.

@@ -21,7 +21,7 @@ from paddle_ngraph import flags
 from paddle_ngraph.ir.graph import Graph, TensorSpec
 from paddle_ngraph.paddle_private.names import kernel_name, registered_kernels
 from paddle_ngraph.paddle_private.protocols import Program
-from paddle_ngraph.program.view import WHILE, BlockView, OpNode
+from paddle_ngraph.partitioning.analysis.block_view import WHILE, BlockView, OpNode
 
 # What Executor takes to start one operator.
 US_PER_OPERATOR = 8.0

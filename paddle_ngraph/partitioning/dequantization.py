@@ -9,7 +9,7 @@ for the engine and for Paddle's interpreter alike.
 from __future__ import annotations
 
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import blocks_outside_in, dtype_name, put_before
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outside_in, dtype_name, put_before
 
 _TYPE = "pd_op.dequantize_linear"
 _PER_TENSOR = "pd_op.fake_dequantize_max_abs"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.names import maker_of
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import blocks_outside_in
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outside_in
 
 _EINSUM = "pd_op.einsum"
 _XSHAPE = 2  # its place among the results

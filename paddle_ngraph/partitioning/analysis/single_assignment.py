@@ -27,7 +27,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis.block_view import (
     COMMUNICATE,
     CONSTANTS,
     LISTS,

@@ -12,7 +12,12 @@ from typing import Any
 from paddle_ngraph import _core, flags
 from paddle_ngraph.mkl_packed.layers import OPERATORS, OPT_OUT
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.view import SHADOW_OUTPUT, blocks_outside_in, dtype_name, scope_name
+from paddle_ngraph.partitioning.analysis.block_view import (
+    SHADOW_OUTPUT,
+    blocks_outside_in,
+    dtype_name,
+    scope_name,
+)
 from paddle_ngraph.utils.thread_local import PerThread
 
 _LAYER = "pd_op.rnn"

@@ -20,7 +20,7 @@ from paddle_ngraph.conversion.passes.blocked_layout import (
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.paddle_private.names import maker_of
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis.block_view import (
     SHADOW_OUTPUT,
     dtype_name,
     is_overwritten,

@@ -20,9 +20,9 @@ from paddle_ngraph.conversion.registry import (
     range_of,
 )
 from paddle_ngraph.ir.graph import FOLD_LIMIT, Op, TensorSpec, compiled_for
-from paddle_ngraph.program import conditions
-from paddle_ngraph.program.capability import Body, Candidates
-from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
+from paddle_ngraph.partitioning.analysis import loop_conditions
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, REGIONS, WHILE, OpNode, dtype_name
+from paddle_ngraph.partitioning.analysis.capability import Body, Candidates
 from paddle_ngraph.utils.thread_local import PerThread
 
 _INT32 = RANGES["int32"]
@@ -560,11 +560,11 @@ class Integers:
     def _handed_on(self, body: Body) -> list[Range | None]:
         """The ranges of what this turn of a loop hands to the next one, if there is one."""
         cond, *results = body.results
-        found = conditions.bounds(self._view, cond, self.range)
+        found = loop_conditions.bounds(self._view, cond, self.range)
         handed_on = []
         for vid, known in zip(results, self._ranges_of(results)):
             for bound in found:
-                if known is not None and bound.vid == conditions.source(self._view, vid):
+                if known is not None and bound.vid == loop_conditions.source(self._view, vid):
                     known = _narrowed(known, bound)
             handed_on.append(known)
         return handed_on
@@ -763,7 +763,7 @@ def _most_turns(
     return min(found, default=None)
 
 
-def _narrowed(known: Range, bound: conditions.Bound) -> Range:
+def _narrowed(known: Range, bound: loop_conditions.Bound) -> Range:
     """``known`` where ``bound`` holds; a single number where that is nowhere."""
     least = known[0] if bound.least is None else max(known[0], bound.least)
     most = known[1] if bound.most is None else min(known[1], bound.most)

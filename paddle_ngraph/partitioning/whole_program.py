@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 from paddle_ngraph.paddle_private.names import maker_of
 from paddle_ngraph.paddle_private.protocols import Operation, Value
-from paddle_ngraph.program.view import FEEDS, FETCH, LISTS, is_engine, is_fed, scope_name
+from paddle_ngraph.partitioning.analysis.block_view import (
+    FEEDS,
+    FETCH,
+    LISTS,
+    is_engine,
+    is_fed,
+    scope_name,
+)
 
 _PARAMETER = "builtin.parameter"
 _AROUND = LISTS | FEEDS | {_PARAMETER}

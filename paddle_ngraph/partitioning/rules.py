@@ -8,11 +8,11 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion import denylist, disk_cache
 from paddle_ngraph.conversion.build import try_conversion
 from paddle_ngraph.conversion.registry import Role
-from paddle_ngraph.program import background, native_interval
-from paddle_ngraph.program.border import Border
-from paddle_ngraph.program.capability import Capability
-from paddle_ngraph.program.partition import Interval
-from paddle_ngraph.program.view import LISTS, OpNode
+from paddle_ngraph.partitioning import background_compile, fallback
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode
+from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.partition import Interval
+from paddle_ngraph.partitioning.subgraph import Border
 
 _MAX_OUTPUTS: int = _core.max_outputs
 
@@ -37,11 +37,11 @@ def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[
             yield node, "nothing in its interval reads its random numbers"
     elif (reason := denylist.reason_against_interval(border.graph)) is not None:
         yield from ((node, reason) for node in interval.nodes)
-    elif (found := native_interval.reason_against(border.graph)) is not None:
+    elif (found := fallback.reason_against(border.graph)) is not None:
         yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
     elif disk_cache.is_stored(border.text):
         return  # it was converted before
-    elif not tries and background.wants(border.text):
+    elif not tries and background_compile.wants(border.text):
         return  # no run waits for the conversion: it is the background's
     elif error := try_conversion(border.graph, border.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)

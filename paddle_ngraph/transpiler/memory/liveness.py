@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paddle_ngraph.paddle_private.protocols import Block, Operation
-from paddle_ngraph.program.shapes import Type
-from paddle_ngraph.program.view import SINKS, BlockView, OpNode, value_id
+from paddle_ngraph.partitioning.analysis.block_view import SINKS, BlockView, OpNode, value_id
+from paddle_ngraph.transpiler.memory.shapes import Type
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Less memory is not worth an operator, nor its place.

@@ -14,22 +14,15 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 from paddle_ngraph import statistics
-from paddle_ngraph.program import (
-    cost,
+from paddle_ngraph.partitioning import (
+    cost_model,
     dequantization,
     einsum_operands,
-    interval_rules,
-    loops,
     packed_layers,
-    single_assignment,
+    rules,
 )
-from paddle_ngraph.program.border import Border, Purpose, border_of
-from paddle_ngraph.program.capability import Capability
-from paddle_ngraph.program.classify import classify, fixpoint
-from paddle_ngraph.program.partition import partition
-from paddle_ngraph.program.report import BlockReport, IntervalReport, NativeOp, Report
-from paddle_ngraph.program.rewrite import rewrite
-from paddle_ngraph.program.view import (
+from paddle_ngraph.partitioning.analysis import loops, single_assignment
+from paddle_ngraph.partitioning.analysis.block_view import (
     FETCH,
     BlockView,
     OpNode,
@@ -38,7 +31,13 @@ from paddle_ngraph.program.view import (
     is_packed,
     may_write_variables,
 )
-from paddle_ngraph.program.whole import Whole, described
+from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.classify import classify, fixpoint
+from paddle_ngraph.partitioning.partition import partition
+from paddle_ngraph.partitioning.report import BlockReport, IntervalReport, NativeOp, Report
+from paddle_ngraph.partitioning.rewrite import rewrite
+from paddle_ngraph.partitioning.subgraph import Border, Purpose, border_of
+from paddle_ngraph.partitioning.whole_program import Whole, described
 from paddle_ngraph.utils import signals
 
 T = TypeVar("T")
@@ -47,7 +46,7 @@ T = TypeVar("T")
 def apply(
     program: Any,
     keep_weights: bool = False,
-    open_size: int | None = cost.TYPICAL_SIZE,
+    open_size: int | None = cost_model.TYPICAL_SIZE,
     gradients: Collection[str] = (),
     eager_weights: bool = False,
     threads: int = 0,
@@ -168,7 +167,7 @@ def rewritten_programs() -> AbstractContextManager[list[Any]]:
     return _collected(_rewritten)
 
 
-def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:
+def plan(program: Any, open_size: int | None = cost_model.TYPICAL_SIZE) -> Report:
     """What :func:`apply` would do, without changing the program."""
     copy = program.clone()
     packed = prepare(copy)
@@ -243,13 +242,13 @@ def _plan_block(block: Any, purpose: Purpose) -> _Plan:
         borders = [border_of(capable, interval, purpose) for interval in intervals]
         refused: dict[OpNode, str] = {}
         for border in borders:
-            reason = cost.reason_against(border.graph, purpose.open_size)
+            reason = cost_model.reason_against(border.graph, purpose.open_size)
             if reason is not None:
                 has_small_interval = True
                 refused.update(dict.fromkeys(border.interval.nodes, reason))
             else:
-                refused.update(interval_rules.refused(capable, border, purpose.tries))
-        cut_off = frozenset(interval_rules.cut_off(capable, intervals)) - capable.cut_off
+                refused.update(rules.refused(capable, border, purpose.tries))
+        cut_off = frozenset(rules.cut_off(capable, intervals)) - capable.cut_off
         if not refused and not cut_off:
             return _Plan(capable, levels, borders, has_small_interval)
         capable = fixpoint(capable.without(refused).cut(cut_off))

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from paddle_ngraph.program import dependencies
-from paddle_ngraph.program.capability import Capability
-from paddle_ngraph.program.placement import LINK
-from paddle_ngraph.program.view import LISTS, OpNode
+from paddle_ngraph.partitioning.analysis import dependencies
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode
+from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.analysis.placement import LINK
 
 
 @dataclass

@@ -11,10 +11,10 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import Role
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, Op, TensorSpec
 from paddle_ngraph.paddle_private.names import is_parameter
-from paddle_ngraph.program.capability import Body, Candidates, Capability
-from paddle_ngraph.program.partition import Interval
-from paddle_ngraph.program.placement import parts_of, threads_of
-from paddle_ngraph.program.view import LISTS, OpNode, dtype_name
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode, dtype_name
+from paddle_ngraph.partitioning.analysis.capability import Body, Candidates, Capability
+from paddle_ngraph.partitioning.analysis.placement import parts_of, threads_of
+from paddle_ngraph.partitioning.partition import Interval
 
 # Dtypes of the parameters that functions keep. Those of quantized models are int8: were they
 # read in each run, the plugin would multiply in float32.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
-from paddle_ngraph.program.view import BlockView, OpNode
+from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode
 
 Deeds = Callable[[OpNode], frozenset[str]]
 
