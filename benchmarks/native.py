@@ -94,7 +94,7 @@ class _Case:
 
     def build(self, prebuilt: Path | None) -> Path:
         """Makes the C++ program. Returns a folder with libraries for others."""
-        from paddle_ngraph.saved_models.saved_model import SavedModel
+        from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
         from paddle_ngraph.transpiler import generate_native
         from paddle_ngraph.transpiler.native import toolchain
 

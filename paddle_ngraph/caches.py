@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import build, denylist, dynamic_shapes
-from paddle_ngraph.hook import program_key, scopes
+from paddle_ngraph.frontends.executor import program_key, scope_tracking
 from paddle_ngraph.partitioning import background_compile, fallback
 
 
@@ -15,7 +15,7 @@ def sizes() -> dict[str, int]:
         **_core.table_sizes(),
         "programs": texts,
         "keys": keys,
-        "bindings": scopes.count(),
+        "bindings": scope_tracking.count(),
         "shapes": dynamic_shapes.count(),
         "native_intervals": fallback.count(),
         "refusals": denylist.count(),

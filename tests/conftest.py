@@ -21,7 +21,7 @@ import paddle_ngraph
 from benchmarks import report
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import build, denylist, registry
-from paddle_ngraph.hook import captured_graph
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.paddle_private import call_stacks
 from paddle_ngraph.utils import clock
 from tests import tiers
@@ -84,7 +84,7 @@ def static_mode() -> Iterator[None]:
     paddle_ngraph.disable()
     paddle_ngraph.reset_stats()
     denylist.clear()
-    captured_graph._busy_until = 0.0
+    trace_graph._busy_until = 0.0
     yield
     _core.fail_at("")
     paddle_ngraph.disable()

@@ -32,7 +32,8 @@ from paddle import inference
 import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build, denylist, registry
-from paddle_ngraph.hook import captured_calls, gradients
+from paddle_ngraph.frontends.dynamic.lazy import calls as captured_calls
+from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import signals
 from tests.programs import Program, chain, cores_of_plans, floats

@@ -48,7 +48,7 @@ BUILD = """\
       paddle_ngraph/core/b.cc:40:17: error: 'x' was not declared
       paddle_ngraph/core/b.cc:1:10: fatal error: paddle/y.h: No such file or directory
       a.o: undefined reference to `phi::z()'
-paddle_ngraph/hook/a.py:7: error: Module has no attribute "q"  [attr-defined]
+paddle_ngraph/frontends/a.py:7: error: Module has no attribute "q"  [attr-defined]
 make: *** [Makefile:1: .built] Error 1
 """
 TESTS = """\

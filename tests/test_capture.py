@@ -21,7 +21,7 @@ from paddle import nn
 from paddle.utils import dlpack
 
 import paddle_ngraph
-from paddle_ngraph.hook.compiled import Compiled
+from paddle_ngraph.frontends.dynamic.compiled_layer import Compiled
 from tests.dynamic import agree, floats, gradients, made, mlp
 from tests.test_compile import both
 

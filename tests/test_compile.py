@@ -23,8 +23,8 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import _core, mkl_packed
-from paddle_ngraph.hook import captured_graph
-from paddle_ngraph.hook import compiled as compiled_functions
+from paddle_ngraph.frontends.dynamic import compiled_layer as compiled_functions
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.dynamic import (
@@ -1715,14 +1715,14 @@ def test_who_cannot_be_alone_does_not_try_in_each_call(monkeypatch):
     with clock.set_to(time), paddle.no_grad():
         expected = [compiled(x)]
         with monkeypatch.context() as patch:
-            patch.setattr(captured_graph._core, "Alone", in_company)
-            for passed in (0.0, captured_graph._PATIENCE):
+            patch.setattr(trace_graph._core, "Alone", in_company)
+            for passed in (0.0, trace_graph._PATIENCE):
                 time.advance(passed)
                 agree([compiled(x) for _ in range(3)], 3 * expected)
-            assert tries == [0.0, captured_graph._PATIENCE]
+            assert tries == [0.0, trace_graph._PATIENCE]
         agree([compiled(x)], expected)
         assert paddle_ngraph.stats()["engine_runs"] == 0
-        time.advance(captured_graph._PATIENCE)
+        time.advance(trace_graph._PATIENCE)
         agree([compiled(x) for _ in range(2)], 2 * expected)
     assert paddle_ngraph.stats()["engine_runs"] == 2
 
@@ -1820,7 +1820,7 @@ def test_threads_train_layers_of_their_own():
 def test_making_graphs_takes_no_names(monkeypatch):
     """Paddle's names are those of all threads, and optimizers know parameters by their names."""
     made_graphs, taken = [], []
-    original, names = captured_graph.Stage._build, paddle.base.unique_name
+    original, names = trace_graph.Stage._build, paddle.base.unique_name
 
     def build(*args: Any) -> Any:
         before = names.generator, dict(names.generator.ids)
@@ -1834,7 +1834,7 @@ def test_making_graphs_takes_no_names(monkeypatch):
         taken.append(args)
         return switches(*args)
 
-    monkeypatch.setattr(captured_graph.Stage, "_build", build)
+    monkeypatch.setattr(trace_graph.Stage, "_build", build)
     layer = paddle_ngraph.compile(made(mlp))
     agree(trained(layer, mlp, 5), trained(made(mlp), mlp, 5))
     assert paddle_ngraph.stats()["engine_runs"] > 0 and made_graphs and not taken
@@ -1842,7 +1842,7 @@ def test_making_graphs_takes_no_names(monkeypatch):
 
 def test_threads_that_begin_while_a_graph_is_made_are_in_dynamic_mode(monkeypatch):
     """They begin, and call nothing of Paddle until the graph is made."""
-    threads, modes, original = [], [], captured_graph.in_programs
+    threads, modes, original = [], [], trace_graph.in_programs
 
     def in_programs(*args: Any) -> Any:
         begun = threading.Event()
@@ -1855,7 +1855,7 @@ def test_threads_that_begin_while_a_graph_is_made_are_in_dynamic_mode(monkeypatc
         begun.set()
         modes.append(paddle.in_dynamic_mode() and not paddle.ones([2]).numpy().min() < 1)
 
-    monkeypatch.setattr(captured_graph, "in_programs", in_programs)
+    monkeypatch.setattr(trace_graph, "in_programs", in_programs)
     layer = paddle_ngraph.compile(made(mlp))
     for _ in range(2):
         agree(layer(inputs(mlp)), made(mlp)(inputs(mlp)))
@@ -1888,7 +1888,7 @@ def test_explain_tells_what_is_too_small():
 
 def test_graphs_that_train_are_bounded(monkeypatch):
     """Paddle keeps threads of each for good."""
-    monkeypatch.setattr(captured_graph, "_MOST_TRAINING", 3)
+    monkeypatch.setattr(trace_graph, "_MOST_TRAINING", 3)
     native, layer = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 4))
     compiled = paddle_ngraph.compile(layer)
     for size in range(1, 7):
@@ -1997,9 +1997,9 @@ class InDoubles(nn.Layer):
 @pytest.mark.slow("trains networks, each four times")
 @pytest.mark.parametrize("build", [mlp, InDoubles])
 def test_layers_and_parameters_that_come_and_go_share_a_graph(build, monkeypatch):
-    built, original = [], captured_graph.Stage._build
+    built, original = [], trace_graph.Stage._build
     monkeypatch.setattr(
-        captured_graph.Stage, "_build", lambda stage: built.append(stage) or original(stage)
+        trace_graph.Stage, "_build", lambda stage: built.append(stage) or original(stage)
     )
     layers, x = [made(build, seed) for seed in range(40)], floats(6, 20)
     compiled = paddle_ngraph.compile(lambda layer, x: layer(x))

@@ -13,7 +13,8 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.hook import captured_graph, run_scopes
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
+from paddle_ngraph.frontends.to_static import scope_pool
 from tests.dynamic import agree, floats, made, values
 from tests.test_compile import Warm, both, warm
 
@@ -637,18 +638,18 @@ def test_scopes_of_what_was_kept_serve_other_calls():
         y.mean().backward(retain_graph=True)
         if number % 3 == 0:
             y.sum().backward(retain_graph=number % 2 == 0)
-        scopes.add(run_scopes.latest().raw_address())
+        scopes.add(scope_pool.latest().raw_address())
     assert len(scopes) <= 6, "those of y, and of the y before"
     assert paddle_ngraph.stats()["engine_runs"] > 30
 
 
 def test_a_cell_that_is_called_in_a_long_loop_has_few_scopes(monkeypatch):
     """Paddle keeps threads of each."""
-    monkeypatch.setattr(captured_graph, "_MOST_OF_PROGRAM", 8)
+    monkeypatch.setattr(trace_graph, "_MOST_OF_PROGRAM", 8)
     scopes: set[int] = set()
-    claim = run_scopes.claim
+    claim = scope_pool.claim
     monkeypatch.setattr(
-        run_scopes, "claim", lambda find: scopes.add((scope := claim(find)).raw_address()) or scope
+        scope_pool, "claim", lambda find: scopes.add((scope := claim(find)).raw_address()) or scope
     )
 
     def scenario(compiled):
@@ -669,8 +670,8 @@ def test_a_cell_that_is_called_in_a_long_loop_has_few_scopes(monkeypatch):
 
 
 def test_long_loops_leave_scopes_to_other_layers(monkeypatch):
-    monkeypatch.setattr(captured_graph, "_MOST_TRAINING", 12)
-    monkeypatch.setattr(captured_graph, "_MOST_OF_LOOPS", 3)
+    monkeypatch.setattr(trace_graph, "_MOST_TRAINING", 12)
+    monkeypatch.setattr(trace_graph, "_MOST_OF_LOOPS", 3)
 
     def scenario(compiled):
         cell, results = compiled(made(Body)), []
@@ -757,7 +758,7 @@ def test_what_the_engine_takes_nothing_of_leaves_it_the_rest():
 
 def stages_of(layer: Any) -> list[Any]:
     (graph,) = layer.forward._captures.graphs()
-    return [each for each in graph.stages if isinstance(each, captured_graph.Stage)]
+    return [each for each in graph.stages if isinstance(each, trace_graph.Stage)]
 
 
 @pytest.mark.parametrize("act", [lambda out: sum(out).sum(), lambda out: out[0].sum()])

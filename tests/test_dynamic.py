@@ -18,8 +18,9 @@ from paddle.distributed.fleet.utils import recompute
 from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 
 import paddle_ngraph
-from paddle_ngraph.hook import capture, dynamic_hook
-from paddle_ngraph.hook import gradients as hook_of_gradients
+from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
+from paddle_ngraph.frontends.dynamic.lazy import capture
+from paddle_ngraph.frontends.to_static import gradients as hook_of_gradients
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.dynamic import (

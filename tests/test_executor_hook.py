@@ -15,8 +15,8 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import build as build_module
+from paddle_ngraph.frontends.program_desc import translation
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.old_style import translation
 from tests.programs import Program, at_once, chain, floats, linear_regression
 
 X = np.full((2, 4), 0.5, "float32")
@@ -363,7 +363,7 @@ def test_a_rewritten_program_can_be_saved_and_loaded(tmp_path):
 def test_a_program_on_a_gpu_place_is_left_alone():
     from paddle.base import executor as paddle_executor
 
-    from paddle_ngraph.hook import executor_hook
+    from paddle_ngraph.frontends.executor import hook as executor_hook
 
     class Place:
         def is_cpu_place(self):

@@ -15,7 +15,7 @@ from paddle import nn
 from paddle.jit.dy2static import pir_partial_program
 
 import paddle_ngraph
-from paddle_ngraph.hook import captured_graph
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
@@ -116,7 +116,7 @@ def make_beside(
     if is_first:
         other.wait(_PATIENCE)
     paddle.disable_static()
-    original = captured_graph.in_programs
+    original = trace_graph.in_programs
 
     def in_programs(*args: Any) -> Any:
         if not other.making.is_set():
@@ -125,7 +125,7 @@ def make_beside(
         return original(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(captured_graph, "in_programs", in_programs)
+        patch.setattr(trace_graph, "in_programs", in_programs)
         found = trained(function, layer)
     result = other.end()
     for one, wanted in zip(found, expected):
@@ -165,7 +165,7 @@ def test_others_find_their_default_programs(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(captured_graph, "in_programs", looking(captured_graph.in_programs))
+    monkeypatch.setattr(trace_graph, "in_programs", looking(trace_graph.in_programs))
     monkeypatch.setattr(pir_partial_program, "grad", looking(pir_partial_program.grad))
     make_beside(look, monkeypatch)
     assert len(found) > 5

@@ -14,8 +14,8 @@ from paddle import inference
 
 import paddle_ngraph
 from paddle_ngraph.__main__ import main as command_line
-from paddle_ngraph.saved_models import parameter_file
-from paddle_ngraph.saved_models.saved_model import SavedModel
+from paddle_ngraph.frontends.saved_models import parameter_file
+from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from tests.programs import floats
 from tests.test_predictor_hook import assert_equal, engine_runs, predict
 from tests.test_saving import Built, of_executor, of_predictor

@@ -59,7 +59,7 @@ def test_the_disk_cache_knows_the_whole_package(monkeypatch, tmp_path):
     assert Path(paddle_ngraph.__file__).parent == disk_cache._PACKAGE
     sources = disk_cache._sources()
     monkeypatch.setattr(disk_cache, "_PACKAGE", tmp_path)
-    for name in ("flags.py", "hook/x.py", "_core.so"):
+    for name in ("flags.py", "frontends/x.py", "_core.so"):
         before = disk_cache._sources()
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"1")

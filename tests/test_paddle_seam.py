@@ -15,7 +15,9 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.hook import capture, dynamic_hook, predictor_hook
+from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
+from paddle_ngraph.frontends.dynamic.lazy import capture
+from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from paddle_ngraph.paddle_private import check, names, protocols, replaced
 from paddle_ngraph.paddle_private.place import ATTRIBUTE, Place, resolve, signature_of
 from tests import unfit_paddle

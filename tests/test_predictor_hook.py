@@ -19,10 +19,10 @@ from paddle import inference
 import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion.settings import Settings
-from paddle_ngraph.hook import predictor_hook
+from paddle_ngraph.frontends.predictor import hook as predictor_hook
+from paddle_ngraph.frontends.saved_models import saving
+from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.partitioning import program_pass
-from paddle_ngraph.saved_models import saving
-from paddle_ngraph.saved_models.saved_model import SavedModel
 from tests.dynamic import dynamic_mode
 from tests.programs import at_once, floats, strict_runs
 

@@ -12,7 +12,7 @@ from paddle.static import Program
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.hook import program_key
+from paddle_ngraph.frontends.executor import program_key
 
 
 def _program(scale: float = 2.0) -> tuple[Program, object]:

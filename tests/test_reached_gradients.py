@@ -17,7 +17,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.hook import captured_graph
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from tests.dynamic import floats, made
 from tests.test_compile import both
 
@@ -156,7 +156,7 @@ def test_what_passes_nothing_on_is_in_the_graph_that_reads_it():
         x.stop_gradient = False
         function(x).backward()
     (graph,) = function._captures.graphs()
-    assert [isinstance(each, captured_graph.Stage) for each in graph.stages] == [True]
+    assert [isinstance(each, trace_graph.Stage) for each in graph.stages] == [True]
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
@@ -185,9 +185,9 @@ def test_graphs_side_by_side_draw_in_the_order_of_the_calls():
 def test_what_passes_nothing_on_is_asked_before_graphs_are_made(monkeypatch):
     """They are made once: Paddle keeps what it has of each that trains."""
     made_for = []
-    build = captured_graph.Stage._build
+    build = trace_graph.Stage._build
     monkeypatch.setattr(
-        captured_graph.Stage, "_build", lambda self: made_for.append(self) or build(self)
+        trace_graph.Stage, "_build", lambda self: made_for.append(self) or build(self)
     )
 
     @paddle_ngraph.compile

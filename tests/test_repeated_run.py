@@ -10,8 +10,8 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.hook import repeated_run
-from paddle_ngraph.hook.executor_hook import SwitchedExecutor
+from paddle_ngraph.frontends.executor import call_cache
+from paddle_ngraph.frontends.executor.hook import SwitchedExecutor
 from tests.programs import Program, at_once, chain, floats, linear_regression
 
 
@@ -445,10 +445,10 @@ def test_a_call_finds_its_own_program_whatever_another_thread_finds_meanwhile():
     for each in (program, other):
         each.run(x=floats(2, 4))
         each.run(x=floats(2, 4))
-    calls = [vars(each.executor)[repeated_run._KNOWN] for each in (program, other)]
+    calls = [vars(each.executor)[call_cache._KNOWN] for each in (program, other)]
     mine, theirs = (next(iter(each._found.values())) for each in calls)
 
-    class Raced(repeated_run._Calls):
+    class Raced(call_cache._Calls):
         _last = property(lambda self: theirs, lambda self, value: None)
 
     raced = Raced()
@@ -458,5 +458,5 @@ def test_a_call_finds_its_own_program_whatever_another_thread_finds_meanwhile():
         "fetch_list": program.fetches,
         "scope": program.scope,
     }
-    raced.put(repeated_run._key(call), mine)
+    raced.put(call_cache._key(call), mine)
     assert raced.find(call) is mine

@@ -20,8 +20,8 @@ import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.__main__ import main as command_line
 from paddle_ngraph.conversion import disk_cache
+from paddle_ngraph.frontends.saved_models import saved_model
 from paddle_ngraph.partitioning import program_pass
-from paddle_ngraph.saved_models import saved_model
 from tests.test_predictor_hook import (
     SIZE,
     assert_equal,

@@ -15,7 +15,8 @@ from paddle._pir_ops import set_persistable_value
 from paddle.pir_utils import IrGuard, OldIrGuard
 
 import paddle_ngraph
-from paddle_ngraph.hook import executor_hook, scopes
+from paddle_ngraph.frontends.executor import hook as executor_hook
+from paddle_ngraph.frontends.executor import scope_tracking
 from paddle_ngraph.partitioning import fallback
 from tests import scope_lives
 from tests.programs import Program, floats, linear_regression
@@ -141,15 +142,15 @@ def test_only_who_knows_the_variables_is_made_anew(made: list[Any]) -> None:
 
 def test_bindings_go_with_the_executors() -> None:
     gc.collect()
-    before = len(scopes._bindings)
+    before = len(scope_tracking._bindings)
     program = Program(linear_regression)
     for engine in (True, False):
         program.run(engine, x=floats(3, 4), y=floats(3, 1))
-    assert len(scopes._bindings) > before
+    assert len(scope_tracking._bindings) > before
     assert paddle_ngraph.stats()["engine_runs"] == 1
     del program
     gc.collect()
-    assert len(scopes._bindings) == before
+    assert len(scope_tracking._bindings) == before
 
 
 def test_a_missing_variable_is_told_and_can_come_back() -> None:

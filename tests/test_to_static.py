@@ -22,7 +22,7 @@ from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import denylist, processor
-from paddle_ngraph.hook.whole_program import WholeLayer
+from paddle_ngraph.frontends.executor.whole_program import WholeLayer
 from paddle_ngraph.partitioning import classify, program_pass
 from tests.dynamic import (
     BY,

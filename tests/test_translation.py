@@ -11,7 +11,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import denylist, registry
-from paddle_ngraph.old_style import translation
+from paddle_ngraph.frontends.program_desc import translation
 from tests.programs import Program, floats
 
 

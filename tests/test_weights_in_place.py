@@ -22,7 +22,7 @@ from paddle.base import core
 import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build
-from paddle_ngraph.hook import weight_writes
+from paddle_ngraph.frontends.executor import weight_writes
 from tests.programs import Program, at_once, floats
 
 CPU = paddle.CPUPlace()

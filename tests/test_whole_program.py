@@ -9,7 +9,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.hook import executor_hook
+from paddle_ngraph.frontends.executor import hook as executor_hook
 from paddle_ngraph.partitioning import fallback
 from tests.programs import Program, chain, floats, linear_regression, summary
 

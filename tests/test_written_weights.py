@@ -17,7 +17,7 @@ import pytest
 from paddle.base import core
 
 import paddle_ngraph
-from paddle_ngraph.hook import weight_writes
+from paddle_ngraph.frontends.executor import weight_writes
 from paddle_ngraph.paddle_private import replaced
 from tests.programs import Program, floats
 

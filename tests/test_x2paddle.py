@@ -14,7 +14,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.hook import predictor_hook
+from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from tests.test_predictor_hook import config_of
 from tests.x2paddle_export import CLASSES, export
 

@@ -23,11 +23,11 @@ from paddle_ngraph import flags
 from paddle_ngraph.distributed import reports
 from paddle_ngraph.distributed.meetings import Meetings
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.names import global_store, make_gloo_context, new_store
 from paddle_ngraph.paddle_private.protocols import Store
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.plan.data_parallel import refuse_uneven
-from paddle_ngraph.saved_models.saved_model import last_line
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.protocols import Program as PirProgram
 from paddle_ngraph.paddle_private.protocols import Scope, Value
 from paddle_ngraph.partitioning import background_compile
@@ -30,7 +31,6 @@ from paddle_ngraph.plan.data_dependency_engine import Schedule, schedule_of, tim
 from paddle_ngraph.plan.data_parallel import data_parallel, pipeline
 from paddle_ngraph.plan.execution_plan import ExecutionPlan
 from paddle_ngraph.simulation.events import Task, total_ms
-from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.scope_copies import copies_of, variables_of
 from paddle_ngraph.utils import clock
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.paddle_private.names import maker_of
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
@@ -42,7 +43,6 @@ from paddle_ngraph.partitioning.analysis.placement import (
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.plan import rows
 from paddle_ngraph.plan.pipelining import staged
-from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.training_program import TrainingProgram, is_update
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.ir.graph import CPU
 from paddle_ngraph.paddle_private.names import maker_of
 from paddle_ngraph.paddle_private.protocols import Program, Value
@@ -31,7 +32,6 @@ from paddle_ngraph.partitioning.analysis.placement import (
 from paddle_ngraph.partitioning.report import Report, summary
 from paddle_ngraph.plan.devices import known_device
 from paddle_ngraph.plan.spreading import followed, makers_of, spread
-from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.training_program import is_update
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.names import maker_of
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.partitioning.analysis.block_view import dtype_name, run_in_order, value_id
 from paddle_ngraph.partitioning.report import summary
-from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.memory import shapes
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
 from paddle_ngraph.transpiler.memory.recompute import STATISTICS, is_batch_norm, recompute, us_of

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import paddle
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.names import IrMapping, drop_scheduler, make_temporary
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import (
@@ -35,7 +36,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     value_id,
 )
 from paddle_ngraph.partitioning.analysis.placement import NATIVE, place_on
-from paddle_ngraph.transpiler import memory_transpiler, ngraph_transpiler, training_program
+from paddle_ngraph.transpiler import memory_transpiler, training_program
 from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
 from paddle_ngraph.transpiler.cutting import ancestors, keep
 from paddle_ngraph.transpiler.stage_updates import StageUpdates

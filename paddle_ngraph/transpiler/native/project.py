@@ -19,12 +19,12 @@ import paddle
 
 from paddle_ngraph.conversion import processor
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.ops.nodes import too_wide
 from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.partitioning import packed_layers
 from paddle_ngraph.partitioning.analysis import integer_ranges
 from paddle_ngraph.partitioning.report import Report
-from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.native import functions, kernels_cc, main_cc, toolchain
 from paddle_ngraph.transpiler.native import plan as plans
 from paddle_ngraph.transpiler.native.functions import Constants, Shapes, Variant

@@ -19,8 +19,9 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.old_style import translation
-from paddle_ngraph.old_style.single_assignment import NotTranslatable
+from paddle_ngraph.frontends.program_desc import translation
+from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
+from paddle_ngraph.frontends.saved_models import parameter_file, protobuf
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     AnalysisConfig,
@@ -30,7 +31,6 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.paddle_private.protocols import Config, OldProgram, Program, Scope
 from paddle_ngraph.partitioning.analysis.block_view import scope_name
-from paddle_ngraph.saved_models import parameter_file, protobuf
 
 # The endings of the two forms: PIR, and ProgramDesc.
 ENDINGS = (".json", ".pdmodel")

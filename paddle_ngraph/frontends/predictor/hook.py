@@ -24,8 +24,10 @@ import paddle.inference  # its names are among those replaced
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.hook import weight_writes
-from paddle_ngraph.hook.whole_program import WholePredictor
+from paddle_ngraph.frontends.executor import weight_writes
+from paddle_ngraph.frontends.executor.whole_program import WholePredictor
+from paddle_ngraph.frontends.saved_models import saved_model
+from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     AnalysisConfig,
@@ -40,8 +42,6 @@ from paddle_ngraph.partitioning import cost_model, program_pass
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.whole_program import Whole
-from paddle_ngraph.saved_models import saved_model
-from paddle_ngraph.saved_models.saved_model import SavedModel
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.saved_models.protobuf import LENGTH_DELIMITED, VARINT, fields, varint
+from paddle_ngraph.frontends.saved_models.protobuf import LENGTH_DELIMITED, VARINT, fields, varint
 
 # Paddle's framework.proto, VarType: bytes of an element by the number of its type.
 _BYTES = {

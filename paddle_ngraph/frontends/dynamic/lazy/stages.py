@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import paddle
 
-from paddle_ngraph.hook.captured_calls import Call, Kind, bind, data, replaced, values_in
-from paddle_ngraph.hook.captured_operators import in_programs
+from paddle_ngraph.frontends.dynamic.lazy.calls import Call, Kind, bind, data, replaced, values_in
+from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import in_programs
 from paddle_ngraph.paddle_private.names import set_stop_gradient
 
 _NONE: frozenset[int] = frozenset()

@@ -15,7 +15,7 @@ from typing import Any
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.hook import capture
+from paddle_ngraph.frontends.dynamic.lazy import capture
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import StaticFunction, set_forward
 from paddle_ngraph.partitioning.report import Report

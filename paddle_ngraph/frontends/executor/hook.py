@@ -18,8 +18,15 @@ import paddle
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import denylist
-from paddle_ngraph.hook import program_key, repeated_run, scopes, weight_writes, whole_program
-from paddle_ngraph.old_style import single_assignment, translation
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.frontends.executor import (
+    call_cache,
+    program_key,
+    scope_tracking,
+    weight_writes,
+    whole_program,
+)
+from paddle_ngraph.frontends.program_desc import single_assignment, translation
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     DenseTensor,
@@ -58,7 +65,6 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.plan import data_dependency_engine, data_parallel
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
-from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import PerThread
@@ -84,9 +90,9 @@ T = TypeVar("T")
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
     weight_writes.install()
-    scopes.install()
+    scope_tracking.install()
     program_key.install()
-    repeated_run.install()
+    call_cache.install()
     replaced.MAKE_EXECUTOR.replace(_making_switch)
     replaced.RUN_EXECUTOR.replace(_with_switch)
     replaced.FEED_OLD_STYLE.replace(lambda original: _feeding(_feed_both_forms(original)))
@@ -101,7 +107,7 @@ def _feeding(original: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(original)
     def feed_data(self: Any, program: Any, *args: Any) -> None:
-        repeated_run.prepared(program)
+        call_cache.prepared(program)
         _was_on.value = flags.get("use_ngraph")
         original(self, program, *args)
 
@@ -231,7 +237,7 @@ class SwitchedExecutor:
         self._scope = scope
         self.is_old = any(t not in plan.job_types() for t in _job_types(plan))
         self._is_new = native is None  # nothing ran yet
-        self._native = scopes.Bound(scope, self._names, self._make_native, native)
+        self._native = scope_tracking.Bound(scope, self._names, self._make_native, native)
         self._engine: _EngineExecutor | None = None
         self._transpiled: _EngineExecutor | None = None
         self._is_transpiled = any(map(has_engines, map(plan.ir_program, plan.job_types())))
@@ -254,7 +260,7 @@ class SwitchedExecutor:
         finally:
             if self.is_old:
                 self._forget_feeds(feed_names)
-            repeated_run.ran(self)
+            call_cache.ran(self)
 
     @property
     def is_repeatable(self) -> bool:
@@ -329,7 +335,7 @@ class SwitchedExecutor:
         operators = (op for block in blocks for op in single_assignment.operators(block))
         return any(op.type() in ("fetch", "fetch_v2") for op in operators)
 
-    def _make_native(self, binding: scopes.Binding) -> Executor:
+    def _make_native(self, binding: scope_tracking.Binding) -> Executor:
         """Paddle's executor of the plan; a later one leaves the variables where they are."""
         plan = _beside(self._plan) if self._is_new else _keeping_variables(self._plan)
         self._is_new = False
@@ -339,7 +345,7 @@ class SwitchedExecutor:
             return StandaloneExecutor(self._place, plan, self._scope)
 
     def _names(self) -> frozenset[str]:
-        return scopes.names_in(_programs(self._plan).values())
+        return scope_tracking.names_in(_programs(self._plan).values())
 
     def _engine_executor(self, feed_names: Sequence[str]) -> _EngineExecutor | None:
         """The executor that goes through nGraph; ``None`` when nothing can be converted."""
@@ -476,10 +482,10 @@ class _EngineExecutor:
         # An old-style program raises where a variable is missing.
         old = [each for kind, each in self._programs.items() if kind not in plan.job_types()]
         self._unfed = [name for program in old for name in _unfed(program)]
-        self._interpreted = scopes.Bound(scope, self._names, self._make_interpreted)
-        self._whole = scopes.Bound(scope, self._names, self._find_whole)
+        self._interpreted = scope_tracking.Bound(scope, self._names, self._make_interpreted)
+        self._whole = scope_tracking.Bound(scope, self._names, self._find_whole)
         self._schedule = None if has_order else self._find_schedule()
-        self._planned = scopes.Bound(scope, self._names, self._find_planned)
+        self._planned = scope_tracking.Bound(scope, self._names, self._find_planned)
         several = [p for p in programs.values() if sum(n.is_engine for n in nodes_of(p)) > 1]
         self._slices = [data_parallel.feeds_in_slices(program) for program in several]
 
@@ -528,12 +534,12 @@ class _EngineExecutor:
             for found in variables
         )
 
-    def _make_interpreted(self, binding: scopes.Binding) -> Executor:
+    def _make_interpreted(self, binding: scope_tracking.Binding) -> Executor:
         plan = ExecutionPlan(self._plan.job_list(), self._programs)
         binding.will_erase(self._programs.values())
         return StandaloneExecutor(self._place, plan, self._scope)
 
-    def _find_whole(self, _: scopes.Binding) -> whole_program.WholeProgram | None:
+    def _find_whole(self, _: scope_tracking.Binding) -> whole_program.WholeProgram | None:
         if len(self._plan.job_list()) != 1 or len(self._programs) != 1:
             return None
         (program,) = self._programs.values()
@@ -545,7 +551,7 @@ class _EngineExecutor:
         (program,) = self._programs.values()
         return data_dependency_engine.schedule_of(program)
 
-    def _find_planned(self, _: scopes.Binding) -> PlannedProgram | None:
+    def _find_planned(self, _: scope_tracking.Binding) -> PlannedProgram | None:
         schedule = self._schedule
         if schedule is None or any(map(self._is_missing, schedule.sources.values())):
             return None
@@ -555,7 +561,7 @@ class _EngineExecutor:
         return self._scope.find_var(name) is None
 
     def _names(self) -> frozenset[str]:
-        return scopes.names_in(self._programs.values())
+        return scope_tracking.names_in(self._programs.values())
 
     def has_refused(self) -> bool:
         """Whether one of its graphs was refused in a run."""
@@ -650,5 +656,5 @@ def _pir_program(plan: Plan, job_type: str) -> Program | None:
         plan.ir_program(job_type).clone() if is_pir else translation.to_pir(plan.program(job_type))
     )
     if program is not None:
-        scopes.keep_variables(program)
+        scope_tracking.keep_variables(program)
     return program

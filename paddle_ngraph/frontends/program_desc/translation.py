@@ -7,8 +7,12 @@ from collections.abc import Sequence
 import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.old_style import old_operators, single_assignment
-from paddle_ngraph.old_style.single_assignment import NotTranslatable, blocks, operators
+from paddle_ngraph.frontends.program_desc import old_operators, single_assignment
+from paddle_ngraph.frontends.program_desc.single_assignment import (
+    NotTranslatable,
+    blocks,
+    operators,
+)
 from paddle_ngraph.paddle_private.names import (
     ProgramDesc,
     VarType,

@@ -25,10 +25,14 @@ from weakref import WeakSet, ref
 import paddle
 
 from paddle_ngraph import flags
-from paddle_ngraph.hook import gradients
-from paddle_ngraph.hook.capture import Captures
-from paddle_ngraph.hook.captured_graph import building_if
-from paddle_ngraph.hook.compiled import Compiled, CompiledReport, explain_captures
+from paddle_ngraph.frontends.dynamic.compiled_layer import (
+    Compiled,
+    CompiledReport,
+    explain_captures,
+)
+from paddle_ngraph.frontends.dynamic.lazy.capture import Captures
+from paddle_ngraph.frontends.dynamic.lazy.trace_graph import building_if
+from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.paddle_private.names import (
     StaticFunction,
     attributes_of,

@@ -21,7 +21,7 @@ from paddle.pir import Program, Value
 from paddle.static import Variable, global_scope
 
 from paddle_ngraph import _core
-from paddle_ngraph.hook.program_key import is_ours, key_of_call
+from paddle_ngraph.frontends.executor.program_key import is_ours, key_of_call
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     OldStyleProgram,
@@ -40,7 +40,7 @@ from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.utils.lru_cache import Latest
 
 if TYPE_CHECKING:
-    from paddle_ngraph.hook.executor_hook import SwitchedExecutor
+    from paddle_ngraph.frontends.executor.hook import SwitchedExecutor
 
 # The attribute of an ``Executor`` that holds its ``_Calls``.
 _KNOWN = "_ngraph_known_calls"

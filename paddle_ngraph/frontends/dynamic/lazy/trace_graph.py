@@ -3,7 +3,7 @@
 A path (core/paddle/capture.h) is a list of calls of operators. It becomes stages, each a program
 in a ``PartialProgramLayer``, which the to_static hook runs through the engine. There is one stage,
 if nothing is to be differentiated. Else autograd has to find each tensor that the user has: what
-depends on one of these is another stage (captured_stages.py).
+depends on one of these is another stage (stages.py).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import paddle
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.hook import gradients, making_graphs, run_scopes, to_static_hook
-from paddle_ngraph.hook.captured_calls import (
+from paddle_ngraph.frontends.dynamic.lazy import trace_isolation
+from paddle_ngraph.frontends.dynamic.lazy.calls import (
     Call,
     Kind,
     bind,
@@ -29,8 +29,8 @@ from paddle_ngraph.hook.captured_calls import (
     gradients_enabled,
     values_in,
 )
-from paddle_ngraph.hook.captured_operators import in_programs
-from paddle_ngraph.hook.captured_stages import (
+from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import in_programs
+from paddle_ngraph.frontends.dynamic.lazy.stages import (
     Native,
     Part,
     Read,
@@ -38,6 +38,8 @@ from paddle_ngraph.hook.captured_stages import (
     reads_without_gradient,
     stages_of,
 )
+from paddle_ngraph.frontends.to_static import gradients, scope_pool
+from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.paddle_private.call_stacks import no_call_stacks
 from paddle_ngraph.paddle_private.names import (
     PartialProgramLayer,
@@ -264,7 +266,7 @@ def _making_programs() -> Iterator[None]:
     Raises:
         _Busy: Others do not leave Paddle alone.
     """
-    with _building, _be_alone(), making_graphs.making(), no_call_stacks():
+    with _building, _be_alone(), trace_isolation.making(), no_call_stacks():
         yield
 
 
@@ -310,7 +312,7 @@ class Stage:
             inputs = [self._input(values, number) for number in self._others]
             with _weights.set_to(self._weights_among(values)):
                 results = program.layer.sot_call(inputs)
-        if program.gradients is not None and (scope := run_scopes.latest()) is not None:
+        if program.gradients is not None and (scope := scope_pool.latest()) is not None:
             program.scopes[scope.raw_address()] = scope
             program.gradients.attach(inputs, results, scope)
         values.update(zip(self._outputs, results))
@@ -447,7 +449,7 @@ class _Program:
 
     def may_run(self) -> bool:
         """Whether there is a scope for it, or may be another one."""
-        if not self.scopes or any(map(run_scopes.is_free, self.scopes.values())):
+        if not self.scopes or any(map(scope_pool.is_free, self.scopes.values())):
             return True
         if len(self.scopes) < _FEW_OF_PROGRAM:
             return next(_training) <= _MOST_TRAINING

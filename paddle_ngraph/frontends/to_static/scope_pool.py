@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from paddle_ngraph import _core
-from paddle_ngraph.hook.weight_writes import tensor_of
+from paddle_ngraph.frontends.executor.weight_writes import tensor_of
 from paddle_ngraph.paddle_private.names import is_initialized, is_reusable, set_reusable
 from paddle_ngraph.paddle_private.protocols import Scope, Tensor
 from paddle_ngraph.utils.fork_safe_locks import new_lock

@@ -24,7 +24,8 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import denylist
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.hook import gradients, run_scopes, whole_program
+from paddle_ngraph.frontends.executor import whole_program
+from paddle_ngraph.frontends.to_static import gradients, scope_pool
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     ASTStaticFunction,
@@ -75,7 +76,7 @@ from paddle_ngraph.utils.thread_local import PerThread
 
 _SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
 
-# See executor_hook.py.
+# See hook.py.
 _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
@@ -143,7 +144,7 @@ def _claiming(original: Callable[..., Scope]) -> Callable[..., Scope]:
     def get_scope(*args: Any, **kwargs: Any) -> Scope:
         if not _is_wanted():
             return original(*args, **kwargs)
-        _claimed.value = run_scopes.claim(lambda: original(*args, **kwargs))
+        _claimed.value = scope_pool.claim(lambda: original(*args, **kwargs))
         return _claimed.value
 
     return get_scope

@@ -1,7 +1,7 @@
 """The hook of dynamic mode: captures operators that functions and layers call.
 
-See core/paddle/capture.h for what happens, captured_operators.py for the operators, and
-captured_graph.py for what computes them.
+See core/paddle/capture.h for what happens, deferral_rules.py for the operators, and
+trace_graph.py for what computes them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,8 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.hook import (
-    captured_graph,
-    gradients,
-    making_graphs,
-    to_static_hook,
-    weight_writes,
-)
-from paddle_ngraph.hook.captured_operators import (
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph, trace_isolation
+from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import (
     LOOKING,
     METHODS,
     OF_KNOWN,
@@ -31,6 +25,9 @@ from paddle_ngraph.hook.captured_operators import (
     SET_ATTRIBUTES,
     SIZES,
 )
+from paddle_ngraph.frontends.executor import weight_writes
+from paddle_ngraph.frontends.to_static import gradients
+from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     dynamic_tracer,
@@ -54,7 +51,7 @@ def _install() -> None:
     to_static_hook.install()
     weight_writes.install()
     gradients.install()
-    making_graphs.install()
+    trace_isolation.install()
     for name, function in replaced.functions_of_tensors():
         _tell(function, name, OPERATORS.get(name))
     for name, method in replaced.methods_of_tensors():
@@ -124,7 +121,7 @@ class Captures:
 
     def __init__(self, trains: bool = True) -> None:
         install()
-        self._paths = _core.CapturedPaths(captured_graph.make_graph, trains)
+        self._paths = _core.CapturedPaths(trace_graph.make_graph, trains)
         self._settings = -1  # how many there were when the flags were read
         self._is_checked = False
 
@@ -147,7 +144,7 @@ class Captures:
             self._settings = settings
         return self._is_checked
 
-    def graphs(self) -> list[captured_graph.Graph]:
+    def graphs(self) -> list[trace_graph.Graph]:
         """Those that were made so far."""
         made = (graph for _, _, graphs in self._paths.ends() for graph in graphs)
         return list(dict.fromkeys(made))  # one may serve several paths

@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.hook.captured_operators import DRAWING, IN_EVALUATION, WRITERS, natively
+from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import (
+    DRAWING,
+    IN_EVALUATION,
+    WRITERS,
+    natively,
+)
 from paddle_ngraph.paddle_private.names import has_gradients, set_gradients
 
 

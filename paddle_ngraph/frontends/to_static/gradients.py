@@ -4,7 +4,7 @@ To autograd a graph is one node, which takes part in no second differentiation. 
 are many nodes, which could. What only the backward pass can know is an error there, such as that
 a tensor was written which it needs.
 
-Nobody has asked for the graphs of dynamic layers by name (dynamic_hook.py), so there are none that
+Nobody has asked for the graphs of dynamic layers by name (hook.py), so there are none that
 train once this process has differentiated twice.
 """
 
@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.hook import run_scopes
+from paddle_ngraph.frontends.to_static import scope_pool
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import NO_GRADIENT, outputs_of
 from paddle_ngraph.paddle_private.protocols import Scope, StaticLayer, StaticPrograms
@@ -47,7 +47,7 @@ class _Here(threading.local):
     latest: _Watch | None = None
 
     def __init__(self) -> None:
-        self.kept: list[run_scopes.Leftovers] = []
+        self.kept: list[scope_pool.Leftovers] = []
 
 
 _here = _Here()
@@ -138,7 +138,7 @@ def _holding(original: Callable[..., Any]) -> Callable[..., Any]:
 def _pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
     """Paddle has words of its own for what is raised inside of a backward pass."""
     before = _here.is_differentiating, _here.retains, _here.kept, _here.error, _here.latest
-    kept: list[run_scopes.Leftovers] = []
+    kept: list[scope_pool.Leftovers] = []
     _here.is_differentiating, _here.retains = is_differentiating, retains
     _here.kept, _here.error, _here.latest = kept, None, None
     _here.depth += 1
@@ -234,11 +234,11 @@ class _Watch:
         self._needed = needed
         self._inputs = inputs
         self._handed_on = handed_on
-        self._claim: run_scopes.Claim | None = run_scopes.Claim(scope)
+        self._claim: scope_pool.Claim | None = scope_pool.Claim(scope)
         self._versions = _core.tensor_versions(list(needed))
         self.is_done = False
-        self._left: run_scopes.Leftovers | None = None
-        self._held: list[run_scopes.Held] = []
+        self._left: scope_pool.Leftovers | None = None
+        self._held: list[scope_pool.Held] = []
         with _watching:
             _watches.add(self)
 
@@ -278,7 +278,7 @@ class _Watch:
         if self.is_done or self._claim is None or self._claim.is_over():
             return False
         with suppress(Exception):  # who needs it is told so
-            self._held.append(run_scopes.Held(self._claim.scope, self._handed_on))
+            self._held.append(scope_pool.Held(self._claim.scope, self._handed_on))
             return True
         return False
 
@@ -289,8 +289,8 @@ class _Watch:
             held.put_back()
         held.let_go()
 
-    def _leftovers(self, scope: Scope) -> run_scopes.Leftovers:
-        return run_scopes.Leftovers(scope, self._handed_on, [*self._needed, *self._inputs])
+    def _leftovers(self, scope: Scope) -> scope_pool.Leftovers:
+        return scope_pool.Leftovers(scope, self._handed_on, [*self._needed, *self._inputs])
 
     def _why_not(self) -> str | None:
         if _here.is_differentiating:

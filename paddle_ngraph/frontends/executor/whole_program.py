@@ -14,7 +14,7 @@ import numpy as np
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import dynamic_shapes
 from paddle_ngraph.conversion.bridge import element_type
-from paddle_ngraph.hook import weight_writes
+from paddle_ngraph.frontends.executor import weight_writes
 from paddle_ngraph.paddle_private.protocols import Program, Scope, Tensor
 from paddle_ngraph.partitioning.analysis.block_view import FETCH, SHADOW_OUTPUT
 from paddle_ngraph.partitioning.whole_program import Whole, described

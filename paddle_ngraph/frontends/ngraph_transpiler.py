@@ -13,8 +13,8 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.old_style import translation
-from paddle_ngraph.old_style.single_assignment import NotTranslatable
+from paddle_ngraph.frontends.program_desc import translation
+from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
 from paddle_ngraph.paddle_private.names import (
     IrMapping,
     OldStyleProgram,

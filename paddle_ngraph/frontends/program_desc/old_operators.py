@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddle_ngraph.old_style.single_assignment import (
+from paddle_ngraph.frontends.program_desc.single_assignment import (
     IN_PLACE,
     NotTranslatable,
     blocks,

@@ -21,15 +21,15 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.old_style import translation
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.frontends.program_desc import translation
+from paddle_ngraph.frontends.saved_models import saved_model
+from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.paddle_private.names import convert_dtype, serialize_program
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.partitioning.analysis.block_view import nodes_of
 from paddle_ngraph.partitioning.report import Report
-from paddle_ngraph.saved_models import saved_model
-from paddle_ngraph.saved_models.saved_model import SavedModel
-from paddle_ngraph.transpiler import ngraph_transpiler
 
 # By the name of each input: its shape, or an array where a function depends on the contents too.
 Inputs = Mapping[str, Union[Sequence[int], np.ndarray]]

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.old_style import translation
+from paddle_ngraph.frontends.program_desc import translation
+from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.paddle_private.names import serialize_program
 from paddle_ngraph.paddle_private.protocols import Program
-from paddle_ngraph.saved_models.saved_model import SavedModel
 from paddle_ngraph.transpiler import distribution_transpiler
 from paddle_ngraph.transpiler.distribution_transpiler import Options
 
