@@ -466,9 +466,9 @@ def _codegen(options: argparse.Namespace) -> int:
     """Generate a C++ project of a saved model, in either format. It builds with cmake against
     OpenVINO and oneDNN, and has a command line and a library with a C API."""
     library.load()
+    from paddle_ngraph.codegen import toolchain
     from paddle_ngraph.frontends.saved_models import saved_model
     from paddle_ngraph.transpiler import generate_native
-    from paddle_ngraph.transpiler.native import toolchain
 
     program, scope = saved_model.SavedModel.at(_only_model(options.model)).load()
     report = generate_native(

@@ -27,7 +27,7 @@ OTHER_CLOCKS = {
     "mkl_packed/late_threads.cc": "threads that wait for a core; results are the same alone",
     "mkl_packed/late_threads.h": "the same",
     "mkl_packed/packed_gemm.cc": "the provider that auto takes: tests name one",
-    "transpiler/native/project/runtime/command_line.cc": "a report",
+    "codegen/project/runtime/command_line.cc": "a report",
 }
 
 

@@ -57,7 +57,7 @@ def generate_native(
             something is in the way. Nothing has been written then.
     """
     installation.require()  # then importing the package has loaded the engine
-    from paddle_ngraph.transpiler.native import project
+    from paddle_ngraph.codegen import project
 
     return project.generate(
         program,

@@ -21,12 +21,12 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core, flags
+from paddle_ngraph.codegen.plan import plan as project_plan
 from paddle_ngraph.conversion import accelerators, build, disk_cache
 from paddle_ngraph.conversion.accelerators import Accelerator
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.ir.graph import Graph, TensorSpec, device_of, is_accelerator
 from paddle_ngraph.plan.data_dependency_engine import schedule_of
-from paddle_ngraph.transpiler.native.plan import plan as project_plan
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats
 from tests.test_updates import variable

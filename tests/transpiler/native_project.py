@@ -12,8 +12,8 @@ import numpy as np
 import paddle
 import pytest
 
+from paddle_ngraph.codegen import project, toolchain
 from paddle_ngraph.transpiler import generate_native
-from paddle_ngraph.transpiler.native import project, toolchain
 from tests.programs import Program, chain
 
 SECONDS = 600

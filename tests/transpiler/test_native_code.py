@@ -21,8 +21,8 @@ from demos.native_demo import train
 from demos.ocr_demo import files
 from paddle_ngraph import NgraphError
 from paddle_ngraph.__main__ import main as command_line
+from paddle_ngraph.codegen import project, toolchain
 from paddle_ngraph.transpiler import generate_native
-from paddle_ngraph.transpiler.native import project, toolchain
 from tests.programs import Program, chain, floats, linear_regression, parameter
 from tests.test_executor_hook import save_model
 from tests.transpiler import native_project

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from paddle_ngraph.transpiler.native import cpp
-from paddle_ngraph.transpiler.native import plan as plans
-from paddle_ngraph.transpiler.native.plan import BlockPlan, Interval, KernelCall, Plan, Variable
+from paddle_ngraph.codegen import cpp
+from paddle_ngraph.codegen import plan as plans
+from paddle_ngraph.codegen.plan import BlockPlan, Interval, KernelCall, Plan, Variable
 
 _RUN = re.compile(r"\brun\b")
 

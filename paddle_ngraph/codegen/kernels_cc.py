@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from paddle_ngraph.transpiler.native import cpp
-from paddle_ngraph.transpiler.native.plan import KernelCall
+from paddle_ngraph.codegen import cpp
+from paddle_ngraph.codegen.plan import KernelCall
 
 _HEADER = """\
 // Written by `python -m paddle_ngraph codegen`: the operators that Paddle's kernels compute.

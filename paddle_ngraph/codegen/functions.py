@@ -22,6 +22,9 @@ from xml.etree import ElementTree
 import numpy as np
 import openvino as ov
 
+from paddle_ngraph.codegen import kernels
+from paddle_ngraph.codegen import plan as plans
+from paddle_ngraph.codegen.plan import BlockPlan, Interval, KernelCall, Plan, Variable
 from paddle_ngraph.conversion import build, dynamic_shapes
 from paddle_ngraph.conversion.bridge import Draw, NgraphBridge
 from paddle_ngraph.conversion.dynamic_shapes import Opening
@@ -29,9 +32,6 @@ from paddle_ngraph.conversion.optimizer_updates import Update
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.conversion.symbolic_sizes import Guard
 from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError
-from paddle_ngraph.transpiler.native import kernels
-from paddle_ngraph.transpiler.native import plan as plans
-from paddle_ngraph.transpiler.native.plan import BlockPlan, Interval, KernelCall, Plan, Variable
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # The size at which a function with open dimensions is built, by axis. Different axes have different

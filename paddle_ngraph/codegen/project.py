@@ -17,6 +17,10 @@ from urllib.parse import quote
 import numpy as np
 import paddle
 
+from paddle_ngraph.codegen import functions, kernels_cc, main_cc, toolchain
+from paddle_ngraph.codegen import plan as plans
+from paddle_ngraph.codegen.functions import Constants, Shapes, Variant
+from paddle_ngraph.codegen.plan import Plan, Variable
 from paddle_ngraph.conversion import processor
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
@@ -25,14 +29,10 @@ from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.partitioning import packed_layers
 from paddle_ngraph.partitioning.analysis import integer_ranges
 from paddle_ngraph.partitioning.report import Report
-from paddle_ngraph.transpiler.native import functions, kernels_cc, main_cc, toolchain
-from paddle_ngraph.transpiler.native import plan as plans
-from paddle_ngraph.transpiler.native.functions import Constants, Shapes, Variant
-from paddle_ngraph.transpiler.native.plan import Plan, Variable
 from paddle_ngraph.version import __version__
 
 _TEMPLATE = Path(__file__).parent / "project"
-_PACKAGE = Path(__file__).parents[2]
+_PACKAGE = Path(__file__).parents[1]
 FORMAT = 3
 MANIFEST = "model/manifest.json"
 # What the runtime takes from the core; all that these include comes with them.

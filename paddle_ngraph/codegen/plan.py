@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
+from paddle_ngraph.codegen import cpp, kernels
+from paddle_ngraph.codegen.kernels import Kernel
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
@@ -25,8 +27,6 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     pairs_in_place,
     scope_name,
 )
-from paddle_ngraph.transpiler.native import cpp, kernels
-from paddle_ngraph.transpiler.native.kernels import Kernel
 
 # Operators that the runtime computes itself (run.h): the bookkeeping of control flow. The engine
 # leaves them to Paddle, since it has no arithmetic in 64 bits.

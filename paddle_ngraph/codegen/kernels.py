@@ -11,6 +11,7 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import _core
+from paddle_ngraph.codegen.toolchain import folder_of
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import (
@@ -21,7 +22,6 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     deeds_of,
     dtype_name,
 )
-from paddle_ngraph.transpiler.native.toolchain import folder_of
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Why an operator is not one that a project can call, by what it does besides computing.
