@@ -12,7 +12,8 @@ SEED ?= 1
 KILLS ?= 20
 THREADS ?= 1 3 8 64
 ISAS ?= AVX512_CORE AVX512_CORE_VNNI
-BY_PROCESSOR := tests/ops tests/mkl_packed $(addprefix tests/test_,blocked_layout.py matmuls.py int8.py mixed_precision.py batch_split.py algebra.py)
+BY_PROCESSOR := tests/ops tests/mkl_packed \
+	$(addprefix tests/conversion/passes/test_,blocked_layout.py matmuls.py int8.py mixed_precision.py batch_split.py algebra.py)
 # Processes of the tests: each takes up to 3 GB.
 JOBS ?= $(shell [ $$(nproc) -gt 1 ] && echo 2 || echo 1)
 PYTEST = $(RUN) -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile)

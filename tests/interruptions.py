@@ -1,4 +1,4 @@
-"""Signals that come while the core calls Python. Run by tests/test_interruptions.py.
+"""Signals that come while the core calls Python. Run by tests/utils/test_signals.py.
 
 Handlers of signals run in the main thread, which tests do not have for themselves, and a fault of
 the kind looked for hangs: so this is a script of its own, ``python -m tests.interruptions CASE``.

@@ -7,8 +7,9 @@ it, by the estimate below. The estimate uses rounded measurements, and is meanin
 intervals, which are always worth it.
 
 That is for intervals among Paddle's own operators. A program of one interval runs without Paddle's
-work around operators (call_cache.py), which takes longer than the operators themselves. It is
-worth it once it runs often enough to be compiled (hook.py): there the rule does not apply.
+work around operators (executor/call_cache.py), which takes longer than the operators themselves. It
+is worth it once it runs often enough to be compiled (executor/hook.py): there the rule does not
+apply.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What every stage may use: tables, locks, signals, dtypes, the clock."""
+"""Utilities of every stage: LRU cache, thread-local values, locks, signals, dtypes, clock."""

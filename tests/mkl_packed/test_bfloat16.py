@@ -11,7 +11,7 @@ import pytest
 
 from paddle_ngraph import flags, mkl_packed
 from paddle_ngraph.conversion import processor
-from tests.test_mixed_precision import rounded
+from tests.conversion.passes.test_mixed_precision import rounded
 
 from .by_hand import Cell, gradients
 from .comparing import MODES, Data, Shape, data, layer, pair, run

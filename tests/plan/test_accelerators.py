@@ -27,9 +27,9 @@ from paddle_ngraph.conversion.accelerators import Accelerator
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.ir.graph import Graph, TensorSpec, device_of, is_accelerator
 from paddle_ngraph.plan.data_dependency_engine import schedule_of
+from tests.conversion.test_optimizer_updates import variable
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats
-from tests.test_updates import variable
 
 pytestmark = [
     pytest.mark.usefixtures("small_intervals_pay"),

@@ -26,11 +26,7 @@ from paddle_ngraph.transpiler.memory import liveness, recompute
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step, usage
 from paddle_ngraph.transpiler.memory.schedule import edges_of, schedule
 from paddle_ngraph.transpiler.memory.shapes import types_in
-from tests.fuzz.check import Built
-from tests.fuzz.strategy import programs as drawn_programs
-from tests.fuzz.strategy import the_same_examples
-from tests.programs import Program, floats
-from tests.transpiler.test_ngraph_transpiler import (
+from tests.frontends.test_ngraph_transpiler import (
     EVERY,
     STEPS,
     Twin,
@@ -47,6 +43,10 @@ from tests.transpiler.test_ngraph_transpiler import (
     saved,
     text_of,
 )
+from tests.fuzz.check import Built
+from tests.fuzz.strategy import programs as drawn_programs
+from tests.fuzz.strategy import the_same_examples
+from tests.programs import Program, floats
 
 DRAWN = 60
 

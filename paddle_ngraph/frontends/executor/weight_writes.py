@@ -14,8 +14,8 @@ Calls of these operators are announced in C (core/paddle/announced_calls.h): all
 those on a list of operators that only read.
 
 Everything else works on tensors that were handed out, or gives a variable other memory, which is
-noticed. ``tests/test_written_weights.py`` classifies everything that Paddle's core offers, so that
-a release which offers more fails there.
+noticed. ``tests/frontends/executor/test_weight_writes.py`` classifies everything that Paddle's core
+offers, so that a release which offers more fails there.
 """
 
 from __future__ import annotations

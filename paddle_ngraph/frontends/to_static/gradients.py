@@ -4,7 +4,7 @@ To autograd a graph is one node, which takes part in no second differentiation. 
 are many nodes, which could. What only the backward pass can know is an error there, such as that
 a tensor was written which it needs.
 
-Nobody has asked for the graphs of dynamic layers by name (hook.py), so there are none that
+Nobody has asked for the graphs of dynamic layers by name (dynamic/hook.py), so there are none that
 train once this process has differentiated twice.
 """
 

@@ -76,7 +76,7 @@ from paddle_ngraph.utils.thread_local import PerThread
 
 _SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
 
-# See hook.py.
+# See frontends/executor/hook.py.
 _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
