@@ -15,6 +15,7 @@ from typing import Any as _Any
 
 from paddle_ngraph import installation as _installation
 from paddle_ngraph import library as _library
+from paddle_ngraph import moved as _moved
 from paddle_ngraph.api import (
     automatic_plan,
     cache_info,
@@ -81,6 +82,8 @@ __all__ = [
     "use_ngraph",
     "wait_for_compiles",
 ]
+
+_moved.install()
 
 if (_reason := _installation.why_unavailable()) is None:
     _library.load()

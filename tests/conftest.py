@@ -21,6 +21,7 @@ import paddle_ngraph
 from benchmarks import report
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import build, denylist, registry
+from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.paddle_private import call_stacks
 from paddle_ngraph.utils import clock
@@ -131,7 +132,7 @@ def kinds(nothing_cached: None, monkeypatch: pytest.MonkeyPatch) -> Counter[str]
     """Counts the nodes of all functions that are built, by type: none is there from other tests."""
     counts: Counter[str] = Counter()
 
-    def count(draft: build.Draft) -> None:
+    def count(draft: Draft) -> None:
         counts.update(n.get_type_name() for n in draft.model.get_ops())
 
     spy = build.Pass("count", "what is compiled is counted", count)

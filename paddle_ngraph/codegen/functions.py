@@ -27,11 +27,12 @@ from paddle_ngraph.codegen import plan as plans
 from paddle_ngraph.codegen.plan import BlockPlan, Interval, KernelCall, Plan, Variable
 from paddle_ngraph.conversion import build, dynamic_shapes
 from paddle_ngraph.conversion.bridge import Draw, NgraphBridge
+from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.dynamic_shapes import Opening
-from paddle_ngraph.conversion.optimizer_updates import Update
+from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.conversion.symbolic_sizes import Guard
-from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError
+from paddle_ngraph.errors import TOO_WIDE, NgraphError
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # The size at which a function with open dimensions is built, by axis. Different axes have different
@@ -415,7 +416,7 @@ def _open(
 
 def _variant(
     interval: Interval,
-    draft: build.Draft,
+    draft: Draft,
     rows: list[list[int]],
     guards: Sequence[int] = (),
     conditions: Sequence[Guard] = (),

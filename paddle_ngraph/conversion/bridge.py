@@ -24,6 +24,7 @@ from paddle_ngraph.conversion import dynamic_shapes
 from paddle_ngraph.conversion.analysis.offsets import Offsets
 from paddle_ngraph.conversion.bfloat16 import Bfloat16Values
 from paddle_ngraph.conversion.dynamic_shapes import Opening
+from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.conversion.node_tools import as_output, constant_of
 from paddle_ngraph.conversion.regions import Region
@@ -38,7 +39,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     is_open,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray
-from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError, in_short
+from paddle_ngraph.errors import TOO_WIDE, NgraphError, in_short
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 

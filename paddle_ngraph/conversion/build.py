@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,9 +16,11 @@ import openvino as ov
 
 from paddle_ngraph.conversion import accelerators, constants, denylist, dynamic_shapes, processor
 from paddle_ngraph.conversion.bridge import Draw, NgraphBridge, RangeCheck, element_type
+from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.dynamic_shapes import Contents, Opening
+from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.conversion.gradient_pinning import hold_gradients
-from paddle_ngraph.conversion.optimizer_updates import Update, update_in_place
+from paddle_ngraph.conversion.optimizer_updates import update_in_place
 from paddle_ngraph.conversion.passes import (
     algebra,
     batch_split,
@@ -30,41 +31,12 @@ from paddle_ngraph.conversion.passes import (
     plugin_workarounds,
 )
 from paddle_ngraph.conversion.settings import Settings
-from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.utils.lru_cache import Latest
 
 # nGraph element type name and shape of every input.
 Signature = Sequence["tuple[str, tuple[int, ...]]"]
-
-
-@dataclass
-class Draft:
-    """A model on its way through the passes.
-
-    Attributes:
-        model: The model. Its results are the outputs of the interval, the new values of those
-            states that no update writes, and what updates read.
-        positions: The input that feeds each parameter of the model; numbers after the inputs
-            continue through the draws.
-        bridge: The bridge that made it.
-        settings: What it is built for.
-        splits_batch: Whether the batch may be computed in parts.
-        parts: How many parts the batch has: the model is for one part.
-        updates: The steps of optimizers that a run takes when the model is done.
-    """
-
-    model: ov.Model
-    positions: list[int]
-    bridge: NgraphBridge
-    settings: Settings
-    splits_batch: bool = False
-    parts: int = 1
-    updates: list[Update] = field(default_factory=list)
-
-    def models(self) -> list[ov.Model]:
-        """The model, and those inside of loops and branches."""
-        return [self.model, *self.bridge.inner_models()]
 
 
 class Pass(NamedTuple):

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError, in_short
+from paddle_ngraph.conversion.errors import ConversionError
+from paddle_ngraph.errors import TOO_WIDE, NgraphError, in_short
 from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import Latest

@@ -70,7 +70,7 @@ _lock = new_lock()  # of what is known of each graph
 
 
 class _InParts(Protocol):
-    """What a build makes (build.Draft): how many parts its batch has."""
+    """What a build makes (draft.Draft): how many parts its batch has."""
 
     @property
     def parts(self) -> int: ...

@@ -13,15 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from openvino import Model, Output, Type, opset15
 
+from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.node_tools import read_by
-from paddle_ngraph.conversion.optimizer_updates import Update
-
-if TYPE_CHECKING:
-    from paddle_ngraph.conversion.build import Draft
 
 # A smaller gradient is not worth a thought.
 LEAST_BYTES = 128 * 1024

@@ -15,16 +15,14 @@ that a step may read what is filled afterwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from openvino import Model, Node, Output, Type, opset15
 
+from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.node_tools import Key, key_of
 from paddle_ngraph.conversion.passes.fusion import Readers, are_alike, gradient_sum
-
-if TYPE_CHECKING:
-    from paddle_ngraph.conversion.build import Draft
 
 
 class Rule(NamedTuple):
@@ -50,29 +48,6 @@ RULES = {
 }
 SUM = 3
 FILL = 4
-
-
-class Update(NamedTuple):
-    """A step, as the engine takes it (core/ov/updates.h).
-
-    What it reads is an input of the interval, ``n``, where states follow the others, or a result of
-    the model, ``-1 - n``.
-
-    Attributes:
-        optimizer: Its number.
-        attributes: Its attributes, in their order.
-        states: The states that it writes, the parameter first.
-        gradients: What is added (nothing to fill a state),
-        factors: and multiplied by each of these, to be the gradient.
-        parameters: Its numbers.
-    """
-
-    optimizer: int
-    attributes: list[float]
-    states: list[int]
-    gradients: list[int]
-    factors: list[int]
-    parameters: list[int]
 
 
 class _Found(NamedTuple):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 from paddle_ngraph.conversion import denylist
 from paddle_ngraph.errors import NgraphError
@@ -18,10 +18,8 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.utils.dtypes import ARRAY, DTYPES, Range
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-if TYPE_CHECKING:
-    from paddle_ngraph.conversion.bridge import NgraphBridge
-
-ConverterFunction = Callable[["NgraphBridge", Op], None]
+# The first argument is the ``NgraphBridge``, whose module looks converters up here.
+ConverterFunction = Callable[[Any, Op], None]
 RangeRule = Callable[[Op, Mapping[str, Range]], "Range | None"]
 F = TypeVar("F", bound=ConverterFunction)
 

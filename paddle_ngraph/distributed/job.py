@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import paddle
@@ -29,9 +29,6 @@ from paddle_ngraph.paddle_private.protocols import Store
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.plan.data_parallel import refuse_uneven
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-
-if TYPE_CHECKING:
-    from paddle_ngraph.distributed.checkpoints import Checkpoints
 
 # The gloo context of all ranks, as Paddle numbers it.
 RING = 0
@@ -115,7 +112,7 @@ class Job:
         self.place = place
         self._number = next(_numbers)
         self.meetings = 0
-        self.checkpoints: dict[Path, Checkpoints] = {}
+        self.checkpoints: dict[Path, Any] = {}  # see checkpoints.of_job
 
     @cached_property
     def store(self) -> Store:

@@ -15,7 +15,8 @@ import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import build, dynamic_shapes, processor
 from paddle_ngraph.conversion.bridge import NgraphBridge
-from paddle_ngraph.conversion.build import PASSES, Draft
+from paddle_ngraph.conversion.build import PASSES
+from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass

@@ -12,7 +12,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import caches
 from paddle_ngraph.conversion import denylist, registry
-from paddle_ngraph.errors import ConversionError
+from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.ir.graph import Op
 from tests.programs import Program, chain, floats, linear_regression, strict_runs
 

@@ -22,7 +22,7 @@ from paddle import static
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import build, denylist, gradient_pinning
-from paddle_ngraph.conversion.build import Draft
+from paddle_ngraph.conversion.draft import Draft
 from tests.conversion.test_optimizer_updates import (
     OPTIMIZERS,
     Life,

@@ -17,7 +17,8 @@ from paddle import static
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
-from paddle_ngraph.conversion.build import Draft, make_model
+from paddle_ngraph.conversion.build import make_model
+from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.conversion.optimizer_updates import FILL, RULES
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass

@@ -22,6 +22,7 @@ from paddle.base import core
 import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build
+from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.frontends.executor import weight_writes
 from tests.programs import Program, at_once, floats
 
@@ -330,7 +331,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     calls: list[Any] = []
 
     def call(number: int) -> Any:
-        def run(_: build.Draft) -> None:
+        def run(_: Draft) -> None:
             if calls:
                 calls[0][number]()
                 if number == 1:

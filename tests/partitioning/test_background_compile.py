@@ -20,6 +20,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build, denylist
+from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import background_compile, fallback
 from paddle_ngraph.utils import clock
@@ -51,7 +52,7 @@ class Gate:
         self.reached, self._is_open = threading.Event(), threading.Event()
         self._is_for_all = True
 
-    def hold(self, draft: build.Draft) -> None:
+    def hold(self, draft: Draft) -> None:
         """The pass that waits."""
         if self._is_for_all or "compiles" in threading.current_thread().name:
             self.reached.set()

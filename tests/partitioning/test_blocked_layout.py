@@ -14,6 +14,7 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import build
+from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.conversion.passes import blocked_layout as blocked
 from paddle_ngraph.paddle_private.names import clone_program
 from paddle_ngraph.partitioning import blocked_layout
@@ -31,7 +32,7 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts what moves data between both layouts, in all functions that are built."""
     counts: Counter[str] = Counter()
 
-    def count(draft: build.Draft) -> None:
+    def count(draft: Draft) -> None:
         for node in draft.model.get_ops():
             kind = node.get_type_name()
             if kind == "BlockedReorder":

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from functools import partial, wraps
 from operator import is_
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import paddle
@@ -39,15 +39,23 @@ from paddle_ngraph.paddle_private.names import (
 from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.utils.lru_cache import Latest
 
-if TYPE_CHECKING:
-    from paddle_ngraph.frontends.executor.hook import SwitchedExecutor
-
 # The attribute of an ``Executor`` that holds its ``_Calls``.
 _KNOWN = "_ngraph_known_calls"
 # As many executors as Paddle keeps for an Executor.
 _MOST_CALLS = 8
 
 _thread = threading.local()
+
+
+class Repeatable(Protocol):
+    """An executor whose last run can be repeated on other feeds, without Paddle's preparations."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether :meth:`repeat` may repeat the last run."""
+
+    def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
+        """Repeats the last run on other feeds; ``None`` if nothing was run."""
 
 
 class _Known(NamedTuple):
@@ -61,7 +69,7 @@ class _Known(NamedTuple):
         scope, feeds, fetches: What they were in the call.
     """
 
-    switch: SwitchedExecutor
+    switch: Repeatable
     prepared: Any
     program: Any
     is_unchanged: Callable[[], bool]
@@ -121,7 +129,7 @@ def prepared(program: Any) -> None:
         _thread.prepared = program
 
 
-def ran(switch: SwitchedExecutor) -> None:
+def ran(switch: Repeatable) -> None:
     """Called after a run: records which switch ran in this thread."""
     if getattr(_thread, "asks", False):
         _thread.last = switch
@@ -163,7 +171,7 @@ def _run_and_ask(
         _thread.asks, _thread.last, _thread.prepared = False, None, None
 
 
-def _known(switch: SwitchedExecutor, prepared: Any, call: dict[str, Any]) -> _Known:
+def _known(switch: Repeatable, prepared: Any, call: dict[str, Any]) -> _Known:
     program = call["program"]
     feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
     same = _is_unchanged(program, fetches)

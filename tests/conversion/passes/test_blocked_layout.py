@@ -10,6 +10,7 @@ import pytest
 
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import build
+from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.conversion.passes import blocked_layout
 from tests.ops.harness import check
 from tests.programs import floats
@@ -34,7 +35,7 @@ def built(monkeypatch):
     """Counts the operators of the function built last, the core's own by name."""
     counts: Counter[str] = Counter()
 
-    def count(draft: build.Draft) -> None:
+    def count(draft: Draft) -> None:
         counts.clear()  # programs are also built to find out what can be converted
         for node in draft.model.get_ops():
             counts[node.get_type_name()] += 1
