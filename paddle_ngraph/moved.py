@@ -36,4 +36,4 @@ def install() -> None:
         name = f"{__package__}.{old}"
         module = sys.modules[name] = _Moved(name, f"{__package__}.{new}")
         parent, _, last = name.rpartition(".")
-        setattr(sys.modules[parent], last, module)
+        vars(sys.modules[parent])[last] = module
