@@ -16,12 +16,12 @@ import openvino as ov
 import paddle_ngraph
 from benchmarks.worker import PeerError
 from benchmarks.works import Array, Feed
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.build import make_model
-from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program import program_pass
-from paddle_ngraph.program.view import value_id
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.build import make_model
+from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning.analysis.block_view import value_id
 
 CONFIGURATION = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
 

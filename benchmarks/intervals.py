@@ -1,6 +1,6 @@
 """What an interval costs where Paddle's oneDNN is the other way: networks cut into pieces.
 
-``paddle_ngraph.program.cost.pays_over_onednn`` follows from the table.
+``paddle_ngraph.partitioning.cost_model.pays_over_onednn`` follows from the table.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Runner:
         config.disable_onednn() if engine else config.enable_onednn()
         if engine:
             import paddle_ngraph
-            from paddle_ngraph.function.registry import unregister
+            from paddle_ngraph.conversion.registry import unregister
 
             unregister(f"pd_op.{chain.between}")
             # Each piece is an interval, however short: what that costs is measured.

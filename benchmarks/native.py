@@ -94,9 +94,9 @@ class _Case:
 
     def build(self, prebuilt: Path | None) -> Path:
         """Makes the C++ program. Returns a folder with libraries for others."""
-        from paddle_ngraph.saved_models.saved_model import SavedModel
+        from paddle_ngraph.codegen import toolchain
+        from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
         from paddle_ngraph.transpiler import generate_native
-        from paddle_ngraph.transpiler.native import toolchain
 
         program, scope = SavedModel.at(self._model).load()
         shapes = {name: array.shape for name, array in self._feed.items()}

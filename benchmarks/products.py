@@ -1,4 +1,4 @@
-"""Matrix products by the plugin and by oneDNN: what the rules in function/products.py decide."""
+"""Matrix products by the plugin and by oneDNN, for the rules in conversion/passes/matmuls.py."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from openvino import opset15
 
 from benchmarks import report
 from benchmarks.options import Progress
-from paddle_ngraph.function import products
-from paddle_ngraph.function.extensions import extension
+from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.passes import matmuls
 
 # Rows, what is summed over, columns: the MLP, the Transformer and BERT, around the limits.
 SHAPES = (
@@ -79,7 +79,7 @@ def _model(shape: tuple[int, int, int], packs: bool, by_rule: bool) -> tuple[ov.
     result = opset15.result(opset15.matmul(a, right, False, False))
     model = ov.Model([result], [a] if packs else [a, b], "product")
     if by_rule:
-        products.by_onednn(model, extension)
+        matmuls.by_onednn(model, extension)
     return model, str(result.input_value(0).get_node().get_type_name())
 
 

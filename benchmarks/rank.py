@@ -27,7 +27,8 @@ from benchmarks.worker import PeerError
 from demos.networks import Network
 from paddle_ngraph import distributed
 from paddle_ngraph.distributed import first_run, job
-from paddle_ngraph.transpiler import cutting, distribution_transpiler, ngraph_transpiler
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.transpiler import cutting, distribution_transpiler
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
 
 BUCKET_MB = 5.0

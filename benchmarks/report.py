@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from paddle_ngraph.function import processor
+from paddle_ngraph.conversion import processor
 
 FOLDER = Path(__file__).resolve().parent / "results"
 _ACROSS = 3  # panels of a picture side by side

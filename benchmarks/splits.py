@@ -17,8 +17,8 @@ from openvino import opset15
 
 from benchmarks import report
 from paddle_ngraph import _core
-from paddle_ngraph.function import blocked
-from paddle_ngraph.function.extensions import extension
+from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.passes import blocked_layout
 
 THREADS = (4, 8, 16, 32, 64)
 GOAL = 1.15
@@ -98,7 +98,7 @@ _CONVOLUTIONS = (
 
 def resnet18(batch: int) -> Iterator[Layer]:
     """The operators of a training step."""
-    block = max(8, blocked.widest_block())
+    block = max(8, blocked_layout.widest_block())
 
     def data(channels: int, size: int) -> tuple[int, ...]:
         if channels % block:

@@ -24,7 +24,7 @@ from benchmarks.comparison import Pace
 from benchmarks.options import Progress
 from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Array
-from paddle_ngraph.hook import dynamic_hook
+from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 
 CLASSES = 100
 WORDS, WIDTH = 1000, 256

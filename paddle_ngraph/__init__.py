@@ -15,6 +15,7 @@ from typing import Any as _Any
 
 from paddle_ngraph import installation as _installation
 from paddle_ngraph import library as _library
+from paddle_ngraph import moved as _moved
 from paddle_ngraph.api import (
     automatic_plan,
     cache_info,
@@ -41,9 +42,9 @@ from paddle_ngraph.api import (
     use_ngraph,
     wait_for_compiles,
 )
+from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.version import __version__
 
 __all__ = [
@@ -82,6 +83,8 @@ __all__ = [
     "wait_for_compiles",
 ]
 
+_moved.install()
+
 if (_reason := _installation.why_unavailable()) is None:
     _library.load()
 elif _installation.wanted_by_environment():
@@ -96,7 +99,7 @@ def __getattr__(name: str) -> _Any:
 
         return NgraphEngine
     if name == "NgraphBridge":
-        from paddle_ngraph.function.bridge import NgraphBridge
+        from paddle_ngraph.conversion.bridge import NgraphBridge
 
         return NgraphBridge
     if name == "distributed":

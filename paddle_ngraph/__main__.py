@@ -357,7 +357,7 @@ def _launch(options: argparse.Namespace) -> int:
 def _explain(options: argparse.Namespace) -> int:
     """Print which operators of a saved model run through nGraph, and why others do not."""
     library.load()
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.frontends.saved_models import saved_model
 
     programs = saved_model.find(options.model)
     for program in programs:
@@ -373,7 +373,7 @@ def _save(options: argparse.Namespace) -> int:
     switched on. With --shapes, functions compiled for these shapes are stored beside it: a process
     with the same versions, processor and number of threads uses them, others compile their own."""
     library.load()
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.frontends.saved_models import saved_model
 
     program, prefix = _model_and_prefix(options)
     _convert(program, prefix, [_shapes(given) for given in options.shapes])
@@ -390,7 +390,7 @@ def _transpile(options: argparse.Namespace) -> int:
     which gives all ranks the variables of rank 0, and, with --accumulate, PREFIX.accumulating.json.
     Its parameters stay where they are."""
     library.load()
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.frontends.saved_models import saved_model
 
     prepare, distributes = _memory_transpiler(options), _distribution_options(options)
     program, prefix = _model_and_prefix(options)
@@ -424,7 +424,8 @@ def _distribution_options(options: argparse.Namespace) -> DistributionOptions | 
 def _distribute(
     program: Path, prefix: Path, distributes: DistributionOptions, options: argparse.Namespace
 ) -> int:
-    from paddle_ngraph.saved_models import distributing, saved_model
+    from paddle_ngraph.frontends.saved_models import saved_model
+    from paddle_ngraph.transpiler import distributing
 
     model = saved_model.SavedModel.at(program)
     made = distributing.programs_of(model, options.ranks, distributes)
@@ -465,9 +466,9 @@ def _codegen(options: argparse.Namespace) -> int:
     """Generate a C++ project of a saved model, in either format. It builds with cmake against
     OpenVINO and oneDNN, and has a command line and a library with a C API."""
     library.load()
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.codegen import toolchain
+    from paddle_ngraph.frontends.saved_models import saved_model
     from paddle_ngraph.transpiler import generate_native
-    from paddle_ngraph.transpiler.native import toolchain
 
     program, scope = saved_model.SavedModel.at(_only_model(options.model)).load()
     report = generate_native(
@@ -489,7 +490,7 @@ def _codegen(options: argparse.Namespace) -> int:
 
 def _only_model(path: str) -> Path:
     """The program of the only model that was named."""
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.frontends.saved_models import saved_model
 
     programs = saved_model.find(path)
     if len(programs) > 1:
@@ -511,7 +512,7 @@ def _convert(
     prepare: Callable[[Any], None] | None = None,
 ) -> None:
     """Saves an engine program of a saved one, and prints what was converted."""
-    from paddle_ngraph.saved_models import saved_model, saving
+    from paddle_ngraph.frontends.saved_models import saved_model, saving
 
     model = saved_model.SavedModel.at(program)
     try:
@@ -582,7 +583,7 @@ def _simulate(options: argparse.Namespace) -> int:
 def _operators(options: argparse.Namespace) -> int:
     """Print every operator that nGraph can run and the limits of its converter, as Markdown."""
     library.load()
-    from paddle_ngraph.function import operator_table
+    from paddle_ngraph.conversion import operator_table
 
     print(operator_table.markdown(), end="")
     return 0
@@ -592,7 +593,7 @@ def _cache(options: argparse.Namespace) -> int:
     """Print where compiled functions are kept on disk, how many there are and how large."""
     library.load()
     from paddle_ngraph import flags
-    from paddle_ngraph.function import disk_cache
+    from paddle_ngraph.conversion import disk_cache
 
     folder = flags.get("ngraph_cache_dir")
     if not folder:

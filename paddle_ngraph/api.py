@@ -10,11 +10,11 @@ from paddle_ngraph import installation, library
 from paddle_ngraph.errors import NgraphError
 
 if TYPE_CHECKING:
+    from paddle_ngraph.frontends.saved_models.saving import Inputs
+    from paddle_ngraph.partitioning.report import Report
     from paddle_ngraph.plan.automatic import AutomaticPlan
     from paddle_ngraph.plan.data_parallel import DataParallel
     from paddle_ngraph.plan.execution_plan import ExecutionPlan
-    from paddle_ngraph.program.report import Report
-    from paddle_ngraph.saved_models.saving import Inputs
     from paddle_ngraph.statistics import CacheInfo
     from paddle_ngraph.transpiler.distribution_transpiler import Distributed
     from paddle_ngraph.transpiler.memory_transpiler import MemoryReport
@@ -46,7 +46,7 @@ def enable(dynamic: bool | Literal["training"] = False) -> None:
     if dynamic not in (False, True, "training"):
         raise NgraphError(f'dynamic is False, True or "training", not {dynamic!r}')
     _switch(True)
-    from paddle_ngraph.hook import dynamic_hook
+    from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 
     dynamic_hook.switch(bool(dynamic), trains=dynamic == "training")
 
@@ -114,9 +114,9 @@ def compile(target: Any = None, *, full_graph: bool = False) -> Any:
     if target is None:
         return lambda target: compile(target, full_graph=full_graph)
     library.load()
-    from paddle_ngraph.hook import compiled
+    from paddle_ngraph.frontends.dynamic import compiled_layer
 
-    return compiled.compile(target, full_graph)
+    return compiled_layer.compile(target, full_graph)
 
 
 def explain(program: Any) -> Any:
@@ -141,15 +141,18 @@ def explain(program: Any) -> Any:
     import paddle
     from paddle.inference import Config
 
-    from paddle_ngraph.hook import compiled, dynamic_hook, predictor_hook, to_static_hook
-    from paddle_ngraph.old_style import translation
-    from paddle_ngraph.old_style.single_assignment import NotTranslatable
-    from paddle_ngraph.program import program_pass
-    from paddle_ngraph.transpiler import ngraph_transpiler
+    from paddle_ngraph.frontends import ngraph_transpiler
+    from paddle_ngraph.frontends.dynamic import compiled_layer
+    from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
+    from paddle_ngraph.frontends.predictor import hook as predictor_hook
+    from paddle_ngraph.frontends.program_desc import translation
+    from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
+    from paddle_ngraph.frontends.to_static import hook as to_static_hook
+    from paddle_ngraph.partitioning import program_pass
 
     if isinstance(program, Config):
         return predictor_hook.explain(program)
-    if (found := compiled.compiled_in(program)) is not None:
+    if (found := compiled_layer.compiled_in(program)) is not None:
         return found.explain()
     if dynamic_hook.is_known(program):
         return dynamic_hook.explain(program)
@@ -201,7 +204,7 @@ def transpile(program: Any, fetch_list: Any = None) -> Any:
             program, or something in ``fetch_list`` is no variable of it.
     """
     library.load()
-    from paddle_ngraph.transpiler import ngraph_transpiler
+    from paddle_ngraph.frontends import ngraph_transpiler
 
     made, fetches = ngraph_transpiler.transpile(program, _listed(fetch_list))
     return made if fetch_list is None else (made, fetches)
@@ -630,7 +633,7 @@ def save_inference_model(
             ``path_prefix`` there is then the model as Paddle saves it.
     """
     library.load()
-    from paddle_ngraph.saved_models import saving
+    from paddle_ngraph.frontends.saved_models import saving
 
     return saving.save_inference_model(
         path_prefix,
@@ -692,9 +695,9 @@ def wait_for_compiles(timeout: float | None = None) -> bool:
         Whether nothing is compiled any more.
     """
     library.load()
-    from paddle_ngraph.program import background
+    from paddle_ngraph.partitioning import background_compile
 
-    return background.wait(timeout)
+    return background_compile.wait(timeout)
 
 
 def _switch(on: bool) -> None:

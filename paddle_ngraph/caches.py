@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from paddle_ngraph import _core
-from paddle_ngraph.function import build, dynamic_shapes, refusals
-from paddle_ngraph.hook import program_key, scopes
-from paddle_ngraph.program import background, native_interval
+from paddle_ngraph.conversion import build, denylist, dynamic_shapes
+from paddle_ngraph.frontends.executor import program_key, scope_tracking
+from paddle_ngraph.partitioning import background_compile, fallback
 
 
 def sizes() -> dict[str, int]:
@@ -15,10 +15,10 @@ def sizes() -> dict[str, int]:
         **_core.table_sizes(),
         "programs": texts,
         "keys": keys,
-        "bindings": scopes.count(),
+        "bindings": scope_tracking.count(),
         "shapes": dynamic_shapes.count(),
-        "native_intervals": native_interval.count(),
-        "refusals": refusals.count(),
+        "native_intervals": fallback.count(),
+        "refusals": denylist.count(),
     }
 
 
@@ -27,10 +27,10 @@ def clear() -> None:
 
     Nothing becomes of functions that are being compiled.
     """
-    background.cancel()
+    background_compile.cancel()
     dynamic_shapes.forget()
-    native_interval.clear()
+    fallback.clear()
     build.forget()
     program_key.forget()
-    refusals.clear()
+    denylist.clear()
     _core.clear_cache()

@@ -15,7 +15,7 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import flag_values
+from paddle_ngraph.paddle_private.names import flag_values
 
 _PATHS = frozenset({"ngraph_cache_dir"})
 

@@ -39,7 +39,7 @@ def why_unavailable() -> str | None:
                 f"{'none' if found is None else found} is installed: "
                 f"`pip install {package}=={built}`, or {_REBUILD}."
             )
-    from paddle_ngraph.paddle_seam import check  # needs Paddle
+    from paddle_ngraph.paddle_private import check  # needs Paddle
 
     reason = check.why_unfit()
     if reason is not None and is_unchecked():

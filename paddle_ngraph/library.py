@@ -18,8 +18,11 @@ def load() -> None:
     from paddle.utils import cpp_extension
 
     from paddle_ngraph import _core, flags
-    from paddle_ngraph.hook import block_values, executor_hook, predictor_hook, to_static_hook
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.frontends.executor import hook as executor_hook
+    from paddle_ngraph.frontends.predictor import hook as predictor_hook
+    from paddle_ngraph.frontends.saved_models import saved_model
+    from paddle_ngraph.frontends.to_static import hook as to_static_hook
+    from paddle_ngraph.paddle_private import block_values
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
     block_values.install()

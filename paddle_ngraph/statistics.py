@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from paddle_ngraph import _core
-from paddle_ngraph.locks import new_lock
-
-if TYPE_CHECKING:
-    from paddle_ngraph.program.report import Report
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 _lock = new_lock()
 _native_by_type: Counter[str] = Counter()
@@ -26,8 +24,25 @@ class CacheInfo(NamedTuple):
     evictions: int
 
 
-def count(report: Report) -> None:
-    """Adds what the program pass did to one program."""
+class Operator(Protocol):
+    """An operator that stays native."""
+
+    @property
+    def type(self) -> str: ...
+
+
+class Conversion(Protocol):
+    """A report of the program pass on one program."""
+
+    @property
+    def ops_converted(self) -> int: ...
+
+    @property
+    def native(self) -> Sequence[Operator]: ...
+
+
+def count(report: Conversion) -> None:
+    """Adds the operators that the program pass converted in one program, and left native."""
     global _converted
     with _lock:
         _converted += report.ops_converted

@@ -62,7 +62,7 @@ def _loaded(path: str) -> Any:
 def live(frontends: list[str]) -> None:
     """Makes programs natively, and some by each frontend; all are dropped at once."""
     import paddle_ngraph
-    from paddle_ngraph.hook import dynamic_hook
+    from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
     from tests.dynamic import dynamic_mode
 
     @contextmanager

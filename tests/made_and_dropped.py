@@ -20,7 +20,7 @@ from paddle import inference, nn
 
 import paddle_ngraph
 from paddle_ngraph import caches
-from paddle_ngraph.paddle_seam.names import end_scope
+from paddle_ngraph.paddle_private.names import end_scope
 from paddle_ngraph.plan import data_dependency_engine
 from tests.programs import Program, cores_of_plans, floats, parameter
 

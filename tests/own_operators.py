@@ -17,7 +17,7 @@ import openvino as ov
 from openvino import opset15
 
 from paddle_ngraph import _core
-from paddle_ngraph.function.extensions import extension
+from paddle_ngraph.conversion.extensions import extension
 
 THREADS = (1, 2, 3, 8, 64)
 Sizes = Mapping[str, int]

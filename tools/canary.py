@@ -97,7 +97,7 @@ def steps(tree: Path, tests: Sequence[str]) -> Iterator[Step]:
     make = ["make", "VENV=.venv", f"PYTHON={sys.executable}"]
     python = [".venv/bin/python", "-W", "ignore", "-m"]
     yield _run("environment", [*make, ".venv/.tools"], tree)
-    names = _run("private names", [*python, "paddle_ngraph.paddle_seam"], tree)
+    names = _run("private names", [*python, "paddle_ngraph.paddle_private"], tree)
     yield names
     build = _run("build", [*make, BUILT], tree)
     yield build
@@ -137,7 +137,7 @@ def _environment(tree: Path, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def private_names(output: str) -> list[str]:
-    """The lines of ``python -m paddle_ngraph.paddle_seam``."""
+    """The lines of ``python -m paddle_ngraph.paddle_private``."""
     return re.findall(r"^(?:there is no .+|paddle\S* is called .+)$", output, re.MULTILINE)
 
 

@@ -21,9 +21,9 @@ from paddle_ngraph.distributed import checkpoint_files, first_run
 from paddle_ngraph.distributed.checkpoint_files import Checkpoint, Folder
 from paddle_ngraph.distributed.job import Job
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import plain_stream, stream_of
-from paddle_ngraph.paddle_seam.protocols import Program, Scope
-from paddle_ngraph.saved_models.saved_model import last_line
+from paddle_ngraph.frontends.saved_models.saved_model import last_line
+from paddle_ngraph.paddle_private.names import plain_stream, stream_of
+from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.transpiler.scope_copies import variables_of
 
 

@@ -19,10 +19,10 @@ import paddle
 from paddle_ngraph import installation
 from paddle_ngraph.distributed.job import Job
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import IrMapping, maker_of
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Scope, Value
-from paddle_ngraph.program.placement import PLACE_ATTRIBUTE
-from paddle_ngraph.program.view import RING_ATTRIBUTE, blocks_outside_in
+from paddle_ngraph.paddle_private.names import IrMapping, maker_of
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Scope, Value
+from paddle_ngraph.partitioning.analysis.block_view import RING_ATTRIBUTE, blocks_outside_in
+from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.scope_copies import copies_of
 from paddle_ngraph.version import __version__

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import paddle
@@ -23,15 +23,12 @@ from paddle_ngraph import flags
 from paddle_ngraph.distributed import reports
 from paddle_ngraph.distributed.meetings import Meetings
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.locks import new_lock
-from paddle_ngraph.paddle_seam.names import global_store, make_gloo_context, new_store
-from paddle_ngraph.paddle_seam.protocols import Store
+from paddle_ngraph.frontends.saved_models.saved_model import last_line
+from paddle_ngraph.paddle_private.names import global_store, make_gloo_context, new_store
+from paddle_ngraph.paddle_private.protocols import Store
+from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.plan.data_parallel import refuse_uneven
-from paddle_ngraph.program import background
-from paddle_ngraph.saved_models.saved_model import last_line
-
-if TYPE_CHECKING:
-    from paddle_ngraph.distributed.checkpoints import Checkpoints
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 # The gloo context of all ranks, as Paddle numbers it.
 RING = 0
@@ -115,7 +112,7 @@ class Job:
         self.place = place
         self._number = next(_numbers)
         self.meetings = 0
-        self.checkpoints: dict[Path, Checkpoints] = {}
+        self.checkpoints: dict[Path, Any] = {}  # see checkpoints.of_job
 
     @cached_property
     def store(self) -> Store:
@@ -281,7 +278,8 @@ def start(seed: int | None, pins_cores: bool) -> Job:
             place = Place.of_environment(os.environ)
             job = Job(place)
             job.connect()
-            background.never()  # all ranks compile before the first step, and compute the same bits
+            # All ranks compile before the first step, and compute the same bits.
+            background_compile.never()
             if pins_cores and place.local_ranks > 1:
                 pin(place)
             _jobs.append(job)

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
-from paddle_ngraph.paddle_seam.names import make_gloo_group
-from paddle_ngraph.paddle_seam.protocols import Store
+from paddle_ngraph.paddle_private.names import make_gloo_group
+from paddle_ngraph.paddle_private.protocols import Store
 
 # Arrays go as bytes, after a row for each: its dtype, its rank, its sizes.
 _DTYPES: tuple[str, ...] = (

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from weakref import WeakSet
 
-from paddle_ngraph.paddle_seam.protocols import Store
+from paddle_ngraph.paddle_private.protocols import Store
 
 # So long does a rank that has come wait for the others: as long as Paddle's store does.
 PATIENCE = 900.0  # seconds

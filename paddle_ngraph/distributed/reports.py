@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.locks import new_lock
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 # The number of the pipe.
 VARIABLE = "PADDLE_NGRAPH_REPORTS"

@@ -20,11 +20,11 @@ from paddle_ngraph.distributed import first_run
 from paddle_ngraph.distributed.job import Job, Place, share_of
 from paddle_ngraph.distributed.link import Kind, Link, Message, failure, sentence_of
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.locks import new_lock
-from paddle_ngraph.paddle_seam.protocols import Scope
-from paddle_ngraph.saved_models.saved_model import last_line
+from paddle_ngraph.frontends.saved_models.saved_model import last_line
+from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.transpiler.scope_copies import variables_of
 from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS, ServerForm, Table
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 # Rows are sent to the program in multiples: each number of rows is a shape to compile for.
 _FEWEST_ROWS = 16

@@ -23,8 +23,8 @@ from paddle_ngraph.distributed import first_run
 from paddle_ngraph.distributed.job import Job, part_of
 from paddle_ngraph.distributed.link import Kind, Link, Message, failure, sentence_of
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Scope
-from paddle_ngraph.saved_models.saved_model import last_line
+from paddle_ngraph.frontends.saved_models.saved_model import last_line
+from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.transpiler.pipeline_transpiler import Part, Pipeline, Stage
 from paddle_ngraph.transpiler.scope_copies import variables_of
 

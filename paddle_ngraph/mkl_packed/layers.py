@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import paddle
 from paddle import nn
 
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.names import (
     RNNBase,
     become,
     in_dynamic_or_pir_mode,

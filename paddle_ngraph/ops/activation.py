@@ -15,10 +15,10 @@ import numpy as np
 from openvino import Node, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function import processor
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion import processor
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan
 
 # out = f(x) and x_grad = f(x or out, out_grad); both see the operator's attributes.

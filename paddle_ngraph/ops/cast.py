@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from openvino import Node, Output, Type, opset15
 
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import Limit, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import Limit, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import too_wide
 
 # What the engine converts exactly as Paddle does: dtype of ``x`` -> dtypes of ``out``.

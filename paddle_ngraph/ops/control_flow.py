@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from openvino import Output, Type, opset15
 
+from paddle_ngraph.conversion.analysis.loop_invariants import computed_before, only_chooses
+from paddle_ngraph.conversion.bodies import body_of_branch, body_of_loop
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import select
+from paddle_ngraph.conversion.regions import Branch, Loop
+from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, converter
+from paddle_ngraph.conversion.symbolic_sizes import Number
+from paddle_ngraph.conversion.tensor_arrays import TensorArray, hand_on_what_is_read
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bodies import body_of_branch, body_of_loop
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.invariants import computed_before, only_chooses
-from paddle_ngraph.function.node_tools import select
-from paddle_ngraph.function.regions import Branch, Loop
-from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, converter
-from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.function.tensor_arrays import TensorArray, hand_on_what_is_read
-from paddle_ngraph.graph import Op, TensorSpec
+from paddle_ngraph.ir.graph import Op, TensorSpec
 from paddle_ngraph.ops.nodes import reshaped
 
 

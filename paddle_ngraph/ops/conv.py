@@ -15,11 +15,11 @@ from typing import Any
 from openvino import Node, Output, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.passes.blocked_layout import Blocked, blocks_of_convolution
+from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.blocked import Blocked, blocks_of_convolution
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import get_data, padding, set_data
 

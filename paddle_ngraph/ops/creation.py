@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from openvino import Node, Type, opset15
 
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import ANY, INTEGER, Limit, Range, Role, converter, range_of
+from paddle_ngraph.conversion.symbolic_sizes import Size, is_open
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Range, Role, converter, range_of
-from paddle_ngraph.function.sizes import Size, is_open
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, known_ints, known_number, scalar_input
 
 _SMALL = Limit(

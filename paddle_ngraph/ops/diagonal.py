@@ -13,10 +13,10 @@ import numpy as np
 from openvino import Node, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Limit, Role, converter
-from paddle_ngraph.function.sizes import Number, is_open
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import ANY, BOOL, FLOAT, INT32, Limit, Role, converter
+from paddle_ngraph.conversion.symbolic_sizes import Number, is_open
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, broadcast_to, counting, known_int, reshaped, transposed
 
 _MOVED = FLOAT | INT32 | BOOL

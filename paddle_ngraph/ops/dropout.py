@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from openvino import opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import FLOAT, Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import FLOAT, Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 
 _MASK = frozenset({"uint8"})
 _LITERAL = Limit(

@@ -10,11 +10,10 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.algebra import ADDS_ZERO
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import as_output
-from paddle_ngraph.function.registry import (
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import as_output
+from paddle_ngraph.conversion.passes.algebra import ADDS_ZERO
+from paddle_ngraph.conversion.registry import (
     BOOL,
     FLOAT,
     INT32,
@@ -27,8 +26,9 @@ from paddle_ngraph.function.registry import (
     converter,
     range_of,
 )
-from paddle_ngraph.function.size_rules import broadcast_shapes, same
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.size_rules import broadcast_shapes, same
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     always,
     chosen,

@@ -8,9 +8,9 @@ import numpy as np
 from openvino import Node, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reshaped
 
 # Paddle's binary cross entropy lets no logarithm fall below this.

@@ -14,10 +14,10 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Role, converter
-from paddle_ngraph.function.size_rules import same
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import ANY, INTEGER, Limit, Role, converter
+from paddle_ngraph.conversion.size_rules import same
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import axis_first, axis_of, known_int, reshaped, transposed
 
 _NO_PADDING = -1

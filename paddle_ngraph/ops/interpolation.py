@@ -13,11 +13,11 @@ import numpy as np
 from openvino import Node, opset11
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Role, converter
-from paddle_ngraph.function.size_rules import same
-from paddle_ngraph.function.sizes import Number, is_open
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Role, converter
+from paddle_ngraph.conversion.size_rules import same
+from paddle_ngraph.conversion.symbolic_sizes import Number, is_open
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_ints
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 

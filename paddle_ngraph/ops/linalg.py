@@ -10,11 +10,11 @@ from typing import Any
 from openvino import opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import FLOAT, INT32, Limit, Role, converter
-from paddle_ngraph.function.size_rules import broadcast_shapes
-from paddle_ngraph.function.sizes import is_always_at_least
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import FLOAT, INT32, Limit, Role, converter
+from paddle_ngraph.conversion.size_rules import broadcast_shapes
+from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reduce_to, reshaped
 
 
@@ -259,7 +259,7 @@ def einsum_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad[i]``: the product of ``out_grad`` and the other operands, summed over what they have
     alone and spread over what the operand has alone (Paddle ``einsum_grad``).
 
-    Input ``x_shape`` holds the operands (``program/einsum_operands.py``).
+    Input ``x_shape`` holds the operands (``partitioning/einsum_operands.py``).
     """
     nodes, operands = bridge.get_input_nodes(op, "x_shape"), _operands(op)
     out_grad = bridge.get_input_node(op, "out_grad")

@@ -9,11 +9,11 @@ import numpy as np
 from openvino import Node, Type, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import select
+from paddle_ngraph.conversion.registry import BOOL, FLOAT, INT32, INTEGER, Limit, Role, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import select
-from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, INTEGER, Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, reduce_to, reshaped, scalar_input, set_reduced
 
 Binary = Callable[[Any, Any], Node]

@@ -9,10 +9,10 @@ import numpy as np
 from openvino import Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import INTEGER, Limit, Role, converter
-from paddle_ngraph.function.sizes import changes_with_turns, is_always_at_least
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import INTEGER, Limit, Role, converter
+from paddle_ngraph.conversion.symbolic_sizes import changes_with_turns, is_always_at_least
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, reshaped, sum_over
 
 # Paddle's softmax lets no exponent fall below this.

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from openvino import Output, Type, opset15
 
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.passes.blocked_layout import put_in_blocks, taken_from_blocks
+from paddle_ngraph.conversion.registry import ANY, KNOWN, Limit, Role, converter
+from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.blocked import put_in_blocks, taken_from_blocks
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import ANY, KNOWN, Limit, Role, converter
-from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, known_int, known_ints, reshaped, transposed
 
 # -- the same elements in another shape ------------------------------------------------------------

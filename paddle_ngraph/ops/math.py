@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import FLOAT, INTEGER, Limit, Range, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import FLOAT, INTEGER, Limit, Range, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import Backward, Forward, register
 from paddle_ngraph.ops.nodes import always, chosen, constant, in_32_bits, keep_nan, set_reduced
 

@@ -10,13 +10,13 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import as_output
+from paddle_ngraph.conversion.registry import Range
+from paddle_ngraph.conversion.size_rules import same
+from paddle_ngraph.conversion.symbolic_sizes import Number, Size, is_open
 from paddle_ngraph.errors import TOO_WIDE, NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import as_output
-from paddle_ngraph.function.registry import Range
-from paddle_ngraph.function.size_rules import same
-from paddle_ngraph.function.sizes import Number, Size, is_open
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 
 _EXACT_IN_FLOAT = 2**24
 

@@ -15,11 +15,11 @@ import numpy as np
 from openvino import Output, opset1, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.blocked import Blocked
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import select
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import select
+from paddle_ngraph.conversion.passes.blocked_layout import Blocked
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import AxisMap, get_data, padding, set_data
 

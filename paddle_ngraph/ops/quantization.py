@@ -2,9 +2,10 @@
 
 A tensor of scale ``s`` is held by whole numbers ``q``: ``x`` is about ``q * s / qmax``, with a
 ``qmax`` of 127 for eight bits. The nodes here compute what Paddle computes, bit by bit. Where
-convolutions and products follow, ``low_precision.py`` recognizes them and asks for int8 kernels.
+convolutions and products follow, ``int8.py`` recognizes them and asks for int8 kernels.
 
-``dequantize_linear`` has no converter: ``program/dequantization.py`` says it in the operators here.
+``dequantize_linear`` has no converter: ``partitioning/dequantization.py`` replaces it by the
+operators here.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any
 import numpy as np
 from openvino import Output, opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped
 
 # Paddle's numbers for how it rounds: to even with qmax + 1 numbers below zero, or away from zero

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from openvino import opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import ANY, Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
 from paddle_ngraph.ops.nodes import chosen, constant, known_ints
 

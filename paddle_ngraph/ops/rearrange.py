@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 

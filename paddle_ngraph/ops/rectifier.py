@@ -5,9 +5,9 @@ from __future__ import annotations
 from openvino import Node, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import between, register
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reduce_to, reshaped
 

@@ -15,11 +15,11 @@ import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import as_output
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import as_output
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.conversion.symbolic_sizes import Number
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reshaped
 
 Value = Union[Node, Output]

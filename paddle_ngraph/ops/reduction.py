@@ -10,9 +10,8 @@ import numpy as np
 from openvino import Node, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import (
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import (
     BOOL,
     FLOAT,
     INT32,
@@ -23,7 +22,8 @@ from paddle_ngraph.function.registry import (
     Role,
     converter,
 )
-from paddle_ngraph.graph import Op
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     chosen,
     keep_nan,

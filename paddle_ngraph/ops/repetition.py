@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from openvino import opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, Role, converter
-from paddle_ngraph.function.size_rules import broadcast_shapes, same
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import ANY, Role, converter
+from paddle_ngraph.conversion.size_rules import broadcast_shapes, same
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     axis_first,
     axis_of,

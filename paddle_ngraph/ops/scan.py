@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import (
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import (
     FLOAT,
     INTEGER,
     LONGEST_AXIS,
@@ -22,7 +21,8 @@ from paddle_ngraph.function.registry import (
     Role,
     converter,
 )
-from paddle_ngraph.graph import Op
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, require_declared, reshaped
 
 # A running product takes one node for each position.

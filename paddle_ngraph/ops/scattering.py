@@ -15,10 +15,9 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import select
-from paddle_ngraph.function.registry import (
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import select
+from paddle_ngraph.conversion.registry import (
     ANY,
     BOOL,
     FLOAT,
@@ -29,9 +28,10 @@ from paddle_ngraph.function.registry import (
     converter,
     range_of,
 )
-from paddle_ngraph.function.size_rules import broadcast_shapes
-from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.size_rules import broadcast_shapes
+from paddle_ngraph.conversion.symbolic_sizes import Number
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.indexing import nd_positions
 from paddle_ngraph.ops.nodes import (
     axis_first,

@@ -14,13 +14,13 @@ import numpy as np
 from openvino import Node, Output, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import ANY, BOOL, FLOAT, INT32, Role, converter
+from paddle_ngraph.conversion.size_rules import same
+from paddle_ngraph.conversion.size_rules import taken as taken_of
+from paddle_ngraph.conversion.symbolic_sizes import Number, Size
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Role, converter
-from paddle_ngraph.function.size_rules import same
-from paddle_ngraph.function.size_rules import taken as taken_of
-from paddle_ngraph.function.sizes import Number, Size
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.indexing import taken as gathered
 from paddle_ngraph.ops.nodes import axis_of, known_ints, reshaped
 from paddle_ngraph.ops.spatial import AxisMap

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from openvino import Type, opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     chosen,
     known_int,

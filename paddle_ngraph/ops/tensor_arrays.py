@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from openvino import Output, Type, opset15
 
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, Role, converter
+from paddle_ngraph.conversion.size_rules import same
+from paddle_ngraph.conversion.symbolic_sizes import MOST_OPEN, Number, is_always_at_least
+from paddle_ngraph.conversion.tensor_arrays import APPEND, TensorArray
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, Role, converter
-from paddle_ngraph.function.size_rules import same
-from paddle_ngraph.function.sizes import MOST_OPEN, Number, is_always_at_least
-from paddle_ngraph.function.tensor_arrays import APPEND, TensorArray
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, reshaped, transposed
 
 

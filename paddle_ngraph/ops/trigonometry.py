@@ -10,9 +10,9 @@ import math
 from openvino import Node, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import register
 from paddle_ngraph.ops.nodes import constant, set_reduced
 

@@ -19,20 +19,20 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import paddle
 
-from paddle_ngraph import clock
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Program as PirProgram
-from paddle_ngraph.paddle_seam.protocols import Scope, Value
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.protocols import Program as PirProgram
+from paddle_ngraph.paddle_private.protocols import Scope, Value
+from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.partitioning.analysis.block_view import BlockView, scope_name
+from paddle_ngraph.partitioning.analysis.placement import core_group, cores_of
 from paddle_ngraph.plan import devices
 from paddle_ngraph.plan.data_dependency_engine import Schedule, schedule_of, timing
 from paddle_ngraph.plan.data_parallel import data_parallel, pipeline
 from paddle_ngraph.plan.execution_plan import ExecutionPlan
-from paddle_ngraph.program import background
-from paddle_ngraph.program.placement import core_group, cores_of
-from paddle_ngraph.program.view import BlockView, scope_name
 from paddle_ngraph.simulation.events import Task, total_ms
-from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.scope_copies import copies_of, variables_of
+from paddle_ngraph.utils import clock
 
 SERIAL = "serial"
 # Predictions are right to about so much, so plans that are closer to each other are all timed.
@@ -192,7 +192,7 @@ def automatic_plan(
     arrays = {name: np.asarray(value) for name, value in feed.items()}
     random = paddle.get_rng_state("cpu")
     try:
-        with background.awaited():  # what is measured is the engine
+        with background_compile.awaited():  # what is measured is the engine
             return _Choice(program, arrays, wanted, scope, stopwatch, random).made()
     finally:
         paddle.set_rng_state(random, "cpu")

@@ -29,13 +29,9 @@ from typing import Any, TypeVar
 import numpy as np
 import paddle
 
-from paddle_ngraph import _core, clock, interruptions
-from paddle_ngraph.clock import Clock
-from paddle_ngraph.dtypes import OF_NUMPY
-from paddle_ngraph.graph import CPU, Graph, is_accelerator
-from paddle_ngraph.latest import Latest
-from paddle_ngraph.locks import new_lock
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph import _core
+from paddle_ngraph.ir.graph import CPU, Graph, is_accelerator
+from paddle_ngraph.paddle_private.names import (
     ExecutionJob,
     ExecutionPlan,
     StandaloneExecutor,
@@ -43,12 +39,9 @@ from paddle_ngraph.paddle_seam.names import (
     new_scope,
     remove_scope,
 )
-from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
-from paddle_ngraph.plan.devices import usable_cores
-from paddle_ngraph.plan.rows import RowPart, only_divides, parts_of_rows, puts_rows_together
-from paddle_ngraph.program import dependencies
-from paddle_ngraph.program.placement import LINK, cores_of, parts_of
-from paddle_ngraph.program.view import (
+from paddle_ngraph.paddle_private.protocols import Program, Scope, Tensor
+from paddle_ngraph.partitioning.analysis import dependencies
+from paddle_ngraph.partitioning.analysis.block_view import (
     DRAW,
     FETCH,
     LISTS,
@@ -59,7 +52,15 @@ from paddle_ngraph.program.view import (
     is_fed,
     scope_name,
 )
+from paddle_ngraph.partitioning.analysis.placement import LINK, cores_of, parts_of
+from paddle_ngraph.plan.devices import usable_cores
+from paddle_ngraph.plan.rows import RowPart, only_divides, parts_of_rows, puts_rows_together
 from paddle_ngraph.transpiler.building import Builder
+from paddle_ngraph.utils import clock, signals
+from paddle_ngraph.utils.clock import Clock
+from paddle_ngraph.utils.dtypes import OF_NUMPY
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.lru_cache import Latest
 
 # Where a collective runs: on none of the cores.
 _LINK = frozenset({-1})
@@ -307,7 +308,7 @@ class PlannedProgram:
         schedule = self._schedule
         if not schedule.takes_arrays or len(feed) != len(schedule.fed):
             return None
-        with interruptions.put_off(but_ctrl_c=True), self._lock:
+        with signals.put_off(but_ctrl_c=True), self._lock:
             try:
                 for vid in schedule.fed:
                     array = feed.get(schedule.sources[vid])
@@ -331,7 +332,7 @@ class PlannedProgram:
             What the first of the operators raises that fail, in program order. The feeds are then
             still there.
         """
-        with interruptions.put_off(but_ctrl_c=True), self._lock:
+        with signals.put_off(but_ctrl_c=True), self._lock:
             try:
                 names = self._schedule.sources
                 fed = {vid: _tensor(self._scope, names[vid]) for vid in sorted(self._schedule.fed)}

@@ -18,15 +18,12 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
-from paddle_ngraph.plan import rows
-from paddle_ngraph.plan.pipelining import staged
-from paddle_ngraph.program import packed_layers, program_pass
-from paddle_ngraph.program.placement import NATIVE, device_of, place_on, share, unplace
-from paddle_ngraph.program.report import Report
-from paddle_ngraph.program.view import (
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
+from paddle_ngraph.partitioning import packed_layers, program_pass
+from paddle_ngraph.partitioning.analysis.block_view import (
     BlockView,
     OpNode,
     can_be_placed,
@@ -36,7 +33,16 @@ from paddle_ngraph.program.view import (
     scope_name,
     value_id,
 )
-from paddle_ngraph.transpiler import ngraph_transpiler
+from paddle_ngraph.partitioning.analysis.placement import (
+    NATIVE,
+    device_of,
+    place_on,
+    share,
+    unplace,
+)
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.plan import rows
+from paddle_ngraph.plan.pipelining import staged
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.training_program import TrainingProgram, is_update
 

@@ -10,18 +10,18 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import flags
+from paddle_ngraph.conversion import accelerators
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import accelerators
-from paddle_ngraph.graph import CPU, is_accelerator
-from paddle_ngraph.paddle_seam.names import in_pir_mode, maker_of
-from paddle_ngraph.program.placement import (
+from paddle_ngraph.ir.graph import CPU, is_accelerator
+from paddle_ngraph.paddle_private.names import in_pir_mode, maker_of
+from paddle_ngraph.partitioning.analysis.block_view import can_be_placed
+from paddle_ngraph.partitioning.analysis.placement import (
     NATIVE,
     core_group,
     cores_of,
     place_copy,
     place_on,
 )
-from paddle_ngraph.program.view import can_be_placed
 
 
 def devices() -> list[str]:

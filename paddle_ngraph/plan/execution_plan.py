@@ -9,21 +9,12 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import CPU
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Program, Value
-from paddle_ngraph.plan.devices import known_device
-from paddle_ngraph.plan.spreading import followed, makers_of, spread
-from paddle_ngraph.program import program_pass
-from paddle_ngraph.program.placement import (
-    NATIVE,
-    device_of,
-    is_copy,
-    place_copy,
-    place_on,
-)
-from paddle_ngraph.program.report import Report, summary
-from paddle_ngraph.program.view import (
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.ir.graph import CPU
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Program, Value
+from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning.analysis.block_view import (
     LISTS,
     SINKS,
     BlockView,
@@ -31,7 +22,16 @@ from paddle_ngraph.program.view import (
     can_be_placed,
     scope_name,
 )
-from paddle_ngraph.transpiler import ngraph_transpiler
+from paddle_ngraph.partitioning.analysis.placement import (
+    NATIVE,
+    device_of,
+    is_copy,
+    place_copy,
+    place_on,
+)
+from paddle_ngraph.partitioning.report import Report, summary
+from paddle_ngraph.plan.devices import known_device
+from paddle_ngraph.plan.spreading import followed, makers_of, spread
 from paddle_ngraph.transpiler.training_program import is_update
 
 

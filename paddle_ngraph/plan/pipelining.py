@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode
 from paddle_ngraph.plan.spreading import US_OF_BORDER, followed, makers_of
-from paddle_ngraph.program import cost
-from paddle_ngraph.program.view import BlockView, OpNode
 from paddle_ngraph.transpiler.staging import best_ends, elements_between
 from paddle_ngraph.transpiler.training_program import is_backward
 
@@ -50,7 +50,7 @@ class _Stages:
         for node in nodes:
             forward = self._followed.get(node, node)
             if forward in self._us:
-                self._us[forward] += cost.us_of(view, node)
+                self._us[forward] += cost_model.us_of(view, node)
         self.stage = self._cut(self._us)
 
     def cut_again(self, measured: Sequence[float]) -> dict[OpNode, int]:
@@ -64,7 +64,7 @@ class _Stages:
 
     def _cut(self, us: Mapping[OpNode, float]) -> dict[OpNode, int]:
         between = elements_between(self._view, self._forward)
-        handed = [US_OF_BORDER + each / cost.ELEMENTS_PER_US for each in between]
+        handed = [US_OF_BORDER + each / cost_model.ELEMENTS_PER_US for each in between]
         count = len(self._forward)
         ends = best_ends(list(us.values()), handed, self._stages, range(1, count))
         if ends is None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Value
-from paddle_ngraph.program.placement import NATIVE, place_on
-from paddle_ngraph.program.view import BlockView, OpNode, is_fed, value_id
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Value
+from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode, is_fed, value_id
+from paddle_ngraph.partitioning.analysis.placement import NATIVE, place_on
 from paddle_ngraph.transpiler.building import Builder
 
 _SPLIT, _CONCAT, _NUMBER = "pd_op.split_with_num", "pd_op.concat", "pd_op.full"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from paddle_ngraph.graph import CPU, is_accelerator
-from paddle_ngraph.program import cost
-from paddle_ngraph.program.placement import cores_of
-from paddle_ngraph.program.view import BlockView, OpNode, value_id
+from paddle_ngraph.ir.graph import CPU, is_accelerator
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode, value_id
+from paddle_ngraph.partitioning.analysis.placement import cores_of
 from paddle_ngraph.transpiler.training_program import is_update
 
 # What the borders of two intervals cost, where one waits for the other.
@@ -43,7 +43,7 @@ def spread(
     ends: dict[OpNode, float] = {}
     for node in nodes:
         makers = [maker for maker in makers_of(view, node) if maker in ends]
-        us = cost.us_of(view, node)
+        us = cost_model.us_of(view, node)
 
         def end_on(device: str, makers: Sequence[OpNode] = makers, us: float = us) -> float:
             ready = (ends[m] + US_OF_BORDER * (found[m] != device) for m in makers)

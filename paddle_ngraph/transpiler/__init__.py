@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paddle_ngraph import installation
 
 if TYPE_CHECKING:
-    from paddle_ngraph.program.report import Report
+    from paddle_ngraph.partitioning.report import Report
 
 
 def generate_native(
@@ -57,7 +57,7 @@ def generate_native(
             something is in the way. Nothing has been written then.
     """
     installation.require()  # then importing the package has loaded the engine
-    from paddle_ngraph.transpiler.native import project
+    from paddle_ngraph.codegen import project
 
     return project.generate(
         program,

@@ -7,9 +7,9 @@ from math import prod
 from typing import Any
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_seam.names import make_persistable
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Value
-from paddle_ngraph.program.view import dtype_name
+from paddle_ngraph.paddle_private.names import make_persistable
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Value
+from paddle_ngraph.partitioning.analysis.block_view import dtype_name
 
 # What the variables begin with in which gradients of several runs are added up.
 ACCUMULATED = "ngraph_accumulated_"

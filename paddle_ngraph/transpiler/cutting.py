@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import drop_scheduler
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.view import SOURCES
+from paddle_ngraph.paddle_private.names import drop_scheduler
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import SOURCES
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
 
 

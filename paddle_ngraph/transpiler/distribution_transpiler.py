@@ -17,11 +17,12 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.placement import LINK, place_on
-from paddle_ngraph.program.view import FETCH, SHADOW_OUTPUT, dtype_name
-from paddle_ngraph.transpiler import ngraph_transpiler, training_program
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import FETCH, SHADOW_OUTPUT, dtype_name
+from paddle_ngraph.partitioning.analysis.placement import LINK, place_on
+from paddle_ngraph.transpiler import training_program
 from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
 from paddle_ngraph.transpiler.cutting import drop_unread_sources, remove_updates
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram

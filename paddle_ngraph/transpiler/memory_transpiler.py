@@ -15,15 +15,16 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program import cost, shapes
-from paddle_ngraph.program.liveness import Lifetimes, Step
-from paddle_ngraph.program.recompute import STATISTICS, is_batch_norm, recompute, us_of
-from paddle_ngraph.program.report import summary
-from paddle_ngraph.program.schedule import schedule
-from paddle_ngraph.program.view import dtype_name, run_in_order, value_id
-from paddle_ngraph.transpiler import ngraph_transpiler
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import dtype_name, run_in_order, value_id
+from paddle_ngraph.partitioning.report import summary
+from paddle_ngraph.transpiler.memory import shapes
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
+from paddle_ngraph.transpiler.memory.recompute import STATISTICS, is_batch_norm, recompute, us_of
+from paddle_ngraph.transpiler.memory.schedule import schedule
 
 _MB = 2**20
 _SUM = "pd_op.add_n"
@@ -33,7 +34,7 @@ _SUM = "pd_op.add_n"
 class Limits:
     """What a program is optimized for: see :func:`paddle_ngraph.optimize_memory`."""
 
-    open_size: int = cost.TYPICAL_SIZE
+    open_size: int = cost_model.TYPICAL_SIZE
     recompute: float | None = None
     input_shapes: shapes.Shapes = field(default_factory=dict)
 

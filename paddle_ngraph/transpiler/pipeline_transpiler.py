@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import IrMapping, drop_scheduler, make_temporary
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.placement import NATIVE, place_on
-from paddle_ngraph.program.view import (
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.names import IrMapping, drop_scheduler, make_temporary
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import (
     DRAW,
     SCOPE_NAMES,
     SINKS,
@@ -35,7 +35,8 @@ from paddle_ngraph.program.view import (
     scope_name,
     value_id,
 )
-from paddle_ngraph.transpiler import memory_transpiler, ngraph_transpiler, training_program
+from paddle_ngraph.partitioning.analysis.placement import NATIVE, place_on
+from paddle_ngraph.transpiler import memory_transpiler, training_program
 from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
 from paddle_ngraph.transpiler.cutting import ancestors, keep
 from paddle_ngraph.transpiler.stage_updates import StageUpdates
@@ -44,7 +45,7 @@ from paddle_ngraph.transpiler.training_program import TrainingProgram
 
 _MOST = 4096  # stages, or micro-batches
 _BYTES = 4  # of an element, about
-# Functions have no memory of their own for these updates (function/updates.py).
+# Functions have no memory of their own for these updates (conversion/optimizer_updates.py).
 _IN_PLACE = frozenset({"pd_op.adam_", "pd_op.adamw_", "pd_op.momentum_", "pd_op.sgd_"})
 
 

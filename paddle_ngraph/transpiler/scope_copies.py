@@ -6,8 +6,8 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import new_scope
-from paddle_ngraph.paddle_seam.protocols import Program, Scope, Variable
+from paddle_ngraph.paddle_private.names import new_scope
+from paddle_ngraph.paddle_private.protocols import Program, Scope, Variable
 from paddle_ngraph.transpiler import training_program
 
 

@@ -17,10 +17,11 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.view import LISTS, SOURCES, dtype_name, overwritten
-from paddle_ngraph.transpiler import ngraph_transpiler, training_program
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, SOURCES, dtype_name, overwritten
+from paddle_ngraph.transpiler import training_program
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.cutting import (
     ancestors,

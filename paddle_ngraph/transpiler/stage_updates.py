@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import prod
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.program.view import SINKS, OpNode, value_id
+from paddle_ngraph.partitioning.analysis.block_view import SINKS, OpNode, value_id
 from paddle_ngraph.transpiler.staging import Staging
 
 

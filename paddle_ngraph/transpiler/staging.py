@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Operation
-from paddle_ngraph.program import cost
-from paddle_ngraph.program.view import (
+from paddle_ngraph.paddle_private.protocols import Operation
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import (
     CONSTANTS,
     LISTS,
     SCOPE_NAMES,
@@ -87,8 +87,8 @@ def elements_between(view: BlockView, nodes: Sequence[OpNode]) -> list[int]:
         made.update((vid, position) for vid in node.writes)
     changes = [0] * (len(nodes) + 1)
     for vid, end in last.items():
-        changes[made[vid] + 1] += cost.elements_of(view, vid)
-        changes[end + 1] -= cost.elements_of(view, vid)
+        changes[made[vid] + 1] += cost_model.elements_of(view, vid)
+        changes[end + 1] -= cost_model.elements_of(view, vid)
     return list(accumulate(changes))[:-1]
 
 
@@ -179,7 +179,7 @@ class Staging:
                     node.type not in SINKS
                     and not (node.ordered or node.overwrites or node.touches)
                     and node.op.num_regions() == 0
-                    and not cost.multiplies(node)
+                    and not cost_model.multiplies(node)
                     and all(vid in plain for vid in self.reads(node))
                 )
                 if is_plain or node.type in CONSTANTS or node.type == _COMBINE:
@@ -309,13 +309,13 @@ class Staging:
     def _us(self, node: OpNode) -> float:
         """About how long an operator takes, with its gradient and update."""
         elements = sum(
-            cost.elements_of(self.view, vid)
+            cost_model.elements_of(self.view, vid)
             for vid in self.reads(node)
             if self.variable(vid) in self.written
         )
         return (
-            _PASSES * cost.us_of(self.view, node)
-            + _ACCESSES_OF_UPDATE * elements / cost.ELEMENTS_PER_US
+            _PASSES * cost_model.us_of(self.view, node)
+            + _ACCESSES_OF_UPDATE * elements / cost_model.ELEMENTS_PER_US
         )
 
     def _longest(self, ends: Sequence[int]) -> float:

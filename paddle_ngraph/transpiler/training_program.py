@@ -13,8 +13,8 @@ from functools import cached_property
 from math import prod
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import (
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import (
     DRAW,
     SCOPE_NAMES,
     SHADOW_OUTPUT,

@@ -16,7 +16,7 @@ import pytest
 from paddle import nn
 
 from paddle_ngraph import _core, flags, mkl_packed
-from paddle_ngraph.function import processor
+from paddle_ngraph.conversion import processor
 from tests.programs import at_once
 
 from .comparing import MODES, Packs, Shape, assert_close, data, layer, pair, run

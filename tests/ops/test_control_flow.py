@@ -16,8 +16,8 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program import program_pass
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning import program_pass
 from tests.programs import Program, floats, parameter
 
 ROOT = Path(__file__).parents[2]

@@ -21,15 +21,15 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core, flags
-from paddle_ngraph.function import accelerators, build, disk_cache
-from paddle_ngraph.function.accelerators import Accelerator
-from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.graph import Graph, TensorSpec, device_of, is_accelerator
+from paddle_ngraph.codegen.plan import plan as project_plan
+from paddle_ngraph.conversion import accelerators, build, disk_cache
+from paddle_ngraph.conversion.accelerators import Accelerator
+from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.ir.graph import Graph, TensorSpec, device_of, is_accelerator
 from paddle_ngraph.plan.data_dependency_engine import schedule_of
-from paddle_ngraph.transpiler.native.plan import plan as project_plan
+from tests.conversion.test_optimizer_updates import variable
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats
-from tests.test_updates import variable
 
 pytestmark = [
     pytest.mark.usefixtures("small_intervals_pay"),
@@ -109,7 +109,7 @@ def test_openvino_is_asked_once_and_only_if_somebody_asks():
     """Here it finds none, or what there is; a plugin without its driver does no harm."""
     script = """
 import os, paddle, paddle_ngraph
-from paddle_ngraph.function import accelerators
+from paddle_ngraph.conversion import accelerators
 paddle.enable_static()
 with paddle_ngraph.use_ngraph():
     main = paddle.static.default_main_program()

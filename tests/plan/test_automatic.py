@@ -9,7 +9,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.plan import automatic, data_dependency_engine, devices
 from paddle_ngraph.plan.automatic import Steps
 from paddle_ngraph.simulation.events import total_ms

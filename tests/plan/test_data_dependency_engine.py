@@ -20,7 +20,7 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
-from paddle_ngraph.paddle_seam.names import is_initialized
+from paddle_ngraph.paddle_private.names import is_initialized
 from paddle_ngraph.plan import data_dependency_engine
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram, Schedule, Step, _Pace
 from tests.clocks import Clock

@@ -12,8 +12,8 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
-from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.paddle_seam.names import IrMapping, tensor_of_array
+from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.paddle_private.names import IrMapping, tensor_of_array
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats

@@ -12,13 +12,19 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program.placement import core_group, cores_of, device_of, place_copy, place_on
-from paddle_ngraph.program.view import (
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning.analysis.block_view import (
     keep_no_weights,
     keeps_no_weights,
     run_in_order,
     runs_in_order,
+)
+from paddle_ngraph.partitioning.analysis.placement import (
+    core_group,
+    cores_of,
+    device_of,
+    place_copy,
+    place_on,
 )
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats

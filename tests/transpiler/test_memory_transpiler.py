@@ -16,17 +16,17 @@ from paddle.base import core
 
 import paddle_ngraph
 from paddle_ngraph.__main__ import main as command_line
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program import liveness, recompute
-from paddle_ngraph.program.liveness import Lifetimes, Step, usage
-from paddle_ngraph.program.schedule import edges_of, schedule
-from paddle_ngraph.program.shapes import types_in
-from paddle_ngraph.program.view import blocks_outside_in, is_engine, runs_in_order
-from tests.fuzz.check import Built
-from tests.fuzz.strategy import programs as drawn_programs
-from tests.fuzz.strategy import the_same_examples
-from tests.programs import Program, floats
-from tests.transpiler.test_ngraph_transpiler import (
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning.analysis.block_view import (
+    blocks_outside_in,
+    is_engine,
+    runs_in_order,
+)
+from paddle_ngraph.transpiler.memory import liveness, recompute
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step, usage
+from paddle_ngraph.transpiler.memory.schedule import edges_of, schedule
+from paddle_ngraph.transpiler.memory.shapes import types_in
+from tests.frontends.test_ngraph_transpiler import (
     EVERY,
     STEPS,
     Twin,
@@ -43,6 +43,10 @@ from tests.transpiler.test_ngraph_transpiler import (
     saved,
     text_of,
 )
+from tests.fuzz.check import Built
+from tests.fuzz.strategy import programs as drawn_programs
+from tests.fuzz.strategy import the_same_examples
+from tests.programs import Program, floats
 
 DRAWN = 60
 
@@ -614,7 +618,7 @@ def test_an_inference_model_runs_elsewhere(tmp_path):
             str(tmp_path / "model"), [x], [result], twin.executor, program=twin.program
         )
     script = """
-        from paddle_ngraph.program.view import runs_in_order
+        from paddle_ngraph.partitioning.analysis.block_view import runs_in_order
         program, names, fetches = paddle.static.load_inference_model(prefix, executor)
         feed = {names[0]: floats(6, 4, seed=2)}
         print(executor.run(program, feed=feed, fetch_list=fetches)[0].tolist())

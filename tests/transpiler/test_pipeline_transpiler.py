@@ -18,11 +18,11 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph.distributed.stages import PipelineStage
-from paddle_ngraph.program.placement import NATIVE, device_of
-from paddle_ngraph.program.view import can_be_placed, runs_in_order
+from paddle_ngraph.partitioning.analysis.block_view import can_be_placed, runs_in_order
+from paddle_ngraph.partitioning.analysis.placement import NATIVE, device_of
 from paddle_ngraph.transpiler.building import ACCUMULATED
+from tests.frontends.test_ngraph_transpiler import text_of
 from tests.transpiler.test_memory_transpiler import settled
-from tests.transpiler.test_ngraph_transpiler import text_of
 
 NgraphError = paddle_ngraph.NgraphError
 STEPS, BATCH = 20, 12

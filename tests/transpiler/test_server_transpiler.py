@@ -16,9 +16,9 @@ from paddle_ngraph.distributed.link import Kind
 from paddle_ngraph.distributed.server import Server, Trainer
 from paddle_ngraph.transpiler import training_program
 from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS
+from tests.frontends.test_ngraph_transpiler import Twin, text_of
 from tests.programs import floats
 from tests.transpiler.test_distribution_transpiler import OLD, OPTIMIZERS, PIR, STEPS, trained
-from tests.transpiler.test_ngraph_transpiler import Twin, text_of
 
 NgraphError = paddle_ngraph.NgraphError
 ROWS = 9

@@ -23,8 +23,8 @@ AREAS = {
         *(f"paddle_ngraph/core/{folder}/**/*.cc" for folder in ("engine", "ov", "paddle")),
         "paddle_ngraph/mkl_packed/*.cc",
     ),
-    "function, program, hook": tuple(
-        f"paddle_ngraph/{folder}/*.py" for folder in ("function", "program", "hook")
+    "conversion, partitioning, frontends": tuple(
+        f"paddle_ngraph/{folder}/**/*.py" for folder in ("conversion", "partitioning", "frontends")
     ),
 }
 COUNTS = (25, 10, 25)

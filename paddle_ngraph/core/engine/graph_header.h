@@ -1,4 +1,4 @@
-// The first line of a graph string (graph.py): what the engine knows of its graph.
+// The first line of a graph string (ir/graph.py): what the engine knows of its graph.
 #pragma once
 
 #include <cstddef>

@@ -68,7 +68,7 @@ constexpr size_t kLargeInputBytes = size_t{16} << 20;
 // 5000 means gigabytes of packed weights after some hundred shapes; making a kernel again is cheap.
 constexpr int kKernelCacheSize = 200;
 
-// Set by plugin_faults.py on models that the plugin would crash on when it fuses loops.
+// Set by plugin_workarounds.py on models that the plugin would crash on when it fuses loops.
 constexpr char kNoLoopFusionKey[] = "ngraph_loops_apart";
 // Set by mixed_precision.py: the model says itself what is bfloat16, and the rest is float32.
 constexpr char kMixedPrecisionKey[] = "ngraph_mixed_precision";

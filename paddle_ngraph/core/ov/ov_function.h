@@ -36,7 +36,7 @@ struct Settings {
   int num_threads = 0;  // 0: every core the process may use
   Precision precision = Precision::kFloat32;
   bool fuses_loops = true;
-  int parts = 1;  // the model is one of so many parts of a batch: see batch_parts.py
+  int parts = 1;  // the model is one of so many parts of a batch: see batch_split.py
   // Groups of threads, each of which computes one part or run at a time; 0: the thread that asks
   // for a run computes it, as there is little to do.
   int streams = 1;

@@ -17,7 +17,7 @@ struct ShapeBarrierAttributes {
 // (x, another) -> x, whose sizes along `axes` are open. What a loop starts from keeps them open in
 // its turns so; nGraph finds out by itself that a turn adds to them only where something reads the
 // result. The other input is not read: while a run gives it, x is no constant either, whose size
-// would be known. Without axes it keeps what an If makes (function/plugin_faults.py).
+// would be known. Without axes it keeps what an If makes (conversion/passes/plugin_workarounds.py).
 class ShapeBarrier : public ExtensionOpOf<ShapeBarrier, ShapeBarrierAttributes> {
  public:
   OPENVINO_OP("ShapeBarrier", "paddle_ngraph", ExtensionOp);

@@ -224,7 +224,7 @@ std::string with_user_line(const std::string& reason) {
   auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   while (frame && !frame.is_none()) {
     const std::string file = py::str(frame.attr("f_code").attr("co_filename"));
-    const bool is_ours = file.find("/paddle_ngraph/hook/") != std::string::npos;
+    const bool is_ours = file.find("/paddle_ngraph/frontends/") != std::string::npos;
     if (file.find("/paddle/") == std::string::npos && file.find("<") != 0 && !is_ours) {
       return concat(reason, " (", file, ", line ", std::string(py::str(frame.attr("f_lineno"))),
                     ")");

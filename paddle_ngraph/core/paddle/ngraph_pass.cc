@@ -1,5 +1,5 @@
-// The PIR pass `ngraph_pass`: a shell around program/program_pass.py, so that pir.PassManager and
-// Paddle Inference find it by name.
+// The PIR pass `ngraph_pass`: a shell around partitioning/program_pass.py, so that pir.PassManager
+// and Paddle Inference find it by name.
 #include <pybind11/pybind11.h>
 
 #include "paddle/common/enforce.h"

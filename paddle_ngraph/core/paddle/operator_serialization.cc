@@ -30,7 +30,7 @@ using paddle::dialect::DenseTensorArrayType;
 using paddle::dialect::IntArrayAttribute;
 using paddle::dialect::PlaceAttribute;
 
-// What the dtype of a TensorArray ends with: dtypes.py has it too.
+// What the dtype of a TensorArray ends with: utils/dtypes.py has it too.
 constexpr char kArray[] = "[]";
 
 pir::IrContext* ir() { return pir::IrContext::Instance(); }

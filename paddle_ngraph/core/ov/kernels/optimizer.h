@@ -11,7 +11,8 @@ namespace paddle_ngraph {
 // So many elements are updated at a time: their data stays in the L1 cache.
 constexpr int64_t kStepChunk = 512;
 
-// Numbered as in updates.py. A sum adds the gradient to its state; filling has no gradient.
+// Numbered as in optimizer_updates.py. A sum adds the gradient to its state; filling has no
+// gradient.
 enum class Optimizer : int { kSgd, kMomentum, kAdam, kSum, kFill };
 
 struct SgdAttributes {

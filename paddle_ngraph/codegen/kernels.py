@@ -1,0 +1,188 @@
+"""Operators that stay native: how Paddle's kernels are called for them, and what they return."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.codegen.toolchain import folder_of
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import (
+    ACT,
+    COMMUNICATE,
+    CONSTANTS,
+    DRAW,
+    deeds_of,
+    dtype_name,
+)
+from paddle_ngraph.utils.dtypes import DTYPES
+
+# Why an operator is not one that a project can call, by what it does besides computing.
+_DEEDS = {
+    DRAW: "it draws random numbers",
+    ACT: "it does more than to compute",
+    COMMUNICATE: "it communicates with other processes",
+}
+# What is counted, and in which operands, where contents decide how large the results are; of other
+# operators it is something of their own, in all of their operands.
+_COUNTED = {
+    "pd_op.nonzero": ("what is not zero", (0,)),
+    "pd_op.masked_select": ("what is not zero", (1,)),
+}
+
+Sizes = Sequence[int]
+# A dtype and a shape, or those of the members of a list; ``None`` for a result that is absent.
+Type = Any
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of PHI, as an operator calls it.
+
+    Attributes:
+        name: Its name.
+        dtype: The dtype that selects it.
+        infer_meta: The function of PHI that computes dtypes and shapes of the results.
+        lists: The numbers of the operands that are lists.
+        meta_inputs, inputs: The operands that this function, and the kernel, read as tensors.
+        meta_attributes, attributes: What else they are given, as in ``_core.kernel_call``.
+        results: The declared type of each result.
+    """
+
+    name: str
+    dtype: str
+    infer_meta: str
+    lists: Sequence[int]
+    meta_inputs: Sequence[int]
+    inputs: Sequence[int]
+    meta_attributes: Sequence[tuple[str, Any]]
+    attributes: Sequence[tuple[str, Any]]
+    results: Sequence[Type]
+
+
+def kernel_of(op: Operation) -> Kernel:
+    """The kernel that Paddle calls for an operator.
+
+    Raises:
+        NgraphError: It cannot be called without the rest of Paddle.
+    """
+    reasons = [reason for deed, reason in _DEEDS.items() if deed in deeds_of(op)]
+    if reasons:
+        raise NgraphError(reasons[0])
+    try:
+        program, _ = _alone(op, lambda _, value: value.shape)
+        found = _core.kernel_call(program, op.name())
+    except Exception as error:  # Paddle's own errors have many types
+        raise NgraphError(_first_line(error)) from error
+    if not _is_exported(found["infer_meta"]):
+        raise NgraphError("what infers the shapes of its results is not in libphi")
+    kernel = Kernel(
+        found["kernel"],
+        found["dtype"],
+        found["infer_meta"],
+        found["lists"],
+        found["meta_inputs"],
+        found["kernel_inputs"],
+        found["meta_attributes"],
+        found["kernel_attributes"],
+        _core.result_types(op),
+    )
+    given = [dtype_name(v.dtype) for value in op.operands_source() for v in _members(value)]
+    if odd := {*given, *(dtype for dtype, _ in flat(kernel.results))} - DTYPES.keys():
+        raise NgraphError(f"it has tensors of dtype {sorted(odd)[0]}")
+    return kernel
+
+
+def flat(results: Sequence[Type]) -> list[tuple[str, list[int]]]:
+    """Results with the members of lists one by one, without those that are absent."""
+    lists = (each if isinstance(each, list) else [each] for each in results)
+    return [each for members in lists for each in members if each is not None]
+
+
+def inferred(op: Operation, shapes: Sequence[Sequence[Sizes]]) -> list[Sizes]:
+    """The shapes of the results, flat, for operands of these shapes; -1 where contents decide.
+
+    Raises:
+        NgraphError: Paddle refuses operands of these shapes.
+    """
+    rows = {v.id: size for value, sizes in zip(op.operands_source(), shapes)
+            for v, size in zip(_members(value), sizes)}  # fmt: skip
+    try:
+        _, made = _alone(op, lambda _, value: rows[value.id])
+    except Exception as error:
+        raise NgraphError(_first_line(error)) from error
+    members = (each if isinstance(each, list) else [each] for each in made)
+    return [list(v.shape) for values in members for v in values if v.initialized()]
+
+
+def counted(op: Operation) -> tuple[str, Sequence[int]]:
+    """What contents decide about the sizes of the results, and the numbers of these operands."""
+    return _COUNTED.get(op.name(), (op.name(), range(op.num_operands())))
+
+
+def _alone(op: Operation, shape_of: Callable[[int, Value], Sizes]) -> tuple[Program, list[Any]]:
+    """A program of an operator and the constants that it reads; and the results."""
+    program: Program = paddle.pir.Program()
+    block = program.global_block()
+    known: dict[int, Any] = {}
+
+    def variable(value: Value) -> Any:
+        if value.id not in known:
+            maker = value.get_defining_op()
+            if maker is not None and maker.name() in CONSTANTS:
+                attributes = _core.attributes_of(maker)
+                (made,) = _core.append_operator(block, maker.name(), [], None, attributes)
+            else:
+                type = dtype_name(value.dtype), list(shape_of(len(known), value))
+                made = _core.append_variable(block, f"variable_{len(known)}", type)
+            known[value.id] = made
+        return known[value.id]
+
+    operands: list[Any] = []
+    for value in op.operands_source():
+        if not value.initialized():
+            operands.append(None)
+        elif value.is_dense_tensor_type():
+            operands.append(variable(value))
+        else:
+            operands.append([variable(member) for member in _members(value)])
+    attributes = _core.attributes_of(op)
+    return program, _core.append_operator(block, op.name(), operands, None, attributes)
+
+
+def _members(value: Value) -> list[Value]:
+    """The members of a list; a tensor is its own, and what is absent has none."""
+    if not value.initialized():
+        return []
+    if value.is_dense_tensor_type():
+        return [value]
+    maker = value.get_defining_op()
+    if maker is None or maker.name() != "builtin.combine":
+        raise NgraphError("it reads a list that only a run makes")
+    return maker.operands_source()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+# -- the libraries ---------------------------------------------------------------------------------
+
+
+@cache
+def _is_exported(function: str) -> bool:
+    """Whether libphi_core exports a function of the namespace phi."""
+    symbol = f"_ZN3phi{len(function)}{function}E".encode()
+    path = folder_of("paddle") / "libs" / "libphi_core.so"
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as library,
+    ):
+        return bool(function) and library.find(symbol) >= 0

@@ -1,0 +1,72 @@
+"""The devices besides the CPU: GPUs and NPUs that OpenVINO finds, and what they compute in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import openvino as ov
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import is_accelerator
+
+# What tells one device, and one driver, from another, where a plugin has it.
+_IDENTITY = ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE", "GPU_DRIVER_VERSION", "NPU_DRIVER_VERSION")
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A device that functions can be compiled for, other than the CPU.
+
+    Attributes:
+        device: OpenVINO's name for it.
+        identity: Its full name and its driver.
+        has_float32: Whether it computes in float32.
+    """
+
+    device: str
+    identity: str
+    has_float32: bool = True
+
+
+@cache
+def found() -> Mapping[str, Accelerator]:
+    """Those there are, by the names that plans have for them.
+
+    OpenVINO looks for them once in a process, when somebody asks: that loads the plugins.
+    """
+    core = ov.Core()
+    names = [name for name in core.available_devices if is_accelerator(name)]
+    return {name: _described(core, name) for name in names}
+
+
+def _described(core: ov.Core, name: str) -> Accelerator:
+    identity = " ".join([name, *(str(_property(core, name, key)) for key in _IDENTITY)])
+    capabilities = _property(core, name, "OPTIMIZATION_CAPABILITIES") or ()
+    return Accelerator(name, identity, "FP32" in capabilities)
+
+
+def _property(core: ov.Core, name: str, key: str) -> Any:
+    try:
+        return core.get_property(name, key)
+    except RuntimeError:  # the plugin does not have it
+        return None
+
+
+def device_for(name: str, precision: str) -> str:
+    """OpenVINO's name for a device that is to compute in ``"f32"`` or ``"f16"``.
+
+    Raises:
+        NgraphError: It is not there, or does not compute in that.
+    """
+    accelerator = found().get(name)
+    if accelerator is None:
+        raise NgraphError(f"there is no device {name} here: {', '.join(found()) or 'only the CPU'}")
+    if precision == "f32" and not accelerator.has_float32:
+        raise NgraphError(
+            f"{name} computes in float16 alone, whose results are not those of native Paddle: set "
+            "FLAGS_ngraph_precision=f16 to allow that, for intervals that keep weights"
+        )
+    return accelerator.device

@@ -1,0 +1,169 @@
+"""Whole numbers as others plus a constant, as far as operators show: what a slice of a turn takes.
+
+``x[:, i]`` reads ``stack([i])`` and ``stack([i + 1])``: it takes one position, whatever ``i`` is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from paddle_ngraph.ir.graph import Op, TensorSpec
+
+# They hand on what they read, in order.
+HANDING_ON = ("pd_op.assign", "pd_op.reshape", "pd_op.squeeze", "pd_op.unsqueeze", "pd_op.flatten")
+OPERANDS = "x", "y"
+# Operators that add something to each element of one of these inputs.
+_TERMS: Mapping[str, Sequence[str]] = {
+    "pd_op.add": OPERANDS,
+    "pd_op.increment": ("x",),
+    "pd_op.scale": ("x",),
+    "pd_op.subtract": ("x",),
+}
+_WHOLE = ("int32", "int64")
+# Lists of positions are not longer.
+_LONGEST = 16
+
+
+def terms(op: Op, ones: Collection[int] = ()) -> Sequence[str]:
+    """The inputs, one or the other, to which an operator adds something.
+
+    Args:
+        op: The operator. In graphs it does not state what is constant.
+        ones: The tensors that are 1.
+    """
+    if op.type == "pd_op.scale" and op.constants.get("scale") != [1]:
+        factors = {spec.id for spec in op.inputs.get("scale", ())}
+        return _TERMS[op.type] if factors and factors <= {*ones} else ()
+    return _TERMS.get(op.type, ())
+
+
+class Offset(NamedTuple):
+    """A number.
+
+    Attributes:
+        base: What it is counted from, an element of a tensor; ``None`` for a known number.
+        added: What is added to that.
+    """
+
+    base: tuple[int, int] | None
+    added: int
+
+
+class Offsets:
+    """The whole numbers in the short tensors of a block.
+
+    Args:
+        ops: Its operators, in order.
+        changing: The tensors that are not what an operator made, since others overwrite them.
+    """
+
+    def __init__(self, ops: Iterable[Op], changing: Collection[int] = ()) -> None:
+        self._known: dict[int, list[Offset]] = {}
+        self._changing = changing
+        self._ones: set[int] = set()
+        for op in ops:
+            made = list(op.output_specs())
+            if op.type == "pd_op.full" and op.attr("value") == 1:
+                self._ones |= {spec.id for spec in made}
+            if len(made) != 1 or made[0].dtype not in _WHOLE or _count(made[0]) is None:
+                continue
+            found = self._made_by(op)
+            if found is not None and len(found) == _count(made[0]):
+                self._known[made[0].id] = found
+
+    def taken(self, op: Op) -> list[tuple[Offset, Offset]] | None:
+        """Where the slices that an operator takes begin and end, for each of its axes.
+
+        Returns:
+            ``None`` if it is not certain how long they are, or if they leave positions out.
+        """
+        starts, ends = self._read(op, "starts"), self._read(op, "ends")
+        name = next((name for name in ("strides", "steps") if op.has_input(name)), None)
+        steps = [Offset(None, 1)] if name is None else self._read(op, name)
+        if starts is None or ends is None or steps is None or len(starts) != len(ends):
+            return None
+        pairs = list(zip(starts, ends))
+        are_certain = all(
+            start.base == end.base and (start.base is None or start.added < end.added)
+            for start, end in pairs
+        )
+        return pairs if are_certain and set(steps) <= {Offset(None, 1)} else None
+
+    def counted_from(self, op: Op) -> set[tuple[int, int]] | None:
+        """What the slices that an operator takes are counted from, elements of tensors.
+
+        Returns:
+            ``None`` if it takes slices of something else.
+        """
+        found: set[tuple[int, int]] = set()
+        for name in ("starts", "ends"):
+            numbers = self._read(op, name)
+            if numbers is None:
+                return None
+            found |= {number.base for number in numbers if number.base is not None}
+        return found
+
+    def only(self, tensor: TensorSpec) -> Offset | None:
+        """The only number in a tensor."""
+        if tensor.id in self._changing or _count(tensor) != 1 or tensor.dtype not in _WHOLE:
+            return None
+        (found,) = self._known.get(tensor.id, [Offset((tensor.id, 0), 0)])
+        return found
+
+    def added_to(self, tensor: TensorSpec, result: TensorSpec) -> int | None:
+        """What is added to the only number in one tensor to make that in another."""
+        found = self.only(result)
+        return found.added if found is not None and found.base == (tensor.id, 0) else None
+
+    def _read(self, op: Op, name: str) -> list[Offset] | None:
+        """The numbers in an input, those of its tensors one after the other."""
+        found: list[Offset] = []
+        for spec in op.inputs.get(name, ()):
+            count = _count(spec)
+            if spec.id in self._changing or count is None or spec.dtype not in _WHOLE:
+                return None
+            itself = [Offset((spec.id, place), 0) for place in range(count)]
+            found += self._known.get(spec.id, itself)
+        return found
+
+    def _made_by(self, op: Op) -> list[Offset] | None:
+        if op.type in ("pd_op.full", "pd_op.full_int_array"):
+            (made,) = op.output_specs()
+            value = op.attr("value")
+            values = value if isinstance(value, list) else [value] * (_count(made) or 0)
+            return [Offset(None, int(each)) for each in values]
+        if op.type in (*HANDING_ON, "pd_op.cast"):
+            return self._read(op, "x")
+        if op.type == "pd_op.stack":
+            return self._read(op, "x") if op.attr("axis") == 0 else None
+        for name in terms(op, self._ones):
+            step = self._added(op, name)
+            found = self._read(op, name)
+            if step is not None and found is not None:
+                return [Offset(base, added + step) for base, added in found]
+        return None
+
+    def _added(self, op: Op, term: str) -> int | None:
+        """What an operator adds to one of its terms, if that is a single known number."""
+        if op.type in _ADDED:
+            value = _ADDED[op.type](op)
+            return int(value) if math.isfinite(value) and value == int(value) else None
+        (other,) = {*OPERANDS} - {term}
+        found = self._read(op, other)
+        if found is None or len(found) != 1 or found[0].base is not None:
+            return None
+        return -found[0].added if op.type == "pd_op.subtract" else found[0].added
+
+
+_ADDED: Mapping[str, Callable[[Op], float]] = {
+    "pd_op.increment": lambda op: op.attr("value"),
+    "pd_op.scale": lambda op: op.attr("bias", 0.0),
+}
+
+
+def _count(spec: TensorSpec) -> int | None:
+    """How many elements a short tensor has."""
+    count = math.prod(spec.shape)
+    return count if min(spec.shape, default=0) >= 0 and count <= _LONGEST else None

@@ -1,0 +1,82 @@
+"""bfloat16 tensors inside of a function: nodes of float32 that hold numbers of bfloat16.
+
+Paddle's kernels compute bfloat16 in float32 and round what they return. So converters see float32
+(:meth:`Op.in_float32`), and the bridge rounds each output that Paddle declares bfloat16. Only at
+the border of an interval the elements themselves are bfloat16. Products and convolutions of such
+numbers then get operands of that type (mixed_precision.py), which is the same product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from openvino import Node, Output, Type
+
+from paddle_ngraph.conversion.node_tools import Key, key_of
+
+WIDENING, ROUNDING, NARROWING = "FromBfloat16", "RoundToBfloat16", "ToBfloat16"
+
+# Types whose outputs hold elements of their inputs, or these without their sign.
+_NAMES = """
+    Abs BlockedReorder Broadcast Concat Gather GatherElements GatherND MaxPool Maximum Minimum
+    Negative PaddleMaxPool ReduceMax ReduceMin Relu Reshape Reverse Select Slice Split Squeeze
+    StridedSlice Tile Transpose Unsqueeze VariadicSplit
+"""
+_MOVING = frozenset(_NAMES.split())
+_DEPTH = 32  # of a chain of such nodes that is followed
+_MOST = 1 << 10  # elements of a constant that is looked at
+
+
+class Bfloat16Values:
+    """Which nodes of a model hold numbers of bfloat16.
+
+    Args:
+        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+    """
+
+    def __init__(self, extension: Callable[..., Node]) -> None:
+        self._extension = extension
+        self._found: dict[Key, bool] = {}
+
+    def widened(self, node: Any) -> Output:
+        """A tensor of bfloat16 in float32."""
+        return self._extension(WIDENING, [node]).output(0)
+
+    def rounded(self, output: Output) -> Output:
+        """Each number of a tensor of float32 rounded to the nearest of bfloat16."""
+        return output if self.holds(output) else self._extension(ROUNDING, [output]).output(0)
+
+    def narrowed(self, output: Output) -> Output:
+        """A tensor of float32, of any numbers, in bfloat16."""
+        return self._extension(NARROWING, [before_rounding(output)]).output(0)
+
+    def holds(self, output: Output) -> bool:
+        """Whether every number of ``output`` is surely one of bfloat16."""
+        return self._holds(output, _DEPTH)
+
+    def _holds(self, output: Output, depth: int) -> bool:
+        key = key_of(output)
+        if key not in self._found:
+            self._found[key] = self._looked_at(output, depth)
+        return self._found[key]
+
+    def _looked_at(self, output: Output, depth: int) -> bool:
+        node = output.get_node()
+        kind = node.get_type_name()
+        if kind in (WIDENING, ROUNDING):
+            return True
+        if output.get_element_type() != Type.f32 or depth == 0:
+            return False
+        if kind == "Constant":
+            data = node.get_data()
+            return data.size <= _MOST and not (data.view(np.uint32) & 0xFFFF).any()
+        floats = [v for v in node.input_values() if v.get_element_type() == Type.f32]
+        return kind in _MOVING and all(self._holds(value, depth - 1) for value in floats)
+
+
+def before_rounding(output: Output) -> Output:
+    """What a value was before it was rounded, if the value is that of a rounding."""
+    node = output.get_node()
+    return node.input_value(0) if node.get_type_name() == ROUNDING else output

@@ -1,0 +1,993 @@
+"""The nGraph bridge: from Paddle operators to nGraph nodes.
+
+One bridge serves one build of one function. It owns the map from the subgraph's variables to nodes,
+and hands converters :meth:`NgraphBridge.get_input_node` and :meth:`NgraphBridge.set_output_node`. A
+function is built at one input signature. If some of its dimensions are open, shapes and known
+contents hold symbolic sizes (symbolic_sizes.py), so converters ask only the bridge for shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import openvino as ov
+from openvino import Node, Output, Type, opset15
+from openvino.utils import replace_node
+
+from paddle_ngraph.conversion import dynamic_shapes
+from paddle_ngraph.conversion.analysis.offsets import Offsets
+from paddle_ngraph.conversion.bfloat16 import Bfloat16Values
+from paddle_ngraph.conversion.dynamic_shapes import Opening
+from paddle_ngraph.conversion.errors import ConversionError
+from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.node_tools import as_output, constant_of
+from paddle_ngraph.conversion.regions import Region
+from paddle_ngraph.conversion.registry import RANGES, Role, find_converter
+from paddle_ngraph.conversion.size_rules import Shapes, meets_nothing, same
+from paddle_ngraph.conversion.symbolic_sizes import (
+    Guards,
+    Number,
+    Size,
+    Undecided,
+    hint_of,
+    is_open,
+)
+from paddle_ngraph.conversion.tensor_arrays import TensorArray
+from paddle_ngraph.errors import TOO_WIDE, NgraphError, in_short
+from paddle_ngraph.ir.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.utils.dtypes import DTYPES
+
+# Paddle's dtype name of a name of nGraph's.
+_NAMES = {dtype.element: name for name, dtype in DTYPES.items()}
+
+
+def element_type(dtype: str) -> Type:
+    """The nGraph element type of a Paddle dtype name. Raises NgraphError when there is none."""
+    if dtype not in DTYPES:
+        raise NgraphError(f"the dtype {dtype} has no nGraph element type")
+    return getattr(Type, DTYPES[dtype].element)
+
+
+class Draw(NamedTuple):
+    """Numbers of a random stream that a run takes; random_numbers.h documents the fields."""
+
+    distribution: int
+    a: float
+    b: float
+    seed: int
+    shape: list[int]
+
+
+_LOOP = "pd_op.while"
+# Element by element, a result holds what 32 bits do not hold, or stands for it, only where an
+# operand of these does: they hand doubts on.
+_HANDING_ON = {
+    **dict.fromkeys(("pd_op.scale", "pd_op.scale_", "pd_op.assign"), ("x",)),
+    **dict.fromkeys(
+        (
+            *("pd_op.add", "pd_op.add_", "pd_op.subtract", "pd_op.subtract_"),
+            *("pd_op.multiply", "pd_op.multiply_", "pd_op.maximum", "pd_op.minimum"),
+        ),
+        ("x", "y"),
+    ),
+    "pd_op.where": ("x", "y"),
+}
+# What holds the whole numbers that it is given, in another shape, order or width.
+_SAME_NUMBERS = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
+# Numbered as in core/common/random_numbers.h: the element type, by name.
+_DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
+
+
+class RangeCheck(NamedTuple):
+    """Positions that a run is given, which are looked at before a device reads them.
+
+    Attributes:
+        input: Which input of the interval it is.
+        low: The minimum; a list of one, or one for each position of the last axis.
+        high: One more than the maximum, likewise.
+        ignored: Values that are allowed as well.
+        message: What to say of others.
+    """
+
+    input: int
+    low: list[int]
+    high: list[int]
+    ignored: list[int]
+    message: str
+
+
+class Doubt(NamedTuple):
+    """Which elements of a tensor are not what they are natively, until something reads them.
+
+    Attributes:
+        places: True for those; of a shape that is repeated to that of the tensor.
+        message: What to say of a run in which there are any.
+    """
+
+    places: Output
+    message: str
+
+
+class NgraphBridge:
+    """Builds the ``ov::Model`` of one subgraph for one signature.
+
+    Args:
+        graph: The subgraph.
+        signature: dtype name and shape of each input, then of each state.
+        values: The contents of the inputs that are read by value, by position.
+        opening: The dimensions, and numbers in inputs that are read by value, that are open.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        signature: Sequence[tuple[str, Sequence[int]]],
+        values: Mapping[int, np.ndarray] | None = None,
+        opening: Opening | None = None,
+    ) -> None:
+        self._graph = graph
+        self._nodes: dict[int, Output] = {}
+        self._arrays: dict[int, TensorArray] = {}
+        self._checked: set[tuple[Any, ...]] = set()
+        self._input_of_parameter: dict[str, int] = {}
+        self._parameters: list[Node] = []
+        self._stand_ins: dict[int, Node] = {}  # for parameters of which numbers are open
+        self._pending = deque(graph.ops)
+        self.draws: list[Draw] = []
+        self.checks: list[RangeCheck] = []
+        self._doubts: dict[int, Doubt] = {}
+        self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
+        self._unknown: set[str] = set()  # nodes whose contents only a run tells
+        self._opening = opening
+        self._shapes = None if opening is None else Shapes(opening.guards)
+        if opening is None and any(op.type == _LOOP for op in graph.all_ops()):
+            self._shapes = Shapes(Guards({}))  # nothing is open, but turns may be counted
+        self._bfloat16 = Bfloat16Values(extension)
+        # What converters see as float32.
+        specs = (spec for op in graph.ops for spec in op.output_specs())
+        self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
+        self._inlined = 0  # tensors of blocks
+        self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
+        self._inner: list[NgraphBridge] = []
+        self.model: ov.Model  # of what is inside of a loop or branch
+        # Results of regions of sizes that only a run tells. Until the model is complete, parameters
+        # of the shapes at hand stand for them.
+        self._late: list[tuple[Node, Region, int]] = []
+        self._has_nothing: bool | None = None
+        # What a layout of its own makes of an operator's output before others read it.
+        self.materialize: Callable[[Output], Output] = lambda output: output
+        # What a converter leaves for others of this build, by a key that no other family uses.
+        self.shared: dict[Any, Any] = {}
+        # Paddle runs a feed of another shape than declared as long as its kernels can.
+        self._as_declared = True
+        self._add_inputs(signature, values or {})
+
+    # -- what converters use ------------------------------------------------------------------
+
+    def get_input_node(self, op: Op, name: str, position: int = 0) -> Output:
+        """The node of the input ``name`` of ``op``.
+
+        Raises:
+            NgraphError: The input is absent.
+        """
+        specs = op.inputs.get(name, ())
+        if position >= len(specs):
+            raise NgraphError(f"input '{name}' has no tensor {position}")
+        return self._nodes[specs[position].id]
+
+    def get_input_nodes(self, op: Op, name: str) -> list[Output]:
+        """The nodes of the input ``name``, which holds a list of tensors."""
+        return [self._nodes[spec.id] for spec in op.inputs.get(name, ())]
+
+    def get_captured(self, op: Op) -> list[Output | TensorArray]:
+        """What the blocks of a loop or branch read of the block around them."""
+        specs = op.inputs.get("captured", ())
+        return [self._arrays.get(spec.id) or self._nodes[spec.id] for spec in specs]
+
+    def get_array(self, op: Op, name: str) -> TensorArray:
+        """The TensorArray that the input ``name`` of ``op`` is."""
+        return self._arrays[op.input(name).id]
+
+    def set_array(self, op: Op, name: str, array: TensorArray) -> None:
+        """Makes ``array`` the output ``name`` of ``op``."""
+        self._arrays[op.output(name).id] = array
+
+    def append(self, array: TensorArray, elements: Any) -> None:
+        """Appends elements to a TensorArray.
+
+        Args:
+            array: The TensorArray.
+            elements: A tensor of which axis 0 counts them.
+
+        Raises:
+            NgraphError: They have another shape than others.
+        """
+        if array.is_read:
+            raise NgraphError("a TensorArray of an outer block is written to")
+        added = as_output(elements)
+        for part in array.parts[:1]:
+            if not same(self.shape(part)[1:], self.shape(added)[1:]):
+                raise NgraphError("a TensorArray has elements of several shapes")
+        array.parts.append(added)
+
+    def is_used_later(self, tensor: TensorSpec) -> bool:
+        """Whether operators that follow in the block are given a tensor."""
+        return any(tensor.id == spec.id for op in self._pending for spec in op.input_specs())
+
+    def length(self, array: TensorArray) -> Number:
+        """The number of elements of a TensorArray."""
+        return array.before + sum(self.shape(part)[0] for part in array.parts)
+
+    def elements(self, array: TensorArray) -> Output:
+        """The elements of a TensorArray, along axis 0.
+
+        Raises:
+            NgraphError: There are none, or not all of them are known.
+        """
+        if not same([array.before], [0]):
+            raise NgraphError("a loop reads a TensorArray that starts without elements")
+        if not array.parts:
+            raise NgraphError("a TensorArray without elements is read")
+        if len(array.parts) > 1:
+            array.parts = [opset15.concat(array.parts, 0).output(0)]
+        return array.parts[0]
+
+    def holds(self, op: Op, name: str, number: Number) -> bool:
+        """Whether the input ``name`` holds this one number, in every run and every turn."""
+        found = self._contents(self.get_input_node(op, name))
+        return found is not None and found.size == 1 and same(found.reshape(-1).tolist(), [number])
+
+    def set_output_node(self, op: Op, name: str, node: Any, position: int = 0) -> None:
+        """Makes ``node`` the output ``name`` of ``op``. An unused output is dropped.
+
+        Raises:
+            NgraphError: The node's dtype or shape is not what Paddle declares for the output.
+        """
+        specs = op.outputs.get(name, ())
+        if not specs and name in op.outputs:
+            return
+        if position >= len(specs):
+            raise NgraphError(f"there is no output '{name}' number {position}")
+        spec = specs[position]
+        if spec is None:
+            return
+        output = as_output(node)
+        self._check_output(name, spec, output)
+        if spec.id in self._rounded_ids:
+            output = self._bfloat16.rounded(output)
+        self._nodes[spec.id] = self.materialize(self._folded(output))
+
+    def rounded(self, op: Op, name: str, node: Any) -> Any:
+        """``node``, rounded to bfloat16 if the output ``name`` of ``op`` is.
+
+        For what Paddle's kernels round on the way: attributes, and results in between.
+        """
+        if self._rounded_ids.isdisjoint(spec.id for spec in op.outputs.get(name, ()) if spec):
+            return node
+        return self._folded(self._bfloat16.rounded(as_output(node)))
+
+    @property
+    def infers(self) -> bool:
+        """See :attr:`Graph.infers`."""
+        return self._graph.infers
+
+    @property
+    def device(self) -> str:
+        """See :attr:`Graph.compiled_for`."""
+        return self._graph.compiled_for
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the function may hold operators of the core's own: other devices lack them."""
+        return self.device == CPU
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """Whether tensors of the graph are bfloat16."""
+        return self._graph.has_bfloat16()
+
+    def trains(self, *gradients: str) -> bool:
+        """Whether one of these gradients (any if none is named) is in the graph, or reads it."""
+        if gradients:
+            return not self._op_types.isdisjoint(gradients)
+        return any(kind.endswith("_grad") for kind in self._op_types)
+
+    def constant(self, op: Op, name: str) -> np.ndarray:
+        """The contents of input ``name``, known while the function is built.
+
+        Returns an array of the input's shape; the inputs of a list are joined along axis 0.
+
+        Raises:
+            NgraphError: The contents are known only at run time.
+        """
+        arrays = []
+        for node in self.get_input_nodes(op, name):
+            array = self._contents(node)
+            if array is None:
+                raise NgraphError(f"input '{name}' is known only at run time")
+            arrays.append(array)
+        if not arrays:
+            raise NgraphError(f"input '{name}' is absent")
+        if len(arrays) == 1:
+            return arrays[0]
+        return np.concatenate([np.atleast_1d(array) for array in arrays])
+
+    def size_behind(self, op: Op, name: str) -> Size | None:
+        """The open size that the input ``name``, one number of float32, was converted from."""
+        given = self.get_input_node(op, name)
+        if given.get_element_type() != Type.f32:  # whose contents are known, if at all
+            return None
+        node = given.get_node()
+        while node.get_type_name() in _SAME_NUMBERS:
+            source = node.input_value(0)
+            if source.get_element_type() in (Type.i32, Type.i64):
+                known = self._contents(source)
+                return open_size(known.item()) if known is not None and known.size == 1 else None
+            node = source.get_node()
+        return None
+
+    def is_known(self, op: Op, name: str) -> bool:
+        """Whether :meth:`constant` knows the contents of input ``name``."""
+        return all(self._contents(node) is not None for node in self.get_input_nodes(op, name))
+
+    @cached_property
+    def offsets(self) -> Offsets:
+        """What numbers of the graph are to each other."""
+        return Offsets(self._graph.ops)
+
+    def _contents(self, node: Output) -> np.ndarray | None:
+        producer = node.get_node()
+        if producer.get_type_name() == "Constant":
+            return np.asarray(producer.get_data())
+        if self._shapes is None or self._shapes.follows(node) == "data":
+            return None
+        value = self._shapes.value(node)
+        return self._shapes.fixed_value(node) if value is None else value
+
+    def shape(self, node: Any) -> list[Number]:
+        """The shape of a node; open dimensions are Sizes."""
+        if self._shapes is not None:
+            return self._shapes.of(as_output(node))
+        return [int(dim) for dim in as_output(node).get_shape()]
+
+    def set_shape(self, node: Any, shape: Sequence[Number]) -> None:
+        """Declares the shape of a node that no rule (size_rules.py) covers: a loop's result."""
+        if self._shapes is not None:
+            self._shapes.set(as_output(node), shape)
+
+    def full(self, value: Any, dtype: str | Type, shape: Sequence[Number] = ()) -> Node:
+        """A constant of one ``value``; a scalar unless ``shape`` is given."""
+        kind = element_type(dtype) if isinstance(dtype, str) else dtype
+        if isinstance(value, Size):
+            number = opset15.convert(self.ints([value]), kind)
+            scalar = opset15.squeeze(number, self.ints([0]))
+        else:
+            scalar = opset15.constant(value, kind)
+        if not shape:
+            return scalar
+        return opset15.broadcast(scalar, self.ints(shape))
+
+    def ints(self, values: Sequence[Number]) -> Any:
+        """A 1-D int64 tensor (axes, shapes, pads), constant unless it holds Sizes."""
+        numbers = list(values)
+        if self._shapes is not None and is_open(numbers):
+            return self._shapes.node(numbers)
+        return opset15.constant(np.asarray(numbers, dtype=np.int64).reshape(-1))
+
+    def draw(
+        self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
+    ) -> Output:
+        """Random numbers, taken at each run in the order of the operators.
+
+        Args:
+            distribution: ``"keep"``: 0 with probability ``a``, else 1, as u8. ``"uniform"`` from
+                ``a`` to ``b``, or ``"normal"`` with mean ``a`` and standard deviation ``b``, as
+                f32.
+            a, b: The parameters.
+            seed: The seed of a separate stream; 0 for the stream that ``paddle.seed`` sets.
+            shape: The shape of the result.
+        """
+        number = list(_DISTRIBUTIONS).index(distribution)
+        position = len(self._graph.inputs) + len(self._graph.states) + len(self.draws)
+        sizes = [int(size) for size in shape]
+        self.draws.append(Draw(number, float(a), float(b), int(seed), sizes))
+        return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
+
+    def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
+        """See :func:`extension`; attributes may be open sizes, which are fixed.
+
+        Raises:
+            NgraphError: As there, and where the function is not for the CPU.
+        """
+        if not self.on_cpu:
+            raise NgraphError(f"{self.device} has no {name}, an operator of the engine for CPUs")
+        return extension(name, inputs, **{key: _plain(each) for key, each in attributes.items()})
+
+    def in_range(self, values: Any, least: int, end: int, message: str) -> Node:
+        """The same integers, checked in each run: at least ``least``, and less than ``end``."""
+        limits = {"low": [least], "high": [end], "has_ignored": False, "ignored": 0}
+        return self.extension("CheckRange", [values], message=message, **limits)
+
+    def require_32_bits(self, value: Output) -> bool:
+        """Refuses the run if int64 numbers, known while the function is built, need more.
+
+        Returns:
+            Whether they are known.
+
+        Raises:
+            NgraphError: They need more.
+        """
+        known = self.known_value(value) if self._shapes is None else self._contents(value)
+        if known is None:
+            return False
+        least, most = RANGES["int32"]
+        for number in known.reshape(-1).tolist():
+            if not least <= number <= most:
+                raise NgraphError(TOO_WIDE)
+        return True
+
+    def doubt(self, op: Op, name: str, places: Any, message: str) -> None:
+        """Lets the engine refuse a run in which elements of an output are read that are wrong.
+
+        A ``where`` may pass over them: what 0 has no logarithm for.
+
+        Args:
+            op: The operator.
+            name: Its output, which is set.
+            places: Whether each element is wrong.
+            message: What to say.
+        """
+        self._doubts[op.output(name).id] = Doubt(as_output(places), message)
+
+    def _handed_on(self, op: Op) -> Doubt | None:
+        """What there is to doubt of the only output of an operator; other inputs are settled."""
+        entry = find_converter(op.type)
+        kept: dict[str, Doubt] = {}
+        for name, specs in op.inputs.items():
+            for spec in specs if entry is None or entry.role(name).has_contents_read else ():
+                if spec.id not in self._doubts:
+                    continue
+                if name in _HANDING_ON.get(op.type, ()):
+                    kept[name] = self._doubts[spec.id]
+                else:
+                    self._settled(spec)
+        if not kept:
+            return None
+        message = next(iter(kept.values())).message
+        if op.type == "pd_op.where":
+            never = self.full(False, Type.boolean)
+            x, y = (kept[name].places if name in kept else never for name in ("x", "y"))
+            condition = self.get_input_node(op, "condition")
+            return Doubt(opset15.select(condition, x, y).output(0), message)
+        places, *others = (doubt.places for doubt in kept.values())
+        for other in others:
+            places = opset15.logical_or(places, other).output(0)
+        return Doubt(places, message)
+
+    def _settled(self, spec: TensorSpec) -> Output:
+        """The node of a tensor, all of whose elements a run has looked at."""
+        doubt = self._doubts.pop(spec.id, None)
+        if doubt is not None:
+            node, kind = self._nodes[spec.id], self._nodes[spec.id].get_element_type()
+            wrong = self.in_range(opset15.convert(doubt.places, Type.i32), 0, 1, doubt.message)
+            added = opset15.add(node, wrong if kind == Type.i32 else opset15.convert(wrong, kind))
+            self._nodes[spec.id] = self._folded(added.output(0))
+        return self._nodes[spec.id]
+
+    def require_range(
+        self,
+        op: Op,
+        name: str,
+        low: int | Sequence[int],
+        high: int | Sequence[int],
+        ignored: int | None = None,
+        position: int = 0,
+    ) -> None:
+        """Lets the engine refuse a run whose input ``name`` holds a value out of range.
+
+        To be called before the input's node is fetched: from then on it is the checked node.
+
+        Args:
+            op: The operator.
+            name: One of its inputs, of int32 or int64.
+            low: The minimum; a list gives one for each position of the last axis.
+            high: One more than the maximum, likewise.
+            ignored: A value that is allowed as well.
+            position: Which tensor, if the input holds a list.
+        """
+        spec = op.inputs[name][position]
+        bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)
+        if (spec.id, *bounds) in self._checked:
+            return
+        self._checked.add((spec.id, *bounds))
+        ids = self._nodes[spec.id]
+        entry = find_converter(op.type)
+        unchecked = () if entry is None else entry.unchecked
+        lowest, highest = ([int(v) for v in bound] for bound in bounds[:2])
+        message = f"{op.type} (operator {op.index}): input '{name}' is out of range" + (
+            ", and Paddle would not notice." if name in unchecked else "."
+        )
+        if not self.on_cpu:
+            allowed = [] if ignored is None else [int(ignored)]
+            return self._check_beforehand(ids, lowest, highest, allowed, message)
+        checked = self.extension(
+            "CheckRange",
+            [ids],
+            low=lowest,
+            high=highest,
+            has_ignored=ignored is not None,
+            ignored=0 if ignored is None else int(ignored),
+            message=message,
+        ).output(0)
+        if ids.get_element_type() != checked.get_element_type():
+            checked = opset15.convert(checked, ids.get_element_type()).output(0)
+        self._nodes[spec.id] = self._folded(checked)
+
+    def _check_beforehand(
+        self, ids: Output, low: list[int], high: list[int], ignored: list[int], message: str
+    ) -> None:
+        """Lets a run look at positions before the device gets them, or looks at them now."""
+        known = self._contents(ids)
+        if known is not None:
+            inside = (known >= np.array(low)) & (known < np.array(high)) | np.isin(known, ignored)
+            if not inside.all():
+                raise NgraphError(message)
+            return
+        source = ids
+        while len(low) == 1 and source.get_node().get_type_name() in _SAME_NUMBERS:
+            source = source.get_node().input_value(0)
+            if source.get_element_type() not in (Type.i32, Type.i64):
+                break
+        position = self._input_that_is(source)
+        if position is None:
+            raise NgraphError(f"positions that are computed are not checked on {self.device}")
+        self.checks.append(RangeCheck(position, low, high, ignored, message))
+
+    def _input_that_is(self, positions: Output) -> int | None:
+        """The input of the interval that a node of whole numbers is, if it is one."""
+        is_whole = positions.get_element_type() in (Type.i32, Type.i64)
+        name = positions.get_node().get_friendly_name()
+        return self._input_of_parameter.get(name) if is_whole else None
+
+    def _what_varies(self) -> Output:
+        """Something that is no constant when the model is complete.
+
+        Raises:
+            NgraphError: Nothing is given to a run but weights.
+        """
+        weights = set(self._graph.weights)
+        for node in self._parameters:
+            if self._input_of_parameter[node.get_friendly_name()] not in weights:
+                return node.output(0)
+        raise NgraphError("a loop that grows is given nothing but weights")
+
+    def inline(self, block: Graph, sources: Sequence[Output | TensorArray]) -> list[Output]:
+        """Converts a block as if its operators were some of this graph's.
+
+        Args:
+            block: What is inside of a loop or branch, without TensorArrays.
+            sources: What its inputs are given.
+
+        Returns:
+            What it makes.
+
+        Raises:
+            ConversionError: As in :meth:`convert`; ``op`` is one inside.
+        """
+        numbers = {spec.id: self._next_number() for spec in block.all_specs()}
+        for spec, source in zip(block.inputs, sources):
+            if not isinstance(source, TensorArray):
+                self._nodes[numbers[spec.id]] = source
+        for op in block.ops:
+            renumbered = op.renumbered(numbers)
+            self._rounded_ids |= {s.id for s in renumbered.output_specs() if s.dtype == BFLOAT16}
+            try:
+                self._convert(renumbered)
+            except ConversionError as error:
+                raise ConversionError(op, error.reason, error.device) from error
+        return [self._settled(replace(s, id=numbers[s.id])) for s in block.outputs]
+
+    def _next_number(self) -> int:
+        """A number that no tensor of the graph has."""
+        self._inlined += 1
+        return -1 - self._inlined
+
+    def add_inner(self, inner: NgraphBridge) -> None:
+        """Takes what is inside of a loop or branch for a part of this model."""
+        self._inner.append(inner)
+
+    def add_region(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
+        """The outputs of a loop or branch, whose results have these shapes."""
+        self._regions.append((region, shapes))
+        region.make()
+        self._declare_results(region, shapes)
+        return [
+            output if output.get_partial_shape().is_static else self._stand_in(region, n, shape)
+            for n, (output, shape) in enumerate(zip(region.node.outputs(), shapes))
+        ]
+
+    def _declare_results(self, region: Region, shapes: Sequence[Sequence[Number]]) -> None:
+        for output, shape in zip(region.node.outputs(), shapes, strict=True):
+            self.set_shape(output, shape)
+
+    def _stand_in(self, region: Region, number: int, shape: Sequence[Number]) -> Output:
+        """What stands for a result of a region until the model is complete."""
+        kind = region.node.output(number).get_element_type()
+        node = opset15.parameter(list(map(hint_of, shape)), kind)
+        self._late.append((node, region, number))
+        if self._shapes is not None:
+            self._shapes.declare(node.output(0), [open_size(size) for size in shape])
+        return node.output(0)
+
+    def _settle(self) -> None:
+        """Has results of regions read as they are, whatever their sizes."""
+        for node, region, number in self._late:
+            for reader in node.output(0).get_target_inputs():
+                reader.replace_source_output(region.node.output(number))
+
+    @property
+    def waits_for_sizes(self) -> bool:
+        """Whether the model reads something of a size that only a run tells."""
+        return bool(self._late)
+
+    # -- the build ----------------------------------------------------------------------------
+
+    def convert(self) -> None:
+        """Converts every operator.
+
+        Raises:
+            ConversionError: Names the operator that could not be converted, and why.
+        """
+        while self._pending:
+            self._convert(self._pending.popleft())
+
+    def build(
+        self, weights: Mapping[int, Any] | None = None, in_place: bool = False
+    ) -> tuple[ov.Model, list[int]]:
+        """Converts what is not yet converted, and makes the model, before any pass (build.py).
+
+        Args:
+            weights: The contents of inputs that become constants, by position: buffers in C order.
+            in_place: Whether the constants are these buffers, which the caller keeps for as long as
+                there is the model.
+
+        Returns:
+            The model, at its signature, and the input position that feeds each of its parameters;
+            positions after the inputs continue through :attr:`draws`.
+
+        Raises:
+            ConversionError: As in :meth:`convert`.
+        """
+        self.convert()
+        weights = weights or {}
+        met: set[int] = set()
+        for node in self._parameters:
+            position = self._input_of_parameter[node.get_friendly_name()]
+            if position in weights:
+                replace_node(node, _filled(node, weights[position], met if in_place else None))
+        results = []
+        for spec in [*self._graph.outputs, *self._graph.state_outputs]:
+            results.append(opset15.result(self._result(spec)))
+        for bridge in (self, *self._all_inner()):
+            bridge._check_turns()
+        for bridge in (self, *self._all_inner()):
+            bridge._take_in_constants()
+        used = [node for node in self._parameters if is_used(node)]
+        late = [node for node, _, _ in self._late]
+        model = ov.Model(results, [*used, *late], "ngraph_interval")
+        positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
+        read = {node.get_name() for node in model.get_ordered_ops()} if self._stand_ins else set()
+        self._stand_ins = {p: c for p, c in self._stand_ins.items() if c.get_name() in read}
+        return model, [*positions, *self._stand_ins]
+
+    def open_dimensions(self, model: ov.Model) -> None:
+        """Makes the open dimensions of the finished model dynamic, and open numbers parameters."""
+        if self._opening is not None:
+            self._open(model, self._opening)
+        self._settle()
+        for node, _, _ in self._late:
+            model.remove_parameter(node)
+        if self._opening is not None or self._late:
+            model.validate_nodes_and_infer_types()
+
+    def _open(self, model: ov.Model, opening: Opening) -> None:
+        self._look_at(model)
+        for inner in self._all_inner():
+            inner._look_at(inner.model)
+        if any(bridge._has_nothing for bridge in (self, *self._all_inner())):
+            raise dynamic_shapes.Empty
+        fixed = opening.guards.fixed()
+        for node in model.get_parameters():
+            position = self._input_of_parameter.get(node.get_friendly_name())
+            numbers = None if position is None else opening.numbers.get(position)
+            if numbers:
+                dims = [
+                    size if number is None or number in fixed else -1
+                    for number, size in zip(numbers, node.get_output_shape(0))
+                ]
+                node.set_partial_shape(ov.PartialShape(dims))
+        for position, constant in self._stand_ins.items():
+            kind, shape = constant.get_output_element_type(0), list(constant.get_output_shape(0))
+            parameter = opset15.parameter(shape, kind, name=f"input_{position}")
+            replace_node(constant, parameter)
+            model.add_parameters([parameter])
+
+    def _check_turns(self) -> None:
+        """Has each turn check its number as all sizes of the complete model ask for."""
+
+    def _take_in_constants(self) -> None:
+        for region, shapes in self._regions:
+            if region.take_in_constants():
+                self._declare_results(region, shapes)
+
+    def border_sizes(self) -> tuple[int, int]:
+        """How many inputs, without states, and outputs the interval has."""
+        return len(self._graph.inputs), len(self._graph.outputs)
+
+    def inner_models(self) -> list[ov.Model]:
+        """What is inside of loops and branches."""
+        return [inner.model for inner in self._all_inner()]
+
+    def _all_inner(self) -> Iterator[NgraphBridge]:
+        """The bridges of what is inside of loops and branches, outer ones first."""
+        for inner in self._inner:
+            yield inner
+            yield from inner._all_inner()
+
+    def _look_at(self, model: ov.Model) -> None:
+        """Knows all sizes in a model from here on, and whether something in it has no elements.
+
+        Unless it did before: then nGraph may no longer know the shapes at hand.
+        """
+        if self._shapes is None or self._has_nothing is not None:
+            return
+        self._has_nothing = False
+        for node in model.get_ordered_ops():
+            for output in node.outputs():
+                sizes = self._shapes.of(output)
+                is_empty = any(not isinstance(dim, Size) and dim == 0 for dim in sizes)
+                self._has_nothing |= is_empty and not _is_list(output)
+
+    def _result(self, spec: TensorSpec) -> Output:
+        output = self._settled(spec)
+        return self._bfloat16.narrowed(output) if spec.dtype == BFLOAT16 else self.computed(output)
+
+    def computed(self, output: Output) -> Output:
+        """``output``, computed by a node: the engine does not write a result that is an input."""
+        if output.get_node().get_type_name() != "Parameter":
+            return output
+        return opset15.reshape(output, self.ints(self.shape(output)), False).output(0)
+
+    def _convert(self, op: Op) -> None:
+        entry = find_converter(op.type)
+        if entry is None:
+            raise NgraphError(
+                f"{op.type} (operator {op.index}) has no converter; "
+                "import the module that registers it before running this program"
+            )
+        try:
+            if op.has_bfloat16() and not self.on_cpu:
+                raise NgraphError(f"{self.device} has no tensors of bfloat16")
+            doubt = self._handed_on(op) if self._doubts else None
+            entry.function(self, op.in_float32())
+            if doubt is not None:
+                self._doubts.update((spec.id, doubt) for spec in op.output_specs())
+        except Exception as error:
+            raise ConversionError(op, _reason(error), self.device) from error
+        for spec in (
+            spec for name in entry.named(Role.WORKSPACE) for spec in op.outputs.get(name, ())
+        ):
+            if spec is not None:
+                self._nodes[spec.id] = opset15.constant([0], element_type(spec.dtype)).output(0)
+        for spec in op.output_specs():
+            if spec.id not in self._nodes and spec.id not in self._arrays:
+                raise ConversionError(op, "an output was not set", self.device)
+
+    def _add_inputs(
+        self, signature: Sequence[tuple[str, Sequence[int]]], values: Mapping[int, np.ndarray]
+    ) -> None:
+        for position, spec in enumerate([*self._graph.inputs, *self._graph.states]):
+            dtype, shape = signature[position]
+            self._add_input(position, spec, dtype, shape, values.get(position))
+
+    def _add_input(
+        self,
+        position: int,
+        spec: TensorSpec,
+        dtype: str,
+        shape: Sequence[int],
+        value: np.ndarray | None,
+    ) -> None:
+        kind: Type = getattr(Type, dtype)
+        if kind != element_type(spec.dtype):
+            raise ValueError(
+                f"input {position} of the interval is {_NAMES.get(dtype, dtype)}, "
+                f"the program declares {spec.dtype}"
+            )
+        node = (
+            self._parameter(position, kind, shape)
+            if value is None
+            else self._known(position, kind, value)
+        )
+        self._nodes[spec.id] = self._bfloat16.widened(node) if kind == Type.bf16 else node
+        self._as_declared &= fits(spec.shape, self.shape(self._nodes[spec.id]))
+
+    def _known(self, position: int, kind: Type, value: np.ndarray) -> Output:
+        """An input that is read by value: a constant, unless some of its numbers are open.
+
+        Until dimensions are opened it holds the current numbers, from which nGraph knows shapes.
+        """
+        opening = self._opening
+        numbers = [] if opening is None else opening.contents[position]
+        if self._shapes is None or opening is None or all(number is None for number in numbers):
+            return constant_of(value, kind).output(0)
+        self._stand_ins[position] = opset15.constant(value, kind)
+        # Not the constant itself, which converters would take for one.
+        node = opset15.convert(self._stand_ins[position], kind).output(0)
+        contents = [
+            each if number is None else opening.size(number)
+            for number, each in zip(numbers, value.reshape(-1).tolist())
+        ]
+        self._shapes.declare_contents(node, contents)
+        return node
+
+    def _parameter(self, position: int, kind: Type, shape: Sequence[int]) -> Output:
+        node = opset15.parameter(list(shape), kind, name=f"input_{position}")
+        self._parameters.append(node)
+        self._input_of_parameter[node.get_friendly_name()] = position
+        if self._shapes is not None and self._opening is not None:
+            numbers = self._opening.numbers.get(position, ())
+            sizes = [None if n is None else self._opening.size(n) for n in numbers]
+            self._shapes.declare(node.output(0), sizes)
+        return node.output(0)
+
+    def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
+        if output.get_element_type() != element_type(spec.dtype):
+            found = _NAMES.get(output.get_element_type().get_type_name(), "another dtype")
+            raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
+        shape = self.shape(output)
+        # What is a scalar today was declared as [1] in programs saved by Paddle before 2.5.
+        is_scalar = not shape and list(spec.shape) == [1]
+        if self._as_declared and not is_scalar and not fits(spec.shape, shape):
+            sizes = list(map(hint_of, shape))
+            raise NgraphError(
+                f"output '{name}' became {sizes}, Paddle's shape is {list(spec.shape)}"
+            )
+
+    def _folded(self, output: Output) -> Output:
+        """``output`` as a constant if it is a small computation on constants only."""
+        if output.get_node().get_type_name() == "Constant":
+            return output
+        if self._shapes is not None and self._shapes.follows(output) == "sizes":
+            return self._of_sizes(self._shapes, output)
+        value = self.known_value(output)
+        return output if value is None else opset15.constant(value).output(0)
+
+    def _of_sizes(self, shapes: Shapes, output: Output) -> Output:
+        """What a program computes from sizes: in 64 bits, and for every value of the sizes."""
+        kind = output.get_element_type()
+        if kind.is_real():
+            return output
+        value = shapes.value(output)
+        if value is None or not is_open(value.reshape(-1).tolist()):
+            return opset15.constant(shapes.fixed_value(output), kind).output(0)
+        node = shapes.node(value.reshape(-1).tolist())
+        if kind != Type.i64:
+            node = opset15.convert(node, kind).output(0)
+        if value.ndim != 1:
+            node = opset15.reshape(node, self.ints(value.shape), False).output(0)
+        return node
+
+    def known_value(self, output: Output) -> np.ndarray | None:
+        """The contents of ``output`` if they follow from constants and shapes."""
+        if self._shapes is not None and (source := self._shapes.follows(output)) != "nothing":
+            return self._shapes.fixed_value(output) if source == "sizes" else None
+        node = output.get_node()
+        if node.get_type_name() == "Constant":
+            return np.array(node.get_data())
+        if node.get_type_name() == "ShapeOf":
+            kind = output.get_element_type().to_dtype()
+            return np.array(list(node.input_value(0).get_shape()), dtype=kind)
+        # Asked for each of its outputs, of which there may be thousands.
+        if node.get_name() in self._unknown:
+            return None
+        results = self._evaluated(node)
+        if results is None:
+            self._unknown.add(node.get_name())
+            return None
+        return np.array(results[output.get_index()].data)
+
+    def _evaluated(self, node: Node) -> list[ov.Tensor] | None:
+        """The outputs of a node, if they are small and follow from constants and shapes."""
+        if not node.input_values() or meets_nothing(node):  # nGraph would write beyond the outputs
+            return None
+        if any(math.prod(o.get_shape()) > FOLD_LIMIT for o in node.outputs()):
+            return None
+        values = []
+        for source in node.input_values():
+            value = self.known_value(source)
+            if value is None:
+                return None
+            values.append(ov.Tensor(value))
+        results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
+        return results if node.evaluate(results, values) else None
+
+
+def _meet_numpy() -> None:
+    """Makes OpenVINO's bindings initialize their table of dtypes.
+
+    They do so at first use, holding a lock but releasing the GIL: two threads that come first would
+    deadlock. A module is imported by one thread only.
+    """
+    one = opset15.constant(np.ones(1, np.float32))
+    ov.Tensor(one.get_data().astype(one.get_element_type().to_dtype()))
+
+
+_meet_numpy()
+
+
+def _plain(attribute: Any) -> Any:
+    """An attribute of a node, in which open sizes are fixed."""
+    if isinstance(attribute, list | tuple):
+        return [_plain(each) for each in attribute]
+    return int(attribute) if isinstance(attribute, Size) else attribute
+
+
+def _reason(error: Exception) -> str:
+    """What to say of what a converter raised."""
+    text = str(error).strip()
+    if isinstance(error, NgraphError) or "\n" not in text:
+        return text or type(error).__name__
+    return f"nGraph refuses what it becomes: {in_short(text)}"
+
+
+def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
+    """Whether a shape is one that the program declares."""
+    if 0 in declared:  # Paddle tells nothing of some outputs that an operator leaves as they were
+        return True
+    try:
+        return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
+    except Undecided:
+        return False
+
+
+def open_size(size: Number) -> Size | None:
+    """The size, if it is open."""
+    return size if isinstance(size, Size) else None
+
+
+def _filled(parameter: Node, contents: Any, met: set[int] | None) -> Node:
+    """A constant in place of a parameter.
+
+    Args:
+        parameter: It.
+        contents: A buffer.
+        met: Where others of these constants are, if they are the buffers themselves. The plugin
+            tells packed weights apart by that place, so a buffer that is given twice is copied.
+    """
+    kind = parameter.get_output_element_type(0)
+    array = np.frombuffer(contents, kind.to_dtype()).reshape(tuple(parameter.get_output_shape(0)))
+    place = array.ctypes.data
+    if met is None or place in met or array.size == 0:
+        return constant_of(array, kind)
+    met.add(place)
+    return opset15.constant(ov.Tensor(array, ov.Shape(array.shape), kind))
+
+
+def _is_list(output: Output) -> bool:
+    """Whether it is an empty list of axes or sizes, as core/ov/empty_tensors.cc knows it."""
+    is_constant = output.get_node().get_type_name() == "Constant"
+    is_row = len(output.get_partial_shape()) == 1
+    return is_constant and is_row and bool(output.get_element_type().is_integral())
+
+
+def is_used(node: Node) -> bool:
+    """Whether something reads what a node makes."""
+    return bool(node.output(0).get_target_inputs())

@@ -1,0 +1,256 @@
+"""Constants of a model, in a form with which the CPU plugin computes correctly.
+
+Two of its faults (OpenVINO 2026.4.1) appear only with constants, such as kept weights:
+
+* A node that reads only constants and that the plugin does not fold runs once, at the first
+  inference. A later node that works in place then overwrites the only copy, so each inference gives
+  a different result. Such values are computed here, once, and enter the model as constants.
+* Packed weights are looked up by their memory and the format they are packed to, not by the way
+  they are read. Two matrix products with one square matrix, transposed by one of them, get the same
+  packed weights; so do a convolution and a transposed one with the same filter, sums of products,
+  and products in the turns of recurrent layers. Here each way of reading gets its own constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import openvino as ov
+from openvino import Model, Node, Output, Type, opset15
+from openvino.passes import ConstantFolding, Manager
+
+from paddle_ngraph.conversion.node_tools import Key, constant_of, key_of
+from paddle_ngraph.conversion.size_rules import meets_nothing
+
+# What the plugin surely folds: not worth a look.
+_FOLDED = frozenset(
+    {"Broadcast", "Convert", "Gather", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+_PACKING = frozenset(
+    {
+        "Convolution",
+        "ConvolutionBackpropData",
+        "Einsum",
+        "GroupConvolution",
+        "GroupConvolutionBackpropData",
+        "MatMul",
+    }
+)
+_WANTING_CONSTANTS = frozenset({"Interpolate", "Pad", "Range"})
+_RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+# What tells the plugin that a constant is on a grid (int8.py): its value would not.
+_TELLING = frozenset({"FakeQuantize"})
+# How a node reads what it packs.
+Reading = tuple[object, ...]
+
+
+# -- values of constants alone -------------------------------------------------------------------
+
+
+def compute_constants(model: Model) -> None:
+    """Replaces everything that constants alone determine with its value."""
+    values = list(_determined(model))
+    # A model with an empty tensor is not run; nGraph would write beyond what it computes.
+    if not values or any(map(meets_nothing, model.get_ordered_ops())):
+        return
+    for value, data in zip(values, evaluated(values)):
+        _redirect(model, value, constant_of(data, value.get_element_type()))
+
+
+def evaluated(values: Sequence[Output]) -> list[np.ndarray]:
+    """What constants alone determine, without an empty tensor on the way."""
+    alone = Model([opset15.result(value) for value in values], [], "constants").clone()
+    folding = Manager()
+    folding.register_pass(ConstantFolding())
+    folding.run_passes(alone)
+    return _run(alone)
+
+
+def _run(model: Model) -> list[np.ndarray]:
+    """The results of a model without parameters; the plugin computes those that are not folded."""
+    sources = [result.input_value(0) for result in model.get_results()]
+    folded = [source.get_node().get_type_name() == "Constant" for source in sources]
+    rest = [opset15.result(source) for source, done in zip(sources, folded) if not done]
+    found = iter(_inferred(Model(rest, [])) if rest else ())
+    return [
+        np.array(source.get_node().get_data() if done else next(found))
+        for source, done in zip(sources, folded)
+    ]
+
+
+def _inferred(model: Model) -> list[np.ndarray]:
+    """The results of a model without parameters, as the plugin computes them.
+
+    Its floats are fed: what the plugin computes from constants alone comes out wrong if a later
+    node works in place.
+    """
+    fed = []
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "Constant" and node.get_element_type() == Type.f32:
+            parameter = opset15.parameter(node.get_output_shape(0), Type.f32)
+            readers = [
+                target
+                for target in node.output(0).get_target_inputs()
+                if target.get_node().get_type_name() not in _WANTING_CONSTANTS
+            ]
+            for target in readers:
+                target.replace_source_output(parameter.output(0))
+            if readers:
+                fed.append((parameter, np.array(node.get_data())))
+    model.add_parameters([parameter for parameter, _ in fed])
+    # Run once: not worth a loop fused, which the plugin may crash on (plugin_workarounds.py).
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE"}
+    compiled = ov.compile_model(model, "CPU", settings)
+    return list(compiled([data for _, data in fed]).values())
+
+
+def _determined(model: Model) -> Iterator[Output]:
+    """The outputs determined by constants alone that other nodes read.
+
+    Where the plugin is certain to fold them, only those that are packed and are more than a view of
+    a constant.
+    """
+    hard: dict[str, bool] = {}  # of the nodes that constants alone determine
+    read: dict[Key, Output] = {}
+    for node in model.get_ordered_ops():
+        kind, values = node.get_type_name(), node.input_values()
+        sources = [value.get_node().get_name() for value in values]
+        if kind == "Constant":
+            hard[node.get_name()] = False
+        elif kind != "Result" and values and all(source in hard for source in sources):
+            if kind in _TELLING:
+                continue
+            hard[node.get_name()] = kind not in _FOLDED or any(map(hard.get, sources))
+        else:
+            packs = _is_mistakable(node)
+            read |= {
+                key_of(value): value
+                for source, value in zip(sources, values)
+                if hard.get(source) or (source in hard and packs and not is_constant(value))
+            }
+    return iter(read.values())
+
+
+def _redirect(model: Model, value: Output, constant: Node) -> None:
+    members = {node.get_name() for node in model.get_ops()}
+    for target in value.get_target_inputs():
+        if target.get_node().get_name() in members:
+            target.replace_source_output(constant.output(0))
+
+
+# -- ways of reading -----------------------------------------------------------------------------
+
+
+def part_packed_weights(model: Model) -> None:
+    """Gives weights that are packed in several ways a constant for each way."""
+    ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
+    for node in model.get_ordered_ops():
+        for number, readings in _readings(node):
+            source, path = _path(node.input_value(number))
+            if source.get_type_name() != "Constant":
+                continue
+            known = ways.setdefault(source.get_name(), {})
+            way = (*readings, *map(_step, path))
+            if way not in known:
+                known[way] = _copy(source, path, len(known)) if known else None
+            copy = known[way]
+            if copy is not None:
+                node.input(number).replace_source_output(copy.output(0))
+
+
+def _readings(node: Node) -> Iterator[tuple[int, list[Reading]]]:
+    """Which inputs of a node may be packed, and in which ways."""
+    if node.get_type_name() == "TensorIterator":
+        yield from _readings_inside(node)
+    elif _is_mistakable(node):
+        for number in range(node.get_input_size()):
+            yield number, [_reading(node, number)]
+
+
+def _readings_inside(loop: Node) -> Iterator[tuple[int, list[Reading]]]:
+    """The same of a loop, each of whose turns reads a weight in one way."""
+    body = loop.get_function()
+    inside: dict[str, list[Reading]] = {}
+    for node in body.get_ordered_ops():
+        for number, readings in _readings(node):
+            source, path = _path(node.input_value(number))
+            way = [(*reading, *map(_step, path)) for reading in readings]
+            inside[source.get_name()] = [*inside.get(source.get_name(), ()), *way]
+    parameters = body.get_parameters()
+    for description in loop.get_input_descriptions():
+        name = parameters[description.body_parameter_index].get_name()
+        if name in inside:
+            yield description.input_index, inside[name]
+
+
+def _reading(node: Node, number: int) -> Reading:
+    attributes = node.get_attributes()
+    return node.get_type_name(), number, *map(attributes.get, ("transpose_b", "equation"))
+
+
+def _is_mistakable(node: Node) -> bool:
+    """Whether it packs weights for which another way of reading gives the same sizes."""
+    if node.get_type_name() != "MatMul":
+        return node.get_type_name() in _PACKING
+    shape = node.get_input_partial_shape(1)
+    return shape.is_dynamic or len(shape) < 2 or shape[-1] == shape[-2]
+
+
+def _path(value: Output) -> tuple[Node, list[Node]]:
+    """The source of ``value``, and the views between the two."""
+    path: list[Node] = []
+    node = value.get_node()
+    while node.get_type_name() in _RESHAPING or _is_transpose(node):
+        path.insert(0, node)
+        node = node.input_value(0).get_node()
+    return node, path
+
+
+def is_constant(value: Output) -> bool:
+    """Whether ``value`` is a constant or a view of one, which the plugin packs beforehand."""
+    return bool(_path(value)[0].get_type_name() == "Constant")
+
+
+def numbers_of(value: Output) -> np.ndarray | None:
+    """The numbers that ``value`` has, in any order, if constants alone determine it.
+
+    The constant itself if it is one, else what the plugin folds to ``value``.
+    """
+    node = value.get_node()
+    while node.get_type_name() in _FOLDED:
+        if any(numbers_of(other) is None for other in node.input_values()[1:]):
+            return None
+        node = node.input_value(0).get_node()
+    return node.get_data() if node.get_type_name() == "Constant" else None
+
+
+def is_determined(value: Output) -> bool:
+    """Whether ``value`` is a constant, or what the plugin folds to one."""
+    return numbers_of(value) is not None
+
+
+def _is_transpose(node: Node) -> bool:
+    order = node.input_value(1).get_node() if node.get_type_name() == "Transpose" else None
+    return order is not None and order.get_type_name() == "Constant"
+
+
+def _order(node: Node) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in node.input_value(1).get_node().get_data())
+
+
+def _step(node: Node) -> tuple[str, tuple[int, ...]]:
+    kind = node.get_type_name()
+    return kind, _order(node) if kind == "Transpose" else tuple(node.get_output_shape(0))
+
+
+def _copy(source: Node, path: Sequence[Node], number: int) -> Node:
+    """The weights at the end of ``path``, in memory of their own."""
+    data = source.get_data()
+    for node in path:
+        is_transpose = node.get_type_name() == "Transpose"
+        shape = tuple(node.get_output_shape(0))
+        data = data.transpose(_order(node)) if is_transpose else data.reshape(shape)
+    copy = opset15.constant(np.array(data, order="C"))
+    copy.set_friendly_name(f"{source.get_friendly_name()}_read_{number}")  # still a weight by name
+    return copy

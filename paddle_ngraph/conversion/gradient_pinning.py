@@ -1,0 +1,107 @@
+"""Gradients that steps of optimizers read in the memory of the function that has computed them.
+
+A result has memory of its own. Inside of the function, a gradient lies where activations were that
+are no longer needed. So large results that only steps read become values that the function holds
+until the steps are taken (core/ov/pin_values_op.h, core/ov/pinned_values.h).
+
+A function with open shapes, of anything in it, has none: its memory is not laid out before it runs.
+Nor has one that computes the parts of a batch, each with memory of its own, or one for another
+device than the CPU, whose memory the steps cannot read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from openvino import Model, Output, Type, opset15
+
+from paddle_ngraph.conversion.draft import Draft, Update
+from paddle_ngraph.conversion.node_tools import read_by
+
+# A smaller gradient is not worth a thought.
+LEAST_BYTES = 128 * 1024
+# They write to memory of their own. What may be a view of something else is a result: a step could
+# write where another one still reads.
+_OWN_MEMORY = frozenset(
+    {"Bfloat16Gemm", "BlockedConvolutionFilterGrad", "EmbeddingGrad", "Gemm", "MatMul"}
+)
+
+
+def hold_gradients(draft: Draft) -> None:
+    """Has a finished model hold large gradients, instead of making results of them.
+
+    They are numbered after the results that are left, in their order.
+    """
+    if not draft.bridge.on_cpu or draft.parts > 1 or not draft.updates:
+        return
+    if _has_open_shapes(draft.model):
+        return
+    _, num_outputs = draft.bridge.border_sizes()
+    results = draft.model.get_results()
+    values = [result.input_value(0) for result in results]
+    sources = {source for update in draft.updates for source in update.gradients}
+    varying = _varying(draft.model)
+    held = [
+        number
+        for number, value in enumerate(values)
+        if number >= num_outputs and -1 - number in sources and _may_be_held(value, varying)
+    ]
+    if not held:
+        return
+    left = [number for number in range(len(results)) if number not in held]
+    gradients = [values[number] for number in held]
+    others = _not_before(gradients, [values[number] for number in left])
+    hold = draft.bridge.extension("PinValues", [*gradients, *others], count=len(held))
+    for number in held:
+        draft.model.remove_result(results[number])
+    draft.model.add_results([opset15.result(hold)])
+    numbers = {-1 - old: -1 - new for new, old in enumerate([*left, *held])}
+    draft.updates = [_renumbered(update, numbers) for update in draft.updates]
+
+
+def _has_open_shapes(model: Model) -> bool:
+    outputs = (output for node in model.get_ordered_ops() for output in node.outputs())
+    return any(output.get_partial_shape().is_dynamic for output in outputs)
+
+
+def _varying(model: Model) -> set[str]:
+    """The names of the nodes whose contents depend on what the model is given."""
+    found = {parameter.get_name() for parameter in model.get_parameters()}
+    for node in model.get_ordered_ops():
+        sources = (value.get_node().get_name() for value in node.input_values())
+        if node.get_type_name() != "ShapeOf" and any(name in found for name in sources):
+            found.add(node.get_name())
+    return found
+
+
+def _may_be_held(value: Output, varying: set[str]) -> bool:
+    node, shape = value.get_node(), value.get_partial_shape()
+    if node.get_type_name() not in _OWN_MEMORY or node.get_name() not in varying:
+        return False
+    if shape.is_dynamic or value.get_element_type() != Type.f32:
+        return False
+    return 4 * math.prod(shape.get_shape()) >= LEAST_BYTES
+
+
+def _not_before(gradients: Sequence[Output], others: Sequence[Output]) -> list[Output]:
+    """Those of ``others`` that a node computes which need not run before the ``gradients`` do."""
+    before = read_by(gradients)
+    nodes = [value.get_node() for value in others]
+    return [
+        value
+        for value, node in zip(others, nodes)
+        if node.get_type_name() not in ("Constant", "Parameter") and node.get_name() not in before
+    ]
+
+
+def _renumbered(update: Update, numbers: dict[int, int]) -> Update:
+    def all_of(sources: Iterable[int]) -> list[int]:  # inputs stay
+        return [numbers.get(source, source) for source in sources]
+
+    return Update(
+        *update[:3],
+        gradients=all_of(update.gradients),
+        factors=all_of(update.factors),
+        parameters=all_of(update.parameters),
+    )

@@ -1,0 +1,273 @@
+"""Steps of optimizers that write where parameters and states are, when the function is done.
+
+As a node of the model, a step makes new parameters and states beside the old ones: all of them are
+there twice, and the step writes to memory that it has not read. So the last pass of a build takes
+steps out of the model. Their gradients become results, and the engine takes the steps after the
+run (core/ov/optimizer_updates.h), in place. By then everything in the function has read the old
+values, and every check has passed; the model cannot read what a step writes. Steps that anything
+reads from within the function stay nodes.
+
+Two more things that a program does with a state are such steps: something is added to it (gradients
+of several micro-batches are added up so), and it is filled with one number. Filling comes last, so
+that a step may read what is filled afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from openvino import Model, Node, Output, Type, opset15
+
+from paddle_ngraph.conversion.draft import Draft, Update
+from paddle_ngraph.conversion.node_tools import Key, key_of
+from paddle_ngraph.conversion.passes.fusion import Readers, are_alike, gradient_sum
+
+
+class Rule(NamedTuple):
+    """What an optimizer's operator reads and writes.
+
+    Attributes:
+        number: Of the optimizer, as in core/ov/kernels/optimizer.h.
+        states: The inputs that its outputs replace, in this order; those that are absent count not.
+        gradient: The input that is the gradient.
+        parameters: The inputs that are one number each.
+    """
+
+    number: int
+    states: tuple[int, ...]
+    gradient: int
+    parameters: tuple[int, ...]
+
+
+RULES = {
+    "Sgd": Rule(0, (0,), 1, (2,)),
+    "Momentum": Rule(1, (0, 2), 1, (3,)),
+    "Adam": Rule(2, (0, 2, 3, 7), 1, (4, 5, 6)),
+}
+SUM = 3
+FILL = 4
+
+
+class _Found(NamedTuple):
+    """A step in the model that can be taken out.
+
+    Attributes:
+        number: Of the optimizer, ``SUM`` or ``FILL``.
+        attributes: Its attributes.
+        states: The states that it writes.
+        gradient: The gradient, or what is added; ``None`` for ``FILL``.
+        parameters: What it reads that is one number each.
+    """
+
+    number: int
+    attributes: list[float]
+    states: list[int]
+    gradient: Output | None
+    parameters: list[Output]
+
+
+def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
+    """Takes the steps of optimizers out of a finished model.
+
+    Args:
+        draft: The model, and the inputs that feed its parameters.
+        num_inputs: How many inputs the interval has; states follow.
+        num_outputs: How many results of the model are outputs; the others are new values of states.
+    """
+    if draft.parts > 1:
+        return
+    feeds = {
+        parameter.get_name(): position
+        for parameter, position in zip(draft.model.get_parameters(), draft.positions)
+    }
+    values = [result.input_value(0) for result in draft.model.get_results()][num_outputs:]
+    finder = _Finder(Readers(draft.model), feeds, num_inputs, values)
+    found = finder.steps(draft.model)
+    if not found:
+        return
+    # Results are computed in their order: a gradient when it is there, not all at the end.
+    found.sort(key=lambda step: max(step.states))
+    sources = _Sources(draft, num_inputs, num_outputs, feeds, found)
+    draft.updates = [_update(step, sources, finder.readers) for step in found]
+    sources.finish()
+
+
+class _Finder:
+    """Finds the steps that can be taken out.
+
+    Args:
+        readers: Those of the model.
+        feeds: The input of the interval that feeds each parameter of the model, by its name.
+        num_inputs: How many inputs the interval has; states follow.
+        values: The new value of each state.
+    """
+
+    def __init__(
+        self, readers: Readers, feeds: dict[str, int], num_inputs: int, values: Sequence[Output]
+    ) -> None:
+        self.readers = readers
+        self._feeds = feeds
+        self._num_inputs = num_inputs
+        self._values = values
+
+    def steps(self, model: Model) -> list[_Found]:
+        """All of them."""
+        nodes = model.get_ordered_ops()
+        given = {
+            self._feeds[node.get_name()] - self._num_inputs: node.output(0)
+            for node in nodes
+            if node.get_name() in self._feeds
+        }
+        found = [step for node in nodes for step in [self._step(node)] if step is not None]
+        for state, value in enumerate(self._values):
+            # A state that is not read is unknown to the model, and so is its size.
+            step = self._change(state, value, given[state]) if state in given else None
+            if step is not None:
+                found.append(step)
+        return found
+
+    def _step(self, node: Node) -> _Found | None:
+        """The step of an optimizer that ``node`` is."""
+        rule = RULES.get(node.get_type_name())
+        if rule is None:
+            return None
+        states = self._states_of(node, rule)
+        if states is None:
+            return None
+        return _Found(
+            rule.number,
+            [float(value) for value in node.get_attributes().values()],
+            states,
+            node.input_value(rule.gradient),
+            [node.input_value(place) for place in rule.parameters],
+        )
+
+    def _states_of(self, node: Node, rule: Rule) -> list[int] | None:
+        """The states that a step reads as they are, and whose new values nothing else reads."""
+        found = []
+        inputs = node.get_input_size()
+        for output, place in zip(
+            node.outputs(), [i for i in rule.states if i < inputs], strict=True
+        ):
+            name = node.input_value(place).get_node().get_name()
+            state = self._feeds.get(name, -1) - self._num_inputs
+            if not 0 <= state < len(self._values) or key_of(self._values[state]) != key_of(output):
+                return None
+            if len(self.readers.of(output)) != 1:
+                return None
+            found.append(state)
+        return found
+
+    def _change(self, state: int, value: Output, old: Output) -> _Found | None:
+        """The sum with a state, or the number, that its new ``value`` is."""
+        if not are_alike(value, old):
+            return None
+        number = _number_throughout(value)
+        if number is not None:
+            return _Found(FILL, [number], [state], None, [])
+        if value.get_node().get_type_name() != "Add" or len(self.readers.of(value)) != 1:
+            return None
+        left, right = value.get_node().input_values()
+        for term, added in ((left, right), (right, left)):
+            if key_of(term) == key_of(old) and are_alike(added, value):
+                return _Found(SUM, [], [state], added, [])
+        return None
+
+
+def _number_throughout(output: Output) -> float | None:
+    """The one number that all elements are known to be, to the bit."""
+    node = output.get_node()
+    if node.get_type_name() == "Broadcast":
+        return _number_throughout(node.input_value(0))
+    if node.get_type_name() != "Constant" or output.get_element_type() != Type.f32:
+        return None
+    bits = node.get_data().reshape(-1).view(np.uint32)
+    if bits.size == 0 or (bits != bits[0]).any():
+        return None
+    return float(bits[:1].view(np.float32)[0])
+
+
+def _update(step: _Found, sources: _Sources, readers: Readers) -> Update:
+    terms: list[Output] = []
+    factors: list[Output] = []
+    if step.gradient is not None:
+        terms, factors = gradient_sum(step.gradient, readers, sources.is_given)
+    return Update(
+        step.number,
+        step.attributes,
+        step.states,
+        [sources.of(term) for term in terms],
+        [sources.of(factor) for factor in factors],
+        [sources.of(parameter) for parameter in step.parameters],
+    )
+
+
+class _Sources:
+    """What steps read: what the interval is given, or more results of the model."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        num_inputs: int,
+        num_outputs: int,
+        feeds: dict[str, int],
+        found: Sequence[_Found],
+    ) -> None:
+        self._draft = draft
+        self._feeds = feeds
+        # Filling comes after all that reads.
+        overwritten = {state for step in found for state in step.states if step.number != FILL}
+        self._overwritten = {num_inputs + state for state in overwritten}
+        self._num_given = num_inputs + len(draft.model.get_results()) - num_outputs
+        written = {state for step in found for state in step.states}
+        self._left_out = [
+            result
+            for state, result in enumerate(draft.model.get_results()[num_outputs:])
+            if state in written
+        ]
+        # The new value of a state may be exchanged with the old one before it is read.
+        self._results: dict[Key, int] = {
+            key_of(result.input_value(0)): number
+            for number, result in enumerate(draft.model.get_results()[:num_outputs])
+        }
+        self._next = len(draft.model.get_results()) - len(written)
+        self._added: list[Node] = []
+
+    def is_given(self, output: Output) -> bool:
+        """Whether the interval is given it, as nothing that a step overwrites."""
+        position = self._feeds.get(output.get_node().get_name(), self._num_given)
+        return position < self._num_given and position not in self._overwritten
+
+    def of(self, output: Output) -> int:
+        """The number of what an :class:`Update` reads."""
+        if self.is_given(output):
+            return self._feeds[output.get_node().get_name()]
+        key = key_of(output)
+        if key not in self._results:
+            self._results[key] = self._next
+            self._next += 1
+            self._added.append(opset15.result(self._draft.bridge.computed(output)))
+        return -1 - self._results[key]
+
+    def finish(self) -> None:
+        """Leaves the steps out of the model, and adds what they read."""
+        model = self._draft.model
+        for result in self._left_out:
+            model.remove_result(result)
+        model.add_results(self._added)
+        _leave_out_unread(model, self._draft.positions)
+        model.validate_nodes_and_infer_types()
+
+
+def _leave_out_unread(model: Model, positions: list[int]) -> None:
+    read = {
+        source.get_node().get_name()
+        for node in model.get_ordered_ops()
+        for source in node.input_values()
+    }
+    for number, parameter in reversed(list(enumerate(model.get_parameters()))):
+        if parameter.get_name() not in read:
+            model.remove_parameter(parameter)
+            del positions[number]

@@ -1,0 +1,410 @@
+"""A batch in parts: several concurrent requests, each for some of the samples.
+
+Each image of a batch passes through a network independently of the others. One request for the
+whole batch writes the activations of all its images to memory, layer by layer, and reads them
+again; a request for a part keeps them in a core's caches. So where every node computes each sample
+from that sample alone, the model is turned into one for a part of the batch.
+
+Whether they do is decided by rules, one for each type of node. A value is either *batched*, with
+the samples' shares one after the other along an axis, or the same for all samples. A node that no
+rule covers keeps the batch whole.
+
+The model may be one whose dimensions will be opened, all but the batch: what a rule decides by such
+a size leaves a guard (symbolic_sizes.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from openvino import Model, Node, Output, PartialShape, opset15
+
+from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, key_of
+from paddle_ngraph.conversion.symbolic_sizes import Number, Size
+from paddle_ngraph.errors import NgraphError
+
+# Multiplications of a part's convolutions, at least: with less to do, a request costs more than it
+# gains (LeNet-5, Zen 4). PP-OCR's orientation classifier, 16 million for an image, takes 1.5 ms for
+# eight images in eight parts, 1.3 in four or two, and 1.4 as a whole (two cores of a Zen 5).
+LEAST = 1 << 25
+
+# Of the threads, so much must have a part to work on in the mean.
+_LEAST_IN_USE = 0.8
+
+
+class Sizes(Protocol):
+    """What is known of the sizes in a model: a bridge."""
+
+    def shape(self, node: Any) -> list[Number]:
+        """The shape of an output; what is open are Sizes."""
+
+    def ints(self, values: Sequence[Number]) -> Any:
+        """A 1-D tensor of sizes."""
+
+
+class _Closed:
+    """The sizes in a model of which none is open."""
+
+    def shape(self, node: Any) -> list[Number]:
+        return list(node.get_shape())
+
+    def ints(self, values: Sequence[Number]) -> Any:
+        return opset15.constant(np.array(values, np.int64))
+
+
+def part(model: Model, threads: int, sizes: Sizes = _Closed()) -> int:  # noqa: B008 - it is empty
+    """Turns the model of a batch into the model of a part of it, where that is worth it.
+
+    Args:
+        model: A complete model, at its signature.
+        threads: How many threads share out the parts.
+        sizes: What is known of its sizes.
+
+    Returns:
+        How many parts the batch has: the first axis of each parameter and of each result is divided
+        by this number. 1: the model is unchanged.
+
+    Raises:
+        NgraphError: A rule is wrong.
+    """
+    samples = _samples(model, sizes)
+    parts = _worthwhile(model, samples, threads)
+    if parts == 1:
+        return 1
+    try:
+        targets = _Batch(model, samples, sizes).targets
+    except _NotApart:
+        return 1
+    for node, place in targets:
+        shape = sizes.shape(node.output(0))
+        shape[place] //= parts
+        target = sizes.ints(shape)
+        node.input(1).replace_source_output(
+            target.output(0) if isinstance(target, Node) else target
+        )
+    expected = [_shape_of_part(output, parts) for output in model.outputs]
+    for node in model.get_parameters():
+        node.set_partial_shape(PartialShape(_shape_of_part(node.output(0), parts)))
+    model.validate_nodes_and_infer_types()
+    if [list(output.get_shape()) for output in model.outputs] != expected:
+        raise NgraphError("a part of the batch has other results than the batch")
+    return parts
+
+
+def _shape_of_part(output: Output, parts: int) -> list[int]:
+    first, *rest = output.get_shape()
+    return [first // parts, *rest]
+
+
+def _samples(model: Model, sizes: Sizes) -> int:
+    """The size of axis 0 of all parameters; 1 if they have none in common, or if it is open."""
+    parameters = model.get_parameters()
+    if any(node.get_output_partial_shape(0).is_dynamic for node in parameters):
+        return 1
+    firsts = [sizes.shape(node.output(0))[:1] for node in parameters]
+    if any(isinstance(size, Size) for first in firsts for size in first):
+        return 1
+    found = {tuple(first) for first in firsts}
+    size = found.pop() if len(found) == 1 else ()
+    return int(size[0]) if size else 1
+
+
+# -- whether it pays -----------------------------------------------------------------------------
+
+
+def _worthwhile(model: Model, samples: int, threads: int) -> int:
+    """The largest number of parts that each have enough work, and leave few threads idle."""
+    work = _multiplications(model) if samples > 1 else 0
+    for parts in range(min(samples, work // LEAST), 1, -1):
+        if samples % parts == 0 and _in_use(parts, threads) >= _LEAST_IN_USE:
+            return parts
+    return 1
+
+
+def _in_use(parts: int, threads: int) -> float:
+    """The average share of the threads that are busy, where a part takes a thread one turn."""
+    groups = min(parts, threads)
+    turns, left = divmod(parts, groups)
+    time = turns / (threads // groups)
+    if left:  # all threads share what is left over (core/ov/ov_function.h)
+        time += 1 / (threads // left)
+    return parts / time / threads
+
+
+def _multiplications(model: Model) -> int:
+    """Those of all convolutions."""
+    total = 0
+    for node in model.get_ops():
+        if node.get_type_name() in ("Convolution", "GroupConvolution"):
+            filter_ = node.get_input_shape(1)
+            features = node.get_output_shape(0)[1]
+            total += math.prod(node.get_output_shape(0)) * math.prod(filter_) // max(features, 1)
+    return total
+
+
+# -- whether every node computes each sample from that sample alone ------------------------------
+
+
+class _NotApart(Exception):
+    """A node may compute a sample from other samples."""
+
+
+class _Batch:
+    """Which values of a model are batched.
+
+    Attributes:
+        targets: Reshapes, and where in their target the size of the batch is.
+
+    Raises:
+        _NotApart: A node, or a result, does not follow the samples.
+    """
+
+    def __init__(self, model: Model, samples: int, sizes: Sizes) -> None:
+        self.samples = samples
+        self.shape = sizes.shape
+        self.targets: list[tuple[Node, int]] = []
+        self._axes: dict[Key, int] = {}
+        for node in model.get_ordered_ops():
+            if node.get_type_name() == "Parameter":
+                self._put(node, 0)
+            elif node.get_type_name() == "ShapeOf" and self._tells_other_sizes(node):
+                continue
+            elif any(self.axis(value) is not None for value in node.input_values()):
+                rule = _RULES.get(node.get_type_name())
+                self._put(node, None if rule is None else rule(self, node))
+        if any(self.axis(result.input_value(0)) != 0 for result in model.get_results()):
+            raise _NotApart
+
+    def axis(self, value: Output) -> int | None:
+        """The axis along which ``value`` is batched; ``None`` if it is the same for all samples."""
+        return self._axes.get(key_of(value))
+
+    def first_alone(self, node: Node) -> int | None:
+        """The batch axis of the first value that ``node`` reads, if no other value is batched."""
+        first, *rest = map(self.axis, node.input_values())
+        return first if all(axis is None for axis in rest) else None
+
+    def _tells_other_sizes(self, node: Node) -> bool:
+        """Whether all that is read of a shape are sizes along axes other than that of the batch."""
+        axis = self.axis(node.input_value(0))
+        readers = [port.get_node() for port in node.output(0).get_target_inputs()]
+        taken = [_numbers(reader, 1) for reader in readers if reader.get_type_name() == "Gather"]
+        rank = len(node.input_value(0).get_shape())
+        return len(taken) == len(readers) and all(
+            numbers is not None and axis not in [number % rank for number in numbers]
+            for numbers in taken
+        )
+
+    def _put(self, node: Node, axis: int | None) -> None:
+        for output in node.outputs():
+            is_dynamic = output.get_partial_shape().is_dynamic
+            if axis is None or is_dynamic or self.shape(output)[axis] % self.samples != 0:
+                raise _NotApart
+            self._axes[key_of(output)] = axis
+
+
+# Each rule gives the axis along which a node's outputs are batched, None where they may not be.
+
+
+def _elementwise(batch: _Batch, node: Node) -> int | None:
+    if node.get_attributes().get("auto_broadcast", "numpy") != "numpy":
+        return None
+    return _broadcast(batch, node)
+
+
+def _broadcast(batch: _Batch, node: Node) -> int | None:
+    """For operands whose last axes are aligned."""
+    values = node.input_values()
+    axes = [batch.axis(value) for value in values]
+    places = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
+    place = places.pop()  # counted from the end
+    for value, axis in zip(values, axes):
+        shape = value.get_shape()
+        if axis is None and len(shape) >= -place and shape[place] != 1:
+            return None
+    return None if places else len(node.get_output_shape(0)) + place
+
+
+def _slopes(batch: _Batch, node: Node) -> int | None:
+    # A list of slopes is for axis 1.
+    return 0 if _broadcast(batch, node) == 0 else None
+
+
+def _product(batch: _Batch, node: Node) -> int | None:
+    left, right = node.input_values()
+    rank = len(node.get_output_shape(0))
+    if min(len(left.get_shape()), len(right.get_shape())) < 2:
+        return None
+    axis = batch.first_alone(node)
+    if axis is not None and axis == len(left.get_shape()) - 2:  # rows, for the same columns
+        is_apart = not node.get_attributes()["transpose_a"] and len(right.get_shape()) == 2
+        return axis if is_apart else None
+    found = _broadcast(batch, node)
+    return found if found is not None and found < rank - 2 else None
+
+
+def _at_axis_0(batch: _Batch, node: Node) -> int | None:
+    return 0 if batch.first_alone(node) == 0 else None
+
+
+def _rows(batch: _Batch, node: Node) -> int | None:
+    axis, rank = batch.first_alone(node), len(node.get_output_shape(0))
+    return None if axis == rank - 1 else axis
+
+
+def _along_axes(batch: _Batch, node: Node) -> int | None:
+    """For a node that works along axes other than that of the batch."""
+    axis, axes = batch.first_alone(node), _worked_along(node)
+    return None if axes is None or axis in axes else axis
+
+
+def _reduction(batch: _Batch, node: Node) -> int | None:
+    axis, axes = _along_axes(batch, node), _worked_along(node)
+    if axis is None or axes is None or node.get_attributes().get("keep_dims", False):
+        return axis
+    return axis - sum(other < axis for other in axes)
+
+
+def _unsqueeze(batch: _Batch, node: Node) -> int | None:
+    axis, axes = batch.first_alone(node), _worked_along(node)
+    if axis is None or axes is None:
+        return None
+    kept = [k for k in range(len(node.get_output_shape(0))) if k not in axes]
+    return kept[axis]
+
+
+def _concat(batch: _Batch, node: Node) -> int | None:
+    axis, *others = map(batch.axis, node.input_values())
+    is_apart = all(other == axis for other in others) and axis not in (_worked_along(node) or [])
+    return axis if is_apart else None
+
+
+def _interpolate(batch: _Batch, node: Node) -> int | None:
+    attributes = node.get_attributes()
+    pads = [*attributes["pads_begin"], *attributes["pads_end"]]
+    has_axes_at_2 = node.get_type_info().version_id == "opset11"
+    return _along_axes(batch, node) if has_axes_at_2 and not any(pads) else None
+
+
+def _pool(batch: _Batch, node: Node) -> int | None:
+    # The positions that a maximum pooling tells count through the batch.
+    reads_indices = any(output.get_target_inputs() for output in node.outputs()[1:])
+    return None if reads_indices else _at_axis_0(batch, node)
+
+
+def _reshape(batch: _Batch, node: Node) -> int | None:
+    axis = batch.first_alone(node)
+    if axis is None or 0 in node.get_output_shape(0):
+        return None
+    before, after = batch.shape(node.input_value(0)), batch.shape(node.output(0))
+    for place, size in enumerate(after):
+        # As much lies before the batch as ever, and each sample's share stays in one piece.
+        if math.prod(after[:place]) == math.prod(before[:axis]) and size % batch.samples == 0:
+            batch.targets.append((node, place))
+            return place
+    return None
+
+
+def _transpose(batch: _Batch, node: Node) -> int | None:
+    axis, order = batch.first_alone(node), _numbers(node, 1)
+    return None if axis is None or not order else order.index(axis)
+
+
+def _pad(batch: _Batch, node: Node) -> int | None:
+    axis, begin, end = batch.first_alone(node), _numbers(node, 1), _numbers(node, 2)
+    if axis is None or not begin or not end:
+        return None
+    return axis if begin[axis] == end[axis] == 0 else None
+
+
+def _gather(batch: _Batch, node: Node) -> int | None:
+    table, indices = node.input_values()[:2]
+    along = _worked_along(node)
+    if along is None or node.get_attributes().get("batch_dims", 0) != 0:
+        return None
+    axis, places = batch.axis(table), batch.axis(indices)
+    if axis is None:
+        return None if places is None else along[0] + places
+    if places is not None or axis in along:
+        return None
+    return axis if axis < along[0] else axis - 1 + len(indices.get_shape())
+
+
+Rule = Callable[[_Batch, Node], "int | None"]
+
+_AT_AXIS_0 = """
+    AdaptiveAvgPool AvgPool Convolution ConvolutionBackpropData DepthToSpace FromBfloat16
+    GroupConvolution GroupConvolutionBackpropData GroupNormalization LayerNorm PaddleAvgPool
+    PaddleMaxPool SpaceToDepth ToBfloat16
+"""
+
+# Where a node says along which axes it works: in an attribute, or in an input of this number.
+_AXES: dict[str, str | int] = {
+    "ArgMax": "axis",
+    "Concat": "axis",
+    "CumSum": 1,
+    "Gather": 2,
+    "Interpolate": 2,
+    "LogSoftmax": "axis",
+    "MVN": 1,
+    "NormalizeL2": 1,
+    "ReduceL2": 1,
+    "ReduceMax": 1,
+    "ReduceMean": 1,
+    "ReduceMin": 1,
+    "ReduceProd": 1,
+    "ReduceSum": 1,
+    "Slice": 4,
+    "Softmax": "axis",
+    "Split": 1,
+    "Squeeze": 1,
+    "TopK": "axis",
+    "Unsqueeze": 1,
+    "VariadicSplit": 1,
+}
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(_AT_AXIS_0.split(), _at_axis_0),
+    **dict.fromkeys(_AXES, _along_axes),
+    **dict.fromkeys([name for name in _AXES if name.startswith("Reduce")], _reduction),
+    "Concat": _concat,
+    "Gather": _gather,
+    "Interpolate": _interpolate,
+    "MatMul": _product,
+    "MaxPool": _pool,
+    "PRelu": _slopes,
+    "Pad": _pad,
+    "Reshape": _reshape,
+    "Result": _Batch.first_alone,
+    "RowSoftmax": _rows,
+    "Squeeze": _reduction,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}
+
+
+def _attribute(node: Node, name: str) -> int:
+    return int(node.get_attributes()[name])
+
+
+def _worked_along(node: Node) -> list[int] | None:
+    """The axes that a node works along; ``None`` if they are known only at run time."""
+    where = _AXES[node.get_type_name()]
+    axes = _numbers(node, where) if isinstance(where, int) else [_attribute(node, where)]
+    is_of_output = node.get_type_name() == "Unsqueeze"
+    shape = node.get_output_shape(0) if is_of_output else node.get_input_shape(0)
+    return None if axes is None else [axis % len(shape) for axis in axes]
+
+
+def _numbers(node: Node, place: int) -> list[int] | None:
+    """The integers that an input is known to hold."""
+    if place >= node.get_input_size():
+        return None
+    source = node.input_value(place).get_node()
+    if source.get_type_name() != "Constant":
+        return None
+    return [int(number) for number in np.atleast_1d(source.get_data())]

@@ -1,0 +1,195 @@
+"""Operators of the core that take in what is around them.
+
+Batch normalization and the ReLU that follows it are one; steps of optimizers add up their gradients
+themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from openvino import Model, Node, Output, PartialShape, Type
+from openvino.utils import replace_node
+
+from paddle_ngraph.conversion.node_tools import Key, key_of
+
+Extension = Callable[..., Node]
+
+
+def fuse_rectifiers(model: Model, extension: Extension) -> None:
+    """Fuses ReLUs into the batch normalizations before them; likewise their gradients.
+
+    Each fusion saves a pass over the data. It is done when the function is complete, because it
+    depends on what else reads a value.
+
+    Args:
+        model: The function, its nodes all there.
+        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+    """
+    readers = Readers(model)
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "BatchNorm":
+            _fuse_forward(node, readers, extension)
+        elif node.get_type_name() == "BatchNormGrad":
+            _fuse_backward(node, readers, extension)
+
+
+class Readers:
+    """The readers of each output; nodes outside the model do not count."""
+
+    def __init__(self, model: Model) -> None:
+        self._found: dict[Key, list[Node]] = {}
+        for node in model.get_ordered_ops():
+            for source in node.input_values():
+                self._found.setdefault(key_of(source), []).append(node)
+
+    def of(self, output: Output) -> list[Node]:
+        """The readers of ``output``; one that reads it twice appears twice."""
+        return self._found.get(key_of(output), [])
+
+
+def _fuse_forward(norm: Node, readers: Readers, extension: Extension) -> None:
+    found = _rectifier(norm.output(0), readers)
+    if found is None:
+        return
+    rectified, ceiling = found
+    attributes = {**norm.get_attributes(), "rectified": True, "ceiling": ceiling}
+    fused = extension("BatchNorm", norm.input_values(), **attributes)
+    for reader in rectified.output(0).get_target_inputs():
+        reader.replace_source_output(fused.output(0))
+    replace_node(norm, fused)
+
+
+def _rectifier(output: Output, readers: Readers) -> tuple[Node, float] | None:
+    """The ReLU of ``output``, and its upper limit, if nothing else reads ``output``."""
+    found = {reader.get_type_name(): reader for reader in readers.of(output)}
+    if found.keys() == {"Relu"}:
+        return found["Relu"], 0.0
+    if found.keys() != {"Clamp", "NotEqual", "Select"} or len(readers.of(output)) != 4:
+        return None  # a clamp that keeps NaN
+    clamp, is_nan, select = found["Clamp"], found["NotEqual"], found["Select"]
+    parts = [is_nan.output(0), output, clamp.output(0)]
+    bounds = clamp.get_attributes()
+    if [key_of(source) for source in select.input_values()] != [key_of(part) for part in parts]:
+        return None
+    if bounds["min"] != 0 or len(readers.of(parts[0])) != 1 or len(readers.of(parts[2])) != 1:
+        return None
+    return select, float(bounds["max"])
+
+
+def _fuse_backward(norm: Node, readers: Readers, extension: Extension) -> None:
+    sources = norm.input_values()
+    if len(sources) != 5 or len(readers.of(sources[1])) != 1:
+        return
+    found = _rectified_gradient(sources[1].get_node())
+    if found is None:
+        return
+    grad, out, ceiling = found
+    sources = [sources[0], grad, *sources[2:], out]
+    replace_node(norm, extension("BatchNormGrad", sources, rectified=True, ceiling=ceiling))
+
+
+def _rectified_gradient(product: Node) -> tuple[Output, Output, float] | None:
+    """Gradient, output and upper limit of ``grad * (0 < out [< ceiling] ? 1 : 0)``."""
+    if product.get_type_name() != "Multiply":
+        return None
+    grad, mask = product.input_values()
+    select = mask.get_node()
+    if select.get_type_name() != "Select" or not _is(select, 1, 1.0) or not _is(select, 2, 0.0):
+        return None
+    condition = select.input_value(0).get_node()
+    above, below = condition, None
+    if condition.get_type_name() == "LogicalAnd":
+        above, below = (value.get_node() for value in condition.input_values())
+    if above.get_type_name() != "Greater" or not _is(above, 1, 0.0):
+        return None
+    out = above.input_value(0)
+    shapes = out.get_partial_shape(), grad.get_partial_shape()
+    if any(shape.is_dynamic for shape in shapes) or shapes[0] != shapes[1]:
+        return None
+    if below is None:
+        return grad, out, 0.0
+    ceiling = _number(below.input_value(1))
+    is_bound = below.get_type_name() == "Less" and ceiling is not None and ceiling > 0
+    if not is_bound or key_of(below.input_value(0)) != key_of(out):
+        return None
+    return grad, out, float(ceiling or 0.0)
+
+
+def _is(node: Node, place: int, value: float) -> bool:
+    return _number(node.input_value(place)) == value
+
+
+def _number(output: Output) -> float | None:
+    """The number that ``output`` is known to hold, in any shape."""
+    node = output.get_node()
+    if node.get_type_name() == "Reshape":
+        return _number(node.input_value(0))
+    if node.get_type_name() != "Constant" or node.get_data().size != 1:
+        return None
+    return float(node.get_data().reshape(-1)[0])
+
+
+def gradient_sum(
+    gradient: Output, readers: Readers, is_given: Callable[[Output], bool]
+) -> tuple[list[Output], list[Output]]:
+    """What the step of an optimizer adds up, and the numbers that it multiplies the sum by.
+
+    A gradient that was clipped is multiplied by a number at the end, and that of a batch that was
+    computed in slices is a sum of what the interval is given. Other sums are computed where their
+    terms are: these would all have to be kept for the step.
+
+    Args:
+        gradient: What the step reads.
+        readers: Those of the model; what others read too is computed in any case.
+        is_given: Whether the interval is given an output.
+    """
+    factors: list[Output] = []
+    while True:
+        split = _factor_apart(gradient)
+        if split is None or len(readers.of(gradient)) != 1:
+            break
+        gradient, factor = split
+        factors.insert(0, factor)
+    terms = _terms(gradient, readers)
+    return (terms if all(map(is_given, terms)) else [gradient]), factors
+
+
+def _factor_apart(product: Output) -> tuple[Output, Output] | None:
+    """What is multiplied by one number, and this number."""
+    if product.get_node().get_type_name() != "Multiply":
+        return None
+    shape = product.get_partial_shape()
+    left, right = product.get_node().input_values()
+    for term, factor in ((left, right), (right, left)):
+        sizes = factor.get_partial_shape()
+        is_number = sizes.is_static and factor.get_element_type() == Type.f32
+        if is_number and math.prod(sizes.get_shape()) == 1 and _is_like(term, shape):
+            return term, factor
+    return None
+
+
+def _terms(total: Output, readers: Readers) -> list[Output]:
+    """What is added up to ``total``, in the order in which it is added: ``(a + b) + c``."""
+    others: list[Output] = []
+    while total.get_node().get_type_name() == "Add" and len(readers.of(total)) == 1:
+        shape = total.get_partial_shape()
+        terms = total.get_node().input_values()
+        if not all(_is_like(term, shape) for term in terms):
+            break
+        total = terms[0]
+        others.insert(0, terms[1])
+    return [total, *others]
+
+
+def _is_like(output: Output, shape: PartialShape) -> bool:
+    """Whether ``output`` certainly has this shape, and is float32."""
+    sizes = output.get_partial_shape()
+    is_same = sizes.is_static and shape.is_static and sizes == shape
+    return is_same and output.get_element_type() == Type.f32
+
+
+def are_alike(*outputs: Output) -> bool:
+    """Whether all certainly have the same shape, and are float32."""
+    return all(_is_like(output, outputs[0].get_partial_shape()) for output in outputs)

@@ -1,0 +1,374 @@
+"""int8 kernels for quantized programs.
+
+Paddle simulates quantization in float32: a tensor is rounded to whole numbers of eight bits, and
+multiplied by its scale again. Where such a tensor and such weights meet in a convolution or a
+product, the plugin can compute with the whole numbers themselves. It learns that from
+``FakeQuantize`` nodes, which take the place of this arithmetic here.
+
+The sums are exact then, where Paddle's are rounded. What is quantized next may thus lie on the
+other side of a boundary, one quantum off, as with float32 sums added up in another order. NaN is
+not kept, neither by the grid nor by the activation before it. Functions without quantized products
+keep the arithmetic, bit by bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from openvino import Input, Model, Node, Output, opset15
+
+from paddle_ngraph.conversion import constants, processor
+from paddle_ngraph.conversion.node_tools import Key, kept, key_of
+from paddle_ngraph.conversion.size_rules import meets_nothing
+
+Array = np.ndarray[Any, Any]
+Contents = Mapping[Key, Array]
+
+_VIEWS = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_SCALINGS = frozenset({"Divide", "Multiply"})
+# What may lie between a quantized tensor and its product: the plugin takes whole numbers through.
+_PASSED = _VIEWS | {"MaxPool", "Relu"}
+# The axes of the weights that number the results; those of a matrix depend on its attributes.
+_CHANNELS = {"Convolution": (0,), "GroupConvolution": (0, 1), "MatMul": (-1,)}
+_LOWEST, _HIGHEST = -128, 127
+# What the plugin computes together with the product before it, or moves out of the way.
+_FUSED = _VIEWS | _SCALINGS | {"Add", "Clamp", "Concat", "Relu", "Subtract"}
+
+
+def use_int8(model: Model) -> None:
+    """Asks for int8 kernels, where the processor computes them without saturation.
+
+    Args:
+        model: A complete model; weights are constants if they are to be quantized.
+    """
+    if not processor.has_int8():
+        return
+    found = _Quantized(model)
+    if not found.products or any(map(meets_nothing, model.get_ordered_ops())):
+        return
+    read = found.read()
+    known = dict(zip(read, constants.evaluated(list(read.values()))))
+    if any([_quantize_weights(weights, known) for weights in found.products]):
+        for tensor in found.tensors:
+            if _has_grid(tensor, known):
+                _quantize(tensor, known)
+
+
+class _Tensor(NamedTuple):
+    """A tensor that is quantized, by the arithmetic of ops/quantization.py.
+
+    Attributes:
+        x: The tensor.
+        factor: What it is multiplied by before it is rounded, one number.
+        limit: What clips it before, from both sides; ``None`` if nothing does.
+        low: The least of the whole numbers.
+        high: The largest.
+        readers: What reads the whole numbers, or these times scales, and the scalings in between.
+    """
+
+    x: Output
+    factor: Output
+    limit: Output | None
+    low: int
+    high: int
+    readers: list[tuple[Input, tuple[Node, ...]]]
+
+
+class _Weights(NamedTuple):
+    """The weights of a product with a quantized tensor.
+
+    Attributes:
+        product: The node that reads them.
+        source: What may be whole numbers.
+        steps: The scalings and views from there to the product, in order.
+    """
+
+    product: Node
+    source: Output
+    steps: tuple[Node, ...]
+
+
+class _Quantized:
+    """What is quantized in a model, as far as its nodes show: the tensors, and their products."""
+
+    def __init__(self, model: Model) -> None:
+        self.tensors: list[_Tensor] = []
+        self.products: list[_Weights] = []
+        self._constant = _set_beforehand(model)
+        self._on_grid: set[Key] = set()
+        for node in model.get_ordered_ops():
+            if node.get_name() not in self._constant:
+                self._look_at(node)
+
+    def read(self) -> dict[Key, Output]:
+        """The constants whose contents are needed."""
+        steps = [step for weights in self.products for step in weights.steps]
+        steps += [step for t in self.tensors for _, path in t.readers for step in path]
+        needed = [step.input_value(1) for step in steps if step.get_type_name() in _SCALINGS]
+        needed += [weights.source for weights in self.products]
+        needed += [tensor.factor for tensor in self.tensors]
+        needed += [tensor.limit for tensor in self.tensors if tensor.limit is not None]
+        return {key_of(value): value for value in needed}
+
+    def _look_at(self, node: Node) -> None:
+        kind = node.get_type_name()
+        first = key_of(node.input_value(0)) if node.get_input_size() else None
+        if (found := self._rounding(node)) is not None:
+            readers = list(self._readers(node.output(0), ()))
+            self.tensors.append(_Tensor(*found, readers))
+            self._on_grid.add(key_of(node.output(0)))
+        elif first in self._on_grid and (kind in _PASSED or self._scales(node)):
+            self._on_grid.add(key_of(node.output(0)))
+        elif kind in _CHANNELS and first in self._on_grid and self._is_set(node.input_value(1)):
+            self.products.append(_Weights(node, *self._steps(node.input_value(1))))
+
+    def _is_set(self, value: Output) -> bool:
+        """Whether constants alone determine it."""
+        return value.get_node().get_name() in self._constant
+
+    def _is_number(self, value: Output) -> bool:
+        shape = value.get_partial_shape()
+        return self._is_set(value) and shape.is_static and math.prod(shape.to_shape()) == 1
+
+    def _scales(self, node: Node) -> bool:
+        """Whether it multiplies its first input by a number, or divides it by one."""
+        return node.get_type_name() in _SCALINGS and self._is_number(node.input_value(1))
+
+    def _rounding(self, node: Node) -> tuple[Output, Output, Output | None, int, int] | None:
+        """Tensor, factor, limit and bounds, if ``node`` ends a quantization to eight bits."""
+        if node.get_type_name() != "Select":
+            return None
+        is_nan, x, bounded = node.input_values()
+        clamp = bounded.get_node()
+        if is_nan.get_node().get_type_name() != "NotEqual" or clamp.get_type_name() != "Clamp":
+            return None
+        round_ = clamp.input_value(0).get_node()
+        product = round_.input_value(0).get_node() if round_.get_type_name() == "Round" else None
+        if product is None or product.get_type_name() != "Multiply" or not self._scales(product):
+            return None
+        source, factor = product.input_values()
+        low, high = (int(clamp.get_attributes()[name]) for name in ("min", "max"))
+        if key_of(x) not in (key_of(source), key_of(_unclipped(source))):
+            return None
+        is_clipped = key_of(x) != key_of(source)
+        limit = source.get_node().input_value(1) if is_clipped else None
+        if limit is not None and not self._is_set(limit):
+            return None
+        return (x, factor, limit, low, high) if _LOWEST <= low < high <= _HIGHEST else None
+
+    def _readers(
+        self, value: Output, path: tuple[Node, ...]
+    ) -> Iterator[tuple[Input, tuple[Node, ...]]]:
+        """What reads ``value``, or reads it dequantized: multiplied once, and divided once."""
+        for target in value.get_target_inputs():
+            node = target.get_node()
+            kinds = [step.get_type_name() for step in (*path, node)]
+            is_step = target.get_index() == 0 and self._scales(node)
+            if is_step and kinds in (["Multiply"], ["Divide"], ["Multiply", "Divide"]):
+                yield from self._readers(node.output(0), (*path, node))
+            else:
+                yield target, path
+
+    def _steps(self, value: Output) -> tuple[Output, tuple[Node, ...]]:
+        """From what ``value`` is made by scalings and views alone, and these."""
+        node = value.get_node()
+        steps: list[Node] = []
+        while node.get_type_name() in _VIEWS | _SCALINGS:
+            steps.insert(0, node)
+            value = node.input_value(0)
+            node = value.get_node()
+        return value, tuple(steps)
+
+
+def _set_beforehand(model: Model) -> set[str]:
+    """The nodes that constants alone determine."""
+    found: set[str] = set()
+    for node in model.get_ordered_ops():
+        sources = {value.get_node().get_name() for value in node.input_values()}
+        if node.get_type_name() == "Constant" or (sources and sources <= found):
+            found.add(node.get_name())
+    return found
+
+
+def _unclipped(value: Output) -> Output:
+    """``x`` of ``Minimum(Maximum(x, ...), ...)``."""
+    for kind in ("Minimum", "Maximum"):
+        node = value.get_node()
+        if node.get_type_name() != kind:
+            return value
+        value = node.input_value(0)
+    return value
+
+
+def _applied(steps: Sequence[Node], values: Array, known: Contents) -> Array:
+    """``values`` after these scalings and views."""
+    for step in steps:
+        kind = step.get_type_name()
+        if kind in _SCALINGS:
+            operand = known[key_of(step.input_value(1))]
+            values = values * operand if kind == "Multiply" else values / operand
+        elif kind == "Transpose":
+            values = values.transpose(step.input_value(1).get_node().get_data())
+        else:
+            values = values.reshape(tuple(step.get_output_shape(0)))
+    return values
+
+
+def _quantize_weights(weights: _Weights, known: Contents) -> bool:
+    """Whether the weights are whole numbers times a scale for each result; says so if they are."""
+    codes = known[key_of(weights.source)]
+    is_whole = np.isin(codes, np.arange(_LOWEST, _HIGHEST + 1)).all()
+    if not is_whole or codes.dtype != np.float32:
+        return False
+    scales = _applied(weights.steps, np.ones_like(codes), known)
+    channels = [axis % scales.ndim for axis in _channels(weights.product)]
+    scale = scales[tuple(slice(None if i in channels else 1) for i in range(scales.ndim))]
+    if not (scale >= 0).all() or (scales != scale).any():
+        return False
+    # Where all weights of a result are 0, so is their scale, and a grid needs one.
+    values = np.where(scales == 0, 0, _applied(weights.steps, codes, known))
+    scale = np.where(scale == 0, 1, scale)
+    values = opset15.constant(np.ascontiguousarray(values, np.float32))
+    weights.product.input(1).replace_source_output(_on_grid(values, scale))
+    return True
+
+
+def _channels(product: Node) -> tuple[int, ...]:
+    is_transposed = product.get_attributes().get("transpose_b", False)
+    return (-2,) if is_transposed else _CHANNELS[product.get_type_name()]
+
+
+def _has_grid(tensor: _Tensor, known: Contents) -> bool:
+    """Whether the rounded numbers are those of a grid.
+
+    A scale that is 0 or infinite makes none. Paddle clips by a scale of next to nothing, but does
+    not divide by it: what it clips is rounded to 0.
+    """
+    factor = known[key_of(tensor.factor)].reshape(())
+    if not 0 < factor < np.inf or (_HIGHEST - _LOWEST) / float(factor) > np.finfo(np.float32).max:
+        return False
+    if tensor.limit is None:
+        return True
+    return bool(np.rint(known[key_of(tensor.limit)].reshape(()) * factor) == tensor.high)
+
+
+def _quantize(tensor: _Tensor, known: Contents) -> None:
+    """Gives what reads a quantized tensor the same from a single node."""
+    factor = known[key_of(tensor.factor)].reshape(())
+    made: dict[tuple[str, ...], Output] = {}
+    for target, steps in tensor.readers:
+        name = tuple(step.get_name() for step in steps)
+        if name not in made:
+            scale = _applied(steps, np.ones((), np.float32), known).reshape(())
+            made[name] = _rounded(tensor, factor, scale)
+        target.replace_source_output(made[name])
+
+
+def _rounded(tensor: _Tensor, factor: Array, scale: Array) -> Output:
+    """The tensor on its grid.
+
+    A maximum of rounded numbers is the rounded maximum: so the convolution before a pooling rounds,
+    and the plugin pools whole numbers, in its own layout.
+    """
+    x = _without_nan(tensor.x)
+    window = _window(x)
+    if window is None:
+        x = kept(x) if _ends_small_product(x.get_node()) else x
+        return _on_grid(_bounded(x, tensor, factor), scale, 1 / factor)
+    inside = _bounded(_without_nan(x.get_node().input_value(0)), tensor, factor)
+    rounded = _on_grid(inside, scale, 1 / factor)
+    return opset15.max_pool(rounded, dilations=[1, 1], **window).output(0)
+
+
+def _ends_small_product(node: Node) -> bool:
+    """Whether ``node`` is a product of two matrices, up to what the plugin moves or fuses.
+
+    It makes one node of several such products of 4 or 8 rows, and rounds the whole numbers that
+    they sum up to as if their bits were those of floats (OpenVINO 2026.4.1).
+    """
+    pending, met = [node], set()
+    while pending:
+        node = pending.pop()
+        shape = node.get_output_partial_shape(0)
+        if node.get_name() in met or shape.is_dynamic:
+            continue
+        met.add(node.get_name())
+        if node.get_type_name() == "MatMul" and len(shape) == 2:
+            return True
+        if node.get_type_name() in _FUSED:
+            pending += [value.get_node() for value in node.input_values()]
+    return False
+
+
+# The arithmetic of a quantization: two comparands for NaN, what is taken then, and the factor's.
+_READS_TO_ROUND = 4
+
+
+def _window(x: Output) -> dict[str, list[int]] | None:
+    """The attributes of OpenVINO's pooling, if it may take the place of Paddle's before a grid."""
+    pool = x.get_node()
+    if pool.get_type_name() != "PaddleMaxPool" or len(x.get_target_inputs()) != _READS_TO_ROUND:
+        return None
+    shape, given = pool.get_input_partial_shape(0), pool.get_attributes()
+    if given["adaptive"] or len(shape) != 4 or any(shape[axis].is_dynamic for axis in (2, 3)):
+        return None
+    found: dict[str, list[int]] = {"strides": [], "pads_begin": [], "pads_end": []}
+    found["kernel_shape"] = [int(length) for length in given["kernel"]]
+    for axis, kernel in enumerate(found["kernel_shape"]):
+        size, out = shape[2 + axis].get_length(), int(given["output"][axis])
+        stride, begin = int(given["strides"][axis]), int(given["pads"][axis])
+        reach = (out - 1) * stride + kernel - begin
+        end = max(0, reach - size)
+        # A window in the padding alone has Paddle's lowest number.
+        if max(begin, end) >= kernel or size - reach >= stride:
+            return None
+        for name, number in (("strides", stride), ("pads_begin", begin), ("pads_end", end)):
+            found[name].append(number)
+    return found
+
+
+def _bounded(x: Output, tensor: _Tensor, factor: Array) -> Output:
+    """``x`` without what the grid, which has all numbers of eight bits, does not end at."""
+    least, most = _range(x.get_node())
+    low, high = (float(np.float32(bound) / factor) for bound in (tensor.low, tensor.high))
+    starts = tensor.low == _LOWEST or low <= least
+    ends = tensor.high == _HIGHEST or most <= high
+    return x if starts and ends else opset15.clamp(x, low, high).output(0)
+
+
+def _without_nan(value: Output) -> Output:
+    """``value`` as far as it is not NaN.
+
+    The grid has no NaN. Activations that keep it would stand between a convolution and the grid:
+    only those that are a single node become part of the convolution, as the rounding does.
+    """
+    node = value.get_node()
+    if node.get_type_name() != "Select":
+        return value
+    is_nan, x, other = node.input_values()
+    compared = [key_of(each) for each in is_nan.get_node().input_values()]
+    if is_nan.get_node().get_type_name() != "NotEqual" or compared != [key_of(x)] * 2:
+        return value
+    return _without_nan(other)
+
+
+def _range(node: Node) -> tuple[float, float]:
+    """Bounds of what an activation computes."""
+    kind, attributes = node.get_type_name(), node.get_attributes()
+    if kind == "Clamp":
+        return attributes["min"], attributes["max"]
+    return (0.0 if kind == "Relu" else -math.inf), math.inf
+
+
+def _on_grid(x: Any, scale: Any, quantum: Any = None) -> Output:
+    """``x`` rounded to a whole number of quanta, each of which counts ``scale``.
+
+    All numbers of eight bits, whatever is needed: of fewer the plugin makes another grid.
+    """
+    quantum = scale if quantum is None else quantum
+    ends = [np.float32(n) * each for each in (quantum, scale) for n in (_LOWEST, _HIGHEST)]
+    bounds = [opset15.constant(np.asarray(end, np.float32)) for end in ends]
+    return opset15.fake_quantize(x, *bounds, _HIGHEST - _LOWEST + 1).output(0)

@@ -1,0 +1,103 @@
+"""Large matrix products by oneDNN, where that is faster than the plugin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from openvino import Model, Node, Type
+from openvino.utils import replace_node
+
+from paddle_ngraph.conversion import constants, processor
+
+LEAST_SIZE = 64  # of rows, columns and what is summed over
+
+
+@dataclass(frozen=True)
+class Rule:
+    """From which size on oneDNN is the faster one, with an instruction set.
+
+    Attributes:
+        least: Multiplications, where both operands are computed; ``None``: never.
+        least_packed: Multiplications, where one is a weight that the function knows; ``None``:
+            never. The plugin packs it before the first run; oneDNN has to, in each.
+        least_summed: What is summed over with such a weight, at least.
+        measured: On which processors, and what was found there.
+    """
+
+    least: int | None
+    least_packed: int | None
+    least_summed: int
+    measured: tuple[str, ...]
+
+
+# By the widest instruction set, and the vendor where it matters. `python -m benchmarks products`
+# measures what they decide on the processor at hand, beside what it found on others
+# (benchmarks/results/products.md).
+RULES = {
+    "avx2": Rule(
+        least=1 << 26,
+        least_packed=1 << 29,
+        least_summed=LEAST_SIZE,
+        measured=("Zen 3: oneDNN ahead by 1.2 to 1.4 times, 1024 rows and the weights of BERT",),
+    ),
+    "avx512": Rule(
+        least=9 << 26,  # 1024 x 768 x 768
+        least_packed=1 << 28,
+        least_summed=2048,
+        measured=(
+            "Zen 4, weights: oneDNN ahead by 1.1 times where it sums over many, 128 to 1024 rows; "
+            "else level or behind",
+            "Zen 4, both computed: oneDNN ahead by 1.0 to 1.4 times from 1024 x 768 x 768 on; "
+            "level below",
+        ),
+    ),
+    "avx512, Intel": Rule(
+        least=9 << 26,
+        least_packed=None,
+        least_summed=LEAST_SIZE,
+        measured=(
+            "Xeon with AMX, weights: the plugin level or ahead, by up to 1.3 times",
+            "Xeon with AMX, both computed: oneDNN level or ahead from 1024 x 768 x 768 on, by 1.7 "
+            "to 3.3 times with 3072 columns, which the plugin packs slowly; behind by up to "
+            "1.2 below",
+        ),
+    ),
+}
+
+
+def rule() -> Rule:
+    """The rule for the processor that functions are built for."""
+    if not processor.has_avx512():
+        return RULES["avx2"]
+    return RULES["avx512, Intel" if processor.is_of_intel() else "avx512"]
+
+
+def by_onednn(model: Model, extension: Callable[..., Node]) -> None:
+    """Replaces matrix products that are large enough with the core's ``Gemm``.
+
+    Args:
+        model: A complete model.
+        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "MatMul" and _is_worth_it(node):
+            replace_node(node, extension("Gemm", node.input_values(), **node.get_attributes()))
+
+
+def _is_worth_it(node: Node) -> bool:
+    shapes = [node.get_input_partial_shape(number) for number in (0, 1)]
+    if any(shape.is_dynamic or len(shape) != 2 for shape in shapes):
+        return False
+    is_int8 = node.input_value(1).get_node().get_type_name() == "FakeQuantize"
+    if is_int8 or node.get_output_element_type(0) != Type.f32:
+        return False
+    summed = node.get_input_shape(0)[0 if node.get_attributes()["transpose_a"] else 1]
+    sizes = [summed, *node.get_output_shape(0)]
+    chosen = rule()
+    packs = any(constants.is_constant(value) for value in node.input_values())
+    least = chosen.least_packed if packs else chosen.least
+    if least is None or (packs and summed < chosen.least_summed):
+        return False
+    return min(sizes) >= LEAST_SIZE and math.prod(sizes) >= least

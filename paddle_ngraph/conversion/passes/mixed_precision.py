@@ -1,0 +1,215 @@
+"""bfloat16 for operands of multiplications, and nothing else.
+
+Functions that train get it where ``FLAGS_ngraph_precision`` asks for it, all functions where a
+program itself declares the operands bfloat16 (bfloat16.py).
+
+A weight changes by less than bfloat16's eight bits can tell, and so does a sum over many numbers.
+So parameters, states of optimizers, normalizations, softmax and losses stay float32. Matrix
+products and convolutions, with their gradients, read operands that were rounded to bfloat16, and
+sum in float32. The plugin's own bfloat16 would round everything in between as well.
+
+An operand is rounded once, for all that multiply by it: activations, weights and gradients have two
+such readers each. A convolution rounds its filter while it reorders it. With AMX what it reads has
+its channels last: oneDNN's kernels for blocks of channels use no tiles, and are then slower than
+those of float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from openvino import Model, Node, Output, Type, opset15
+from openvino.utils import replace_node
+from openvino.utils.node_factory import NodeFactory
+
+from paddle_ngraph.conversion import processor
+from paddle_ngraph.conversion.bfloat16 import (
+    NARROWING,
+    ROUNDING,
+    WIDENING,
+    Bfloat16Values,
+    before_rounding,
+)
+from paddle_ngraph.conversion.node_tools import Key, key_of
+from paddle_ngraph.errors import NgraphError
+
+# Below these a product gains less than rounding its operands costs. Nor do vectors and coordinates
+# lose bits: products with a dimension of one to four are part of norms and of positions.
+LEAST = 1 << 18  # multiplications
+LEAST_SIZE = 16  # of rows, columns and what is summed over
+_TYPICAL = 64  # what an open dimension counts as
+
+# The core compiles a model with this in its runtime information with float32 elsewhere.
+_MIXED = "ngraph_mixed_precision"
+# Which inputs of a convolution are rounded before it.
+_CONVOLUTIONS = {
+    "BlockedConvolution": (0,),
+    "BlockedConvolutionDataGrad": (0,),
+    "BlockedConvolutionFilterGrad": (0, 1),
+}
+_VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+
+
+def multiply_in_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
+    """Gives multiplications operands in bfloat16, where the processor has units for them.
+
+    Args:
+        model: A complete model of float32.
+        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+    """
+    model.set_rt_info(True, _MIXED)
+    _multiply(model, extension, lambda value: True)
+
+
+def multiply_what_is_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
+    """The same where all operands hold numbers of bfloat16: no number changes by that.
+
+    Args:
+        model: A complete model of float32.
+        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+    """
+    _multiply(model, extension, Bfloat16Values(extension).holds)
+
+
+def _multiply(
+    model: Model, extension: Callable[..., Node], may_be: Callable[[Output], bool]
+) -> None:
+    if not processor.has_bfloat16():
+        return
+    rounded = _Rounded(extension)
+    chosen = [
+        node
+        for node in model.get_ordered_ops()
+        if (_is_product(node) or _is_convolution(node)) and all(map(may_be, _factors(node)))
+    ]
+    for node in chosen:
+        if _is_convolution(node):
+            _round_convolution(node, rounded, extension)
+        else:
+            last = _its_rounding(node)
+            attributes = {**node.get_attributes(), "rounds": last is not node}
+            replace_node(last, extension("Bfloat16Gemm", rounded.operands(node), **attributes))
+
+
+def _its_rounding(product: Node) -> Node:
+    """The only reader of a product if that rounds it, for the product to do so; or the product."""
+    readers = [target.get_node() for target in product.output(0).get_target_inputs()]
+    kinds = [reader.get_type_name() for reader in readers]
+    return readers[0] if kinds == [ROUNDING] else product
+
+
+def _factors(node: Node) -> list[Output]:
+    """What a product or a convolution multiplies."""
+    return [value for value in node.input_values()[:2] if value.get_element_type() == Type.f32]
+
+
+def _is_product(node: Node) -> bool:
+    """Whether it is a product of float32 matrices, or of batches of them, worth rounding for."""
+    if node.get_type_name() != "MatMul" or node.get_output_element_type(0) != Type.f32:
+        return False
+    shapes = [_dims(value) for value in node.input_values()]
+    if any(len(shape) < 2 or 0 in shape for shape in shapes) or _reads_grid(node):
+        return False
+    if any(None in shape for shape in shapes) and shapes[0][:-2] != shapes[1][:-2]:
+        return False  # nothing says how to broadcast
+    summed = shapes[0][-2 if node.get_attributes()["transpose_a"] else -1]
+    sizes = [_TYPICAL if n is None else n for n in (summed, *_dims(node.output(0)))]
+    return min(sizes[0], *sizes[-2:]) >= LEAST_SIZE and math.prod(sizes) >= LEAST
+
+
+def _dims(value: Output) -> list[int | None]:
+    """The dimensions of a tensor; ``None`` for those that are open."""
+    shape = value.get_partial_shape()
+    return [None if dim.is_dynamic else dim.get_length() for dim in shape]
+
+
+def _reads_grid(node: Node) -> bool:
+    """Whether the plugin multiplies whole numbers here (int8.py)."""
+    return any(v.get_node().get_type_name() == "FakeQuantize" for v in node.input_values())
+
+
+def _is_convolution(node: Node) -> bool:
+    """Whether it is one of the core's; those by channel are bound by memory, not by products."""
+    if node.get_type_name() not in _CONVOLUTIONS:
+        return False
+    attributes = node.get_attributes()
+    of_filter = node.get_type_name() == "BlockedConvolutionFilterGrad"
+    filter_ = attributes["sizes"] if of_filter else node.get_input_shape(1)
+    return attributes["groups"] == 1 or filter_[1] > 1
+
+
+def _round_convolution(node: Node, rounded: _Rounded, extension: Callable[..., Node]) -> None:
+    kind, operands = node.get_type_name(), node.input_values()
+    attributes = node.get_attributes()
+    channels_last = processor.has_amx()
+    if channels_last:
+        attributes["channels_last"] = True
+        if kind == "BlockedConvolutionDataGrad":
+            attributes["sizes"] = [*attributes["sizes"], node.get_output_shape(0)[4]]
+    for number in _CONVOLUTIONS[kind]:
+        value = operands[number]
+        operands[number] = rounded.channels_last(value) if channels_last else rounded.of(value)
+    with suppress(NgraphError):  # oneDNN has no kernel; without AMX, for blocks of 16 only
+        replace_node(node, extension(kind, operands, **attributes))
+
+
+class _Rounded:
+    """The rounded values of one model."""
+
+    def __init__(self, extension: Callable[..., Node]) -> None:
+        self._extension = extension
+        self._found: dict[Key, Output] = {}
+        self._channels_last: dict[Key, Output] = {}
+
+    def operands(self, product: Node) -> list[Output]:
+        """Those of a product, with the same dimensions in front."""
+        batch = _dims(product.output(0))[:-2]
+        return [self._broadcast(self.of(value), batch) for value in product.input_values()]
+
+    def of(self, value: Output) -> Output:
+        """``value`` in bfloat16; a view of the source in bfloat16, if it is a view."""
+        value = before_rounding(value)
+        key = key_of(value)
+        if key not in self._found:
+            self._found[key] = self._made(value)
+        return self._found[key]
+
+    def channels_last(self, value: Output) -> Output:
+        """``value``, [N, C, H, W] or in blocks of channels, as [N, 1, H, W, C] in bfloat16."""
+        value = before_rounding(value)
+        key = key_of(value)
+        if key not in self._channels_last:
+            self._channels_last[key] = self._extension("ToChannelsLast", [value]).output(0)
+        return self._channels_last[key]
+
+    def _made(self, value: Output) -> Output:
+        node = value.get_node()
+        kind = node.get_type_name()
+        if kind == WIDENING:
+            return node.input_value(0)
+        if kind in _VIEWS or (kind == "Transpose" and _is_only_multiplied(node)):
+            source, *others = node.input_values()
+            view = _factory().create(kind, [self.of(source), *others], node.get_attributes())
+            return view.output(0)
+        return self._extension(NARROWING, [value]).output(0)
+
+    @staticmethod
+    def _broadcast(value: Output, batch: list[int | None]) -> Output:
+        shape = _dims(value)
+        if shape[:-2] == batch:
+            return value
+        return opset15.broadcast(value, [*batch, *shape[-2:]]).output(0)
+
+
+def _is_only_multiplied(node: Node) -> bool:
+    readers = [target.get_node() for target in node.output(0).get_target_inputs()]
+    return all(_is_product(reader) for reader in readers)
+
+
+@cache
+def _factory() -> Any:
+    return NodeFactory("opset15")

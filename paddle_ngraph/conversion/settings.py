@@ -1,0 +1,36 @@
+"""What a function is built for, besides its graph and its inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paddle_ngraph import _core
+from paddle_ngraph.ir.graph import CPU, device_of
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The engine determines them once, at each run (``NgraphEngine::settings`` of the core).
+
+    They are part of the key of a function, in memory and on disk, and are passed to every part of a
+    build that needs them: no flag is read during a build.
+
+    Attributes:
+        precision: ``"f32"``, or ``"bf16"``: in functions that keep weights the plugin may round to
+            bfloat16 what it likes, in others operands of multiplications are (mixed_precision.py).
+            ``"f16"``: a GPU or NPU computes in float16.
+        threads: The number of threads that work on a run.
+        runs_at_once: How many runs of one function compute at the same time, with so many threads
+            each.
+        device: See :attr:`Graph.compiled_for`.
+    """
+
+    precision: str = "f32"
+    threads: int = 1
+    runs_at_once: int = 1
+    device: str = CPU
+
+    @staticmethod
+    def of(graph: str) -> Settings:
+        """The settings of the next run of a graph string. Raises ValueError for bad flags."""
+        return Settings(*_core.settings(graph), device_of(graph))

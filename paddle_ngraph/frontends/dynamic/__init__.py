@@ -1,0 +1,1 @@
+"""Dynamic graphs: layers and functions that are compiled where they run."""

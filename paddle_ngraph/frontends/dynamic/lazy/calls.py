@@ -1,0 +1,126 @@
+"""Calls of captured operators, and what is known of their values: what graphs are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import (
+    DRAWING,
+    IN_EVALUATION,
+    WRITERS,
+    natively,
+)
+from paddle_ngraph.paddle_private.names import has_gradients, set_gradients
+
+
+class Call(NamedTuple):
+    """A call of an operator, see ``TracedCall`` in core/paddle/capture.h."""
+
+    name: str
+    is_method: bool
+    arguments: list[Any]
+    keywords: list[str]
+    result: Any
+    has_gradient: bool
+    first_value: int
+    first_result: int
+    views: dict[int, int]
+
+    def apply(self, function: Callable[..., Any], values: dict[int, Any]) -> Any:
+        """What a function returns for these values."""
+        arguments = replaced(self.arguments, values)
+        first = len(arguments) - len(self.keywords)
+        return function(*arguments[:first], **dict(zip(self.keywords, arguments[first:])))
+
+    @property
+    def reads(self) -> list[int]:
+        """The values that it is given."""
+        return list(values_in(self.arguments))
+
+    @property
+    def results(self) -> list[int]:
+        """The values that it makes."""
+        return list(values_in(self.result))
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes over a value that it is given."""
+        return self.name in WRITERS and bool(self.views) and not self._infers
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        return self.name in DRAWING and not self._infers
+
+    @property
+    def _infers(self) -> bool:
+        """Whether it is called in evaluation, where it only computes results."""
+        given = dict(enumerate(self.arguments))
+        return all(given.get(at) is value for at, value in IN_EVALUATION[self.name].items())
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it has to run, whoever wants its results."""
+        return self.writes or self.draws
+
+
+class Kind(NamedTuple):
+    """What is known of a value. A size that differs from call to call is -1."""
+
+    dtype: str
+    shape: list[int]
+    stop_gradient: bool
+    is_contiguous: bool
+    is_parameter: bool
+
+    @property
+    def without_gradient(self) -> Kind:
+        """The same of a value that no gradient comes to."""
+        return Kind(self.dtype, self.shape, True, self.is_contiguous, self.is_parameter)
+
+
+def values_in(thing: Any) -> Iterator[int]:
+    """The values in an argument or a result, from left to right."""
+    if isinstance(thing, _core.TracedValue):
+        yield thing.index
+    elif isinstance(thing, (list, tuple)):
+        for each in thing:
+            yield from values_in(each)
+
+
+def replaced(thing: Any, values: dict[int, Any]) -> Any:
+    """An argument with tensors in it."""
+    if isinstance(thing, _core.TracedValue):
+        return values[thing.index]
+    if isinstance(thing, (list, tuple)):
+        return type(thing)(replaced(each, values) for each in thing)
+    return thing
+
+
+def data(number: int, kind: Kind) -> Any:
+    """A value that the program which is being made is given."""
+    return paddle.static.data(f"captured_{number}", kind.shape, kind.dtype)
+
+
+# Inside of ``with``, operators of this thread have gradients, or none.
+gradients_enabled = partial(_core.GradientMode, has_gradients, set_gradients)
+
+
+def call_natively(call: Call, values: dict[int, Any]) -> None:
+    """Calls an operator natively, with gradients as where the user called it."""
+    with gradients_enabled(call.has_gradient):
+        bind(call.result, call.apply(natively(call.name, call.is_method), values), values)
+
+
+def bind(expected: Any, result: Any, values: dict[int, Any]) -> None:
+    """Adds what an operator returned to the values, by their places in the captured result."""
+    if isinstance(expected, _core.TracedValue):
+        values[expected.index] = result
+    elif isinstance(expected, (list, tuple)):
+        for one, other in zip(expected, result):
+            bind(one, other, values)

@@ -1,0 +1,155 @@
+"""The hook of dynamic mode: captures operators that functions and layers call.
+
+See core/paddle/capture.h for what happens, deferral_rules.py for the operators, and
+trace_graph.py for what computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph, trace_isolation
+from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import (
+    LOOKING,
+    METHODS,
+    OF_KNOWN,
+    OF_NUMBERS,
+    OPERATORS,
+    PASSIVE_ATTRIBUTES,
+    PASSIVE_METHODS,
+    SET_ATTRIBUTES,
+    SIZES,
+)
+from paddle_ngraph.frontends.executor import weight_writes
+from paddle_ngraph.frontends.to_static import gradients
+from paddle_ngraph.frontends.to_static import hook as to_static_hook
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
+    dynamic_tracer,
+    expected_place,
+    set_frame_callback,
+    switch_tracer,
+)
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+
+_installing = new_lock()
+
+
+def install() -> None:
+    """Has captures told of every call of Paddle's core that can reach a tensor."""
+    with _installing:  # once, whichever threads begin together
+        _install()
+
+
+@cache
+def _install() -> None:
+    to_static_hook.install()
+    weight_writes.install()
+    gradients.install()
+    trace_isolation.install()
+    for name, function in replaced.functions_of_tensors():
+        _tell(function, name, OPERATORS.get(name))
+    for name, method in replaced.methods_of_tensors():
+        if name in PASSIVE_METHODS:
+            _core.set_call_effect(method, name, _core.CallEffect.METADATA_ONLY)
+        else:
+            _tell(method, name, METHODS.get(name))
+    replaced.MAKE_TENSOR.replace(_settling)
+    for name, function in replaced.other_functions_of_tensors():
+        _core.set_call_effect(function, name, _core.CallEffect.GRAPH_BREAK)
+    for name, function in replaced.other_functions():
+        _core.set_call_effect(function, name, _core.CallEffect.BREAK_IF_LAZY_ARGUMENT)
+    for name, function in replaced.functions_of_building():
+        _core.set_call_effect(function, name, _core.CallEffect.METADATA_ONLY)
+    for name, function in replaced.setting_functions():
+        _core.set_call_effect(function, name, _core.CallEffect.FLAG_CHANGE)
+    _core.set_call_effect(switch_tracer, "a static program", _core.CallEffect.TRACER_SWITCH)
+    for name, attribute in replaced.attributes_of_tensors():
+        _core.intercept_attribute(
+            attribute, name, name in PASSIVE_ATTRIBUTES, name in SET_ATTRIBUTES
+        )
+
+
+# What Python's functions for values of tensors call first.
+_LOOKS = dict.fromkeys(("_is_initialized", "numpy"), "the value of a tensor")
+
+
+def _settling(original: Callable[..., None]) -> Callable[..., None]:
+    """Tensors that are made of others need their memory."""
+
+    @wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if any(isinstance(each, paddle.Tensor) for each in (*args, *kwargs.values())):
+            _core.flush_captures()
+        original(self, *args, **kwargs)
+
+    return __init__
+
+
+_CHECK = "FLAGS_check_nan_inf"
+# What is neither an operator that may wait, nor a break and nothing else.
+_OTHERS = {
+    **dict.fromkeys(OF_KNOWN, _core.CallEffect.EAGER_OPERATOR),
+    **dict.fromkeys(OF_NUMBERS, _core.CallEffect.DATA_ACCESS),
+    **dict.fromkeys(LOOKING, _core.CallEffect.READ_ONLY_DATA_ACCESS),
+    **dict.fromkeys(SIZES, _core.CallEffect.SHAPE_QUERY),
+    "register_saved_tensors_hooks": _core.CallEffect.SAVED_TENSOR_HOOKS_ON,
+    "reset_saved_tensors_hooks": _core.CallEffect.SAVED_TENSOR_HOOKS_OFF,
+}
+
+
+def _tell(function: Any, name: str, rule: _core.DeferralRule | None) -> None:
+    if rule is None:
+        _core.set_call_effect(
+            function, _LOOKS.get(name, name), _OTHERS.get(name, _core.CallEffect.GRAPH_BREAK)
+        )
+        return
+    _core.set_call_effect(function, name, _core.CallEffect.DEFERRABLE, rule)
+
+
+class Captures:
+    """What is known of a function from earlier calls.
+
+    Args:
+        trains: Whether what may get a gradient is captured, too.
+    """
+
+    def __init__(self, trains: bool = True) -> None:
+        install()
+        self._paths = _core.TraceCache(trace_graph.make_graph, trains)
+        self._settings = -1  # how many there were when the flags were read
+        self._is_checked = False
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Calls the function."""
+        tracer = dynamic_tracer()
+        if tracer is None or not expected_place().is_cpu_place() or self._is_each_checked():
+            return function(*args, **kwargs)  # programs are made, or another device computes
+        watching = set_frame_callback(None)  # SOT does not read what we do in Python
+        try:
+            with _core.Capture(self._paths, tracer):
+                return function(*args, **kwargs)
+        finally:
+            set_frame_callback(watching)
+
+    def _is_each_checked(self) -> bool:
+        """Whether Paddle looks at the results of each operator, and raises at once."""
+        if self._settings != (settings := _core.settings_version()):
+            self._is_checked = bool(paddle.get_flags(_CHECK)[_CHECK])
+            self._settings = settings
+        return self._is_checked
+
+    def graphs(self) -> list[trace_graph.Graph]:
+        """Those that were made so far."""
+        made = (graph for _, _, graphs in self._paths.ends() for graph in graphs)
+        return list(dict.fromkeys(made))  # one may serve several paths
+
+    def breaks(self) -> list[str]:
+        """What has ended graphs before the end of the function, with the line of its code."""
+        found = {reason: None for _, reasons, _ in self._paths.ends() for reason in reasons}
+        return [reason for reason in found if reason != _core.END_OF_FUNCTION]

@@ -1,0 +1,346 @@
+"""Which calls of Paddle's core a capture may let wait, and which leave what waits alone.
+
+An operator may wait if what it raises depends only on the shapes and dtypes of its tensors and on
+its other arguments: another error would come later than natively. One that divides whole numbers,
+or looks something up, may wait where its divisors and positions are known to be right
+(core/paddle/integer_ranges.h).
+Random numbers are drawn in the order of the calls: who draws otherwise, or sets a seed, is a graph
+break, as is everything that is not listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.paddle_private.names import operators as _C_ops
+
+_ANY = 99
+
+
+def _rule(
+    most_tensors: int = _ANY,
+    needs_floats: bool = False,
+    needed: tuple[tuple[int, Any], ...] = (),
+    needed_to_train: tuple[tuple[int, Any], ...] = (),
+    values: _core.ValueRule | None = None,
+    numbers: _core.RangeRule | None = None,
+    unread: int = -1,
+    has_reserve: bool = False,
+    draws: bool = False,
+    is_arithmetic: bool = False,
+    changes: _core.Mutation = _core.Mutation.NONE,
+    lists: tuple[int, ...] = (),
+) -> _core.DeferralRule:
+    """When a call may wait, see ``DeferralRule`` in core/paddle/call_interception.h."""
+    return _core.DeferralRule(
+        most_tensors,
+        needs_floats,
+        list(needed),
+        list(needed_to_train),
+        values or _core.ValueRule(),
+        numbers or _core.RangeRule(),
+        unread,
+        has_reserve,
+        draws,
+        is_arithmetic,
+        changes,
+        list(lists),
+    )
+
+
+def _moved(*arguments: int) -> _core.RangeRule:
+    """The numbers of a result are those of these arguments."""
+    return _core.RangeRule(_core.RangeRuleKind.PRESERVED, list(arguments))
+
+
+# What is known of whole numbers that an operator makes, of the same ones that tensors have as
+# methods, and that are called otherwise.
+_MOVING = (
+    "assign clone _copy_to detach expand expand_as flatten flip gather gather_nd index_sample "
+    "index_select reshape roll slice split split_with_num squeeze strided_slice take_along_axis "
+    "tile transpose unbind unsqueeze unstack concat max min repeat_interleave cast "
+    "channel_shuffle pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
+)
+_CALCULATING = {
+    _core.RangeRuleKind.SUM: "add __add__ __radd__",
+    _core.RangeRuleKind.DIFFERENCE: "subtract __sub__",
+    _core.RangeRuleKind.PRODUCT: "multiply __mul__ __rmul__",
+    _core.RangeRuleKind.QUOTIENT: "floor_divide __floordiv__",
+    _core.RangeRuleKind.REMAINDER: "remainder __mod__",
+}
+_NUMBERS: dict[str, _core.RangeRule] = {
+    **dict.fromkeys(_MOVING.split(), _moved(0)),
+    **dict.fromkeys(("fmax", "fmin", "maximum", "minimum"), _moved(0, 1)),
+    **dict.fromkeys(("argmax", "argmin"), _core.RangeRule(_core.RangeRuleKind.INDICES)),
+    **{
+        name: _core.RangeRule(kind)
+        for kind, names in _CALCULATING.items()
+        for name in names.split()
+    },
+    "argsort": _core.RangeRule(_core.RangeRuleKind.SORTED),
+    "clip": _core.RangeRule(_core.RangeRuleKind.CLIPPED),
+    "masked_fill": _moved(0, 2),
+    "_setitem_dygraph": _moved(0, 2),
+    "full_like": _moved(1),
+    "stack": _core.RangeRule(_core.RangeRuleKind.STACKED),
+    "topk": _core.RangeRule(_core.RangeRuleKind.SORTED, axis_argument=2),
+    "where": _moved(1, 2),
+}
+
+
+def _rules(names: str, **options: Any) -> dict[str, _core.DeferralRule]:
+    """A rule for each of these names."""
+    return {name: _rule(numbers=_NUMBERS.get(name), **options) for name in names.split()}
+
+
+# Errors depend on shapes and dtypes, whichever arguments are tensors.
+_POINTWISE = (
+    "abs acos acosh add add_n asin asinh assign atan atan2 atanh bitwise_and bitwise_not "
+    "bitwise_or bitwise_xor cast ceil celu cos cosh elementwise_pow elu equal erf exp "
+    "expand_as expm1 floor fmax fmin full_like gelu greater_equal greater_than grid_sample "
+    "hardshrink hardsigmoid hardswish hardtanh heaviside huber_loss isfinite isinf isnan "
+    "kldiv_loss leaky_relu lerp less_equal less_than log log10 log1p log2 log_softmax "
+    "logical_and logical_not logical_or logical_xor logit logsigmoid masked_fill maximum "
+    "minimum mish multiply not_equal prelu reciprocal relu relu6 round rsqrt selu sigmoid "
+    "sigmoid_cross_entropy_with_logits sign silu sin sinh softmax softplus softshrink "
+    "softsign sqrt square stanh subtract swiglu swish tan tanh tanh_shrink thresholded_relu "
+    "trunc where dist label_smooth log_loss"
+)
+_PRODUCTS = (
+    "linear addmm baddbmm bmm conv2d conv3d conv2d_transpose depthwise_conv2d cross dot einsum "
+    "kron matmul mv"
+)
+_NORMALIZATION = "group_norm instance_norm layer_norm"
+# Sizes, axes and numbers may be tensors, too, of which a result's shape would depend.
+_SHAPED = (
+    "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal flatten "
+    "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
+    "pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
+    "repeat_interleave roll scale slice split split_with_num squared_l2_norm squeeze "
+    "stack strided_slice sum topk transpose tril triu unbind unfold unsqueeze unstack "
+    "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp "
+    "cumprod prod trace"
+)
+# What looks up: how many arguments, from the first on, may be tensors; the positions, and what they
+# are positions in.
+_ALONG, _FROM_END = _core.ValueRuleKind.ALONG_AXIS, True
+_LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
+    "cross_entropy_with_softmax": (
+        2,
+        _core.ValueRule(_ALONG, 1, 0, axis_argument=6, ignored_argument=5),
+    ),
+    "gather": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
+    "gather_nd": (2, _core.ValueRule(_core.ValueRuleKind.COORDINATES, 1, 0, -1, 0, _FROM_END)),
+    "index_add": (3, _core.ValueRule(_ALONG, 1, 0, 3, 0, _FROM_END)),
+    "index_put": (3, _core.ValueRule(_core.ValueRuleKind.INDEX_PER_AXIS, 1, 0, -1, 0, _FROM_END)),
+    "index_sample": (2, _core.ValueRule(_ALONG, 1, 0, axis=1)),
+    "index_select": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
+    "nll_loss": (3, _core.ValueRule(_ALONG, 1, 0, axis=1, ignored_argument=3)),
+    "one_hot": (1, _core.ValueRule(_core.ValueRuleKind.CLASS_IDS, 0, 1)),
+    "put_along_axis": (3, _core.ValueRule(_ALONG, 1, 0, 3, 0, _FROM_END)),
+    "scatter": (3, _core.ValueRule(_ALONG, 1, 0, axis=0)),
+    "scatter_nd_add": (3, _core.ValueRule(_core.ValueRuleKind.COORDINATES, 1, 0)),
+    "take_along_axis": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
+}
+_DIVISOR = _core.ValueRule(_core.ValueRuleKind.NONZERO_DIVISOR, 1)
+OPERATORS: dict[str, _core.DeferralRule] = {
+    **_rules(_POINTWISE + " " + _PRODUCTS + " " + _NORMALIZATION),
+    **_rules(_SHAPED, most_tensors=1),
+    **_rules("expand pad3d reshape tile", most_tensors=1, lists=(1,)),
+    **_rules("floor_divide remainder", values=_DIVISOR),
+    **{
+        name: _rule(most, values=values, numbers=_NUMBERS.get(name))
+        for name, (most, values) in _LOOKUPS.items()
+    },
+    "batch_norm": _rule(has_reserve=True),
+    "divide": _rule(needs_floats=True),
+    "dropout": _rule(draws=True),
+    # A gradient of rows only is no dense tensor.
+    "embedding": _rule(needed_to_train=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
+    "rnn": _rule(needed=((3, None), (5, 0.0)), unread=4),
+    "uniform": _rule(most_tensors=0, draws=True),
+}
+
+# What does not depend on random numbers, and may not wait: computed at once of what is known. Of
+# what makes tensors of numbers, lookups have to know the numbers.
+_OF_KNOWN = (
+    "arange bincount eye full histogram linspace logspace masked_select nonzero searchsorted "
+    "sequence_mask tril_indices triu_indices unique unique_consecutive"
+)
+OF_KNOWN = frozenset(_OF_KNOWN.split())
+
+# What depends on shapes only, which are known of what waits, is computed at once, too. What is
+# computed of it is the same for the same shapes, so that these need nothing that waits then.
+SIZES = frozenset({"numel", "shape", "shape64"})
+# Who looks at what is known needs nothing that waits, but may get a way to write it.
+OF_NUMBERS = frozenset({"numpy"})
+LOOKING = frozenset({"_getitem_from_offset", "_is_initialized"})
+
+# Methods of tensors that are operators. What Paddle's programs call the same is called there.
+_ARITHMETIC = (
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ "
+    "__rdiv__ __matmul__ __pow__ __rpow__ __gt__ __ge__ __lt__ __le__ __eq__ __ne__"
+)
+METHODS: dict[str, _core.DeferralRule] = {
+    **_rules(_ARITHMETIC, is_arithmetic=True),
+    **_rules("__floordiv__ __mod__", values=_DIVISOR, is_arithmetic=True),
+    **_rules("_tensor_use_gpudnn clone detach"),
+    **_rules("_copy_to", most_tensors=1),
+    "_getitem_dygraph": _rule(
+        2,
+        values=_core.ValueRule(_core.ValueRuleKind.SUBSCRIPT, 1, 0, -1, 0, _FROM_END),
+        numbers=_moved(0),
+    ),
+    **_rules(
+        "_setitem_dygraph",
+        values=_core.ValueRule(_core.ValueRuleKind.SLICE_ASSIGNMENT, 1),
+        changes=_core.Mutation.VALUES,
+    ),
+}
+
+# Methods that need no memory.
+_KINDS_OF_TENSORS = (
+    "element_size is_dense is_dist is_same_shape is_selected_rows is_sparse is_sparse_coo "
+    "is_sparse_csr"
+)
+PASSIVE_METHODS = frozenset(_KINDS_OF_TENSORS.split())
+# Attributes that do not when they are read, and when they are set. Layers name what they are given.
+PASSIVE_ATTRIBUTES = frozenset(
+    {"dtype", "name", "persistable", "place", "shape", "stop_gradient", "type"}
+)
+SET_ATTRIBUTES = frozenset({"name"})
+
+# Operators that write over what they are given, and those that draw random numbers.
+WRITERS = frozenset({"batch_norm"})
+DRAWING = frozenset({"dropout", "uniform"})
+# Arguments, by their place, with which they do neither; no operator is called without any.
+IN_EVALUATION: dict[str, dict[int, Any]] = {
+    "batch_norm": {5: True, 10: False},
+    "dropout": {3: True},
+    "uniform": {0: None},
+}
+
+
+def natively(name: str, is_method: bool) -> Callable[..., Any]:
+    """What calls an operator in dynamic mode."""
+    if name in _CHANGING:
+        return _CHANGING[name]
+    function: Callable[..., Any] = getattr(paddle.Tensor if is_method else _C_ops, name)
+    return function
+
+
+def _stopped(x: Any) -> Any:
+    # Not by Python's attribute, which asks for what waits and reads the memory of a view.
+    _core.set_stop_gradient(x, True)
+    return x
+
+
+def _written(x: Any, index: Any, value: Any) -> Any:
+    y = x.clone()  # what has read the former value may run later
+    getattr(y, _SET_ITEM)(index, value)
+    return y
+
+
+_SET_ITEM = "_setitem_dygraph"
+_CHANGING: dict[str, Callable[..., Any]] = {"stop_gradient": _stopped, _SET_ITEM: _written}
+
+
+def in_programs(name: str, is_method: bool) -> Callable[..., Any]:
+    """What adds an operator to a program: a function of the same arguments."""
+    if name in _OTHERWISE:
+        return _OTHERWISE[name]
+    if is_method:
+        return lambda self, *args: getattr(self, name)(*args)
+    function: Callable[..., Any] = getattr(_C_ops, name)
+    return function
+
+
+def _linear(x: Any, weight: Any, bias: Any) -> Any:
+    product = _C_ops.matmul(x, weight, False, False)
+    return product if bias is None else _C_ops.add(product, bias)
+
+
+def _detach(x: Any) -> Any:
+    detached = _C_ops.assign(x)
+    detached.stop_gradient = True
+    return detached
+
+
+def _rnn(x: Any, states: Any, weights: Any, lengths: Any, unread: Any, *others: Any) -> Any:
+    return _C_ops.rnn(x, states, weights, lengths, paddle.zeros([1], "uint8"), *others)
+
+
+def _uniform(shape: Any, dtype: Any, low: Any, high: Any, *others: Any, out: Any = None) -> Any:
+    return _C_ops.uniform(shape, dtype, low, high, *others)
+
+
+def _item(x: Any, index: Any) -> Any:
+    """What stands in brackets. Programs know no ``...`` beside tensors, nor single positions."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    if not any(isinstance(each, paddle.pir.Value) for each in items):
+        return x[index]
+    missing = [slice(None)] * (len(x.shape) - sum(each is not Ellipsis for each in items))
+    at = next((at for at, each in enumerate(items) if each is Ellipsis), len(items))
+    items[at : at + 1] = missing
+    for axis in range(len(items) - 1, -1, -1):
+        if isinstance(items[axis], paddle.pir.Value) and not items[axis].shape:
+            row = _C_ops.gather(x, _C_ops.reshape(items.pop(axis), [1]), axis)
+            x = _C_ops.squeeze(row, [axis])
+    if len({each.dtype for each in items if isinstance(each, paddle.pir.Value)}) > 1:
+        items = [  # what programs look up by is of one dtype
+            _C_ops.cast(each, paddle.int64) if isinstance(each, paddle.pir.Value) else each
+            for each in items
+        ]
+    is_all = all(isinstance(each, slice) and each == slice(None) for each in items)
+    return x if is_all else x[tuple(items)]
+
+
+def _with_item(x: Any, index: Any, value: Any) -> Any:
+    """``x`` after ``x[index] = value``, an index of numbers, slices and ``...``."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    at = next((at for at, each in enumerate(items) if each is Ellipsis), len(items))
+    rest = items[at + 1 :]
+    axes = [*range(at), *range(len(x.shape) - len(rest), len(x.shape))]
+    ranges = [_range(each) for each in items[:at] + rest]
+    numbers = [axis for axis, each in zip(axes, items[:at] + rest) if isinstance(each, int)]
+    where = *(list(each) for each in zip(*ranges)), axes, numbers, []
+    if not axes:
+        where = [], [], [], [], [], []
+    if not isinstance(value, paddle.pir.Value):
+        # The gradient of Paddle's operator for numbers would pass through what is written over.
+        value = paddle.full([1], value, x.dtype)
+    elif value.dtype != x.dtype:
+        value = _C_ops.cast(value, x.dtype)
+    return _C_ops.set_value_with_tensor(x, value, *where)
+
+
+_FIRST, _LAST = -(2**31), 2**31 - 1  # of any axis, and beyond
+
+
+def _range(item: Any) -> tuple[int, int, int]:
+    """Start, end and step of a slice or number."""
+    if isinstance(item, int):
+        return item, item + 1 if item != -1 else _LAST, 1
+    step = 1 if item.step is None else item.step
+    start = item.start if item.start is not None else 0 if step > 0 else _LAST
+    end = item.stop if item.stop is not None else _LAST if step > 0 else _FIRST
+    return start, end, step
+
+
+# What is named otherwise in programs, or takes other arguments.
+_OTHERWISE: dict[str, Callable[..., Any]] = {
+    "batch_norm": _C_ops.batch_norm_,
+    "detach": _detach,
+    "linear": _linear,
+    "rnn": _rnn,
+    "stop_gradient": _detach,
+    "uniform": _uniform,
+    "_copy_to": lambda x, *_: _detach(x),
+    "_getitem_dygraph": _item,
+    "_setitem_dygraph": _with_item,
+    "_tensor_use_gpudnn": lambda x, _: x,
+}

@@ -1,0 +1,250 @@
+"""A call of ``Executor.run`` that repeats an earlier one goes straight to the engine.
+
+Paddle prepares every run from scratch: it lists the operators of the program to see whether there
+are any, looks its executor up, checks the feeds and copies them, and copies what is fetched. That
+takes half a millisecond, longer than small networks run. None of it is needed where one engine
+operator is the whole program and the same call ran before. Feeds are then read where they are, so
+nobody may write to them before the run is over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial, wraps
+from operator import is_
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import paddle
+from paddle.pir import Program, Value
+from paddle.static import Variable, global_scope
+
+from paddle_ngraph import _core
+from paddle_ngraph.frontends.executor.program_key import is_ours, key_of_call
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
+    OldStyleProgram,
+    graph_of,
+    heterogeneous_pipeline_of,
+    is_closed,
+    is_initialized,
+    kept_on,
+    key_of_names,
+    pipeline_of,
+    rate_name_of,
+    text_hash_of,
+    variable_tensor,
+)
+from paddle_ngraph.paddle_private.protocols import Scope
+from paddle_ngraph.utils.lru_cache import Latest
+
+# The attribute of an ``Executor`` that holds its ``_Calls``.
+_KNOWN = "_ngraph_known_calls"
+# As many executors as Paddle keeps for an Executor.
+_MOST_CALLS = 8
+
+_thread = threading.local()
+
+
+class Repeatable(Protocol):
+    """An executor whose last run can be repeated on other feeds, without Paddle's preparations."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether :meth:`repeat` may repeat the last run."""
+
+    def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
+        """Repeats the last run on other feeds; ``None`` if nothing was run."""
+
+
+class _Known(NamedTuple):
+    """A call, and what it runs. It keeps alive what it is recognized by.
+
+    Attributes:
+        switch: What runs it.
+        prepared: What Paddle made of the program for its first run, and has run since.
+        program: The user's: ids of its variables are valid only while they live.
+        is_unchanged: Whether the program is what it was, and what is fetched has its names.
+        scope, feeds, fetches: What they were in the call.
+    """
+
+    switch: Repeatable
+    prepared: Any
+    program: Any
+    is_unchanged: Callable[[], bool]
+    scope: Scope
+    feeds: tuple[str, ...]
+    fetches: tuple[Any, ...]
+
+    def is_repeated_by(self, call: dict[str, Any]) -> bool:
+        """Whether another call surely has the same key."""
+        fetches = call["fetch_list"]
+        return (
+            call["program"] is self.program
+            and len(fetches) == len(self.fetches)
+            and all(map(is_, fetches, self.fetches))
+            and tuple(call["feed"]) == self.feeds
+            and _scope(call) is self.scope
+            and _is_plain_program(self.program)
+            and self.is_unchanged()
+        )
+
+
+class _Calls(Latest[str, _Known]):
+    """The calls that an ``Executor`` remembers, by Paddle's own key; and the last one of them.
+
+    Making the key takes longer than seeing that a call repeats the last one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_MOST_CALLS)
+        self._last: _Known | None = None
+
+    def find(self, call: dict[str, Any]) -> _Known | None:
+        """What a call runs, if that is known."""
+        last = self._last
+        if last is not None and last.is_repeated_by(call):
+            return last
+        if not len(self) or not _is_of_known_kind(call):
+            return None
+        # Another thread may set it between two looks.
+        self._last = found = self.get(_key(call))
+        return found
+
+    def remember(self, call: dict[str, Any], known: _Known) -> None:
+        """Keeps what a call runs."""
+        self._last = self.put(_key(call), known)
+
+
+def install() -> None:
+    """Makes ``paddle.static.Executor`` take the short way where it can."""
+    replaced.RUN_PIR.replace(_going_straight)
+    replaced.RUN_OLD_STYLE.replace(_going_straight)
+
+
+def prepared(program: Any) -> None:
+    """Called before a run: records which program Paddle runs in this thread."""
+    if getattr(_thread, "asks", False):
+        _thread.prepared = program
+
+
+def ran(switch: Repeatable) -> None:
+    """Called after a run: records which switch ran in this thread."""
+    if getattr(_thread, "asks", False):
+        _thread.last = switch
+
+
+def _going_straight(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def run(self: Any, *args: Any, **call: Any) -> Any:
+        if args or not is_ours(call["program"]) or not _is_plain(self, call):
+            return original(self, *args, **call)
+        calls = kept_on(self, _KNOWN, _Calls)
+        known = calls.find(call)
+        if known is not None:
+            set_rate = partial(_set_learning_rate, known.prepared, call)
+            results = known.switch.repeat(call["feed"], set_rate)
+            if results is not None:
+                return results
+        if not _is_of_known_kind(call):
+            return original(self, **call)
+        results, known = _run_and_ask(original, self, call)
+        if known is not None and known.switch.is_repeatable:
+            calls.remember(call, known)
+        return results
+
+    return run
+
+
+def _run_and_ask(
+    original: Callable[..., Any], executor: Any, call: dict[str, Any]
+) -> tuple[Any, _Known | None]:
+    """A run prepared by Paddle: its results, and what ran, if it was a switch."""
+    _thread.asks, _thread.last, _thread.prepared = True, None, None
+    try:
+        results = original(executor, **call)
+        if _thread.last is None:
+            return results, None
+        return results, _known(_thread.last, _thread.prepared, call)
+    finally:
+        _thread.asks, _thread.last, _thread.prepared = False, None, None
+
+
+def _known(switch: Repeatable, prepared: Any, call: dict[str, Any]) -> _Known:
+    program = call["program"]
+    feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
+    same = _is_unchanged(program, fetches)
+    return _Known(switch, prepared, program, same, _scope(call), feeds, fetches)
+
+
+def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
+    """Tells later whether a program is what it is now, and so are the names of what is fetched.
+
+    Those of an old-style program may be variables of another one, which this one was cloned from.
+    """
+    if type(program) is Program:
+        return partial(_core.ProgramState(program).matches, program)
+
+    def key() -> tuple[str, str]:
+        return text_hash_of(program), key_of_names({}, fetches)
+
+    known = key()
+    return lambda: key() == known
+
+
+def _is_of_known_kind(call: dict[str, Any]) -> bool:
+    """Whether the call runs a plain program, and fetches values of it."""
+    return _is_plain_program(call["program"]) and all(
+        isinstance(fetch, (str, Variable, Value)) for fetch in call["fetch_list"]
+    )
+
+
+def _is_plain_program(program: Any) -> bool:
+    """Whether it is a plain program."""
+    if type(program) is Program:
+        return True
+    return (
+        type(program) is OldStyleProgram
+        and graph_of(program) is None
+        and not pipeline_of(program)
+        and not heterogeneous_pipeline_of(program)
+    )
+
+
+def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
+    """Whether the call asks for nothing but a run on feeds."""
+    return (
+        type(call["fetch_list"]) is list
+        and type(call["feed"]) is dict
+        and call["return_numpy"] is True
+        and not call.get("use_prune", False)
+        and not is_closed(executor)
+        and executor.plan is None
+        and not executor.enable_job_schedule_profiler
+    )
+
+
+def _set_learning_rate(program: Any, call: dict[str, Any]) -> None:
+    """Sets the learning rate of a program that has a scheduler, as Paddle does before a run."""
+    scheduler = getattr(program, "lr_scheduler", None)
+    if scheduler is None:
+        return
+    if isinstance(program, Program):
+        tensor = variable_tensor(global_scope(), program.lr_name)
+    else:
+        tensor = variable_tensor(_scope(call), rate_name_of(scheduler))
+    if not is_initialized(tensor):
+        return  # the run reports it
+    before = np.asarray(tensor)
+    rate = np.array([scheduler()]).astype(before.dtype)
+    if not np.array_equal(before.reshape(-1), rate):  # setting it counts as a write
+        tensor.set(rate, paddle.CPUPlace())
+
+
+def _key(call: dict[str, Any]) -> str:
+    return key_of_call(call["program"], _scope(call), call["feed"], call["fetch_list"])
+
+
+def _scope(call: dict[str, Any]) -> Scope:
+    return global_scope() if call["scope"] is None else call["scope"]

@@ -1,0 +1,660 @@
+"""The executor hook: the one link between Paddle's Executor and the program pass.
+
+Every static program, PIR or translated ProgramDesc, ends in one ``StandaloneExecutor`` over a plan
+of PIR programs. The hook puts a switch there: it keeps the plan, and at each run uses the native
+executor or one over a rewritten copy of the plan, as the flag says. Both work on the same scope, so
+the flag may change between any two runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+import paddle
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.conversion import denylist
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.frontends.executor import (
+    call_cache,
+    program_key,
+    scope_tracking,
+    weight_writes,
+    whole_program,
+)
+from paddle_ngraph.frontends.program_desc import single_assignment, translation
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
+    DenseTensor,
+    ExecutionPlan,
+    StandaloneExecutor,
+    clear_tensor,
+    copy_of,
+    exchange_native,
+    is_initialized,
+    native_of,
+    place_of,
+    plan_of,
+    scope_of,
+    tensor_of_array,
+    values_of,
+)
+from paddle_ngraph.paddle_private.protocols import (
+    Executor,
+    OldProgram,
+    Plan,
+    Program,
+    Scope,
+    Tensor,
+    Variable,
+)
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import (
+    has_bfloat16,
+    has_engines,
+    has_to_run_in_order,
+    is_packed,
+    may_write_variables,
+    nodes_of,
+    runs_in_order,
+)
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.plan import data_dependency_engine, data_parallel
+from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
+from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.thread_local import PerThread
+
+# After so many runs a program is worth compiling that is too small for the cost rule: a run gains
+# about 0.4 ms, and to compile it takes 10 to 30.
+_OFTEN = 64
+
+# Paddle's executor takes PIR programs.
+_PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
+# It takes what the user says, also while other threads run PIR programs.
+_AS_SET = _core.FlagOverride("enable_pir_in_executor", user_value=True)
+# It runs operators one by one, as they stand in the program.
+_ONE_BY_ONE = _core.FlagOverride("new_executor_sequential_run")
+# It runs them in the thread that asks for it: to wake another one takes longer than most operators.
+_IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
+
+_preparing = new_lock()
+_was_on: PerThread[bool | None] = PerThread(None)  # when this thread fed its run
+T = TypeVar("T")
+
+
+def install() -> None:
+    """Installs the hook; a second call changes nothing."""
+    weight_writes.install()
+    scope_tracking.install()
+    program_key.install()
+    call_cache.install()
+    replaced.MAKE_EXECUTOR.replace(_making_switch)
+    replaced.RUN_EXECUTOR.replace(_with_switch)
+    replaced.FEED_OLD_STYLE.replace(lambda original: _feeding(_feed_both_forms(original)))
+    replaced.FEED_PIR.replace(_feeding)
+    replaced.MAKE_PLAN.replace(_as_set)
+    replaced.ADD_FETCHES.replace(_one_at_a_time)
+    replaced.ADD_FETCH.replace(_one_at_a_time)
+
+
+def _feeding(original: Callable[..., None]) -> Callable[..., None]:
+    """Whoever feeds a program is about to run it, so the flag is read here."""
+
+    @wraps(original)
+    def feed_data(self: Any, program: Any, *args: Any) -> None:
+        call_cache.prepared(program)
+        _was_on.value = flags.get("use_ngraph")
+        original(self, program, *args)
+
+    return feed_data
+
+
+def _take_flag() -> bool:
+    """What the flag said when this thread fed its run; another thread may have changed it since."""
+    is_on, _was_on.value = _was_on.value, None
+    return bool(flags.get("use_ngraph") if is_on is None else is_on)
+
+
+def _as_set(original: Callable[..., T]) -> Callable[..., T]:
+    """Paddle makes a different plan of an old-style program when its flag says PIR."""
+
+    @wraps(original)
+    def make(*args: Any, **kwargs: Any) -> T:
+        with _AS_SET:
+            return original(*args, **kwargs)
+
+    return make
+
+
+def _one_at_a_time(original: Callable[..., None]) -> Callable[..., None]:
+    """Paddle's insertion point for operators is global: threads that prepare a program wait here.
+
+    No program runs inside, so a thread in here never waits for one outside.
+    """
+
+    @wraps(original)
+    def add(*args: Any, **kwargs: Any) -> None:
+        with _preparing:
+            original(*args, **kwargs)
+
+    return add
+
+
+def _feed_both_forms(original: Callable[..., None]) -> Callable[..., None]:
+    """Paddle hands feeds to an old-style program in a list, to a PIR program by name.
+
+    The switch may turn an old-style program into a PIR one, so it gets both forms.
+    """
+
+    @wraps(original)
+    def feed_data(
+        self: Any, program: Any, feed: dict[str, Any], feed_var_name: str, scope: Scope
+    ) -> None:
+        if _was_on.value and self.place.is_cpu_place():
+            feed = {name: _as_tensor(value, self.place) for name, value in feed.items()}
+            with _PIR_IN_EXECUTOR:
+                original(self, program, feed, feed_var_name, scope)
+        with _AS_SET:
+            original(self, program, feed, feed_var_name, scope)
+
+    return feed_data
+
+
+def _as_tensor(value: Any, place: Any) -> Any:
+    return tensor_of_array(value, place) if isinstance(value, np.ndarray) else value
+
+
+def _making_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """An executor of Paddle's that runs the switch instead of its interpreter."""
+
+    @wraps(original)
+    def create_new_executor(self: Any) -> Any:
+        if not place_of(self).is_cpu_place():
+            return original(self)
+        return SwitchedExecutor(place_of(self), plan_of(self), scope_of(self))
+
+    return create_new_executor
+
+
+def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` of an executor; one that is older than the hook gets its switch here."""
+
+    @wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        place, native = place_of(self), native_of(self)
+        if not place.is_cpu_place():
+            return original(self, *args, **kwargs)
+        if not isinstance(native, SwitchedExecutor):
+            native = SwitchedExecutor(place, plan_of(self), scope_of(self), native)
+            exchange_native(self, native)
+        results = original(self, *args, **kwargs)
+        return _own(results) if native.is_old else results
+
+    return run
+
+
+def _own(results: list[Any]) -> list[Any]:
+    """Old-style programs return tensors that no later run writes to; PIR programs do not."""
+    if not flags.get("use_ngraph"):
+        return results
+    return [_copy(each) if isinstance(each, DenseTensor) else each for each in results]
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    if not is_initialized(tensor) or 0 in tensor.shape():
+        return tensor  # there is nothing to write over
+    copy = copy_of(tensor, paddle.CPUPlace())
+    if lod := tensor.lod():
+        copy.set_lod(lod)
+    return copy
+
+
+class SwitchedExecutor:
+    """Runs a plan natively or through nGraph, as ``FLAGS_use_ngraph`` says at each run.
+
+    Programs that have engine operators already run as they are when it says natively.
+
+    Args:
+        place: Where the plan runs: a CPU.
+        plan: Paddle's execution plan.
+        scope: The variables, shared by both ways.
+        native: Paddle's executor of the plan, if there is one already.
+
+    Attributes:
+        is_old: Whether the plan consists of old-style programs.
+    """
+
+    def __init__(
+        self, place: Any, plan: Plan, scope: Scope, native: Executor | None = None
+    ) -> None:
+        self._place = place
+        self._plan = plan
+        self._scope = scope
+        self.is_old = any(t not in plan.job_types() for t in _job_types(plan))
+        self._is_new = native is None  # nothing ran yet
+        self._native = scope_tracking.Bound(scope, self._names, self._make_native, native)
+        self._engine: _EngineExecutor | None = None
+        self._transpiled: _EngineExecutor | None = None
+        self._is_transpiled = any(map(has_engines, map(plan.ir_program, plan.job_types())))
+        self._planning = new_lock()
+        self._is_planned = False
+        self._open_axes: list[tuple[str, int]] = []
+        self._open_size = 0  # that the engine's programs were made for; 0: for any
+        self._small_runs = 0  # of programs that are too small for the cost rule
+        self._may_write: bool | None = None  # not yet known
+        self._persistable: frozenset[str] | None = None  # of an old-style plan; not yet known
+        # What py_func runs may be a program, for which this one must not hold the flag.
+        self._native_flag = nullcontext() if _runs_python(plan) else _AS_SET
+        self._order = _InOrder() if _has_order(plan) else nullcontext()
+
+    def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
+        """One run; the arguments are those of ``StandaloneExecutor.run``."""
+        try:
+            with weight_writes.run_of(self._may_write_variables()):
+                return self._run(feed_names, enable_job_schedule_profiler)
+        finally:
+            if self.is_old:
+                self._forget_feeds(feed_names)
+            call_cache.ran(self)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether :meth:`repeat` may repeat the last run."""
+        engine = self._engine_of_last_run
+        return engine is not None and engine.short_way is not None
+
+    @property
+    def _engine_of_last_run(self) -> _EngineExecutor | None:
+        """What ran the last run, if it surely runs another one on feeds of the same names too."""
+        if not flags.get("use_ngraph"):
+            return self._transpiled
+        # What a program with small intervals does depends on the sizes that are fed.
+        return self._engine if self._is_planned and self._open_size == 0 else None
+
+    def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
+        """Repeats the last run, on other feeds.
+
+        Args:
+            feed: By name, as for ``Executor.run``.
+            prepare: Called before the run.
+
+        Returns:
+            What is fetched. ``None`` if nothing was run, so that :meth:`run` is needed.
+        """
+        engine = self._engine_of_last_run
+        way = None if engine is None else engine.short_way
+        if engine is None or way is None or _core.observes_operators() or engine.has_refused():
+            return None
+        prepare()
+        engine.refuse_uneven(lambda name: _shape_of_array(feed.get(name)))
+        return way.run_on(feed)
+
+    def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        engine = self._engine_executor(feed_names) if _take_flag() else None
+        engine = engine or self._transpiled_executor()
+        if engine is None:
+            return self._run_native(feed_names, enable_job_schedule_profiler)
+        self._is_new = False
+        return engine.run(feed_names, enable_job_schedule_profiler)
+
+    def run_profile(self, feed_names: Sequence[str]) -> Any:
+        """Paddle's profiling run: always native."""
+        with self._native_flag:
+            return self._native.get().run_profile(feed_names)
+
+    def _may_write_variables(self, programs: dict[str, Program] | None = None) -> bool:
+        """Whether a run may write to variables; ``programs``: those of the plan, if known."""
+        if self._may_write is None:
+            programs = _pir_programs(self._plan) if programs is None else programs
+            self._may_write = not programs or any(map(may_write_variables, programs.values()))
+        return self._may_write
+
+    def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        with self._native_flag, self._order:
+            found = self._native.get().run(feed_names, enable_job_schedule_profiler)
+        return found if self._native_flag is _AS_SET else self._fetched(found)
+
+    def _fetched(self, found: Any) -> Any:
+        """The results of a native run during which the flag may have changed.
+
+        If another thread had switched it on by the end, Paddle looks for the results of a PIR
+        program. The run has left its own in the scope.
+        """
+        values = values_of(found)
+        if not values and self._fetches():
+            values = values_of(self._variable(translation.FETCHED).get_fetch_list())
+        return whole_program.Fetched(values)
+
+    def _fetches(self) -> bool:
+        blocks = (program.block(0) for program in _old_programs(self._plan))
+        operators = (op for block in blocks for op in single_assignment.operators(block))
+        return any(op.type() in ("fetch", "fetch_v2") for op in operators)
+
+    def _make_native(self, binding: scope_tracking.Binding) -> Executor:
+        """Paddle's executor of the plan; a later one leaves the variables where they are."""
+        plan = _beside(self._plan) if self._is_new else _keeping_variables(self._plan)
+        self._is_new = False
+        binding.will_erase(map(plan.ir_program, plan.job_types()))
+        # Nothing is run here: the flag can be held, also where a run must not hold it.
+        with nullcontext() if self._native_flag is _AS_SET else _AS_SET:
+            return StandaloneExecutor(self._place, plan, self._scope)
+
+    def _names(self) -> frozenset[str]:
+        return scope_tracking.names_in(_programs(self._plan).values())
+
+    def _engine_executor(self, feed_names: Sequence[str]) -> _EngineExecutor | None:
+        """The executor that goes through nGraph; ``None`` when nothing can be converted."""
+        fed = self._feed_shapes(feed_names)
+        if self.is_old and any(self._tensor(name).lod() for name in fed):
+            return None
+        if any(0 in shape for shape in fed.values()):
+            # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
+            return None
+        if not self._is_planned or self._has_outgrown(fed) or self._has_refused():
+            with self._planning:
+                if not self._is_planned or self._has_outgrown(fed) or self._has_refused():
+                    self._plan_for(fed)
+        elif self._open_size > 0:
+            self._small_runs += 1
+            if self._small_runs == _OFTEN:
+                self._take_whole()
+        if self.is_old and self._engine is not None and self._engine.lacks_a_variable():
+            return None  # Paddle tells it
+        return self._engine
+
+    def _transpiled_executor(self) -> _EngineExecutor | None:
+        """What runs programs as they are that have engine operators already, if they have any."""
+        if self._is_transpiled and self._transpiled is None:
+            with self._planning:
+                if self._transpiled is None:
+                    programs = _pir_programs(self._plan)
+                    nodes = (node for each in programs.values() for node in nodes_of(each))
+                    self._transpiled = self._make_engine(programs, sum(n.draws for n in nodes))
+        return self._transpiled
+
+    def _plan_for(self, fed: dict[str, list[int]]) -> None:
+        """Applies the program pass for feeds of these shapes."""
+        programs = _pir_programs(self._plan)
+        self._open_axes = cost_model.open_axes(programs.values())
+        size = self._largest_open_size(fed)
+        reports = self._rewrite(programs, size)
+        engine = None
+        if any(report.changes or report.engines for report in reports):
+            engine = self._make_engine(programs, sum(report.drawing for report in reports))
+        self._engine = engine
+        is_small = any(report.has_small_interval for report in reports)
+        self._open_size = size if is_small else 0
+        self._is_planned = True
+
+    def _take_whole(self) -> None:
+        """Ignores the cost rule, if the program is then one engine operator."""
+        programs = _pir_programs(self._plan)
+        if not ngraph_transpiler.fits_in_one(programs.values()):
+            return
+        reports = self._rewrite(programs, None)
+        engine = self._make_engine(programs, sum(report.drawing for report in reports))
+        if engine.whole is not None:
+            self._engine, self._open_size = engine, 0
+
+    def _rewrite(self, programs: dict[str, Program], open_size: int | None) -> list[Report]:
+        """Applies the program pass to the programs of the plan."""
+        may_write = self._may_write_variables(programs)
+        rewrite = ngraph_transpiler.rewrite
+        return [rewrite(each, may_write, open_size, tries=False) for each in programs.values()]
+
+    def _make_engine(self, programs: dict[str, Program], drawing: int) -> _EngineExecutor:
+        return _EngineExecutor(self._place, self._plan, self._scope, programs, drawing)
+
+    def _has_refused(self) -> bool:
+        """Whether a run has left to Paddle for good an interval that was planned for the engine."""
+        return self._engine is not None and self._engine.has_refused()
+
+    def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
+        """Whether intervals that were too small for the engine may be worth it by now."""
+        if self._open_size == 0:
+            return False
+        return self._largest_open_size(fed) >= cost_model.GROWTH * self._open_size
+
+    def _largest_open_size(self, fed: dict[str, list[int]]) -> int:
+        """The largest of the dimensions fed where the program leaves them open."""
+        sizes = (fed[name][axis] for name, axis in self._open_axes if axis < len(fed.get(name, ())))
+        return max(sizes, default=cost_model.TYPICAL_SIZE)
+
+    def _tensor(self, name: str) -> Tensor:
+        return self._variable(name).get_tensor()
+
+    def _variable(self, name: str) -> Variable:
+        found = self._scope.find_var(name)
+        assert found is not None  # it was fed, or Paddle has just written it
+        return found
+
+    def _forget_feeds(self, names: Sequence[str]) -> None:
+        """Removes feeds from the scope: old-style programs must not find them in later runs.
+
+        A variable that outlives a run, such as a parameter that is fed, keeps its contents.
+        """
+        if self._persistable is None:
+            self._persistable = _persistable_in(_old_programs(self._plan))
+        for name in names:
+            if name in self._persistable:
+                continue
+            if (variable := self._scope.find_var(name)) is not None:
+                clear_tensor(variable.get_tensor())
+
+    def _feed_shapes(self, names: Sequence[str]) -> dict[str, list[int]]:
+        variables = ((name, self._scope.find_var(name)) for name in names)
+        found = {name: variable for name, variable in variables if variable is not None}
+        return {name: weight_writes.tensor_of(each).shape() for name, each in found.items()}
+
+
+class _EngineExecutor:
+    """Runs rewritten programs, even where Paddle runs old-style ones.
+
+    This uses ``StandaloneExecutor``, unless one engine operator is the whole program, or the
+    program is nothing but engine operators on several devices.
+
+    Args:
+        place, plan, scope: As in :class:`SwitchedExecutor`.
+        programs: The rewritten programs by job type.
+        drawing: How many of their engine operators take random numbers.
+    """
+
+    def __init__(
+        self, place: Any, plan: Plan, scope: Scope, programs: dict[str, Program], drawing: int
+    ) -> None:
+        nodes = [node for program in programs.values() for node in nodes_of(program)]
+        graphs = [node.graph for node in nodes if node.is_engine]
+        self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
+        self._refusals = denylist.Watch(graphs)
+        has_order = _has_order(plan)
+        in_order = has_order or has_to_run_in_order(nodes, drawing)
+        self._order = _ONE_BY_ONE if in_order else nullcontext()
+        # Paddle has threads for operators side by side, the engine has threads for each operator.
+        runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
+        self._thread = _IN_THIS_THREAD if runs_all or has_order else nullcontext()
+        self._place, self._plan, self._scope = place, plan, scope
+        self._programs = programs
+        # An old-style program raises where a variable is missing.
+        old = [each for kind, each in self._programs.items() if kind not in plan.job_types()]
+        self._unfed = [name for program in old for name in _unfed(program)]
+        self._interpreted = scope_tracking.Bound(scope, self._names, self._make_interpreted)
+        self._whole = scope_tracking.Bound(scope, self._names, self._find_whole)
+        self._schedule = None if has_order else self._find_schedule()
+        self._planned = scope_tracking.Bound(scope, self._names, self._find_planned)
+        several = [p for p in programs.values() if sum(n.is_engine for n in nodes_of(p)) > 1]
+        self._slices = [data_parallel.feeds_in_slices(program) for program in several]
+
+    @property
+    def whole(self) -> whole_program.WholeProgram | None:
+        """The programs as one engine operator, if they are nothing else."""
+        return self._whole.get()
+
+    @property
+    def short_way(self) -> whole_program.WholeProgram | PlannedProgram | None:
+        """The programs without Paddle's interpreter, if that is possible."""
+        return self.whole or self._planned.get()
+
+    def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        self.refuse_uneven(self._shape_of)
+        if not enable_job_schedule_profiler and not _core.observes_operators():
+            way = self.short_way
+            if way is not None:
+                return whole_program.Fetched(way.run())
+        with signals.put_off(but_ctrl_c=True), _PIR_IN_EXECUTOR, self._order, self._thread:
+            executor = self._interpreted.get()
+            return executor.run(list(feed_names), enable_job_schedule_profiler)
+
+    def refuse_uneven(self, shape_of: Callable[[str], Sequence[int]]) -> None:
+        """Refuses a batch that does not divide into slices.
+
+        Paddle would refuse it too, in the middle of the run and in its own words.
+
+        Args:
+            shape_of: The shape of what is fed by a name; empty if that is not known.
+        """
+        for count, names in self._slices:
+            for name in names:
+                if shape := shape_of(name):
+                    data_parallel.refuse_uneven(name, shape[0], count, "slices")
+
+    def _shape_of(self, name: str) -> Sequence[int]:
+        variable = self._scope.find_var(name)
+        return () if variable is None else tuple(weight_writes.tensor_of(variable).shape())
+
+    def lacks_a_variable(self) -> bool:
+        """Whether a variable that an old-style program takes from the scope is empty."""
+        variables = map(self._scope.find_var, self._unfed)
+        return any(
+            found is None or not is_initialized(weight_writes.tensor_of(found))
+            for found in variables
+        )
+
+    def _make_interpreted(self, binding: scope_tracking.Binding) -> Executor:
+        plan = ExecutionPlan(self._plan.job_list(), self._programs)
+        binding.will_erase(self._programs.values())
+        return StandaloneExecutor(self._place, plan, self._scope)
+
+    def _find_whole(self, _: scope_tracking.Binding) -> whole_program.WholeProgram | None:
+        if len(self._plan.job_list()) != 1 or len(self._programs) != 1:
+            return None
+        (program,) = self._programs.values()
+        return whole_program.find(program, self._scope)
+
+    def _find_schedule(self) -> data_dependency_engine.Schedule | None:
+        if len(self._plan.job_list()) != 1 or len(self._programs) != 1:
+            return None
+        (program,) = self._programs.values()
+        return data_dependency_engine.schedule_of(program)
+
+    def _find_planned(self, _: scope_tracking.Binding) -> PlannedProgram | None:
+        schedule = self._schedule
+        if schedule is None or any(map(self._is_missing, schedule.sources.values())):
+            return None
+        return PlannedProgram(schedule, self._scope)
+
+    def _is_missing(self, name: str) -> bool:
+        return self._scope.find_var(name) is None
+
+    def _names(self) -> frozenset[str]:
+        return scope_tracking.names_in(self._programs.values())
+
+    def has_refused(self) -> bool:
+        """Whether one of its graphs was refused in a run."""
+        return self._refusals.has_refused()
+
+
+def _shape_of_array(given: Any) -> Sequence[int]:
+    return given.shape if isinstance(given, np.ndarray) else ()
+
+
+class _InOrder:
+    """A native run of a program whose operators run one by one, as they stand.
+
+    They run in the thread that asks: memory that one thread frees is slow to reach another.
+    """
+
+    def __enter__(self) -> None:
+        _ONE_BY_ONE.__enter__()
+        _IN_THIS_THREAD.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        _IN_THIS_THREAD.__exit__(*error)
+        _ONE_BY_ONE.__exit__(*error)
+
+
+def _has_order(plan: Plan) -> bool:
+    """Whether the operators of a plan run one by one, as they stand."""
+    return any(map(runs_in_order, map(plan.ir_program, plan.job_types())))
+
+
+def _unfed(program: Program) -> list[str]:
+    """The variables that a program takes from the scope and that are neither fed nor kept there."""
+    sources = [op for op in program.global_block().ops if op.name() == "pd_op.data"]
+    return [op.attrs()["name"] for op in sources if not any(op.attrs().get("persistable", ()))]
+
+
+def _pir_programs(plan: Plan) -> dict[str, Program]:
+    """Copies of the plan's programs by job type; none if Paddle cannot translate one to PIR."""
+    programs = {job_type: _pir_program(plan, job_type) for job_type in _job_types(plan)}
+    found = {job_type: each for job_type, each in programs.items() if each is not None}
+    return found if len(found) == len(programs) else {}
+
+
+def _programs(plan: Plan) -> dict[str, Program | OldProgram]:
+    """The plan's programs by job type, PIR or old-style."""
+    is_pir = plan.job_types()
+    return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in _job_types(plan)}
+
+
+def _beside(plan: Plan) -> Plan:
+    """The plan, for Paddle's executor: it puts oneDNN's operators into programs of bfloat16."""
+    programs = {t: plan.ir_program(t) for t in plan.job_types()}
+    if not any(map(has_bfloat16, programs.values())):
+        return plan
+    return ExecutionPlan(plan.job_list(), {t: each.clone() for t, each in programs.items()})
+
+
+def _keeping_variables(plan: Plan) -> Plan:
+    """The plan, with programs that write to the existing variables of the scope."""
+    if not plan.job_types():
+        return plan  # old-style ones do anyway
+    return ExecutionPlan(plan.job_list(), {t: _pir_program(plan, t) for t in plan.job_types()})
+
+
+def _runs_python(plan: Plan) -> bool:
+    """Whether an old-style program of the plan calls Python."""
+    return any(map(translation.calls_python, _old_programs(plan)))
+
+
+def _old_programs(plan: Plan) -> list[OldProgram]:
+    """The old-style programs of the plan."""
+    return [plan.program(t) for t in _job_types(plan) if t not in plan.job_types()]
+
+
+def _persistable_in(programs: Iterable[OldProgram]) -> frozenset[str]:
+    """The variables that outlive a run of old-style programs."""
+    variables = (v for program in programs for v in program.block(0).all_vars())
+    return frozenset(variable.name() for variable in variables if variable.persistable())
+
+
+def _job_types(plan: Plan) -> set[str]:
+    return {job.type() for job in plan.job_list()}
+
+
+def _pir_program(plan: Plan, job_type: str) -> Program | None:
+    """A copy of a program of the plan; an old-style one is translated, ``None`` if it cannot be.
+
+    The copy leaves the variables of the scope where they are.
+    """
+    is_pir = job_type in plan.job_types()
+    program = (
+        plan.ir_program(job_type).clone() if is_pir else translation.to_pir(plan.program(job_type))
+    )
+    if program is not None:
+        scope_tracking.keep_variables(program)
+    return program

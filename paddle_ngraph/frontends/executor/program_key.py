@@ -1,0 +1,88 @@
+"""A quick key for Executor's cache of programs.
+
+At each run Paddle looks its executor up by a hash of the text of the whole program. Printing a
+network of a few hundred operators takes milliseconds, longer than many networks take to run. Here a
+program is printed once and then recognized by its fingerprint (core/paddle/program_fingerprint.h),
+as long as nothing changes it. The hash stays Paddle's: with the engine on, an Executor finds what
+it ran with the engine off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from functools import wraps
+from typing import Any
+
+from paddle.pir import Program
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import key_of_names
+from paddle_ngraph.paddle_private.protocols import Scope
+from paddle_ngraph.partitioning.analysis.block_view import has_engines
+from paddle_ngraph.utils.lru_cache import Latest
+
+_key_of_paddle = replaced.KEY_OF_CALL.now
+
+# Digests of texts by fingerprint; hashes of Paddle's keys by the short ones that stand for them.
+_digests: Latest[Hashable, str] = Latest(256)
+_hashes: Latest[str, int] = Latest(1024)
+# Whether programs are what the program pass makes, by fingerprint.
+_planned: Latest[Hashable, bool] = Latest(256)
+
+
+class _Key(str):
+    """Hashes like the long text that it stands for."""
+
+    hash_of_text: int
+
+    def __hash__(self) -> int:
+        return self.hash_of_text
+
+
+def install() -> None:
+    """Makes Paddle's Executor use it while the engine is on, and for programs that hold engines."""
+    replaced.KEY_OF_CALL.replace(lambda _: key_of_call)
+
+
+@wraps(_key_of_paddle)
+def key_of_call(program: Any, scope: Scope, feed: Any, fetch_list: Any) -> str:
+    """The key that Executor looks up for such a call."""
+    if not isinstance(program, Program) or not is_ours(program):
+        return str(_key_of_paddle(program, scope, feed, fetch_list))
+    short = f"{digest(program)} {scope.raw_address()} {key_of_names(feed, fetch_list)}"
+    found = _Key(short)
+    found.hash_of_text = _hashes.get_or_make(
+        short, lambda: hash(_key_of_paddle(program, scope, feed, fetch_list))
+    )
+    return found
+
+
+def is_ours(program: Any) -> bool:
+    """Whether the engine may run something of it: it is on, or there are engine operators in it."""
+    if flags.get("use_ngraph"):
+        return True
+    if not isinstance(program, Program):
+        return False
+    return _planned.get_or_make(_core.program_fingerprint(program), lambda: has_engines(program))
+
+
+def forget() -> None:
+    """Forgets every program."""
+    _planned.clear()
+    _digests.clear()
+    _hashes.clear()
+
+
+def sizes() -> tuple[int, int]:
+    """How many texts and keys are kept."""
+    return len(_digests), len(_hashes)
+
+
+def digest(program: Program) -> str:
+    """A digest of the text of a PIR program; programs that print the same have the same digest."""
+    return _digests.get_or_make(
+        _core.program_fingerprint(program),
+        lambda: hashlib.blake2b(str(program).encode(), digest_size=16).hexdigest(),
+    )

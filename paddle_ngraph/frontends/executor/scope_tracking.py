@@ -1,0 +1,186 @@
+"""Tracks variables that are recreated, since executors keep the addresses of variables.
+
+Paddle's executors look up the variables of a scope when they are created, and so do the
+replacements of these executors. Variables disappear when a user erases them or ends their scope,
+and when Paddle creates an executor for a program that gives a result (``builtin.shadow_output``)
+the name of an existing variable. All of these report here, and whatever held the variables is
+rebuilt before its next run. Every executor of a program after the first leaves the variables where
+they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import wraps
+from typing import Any, Generic, TypeVar, cast
+from weakref import WeakSet
+
+from paddle_ngraph import _core
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import ProgramDesc
+from paddle_ngraph.paddle_private.protocols import OldProgram, Operation, Program, Scope, Value
+from paddle_ngraph.partitioning.analysis.block_view import (
+    LISTS,
+    SCOPE_NAMES,
+    SHADOW_OUTPUT,
+    SOURCES,
+    blocks_outside_in,
+    is_engine,
+    scope_name,
+)
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+
+T = TypeVar("T")
+
+_SET_PARAMETER = "builtin.set_parameter"
+# In the names of variables that executors make for themselves.
+_EXECUTORS_OWN = ("_inner_var_", "@fetch")
+
+_lock = new_lock()
+_bindings: WeakSet[Binding] = WeakSet()
+
+
+class Binding:
+    """Something holds the addresses of a scope's variables.
+
+    Args:
+        scope: The variables.
+        names: Theirs.
+
+    Attributes:
+        root: The address of the outermost scope around it.
+        names: As given.
+        is_broken: Whether one of the variables has been recreated since.
+    """
+
+    __slots__ = ("__weakref__", "_scope", "is_broken", "names", "root")
+
+    def __init__(self, scope: Scope, names: frozenset[str]) -> None:
+        self._scope = scope
+        self.root = _root(scope)
+        self.names = names
+        self.is_broken = False
+        with _lock:
+            _bindings.add(self)
+
+    def will_erase(self, programs: Iterable[Program]) -> None:
+        """Reports to all others what Paddle erases when it creates an executor for PIR programs."""
+        for program in programs:
+            erased = {name for name in _erased(program) if self._scope.find_var(name) is not None}
+            if erased:
+                _made_anew(self.root, erased, by=self)
+
+
+class Bound(Generic[T]):
+    """Something that keeps addresses of variables; rebuilt when these change.
+
+    Args:
+        scope: The variables.
+        names: Theirs.
+        make: Makes it.
+        made: The first one, if there is one already.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        names: Callable[[], frozenset[str]],
+        make: Callable[[Binding], T],
+        made: T | None = None,
+    ) -> None:
+        self._scope = scope
+        self._names = names
+        self._make = make
+        self._made = None if made is None else (Binding(scope, names()), made)
+
+    def get(self) -> T:
+        made = self._made
+        if made is None or made[0].is_broken:
+            self._made = None  # the old one goes before the new one comes
+            binding = Binding(self._scope, self._names())
+            self._made = made = binding, self._make(binding)
+        return made[1]
+
+
+def install() -> None:
+    """Makes the functions of Paddle that erase variables or end scopes report it."""
+    for place in replaced.ENDING_VARIABLES:
+        place.replace(_telling)
+
+
+def count() -> int:
+    """How many objects hold addresses of variables."""
+    with _lock:
+        return len(_bindings)
+
+
+def _telling(original: Callable[..., None]) -> Callable[..., None]:
+    @wraps(original)
+    def end(self: Scope, *args: Any) -> None:
+        _made_anew(_root(self), args[0] if args else None)
+        original(self, *args)
+
+    return end
+
+
+def _made_anew(root: int, names: Collection[str] | None, by: Binding | None = None) -> None:
+    """Reports that variables are about to disappear; ``names``: ``None`` for all."""
+    if names is None or any(own in name for name in names for own in _EXECUTORS_OWN):
+        names = None
+    with _lock:
+        for binding in _bindings:
+            if binding.root == root and binding is not by:
+                binding.is_broken |= names is None or not binding.names.isdisjoint(names)
+
+
+def _root(scope: Scope) -> int:
+    return _core.root_scope(scope.raw_address())
+
+
+def names_in(programs: Iterable[Program | OldProgram]) -> frozenset[str]:
+    """The variables of the scope that programs, PIR or old-style (``ProgramDesc``), name."""
+    return frozenset(name for program in programs for name in _names_in(program))
+
+
+def _names_in(program: Program | OldProgram) -> Iterator[str]:
+    if isinstance(program, ProgramDesc):
+        old: OldProgram = program
+        blocks = (old.block(i) for i in range(old.num_blocks()))
+        return (variable.name() for block in blocks for variable in block.all_vars())
+    operators = (op for block in blocks_outside_in(cast("Program", program)) for op in block.ops)
+    return (scope_name(op) for op in operators if op.name() in SCOPE_NAMES)
+
+
+def _erased(program: Program) -> set[str]:
+    """The variables that Paddle erases, if they exist, to create an executor for the program."""
+    named = {scope_name(op) for op in _outputs(program)}
+    operators = program.global_block().ops
+    return named - {scope_name(op) for op in operators if op.name() in SOURCES & SCOPE_NAMES.keys()}
+
+
+def keep_variables(program: Program) -> None:
+    """Makes a PIR program write to existing variables that Paddle would otherwise erase."""
+    for op in list(_outputs(program)):
+        if _is_own_result(op.operand_source(0)):
+            name = op.attrs()["output_name"]
+            _core.insert_operator(
+                op, _SET_PARAMETER, op.operands_source(), [], {"parameter_name": name}
+            )
+            op.get_parent_block().remove_op(op)
+
+
+def _outputs(program: Program) -> Iterator[Operation]:
+    """The operators that store a result in a variable which outlives the run."""
+    for block in blocks_outside_in(program):
+        for op in block.ops:
+            if op.name() == SHADOW_OUTPUT and op.operand_source(0).persistable:
+                yield op
+
+
+def _is_own_result(value: Value) -> bool:
+    """Whether a value is a tensor that shares its variable with no other value."""
+    maker = value.get_defining_op()
+    if maker is None or not value.is_dense_tensor_type() or maker.num_regions() > 0:
+        return False
+    is_fresh = is_engine(maker.name()) or not maker.name().endswith("_")
+    return is_fresh and maker.name() not in SOURCES | LISTS

@@ -1,0 +1,210 @@
+"""Tracks who can write to variables, because functions keep weights as constants.
+
+A variable of a scope is written by a program that runs, or through Python's object for its tensor.
+So two kinds of functions of Paddle's core are watched (paddle_private/replaced.py lists them,
+core/paddle/exposure.h says what follows):
+
+- those that *hand out* the tensor of a variable. It counts as exposed while the object lives;
+  views, eager tensors and capsules made from it share its memory, which is noticed anyway;
+- those that *run* something on a scope. Such a run counts as writing to variables unless it is
+  declared not to (``run_of``).
+
+Parameters of layers are eager tensors, to which operators of dynamic mode write without either.
+Calls of these operators are announced in C (core/paddle/call_interception.h): all of them except
+those on a list of operators that only read.
+
+Everything else works on tensors that were handed out, or gives a variable other memory, which is
+noticed. ``tests/frontends/executor/test_weight_writes.py`` classifies everything that Paddle's core
+offers, so that a release which offers more fails there.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import cache, partial, wraps
+from typing import Any, TypeVar
+
+from paddle_ngraph import _core
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import DenseTensor, dynamic_tracer
+from paddle_ngraph.paddle_private.protocols import Tensor, Variable
+from paddle_ngraph.utils.thread_local import PerThread
+
+_may_write = PerThread(True)
+T = TypeVar("T")
+
+
+@cache
+def install() -> None:
+    """Watches Paddle's core from now on, and the tensors that it handed out before."""
+    for places, watched in (
+        (replaced.HANDING_OUT, _handing_out),
+        (replaced.GIVING_ADDRESSES, _giving_address),
+        (replaced.PASSING_ON, _passing_on),
+        (replaced.KEEPING_ADDRESSES, _keeping_address),
+        (replaced.RUNNING, _running),
+        (replaced.STARTING, _starting),
+        (replaced.ENDING, _ending),
+    ):
+        for place in places:
+            place.replace(watched)
+    for tensor in _core.live_tensor_objects():
+        _hand_out(tensor)
+    _announce_eager_writes()
+
+
+def run_of(may_write: bool) -> AbstractContextManager[None]:
+    """Declares whether runs inside, in this thread, may write to variables."""
+    return _may_write.set_to(may_write)
+
+
+def may_write_while_it_lives(thing: Any) -> None:
+    """Declares that weights may be written through an object, at any time until it dies."""
+    key = id(thing)
+    if key not in _writers:
+        run = _core.ProgramRun(True)
+        run.__enter__()
+        # A function in C, as where tensors are taken back: no handler of signals can come into it.
+        _writers[key] = run, weakref.ref(thing, partial(_writers.pop, key))
+
+
+# -- hand-outs -----------------------------------------------------------------------------------
+
+
+def tensor_of(variable: Variable) -> Tensor:
+    """The tensor of a variable for who only reads it, and hands it to nobody: no hand-out."""
+    get_tensor = type(variable).get_tensor
+    tensor: Tensor = getattr(get_tensor, "__wrapped__", get_tensor)(variable)
+    return tensor
+
+
+class _Object(weakref.ref[Tensor]):
+    """A reference to Python's object for a tensor."""
+
+    __slots__ = ("key", "number")
+    key: int
+    number: int
+
+
+_living: dict[int, _Object] = {}  # by id()
+_take_back = _core.exposure_end_callback(_living)
+
+
+def _hand_out(tensor: Tensor) -> None:
+    key = id(tensor)
+    if key in _living:  # a dead object leaves before another can have its id
+        return
+    found = _Object(tensor, _take_back)
+    found.key, found.number = key, _core.record_exposure(tensor)
+    _living[key] = found
+
+
+def _handing_out(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def hand_out(*args: Any, **kwargs: Any) -> T:
+        with _core.ProgramRun(False):  # no variable gets other memory meanwhile
+            returned = original(*args, **kwargs)
+            for tensor in _tensors_in(returned):
+                _hand_out(tensor)
+        return returned
+
+    return hand_out
+
+
+def _tensors_in(returned: Any) -> Iterator[Tensor]:
+    if isinstance(returned, DenseTensor):
+        yield returned
+    elif isinstance(returned, (dict, list)):
+        for each in returned.values() if isinstance(returned, dict) else returned:
+            yield from _tensors_in(each)
+
+
+def _giving_address(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def give_address(self: Any, *args: Any, **kwargs: Any) -> T:
+        address = original(self, *args, **kwargs)
+        _expose(self)
+        return address
+
+    return give_address
+
+
+def _passing_on(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def pass_on(self: Any, *args: Any, **kwargs: Any) -> T:
+        for tensor in _tensors_in([self, *args]):
+            _core.record_memory_escape(tensor)
+        return original(self, *args, **kwargs)
+
+    return pass_on
+
+
+def _keeping_address(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def keep_address(self: Any, tensor: Any) -> T:
+        _expose(tensor)
+        return original(self, tensor)
+
+    return keep_address
+
+
+def _expose(tensor: Any) -> None:
+    """Records that somebody knows the address of a tensor's memory."""
+    dense = tensor if isinstance(tensor, DenseTensor) else tensor.get_tensor()
+    if dense is not None:  # a sparse tensor has no address to give
+        _core.record_address_escape(dense)
+
+
+# -- eager tensors -------------------------------------------------------------------------------
+
+
+def _announce_eager_writes() -> None:
+    """Has every call announced that may write to an eager tensor that some function keeps."""
+    kinds = {replaced.RUN_PROGRAM: _core.WriteEffect.PROGRAM}
+    kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.WriteEffect.ANY_TENSOR))
+    for name, function in replaced.eager_functions():
+        _core.intercept_calls(function, kinds.get(name, _core.WriteEffect.ARGUMENTS))
+    for name, function in replaced.functions_of_tensors():
+        if name in replaced.OF_OPTIMIZERS:
+            _core.replace_optimizer_kernel(function, name, dynamic_tracer)
+    for function in replaced.collective_functions():
+        _core.intercept_calls(function, _core.WriteEffect.ARGUMENTS)
+
+
+# -- runs ----------------------------------------------------------------------------------------
+
+
+def _running(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def run(*args: Any, **kwargs: Any) -> T:
+        with _core.ProgramRun(_may_write.value):
+            return original(*args, **kwargs)
+
+    return run
+
+
+# Trainers and the like, by id(): the run that each counts as, which ends where it is dropped, and a
+# reference that drops it when the object dies.
+_writers: dict[int, tuple[_core.ProgramRun, weakref.ref[Any]]] = {}
+
+
+def _starting(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def start(executor: Any, trainer: Any, *args: Any) -> T:
+        may_write_while_it_lives(trainer)
+        return original(executor, trainer, *args)
+
+    return start
+
+
+def _ending(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def end(*args: Any) -> T:
+        try:
+            return original(*args)
+        finally:
+            _writers.pop(id(args[-1]), None)  # the trainer
+
+    return end

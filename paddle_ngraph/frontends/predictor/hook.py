@@ -1,0 +1,804 @@
+"""The predictor hook: the link between Paddle Inference and the program pass.
+
+A predictor has two *ways* to run: natively, as its user configured it, and through nGraph, made
+from a copy of that configuration. Each way is a Paddle predictor of its own. The user holds the one
+that the flag asked for at creation time. The other is created when the flag is switched, and lends
+its results to the first, whose handles the user has. Paddle's class is patched, not replaced, so it
+does not matter under which name it was imported.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import paddle.inference  # its names are among those replaced
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends.executor import weight_writes
+from paddle_ngraph.frontends.executor.whole_program import WholePredictor
+from paddle_ngraph.frontends.saved_models import saved_model
+from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
+    AnalysisConfig,
+    DenseTensor,
+    PaddleDType,
+    copy_of,
+    operators_compute,
+)
+from paddle_ngraph.paddle_private.place import replace_everywhere
+from paddle_ngraph.paddle_private.protocols import Config, Handle, Predictor, Scope, Tensor
+from paddle_ngraph.partitioning import cost_model, program_pass
+from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.partitioning.whole_program import Whole
+from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+
+PASS = "ngraph_pass"
+
+_Pool = replaced.PREDICTOR_POOL.now
+_create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.now
+_init = replaced.MAKE_PREDICTOR.now
+_run = replaced.RUN_PREDICTOR.now
+_clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.now
+_init_config = replaced.MAKE_CONFIG.now
+_enable_custom_passes = replaced.ENABLE_PASSES.now
+
+# Paddle's predictors run, and are made, one at a time.
+_UNINTERRUPTED = signals.put_off(but_ctrl_c=True)
+
+# What a configuration asks for that the engine does not do, and how the configuration tells.
+_LEFT_ALONE = {
+    "use_gpu": "it runs on a GPU",
+    "use_xpu": "it runs on an XPU",
+    "tensorrt_engine_enabled": "it runs on TensorRT",
+    "onnxruntime_enabled": "it runs on ONNX Runtime",
+    "openvino_engine_enabled": "it runs on Paddle's own OpenVINO",
+    "onednn_int8_enabled": "it computes in int8",
+    "shape_range_info_collected": "it collects shapes",
+}
+# The same, where it does not tell, by the method that asks.
+_NOTED = {
+    "enable_onednn_bfloat16": "oneDNN computes in bfloat16",
+    "enable_mkldnn_bfloat16": "oneDNN computes in bfloat16",
+    "enable_custom_device": "it runs on a custom device",
+    "enable_ipu": "it runs on an IPU",
+    "enable_cinn": "it is compiled by CINN",
+    "enable_low_precision_io": "its inputs and outputs have low precision",
+    "enable_save_optim_model": "it saves the program that Paddle makes of it",
+    "use_optimized_model": "its program is one that Paddle has optimized",
+}
+
+
+def install() -> None:
+    """Installs the hook; a second call changes nothing."""
+    replaced.MAKE_CONFIG.replace(lambda _: _remembering_copies)
+    replaced.ENABLE_PASSES.replace(lambda _: _remembering_passes)
+    replaced.SET_THREADS.replace(_remembering_threads)
+    replaced.SET_MODEL_BUFFER.replace(_remembering_buffers)
+    replaced.MODEL_FROM_MEMORY.replace(_model_from_memory)
+    for place in replaced.ASK_OF_CONFIG:
+        place.replace(partial(_noting, reason=_NOTED[place.name]))
+    replaced.MAKE_PREDICTOR.replace(lambda _: _make)
+    replaced.RUN_PREDICTOR.replace(lambda _: _run_switched)
+    replaced.CLONE_PREDICTOR.replace(lambda _: _clone_switched)
+    for place in replaced.FREE_MEMORY:
+        place.replace(_on_both_ways)
+    for place in replaced.HOOK_OPERATORS:
+        place.replace(_on_native)
+    for place in replaced.HAND_OUT:
+        place.replace(_handing_out)
+    replaced.COPY_RESULT.replace(_copying_to_the_pool)
+    _replace_names()
+
+
+def _replace_names() -> None:
+    """Puts our functions wherever a module has Paddle's, under whatever name."""
+    replace_everywhere(
+        [(_create, create_predictor), (_Pool, PredictorPool)],
+        but_in=globals(),
+    )
+
+
+# -- configurations ----------------------------------------------------------------------------
+
+
+@dataclass
+class _Settings:
+    """What a configuration was given but cannot be asked for.
+
+    Attributes:
+        passes, only_passes: The arguments of ``enable_custom_passes``.
+        folder: Holds the model that was given in buffers.
+        why_native: A reason from ``_NOTED``.
+        threads: The argument of ``set_cpu_math_library_num_threads``; 0: it was not called.
+    """
+
+    passes: list[str] = field(default_factory=list)
+    only_passes: bool = False
+    folder: saved_model.OwnFolder | None = None
+    why_native: str | None = None
+    threads: int = 0
+
+
+_settings: WeakKeyDictionary[Config, _Settings] = WeakKeyDictionary()
+
+
+def _settings_of(config: Config) -> _Settings:
+    return _settings.setdefault(config, _Settings())
+
+
+@wraps(_init_config)
+def _remembering_copies(self: Config, *args: Any) -> None:
+    _init_config(self, *args)
+    if args and isinstance(args[0], AnalysisConfig) and args[0] in _settings:
+        _settings[self] = copy(_settings[args[0]])
+
+
+@wraps(_enable_custom_passes)
+def _remembering_passes(
+    self: Config, passes: Sequence[str] = (), custom_pass_only: bool = False
+) -> None:
+    _enable_custom_passes(self, list(passes), custom_pass_only)
+    settings = _settings_of(self)
+    settings.passes, settings.only_passes = list(passes), custom_pass_only
+
+
+def _remembering_threads(original: Callable[[Config, int], None]) -> Callable[..., None]:
+    @wraps(original)
+    def set_cpu_math_library_num_threads(self: Config, threads: int) -> None:
+        original(self, threads)
+        _settings_of(self).threads = max(threads, 0)
+
+    return set_cpu_math_library_num_threads
+
+
+def _remembering_buffers(original: Callable[..., None]) -> Callable[..., None]:
+    """Gives the configuration files in memory instead: Paddle crashes on PIR in buffers."""
+
+    @wraps(original)
+    def set_model_buffer(
+        self: Config, program: str | bytes, size: int, parameters: str | bytes, parameters_size: int
+    ) -> None:
+        folder = saved_model.OwnFolder()
+        held, weights = _bytes(program, size), _bytes(parameters, parameters_size)
+        ending = ".json" if held[:64].lstrip().startswith(b"{") else ".pdmodel"
+        # A model without parameters has no file for them.
+        path = folder.hold("model.pdiparams", [weights]) if weights else ""
+        self.set_model(folder.hold("model" + ending, [held]), path)
+        _settings_of(self).folder = folder
+
+    return set_model_buffer
+
+
+def _model_from_memory(original: Callable[[Config], bool]) -> Callable[[Config], bool]:
+    @wraps(original)
+    def model_from_memory(self: Config) -> bool:
+        return _settings.get(self, _Settings()).folder is not None or original(self)
+
+    return model_from_memory
+
+
+def _bytes(buffer: str | bytes, size: int) -> bytes:
+    held = buffer.encode() if isinstance(buffer, str) else buffer
+    return held if size == len(held) else held[:size]
+
+
+def _noting(original: Callable[..., Any], reason: str) -> Callable[..., Any]:
+    @wraps(original)
+    def ask(self: Config, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        is_refused = args and args[0] is False  # use_optimized_model(False), say
+        _settings_of(self).why_native = None if is_refused else reason
+        return result
+
+    return ask
+
+
+def why_native(config: Config) -> str | None:
+    """Why a configuration is left to Paddle, or ``None``."""
+    for name, reason in _LEFT_ALONE.items():
+        if getattr(config, name)():
+            return reason
+    return _settings.get(config, _Settings()).why_native
+
+
+# -- which way pays ----------------------------------------------------------------------------
+
+
+def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str | None:
+    """Why a predictor had better stay native, or ``None`` where the engine is worth it.
+
+    Args:
+        report: What the pass would do with the program.
+        changes_parameters: Whether the program changes parameters: each way has its own.
+        has_onednn: Whether Paddle alone would run on oneDNN: operators left native beside the
+            engine do not, and entering or leaving an interval costs a change of layout.
+    """
+    if changes_parameters:
+        return "it changes its parameters"
+    if any(interval.draws for interval in report.intervals):
+        return "it draws random numbers"
+    if not report.changes:
+        return (
+            "none of its intervals is worth it"
+            if report.has_small_interval
+            else "nothing is converted"
+        )
+    count, native = len(report.intervals), [op.type for op in report.native]
+    if has_onednn and not cost_model.pays_over_onednn(report.ops_converted, count, native):
+        return (
+            f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
+            f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"
+        )
+    return None
+
+
+def explain(config: Config) -> Report:
+    """What becomes of the predictor of a ``paddle.inference.Config``.
+
+    Raises:
+        NgraphError: Its model cannot be read.
+    """
+    program = SavedModel.of(config).as_pir()
+    report = program_pass.plan(program)
+    reason = why_native(config) or why_not(
+        report, changes_parameters(program), config.onednn_enabled()
+    )
+    return Report(report.blocks, report.packed, reason)
+
+
+# -- predictors --------------------------------------------------------------------------------
+
+
+class _Model:
+    """What a predictor and its clones have in common: how each of its ways is made.
+
+    Attributes:
+        why_native: Why it does not run through nGraph, if that is known.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config: Config = AnalysisConfig(config)  # its user may go on to change the original
+        self._settings = _settings.get(self._config, _Settings())
+        self._saved = SavedModel.of(config)
+        self._saved.check()
+        self._stamp = self._saved.stamp()
+        self._lock = new_lock()
+        self._other: Predictor | None = None
+        self._parameters = _core.SharedParameters()
+        self._folder: saved_model.OwnFolder | None = None
+        self._returned: frozenset[str] | None = None
+        self.why_native: str | None = None
+
+    def wants_engine(self) -> bool:
+        """Whether the next run goes through nGraph."""
+        return self.why_native is None and bool(flags.get("use_ngraph"))
+
+    def make_engine(self, make: Callable[[Config], Predictor]) -> Predictor | None:
+        """The predictor that runs through nGraph, by ``make(config)``; ``None`` where that fails.
+
+        If it should not be used, :attr:`why_native` says why afterwards.
+        """
+        try:
+            with program_pass.runs_by_name(self._settings.threads) as runs:
+                predictor = make(self._engine_config())
+        except Exception as error:  # Paddle alone has its own word on the model
+            self.why_native = saved_model.last_line(error)
+            return None
+        self.why_native = self._why_not(runs)
+        if self.why_native is None:
+            self._share_parameters(runs)
+            self._find_short_way(predictor, runs)
+        return predictor
+
+    def _share_parameters(self, runs: Sequence[program_pass.RunByName]) -> None:
+        """Makes a new predictor share the parameters of the first one.
+
+        Paddle reads the parameters of a PIR program again for each clone. No program of a model
+        that runs through nGraph changes them (:func:`why_not`).
+        """
+        for run in runs:
+            for name in run.parameters if run.scope is not None else ():
+                if (variable := run.scope.find_var(name)) is not None:
+                    self._parameters.share(name, weight_writes.tensor_of(variable))
+
+    def _find_short_way(self, predictor: Predictor, runs: Sequence[program_pass.RunByName]) -> None:
+        """Keeps what a new predictor runs, if that is one engine operator.
+
+        Of Paddle's passes that follow, none changes such a program; of the user's, one may.
+        """
+        if (
+            self._passes[-1] == PASS
+            and len(runs) == 1
+            and runs[0].scope is not None
+            and runs[0].whole is not None
+        ):
+            _short_ways[predictor] = _ShortWay(runs[0].whole, runs[0].scope)
+
+    def parameters_among(self, results: Sequence[str]) -> frozenset[str]:
+        """Which of the names of its results are those of parameters."""
+        if self._returned is None:
+            self._returned = self._saved.parameters_among(results)
+        return self._returned
+
+    @property
+    def _passes(self) -> list[str]:
+        """Those that the user asked for, with that of the engine."""
+        passes = self._settings.passes
+        return passes if PASS in passes else [*passes, PASS]
+
+    def _engine_config(self) -> Config:
+        config: Config = AnalysisConfig(self._config)
+        _enable_custom_passes(config, self._passes, self._settings.only_passes)
+        config.disable_onednn()
+        config.enable_new_ir(True)
+        config.enable_new_executor(True)
+        self._folder = self._saved.give_to(config)
+        return config
+
+    def _why_not(self, runs: Sequence[program_pass.RunByName]) -> str | None:
+        blocks = [block for run in runs for block in run.report.blocks]
+        report = Report(blocks, sum(run.report.packed for run in runs))
+        has_state = any(run.has_state for run in runs)
+        return why_not(report, has_state, self._config.onednn_enabled())
+
+    def has_its_files(self) -> bool:
+        """Whether its files are unchanged: creating or cloning a predictor reads them again."""
+        return self._saved.stamp() == self._stamp
+
+    def clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
+        """Paddle's clone of one of the predictors; ``engine``: of the one that runs through nGraph.
+
+        Paddle holds a lock while it clones, and waits for that lock while holding the GIL, which
+        the pass needs inside: so threads that clone wait here.
+        """
+        with self._lock:
+            return self._clone(predictor, engine, *args)
+
+    def _clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
+        with program_pass.runs_by_name(self._settings.threads) as runs:
+            clone = _clone(predictor, *args)
+        if engine:  # a handle may write those of the other way, and each clone's are its own
+            self._share_parameters(runs)
+            self._find_short_way(clone, runs)
+        return clone
+
+    def make_other(self, engine: bool) -> Predictor | None:
+        """A predictor of the way that the first one does not run; ``None`` if there is none."""
+        with self._lock:
+            if not self.has_its_files():
+                warnings.warn(_FILES_CHANGED, stacklevel=2)
+                return None
+            if self._other is not None:
+                return self._clone(self._other, engine)
+            if not engine:
+                self._other = _create(AnalysisConfig(self._config))
+            elif self.why_native is None:
+                made = self.make_engine(_create)
+                self._other = made if self.why_native is None else None
+            return self._other
+
+
+_FILES_CHANGED = (
+    "the files of a model are not what they were when its predictor was made, which therefore can "
+    "be neither switched nor cloned: make another"
+)
+
+
+class _ShortWay:
+    """Runs a predictor whose program is one engine operator, without Paddle's interpreter.
+
+    For a network of a hundred weights that takes Paddle 0.1 ms, as it describes each to the
+    operator. The first run is Paddle's: it makes the variables of the results.
+    """
+
+    def __init__(self, whole: Whole, scope: Scope) -> None:
+        self._found: tuple[Whole, Scope] | None = (whole, scope)
+        self._program: WholePredictor | None = None
+
+    def run(self, predictor: Predictor) -> None:
+        """One run on the inputs that the predictor's handles hold."""
+        if self._program is not None and self._program.run():
+            return
+        _run(predictor)
+        if self._found is not None:
+            found, self._found = self._found, None
+            with suppress(LookupError):
+                self._program = WholePredictor(*found)
+
+
+_short_ways: WeakKeyDictionary[Predictor, _ShortWay] = WeakKeyDictionary()
+
+
+def _run_engine(predictor: Predictor, *args: Any) -> Any:
+    """``_run`` of a predictor that runs through nGraph."""
+    way = None if args else _short_ways.get(predictor)
+    if way is None:
+        return _run(predictor, *args)
+    way.run(predictor)
+    return None
+
+
+class _Switch:
+    """Runs a predictor natively or through nGraph, as ``FLAGS_use_ngraph`` says at each run.
+
+    Args:
+        model: What the predictor shares with its clones.
+        is_engine: Whether the predictor that the user holds runs through nGraph by itself.
+        original: What that predictor was cloned from; kept alive, since Paddle's clones on oneDNN
+            fail without it.
+    """
+
+    def __init__(self, model: _Model, is_engine: bool, original: Predictor | None = None) -> None:
+        self.model = model
+        self.is_engine = is_engine
+        self._original = original
+        self.other: Predictor | None = None
+        self._cannot_turn = False
+        # Memory that one way has and the other uses, as a handle holds none: results and inputs
+        # that the user's handles show, and inputs of the other way.
+        self._lent: list[Tensor] = []
+        self._given: list[Any] = []
+        self._lent_inputs: list[Tensor] = []
+
+    def run(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
+        """Runs ``predictor`` once; ``args`` are those of its ``run``."""
+        engine = self.model.wants_engine()
+        if engine != self.is_engine and not self._can_turn():
+            engine = self.is_engine
+        if not engine:
+            return self._run(False, predictor, args)
+        try:
+            return self._run(True, predictor, args)
+        except Exception as error:
+            if flags.get("ngraph_strict") or (self.is_engine and not self._can_turn()):
+                raise
+            # Paddle has its own word on the inputs; if it can run them, the engine was to blame.
+            results = self._run(False, predictor, args)
+            self.model.why_native = f"the engine failed: {saved_model.last_line(error)}"
+            warnings.warn(f"a predictor runs natively now: {self.model.why_native}", stacklevel=3)
+            return results
+
+    def run_natively_from_now_on(self, reason: str, predictor: Predictor) -> Predictor:
+        """Makes every run native from now on; returns the native predictor."""
+        native = self.native(predictor)
+        self.model.why_native = reason
+        return native
+
+    def native(self, predictor: Predictor) -> Predictor:
+        """The predictor that runs natively.
+
+        Raises:
+            NgraphError: There is none.
+        """
+        if self.is_engine and not self._can_turn():
+            raise NgraphError(_FILES_CHANGED)
+        return self._counterpart if self.is_engine else predictor
+
+    @property
+    def _counterpart(self) -> Predictor:
+        """The predictor of the other way, where there is one."""
+        assert self.other is not None
+        return self.other
+
+    def _can_turn(self) -> bool:
+        if self.other is None and not self._cannot_turn:
+            self.other = self.model.make_other(engine=not self.is_engine)
+            self._cannot_turn = self.other is None
+        return not self._cannot_turn
+
+    def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
+        run = _run_engine if engine else _run
+        if engine or engine != self.is_engine:
+            args = tuple(map(_in_order, args))
+        if engine == self.is_engine:
+            results = run(predictor, *args)
+            # They may be in memory that the handles show, which is gone after the next run.
+            return list(map(_moved, results)) if args and self._lent else results
+        if args:
+            try:
+                results = run(self._counterpart, *args)
+            finally:
+                self._given = _show_inputs(predictor, self._counterpart, *args) or self._given
+        else:
+            lent = _lend_inputs(predictor, self._counterpart)
+            if lent is None:
+                return _run(predictor)  # whatever it says of what it was given
+            self._lent_inputs = lent
+            results = run(self._counterpart)
+        self._take_outputs(predictor)
+        return results
+
+    def _take_outputs(self, predictor: Predictor) -> None:
+        """Makes the user's handles show the results of the other way."""
+        results = predictor.get_output_names()
+        parameters = self.model.parameters_among(results)  # each way has its own
+        self._lent = [
+            _lend(self._counterpart.get_output_handle(theirs), predictor, ours)
+            for ours, theirs in zip(results, self._counterpart.get_output_names())
+            if ours not in parameters
+        ]
+
+
+# What follows may run in static mode, where operators of dynamic mode crash.
+
+
+def _moved(tensor: Any) -> Any:
+    """The tensor, in memory of its own from now on."""
+    dense = tensor.get_tensor()
+    if 0 not in dense.shape():
+        _core.share_tensor(dense, copy_of(dense, paddle.CPUPlace()))
+    return tensor
+
+
+def _in_order(tensors: Any) -> Any:
+    """Tensors that a run is given, without views.
+
+    Some kernels of Paddle read the memory of a view in a predictor as it is, and so do handles.
+    """
+    if not isinstance(tensors, (list, tuple)):
+        return tensors  # Paddle says that it is wrong
+    return list(map(_one_in_order, tensors))
+
+
+def _one_in_order(tensor: Any) -> Any:
+    if not isinstance(tensor, paddle.Tensor) or tensor.is_contiguous():
+        return tensor
+    with operators_compute():
+        return tensor.contiguous()
+
+
+def _show_inputs(predictor: Predictor, other: Predictor, tensors: Any) -> list[Any]:
+    """Makes a predictor's handles show the tensors that the other way was given, as its own do.
+
+    A run without any computes on them again, on what they hold by then.
+
+    Returns:
+        Their memory; nothing if they are not what Paddle takes.
+    """
+    names = other.get_input_names()
+    if not isinstance(tensors, (list, tuple)) or len(tensors) != len(names):
+        return []
+    shown = []
+    for name, tensor in zip(names, tensors):
+        if not isinstance(tensor, paddle.Tensor):
+            continue
+        handle = predictor.get_input_handle(name)
+        with suppress(NotImplementedError):  # handles do not have its dtype
+            handle.share_external_data(tensor)
+            handle.set_lod(other.get_input_handle(name).lod())
+        shown.append(DenseTensor())  # it holds the memory, whatever becomes of the tensor
+        _core.share_tensor(shown[-1], tensor.get_tensor())
+    return shown
+
+
+def _lend_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
+    """Gives the other way copies of a predictor's inputs.
+
+    Returns:
+        Their memory. ``None`` if one of them could not be read.
+    """
+    lent = []
+    for name in predictor.get_input_names():
+        source = predictor.get_input_handle(name)
+        try:
+            lent.append(_lend(source, other, name))
+        except Exception:  # there is none
+            return None
+    return lent
+
+
+def _lend(source: Handle, predictor: Predictor, name: str) -> Tensor:
+    """Gives a variable of ``predictor`` the contents of ``source``, in memory of their own.
+
+    A user may have the memory that it has now.
+
+    Returns:
+        The memory, which no handle holds.
+    """
+    data: np.ndarray = source.copy_to_cpu()
+    if source.type() == PaddleDType.BFLOAT16:  # whose bits are the first half of the array's
+        data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
+    is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
+    # Paddle's branches look at the first element even of nothing.
+    given = data if data.size > 0 else np.zeros(1, data.dtype)
+    tensor = DenseTensor()
+    tensor.set(np.zeros(given.shape, "float32") if is_byte else given, paddle.CPUPlace())
+    target = predictor.get_input_handle(name)  # those of outputs are read-only
+    target.share_external_data(tensor)
+    if is_byte:
+        target.copy_from_cpu(given)
+    if data.size == 0:
+        target.reshape(list(data.shape))
+    target.set_lod(source.lod())
+    return tensor
+
+
+_switches: WeakKeyDictionary[Predictor, _Switch] = WeakKeyDictionary()
+
+
+def _switched(
+    predictor: Predictor, model: _Model, is_engine: bool, original: Predictor | None = None
+) -> Predictor:
+    _switches[predictor] = _Switch(model, is_engine, original)
+    return predictor
+
+
+@wraps(_create)
+@_UNINTERRUPTED
+def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
+    """Paddle's own function; the predictors it creates can be switched."""
+    model = _model_of(args)
+    if model is None:
+        return _create(*args, **kwargs)
+    if model.wants_engine():
+        predictor = model.make_engine(_create)
+        if predictor is not None and model.why_native is None:
+            return _switched(predictor, model, True)
+    return _switched(_create(*args), model, False)
+
+
+@wraps(_init)
+@_UNINTERRUPTED
+def _make(self: Predictor, *args: Any, **kwargs: Any) -> None:
+    model = _model_of(args)
+    if model is None:
+        _init(self, *args, **kwargs)
+        return
+
+    def into_self(config: Config) -> Predictor:
+        _init(self, config)
+        return self
+
+    # An object is made once: where the engine turns out not to pay, the other way runs.
+    is_engine = model.wants_engine() and model.make_engine(into_self) is self
+    if not is_engine:
+        _init(self, *args)
+    _switched(self, model, is_engine)
+
+
+def _model_of(args: tuple[Any, ...]) -> _Model | None:
+    """The model of a configuration that may run through nGraph."""
+    if len(args) != 1 or not isinstance(args[0], AnalysisConfig):
+        return None
+    saved = SavedModel.of(args[0])
+    if saved.has_engines:  # on and off alike
+        saved.check()
+        saved_model.use_functions_beside(saved.program)
+        return None
+    if why_native(args[0]) is not None:
+        return None
+    return _Model(args[0])
+
+
+@wraps(_run)
+@_UNINTERRUPTED
+def _run_switched(self: Predictor, *args: Any, **named: Any) -> Any:
+    switch = _switches.get(self)
+    if switch is None or named.keys() - {"inputs"} or (args and named):
+        return _run(self, *args, **named)  # it may say what is wrong
+    return switch.run(self, args or tuple(named.values()))
+
+
+@wraps(_clone)
+@_UNINTERRUPTED
+def _clone_switched(self: Predictor, *args: Any) -> Predictor:
+    switch = _switches.get(self)
+    if switch is None:
+        return _clone(self, *args)
+    if switch.is_engine and not switch.model.has_its_files():
+        raise NgraphError(_FILES_CHANGED)
+    clone = switch.model.clone(self, switch.is_engine, *args)
+    return _switched(clone, switch.model, switch.is_engine, original=self)
+
+
+def _on_both_ways(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def act(self: Predictor, *args: Any) -> Any:
+        switch = _switches.get(self)
+        if switch is not None and switch.other is not None:
+            original(switch.other, *args)
+        return original(self, *args)
+
+    return act
+
+
+def _on_native(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Hooks on single operators run on the native predictor."""
+
+    @wraps(original)
+    def register(self: Predictor, *args: Any) -> Any:
+        switch = _switches.get(self)
+        if switch is not None:
+            self = switch.run_natively_from_now_on("something hooks its operators", self)
+        return original(self, *args)
+
+    return register
+
+
+_feeds_and_results: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+
+
+def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
+    """A handle of anything but an input or output can write to parameters for as long as it lives.
+
+    So can that of an output that is a parameter.
+
+    Each way has its own parameters, and so has each of Paddle's clones: such a handle belongs to
+    the native way, which then runs. A model that was saved with engine operators has no native way:
+    while the handle lives, it reads its weights in each run.
+    """
+
+    @wraps(original)
+    def get_handle(self: Predictor, name: str) -> Handle:
+        switch = _switches.get(self)
+        names = _feeds_and_results.get(self)
+        if names is None:
+            results = self.get_output_names()
+            returned = frozenset() if switch is None else switch.model.parameters_among(results)
+            names = frozenset((*self.get_input_names(), *results)) - returned
+            _feeds_and_results[self] = names
+        if name in names:
+            return original(self, name)
+        handle = original(self if switch is None else switch.native(self), name)
+        if switch is not None:
+            switch.run_natively_from_now_on("a handle of one of its variables is in use", self)
+        weight_writes.may_write_while_it_lives(handle)
+        return handle
+
+    return get_handle
+
+
+# Smaller results are as fast in memory of NumPy's, which the C library keeps.
+_LARGE_RESULT = 1 << 20
+
+
+def _copying_to_the_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., np.ndarray]:
+    """Copies large results to memory that the engine keeps: their user's own, as by Paddle."""
+
+    @wraps(original)
+    def copy_to_cpu(self: Handle) -> np.ndarray:
+        if flags.get("use_ngraph") and (shape := _large_shape(self)) is not None:
+            found: np.ndarray = _core.copy_from_handle(self, shape)
+            return found
+        return original(self)
+
+    return copy_to_cpu
+
+
+def _large_shape(handle: Handle) -> list[int] | None:
+    """The shape of what a handle holds, if that is large and of float32."""
+    try:
+        shape = handle.shape()
+        is_large = math.prod(shape) * 4 >= _LARGE_RESULT
+        return shape if is_large and handle.type() == PaddleDType.FLOAT32 else None
+    except Exception:  # there is nothing: Paddle has its own word on that
+        return None
+
+
+class PredictorPool:
+    """Predictors that share their parameters, like Paddle's class of this name."""
+
+    def __init__(self, config: Config, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"a predictor pool holds at least one predictor, not {size}")
+        first = create_predictor(config)
+        self._predictors = [first, *(first.clone() for _ in range(size - 1))]
+
+    def retrieve(self, index: int) -> Predictor:
+        """Predictor number ``index``."""
+        if not 0 <= index < len(self._predictors):
+            raise ValueError(f"the pool has {len(self._predictors)} predictors: none is {index}")
+        return self._predictors[index]

@@ -1,0 +1,330 @@
+"""Old-style programs in single-assignment form, in which Paddle's translation keeps every write.
+
+The variables of a ProgramDesc are memory that operators overwrite at will. Paddle's translation
+treats a name as a value: it loses what an operator writes over its second input, second writes to a
+variable that outlives the run, and what the body of a loop writes besides the loop's own variables.
+So each write gets its own name first. A variable that outlives the block is assigned at its end,
+which becomes an assignment in place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from paddle_ngraph.paddle_private.names import (
+    ProgramDesc,
+    VarType,
+    block_number,
+    insert_operator,
+    translate,
+)
+from paddle_ngraph.paddle_private.protocols import OldBlock, OldOperator, OldProgram, OldVariable
+
+
+class NotTranslatable(Exception):
+    """An old-style program cannot be translated; the message says why."""
+
+
+# Operators with a block, and what decides whether it runs.
+_WITH_BLOCK = {"while": "Condition", "conditional_block": "Cond"}
+_TENSORS = frozenset({VarType.DENSE_TENSOR, VarType.SELECTED_ROWS})
+# They write over their inputs in PIR as well, state by state.
+IN_PLACE = frozenset(
+    {
+        "adadelta",
+        "adagrad",
+        "adam",
+        "adamax",
+        "adamw",
+        "asgd",
+        "average_accumulates",
+        "batch_norm",
+        "check_finite_and_unscale",
+        "decayed_adagrad",
+        "ftrl",
+        "lamb",
+        "lars_momentum",
+        "momentum",
+        "nadam",
+        "radam",
+        "rmsprop",
+        "rprop",
+        "sgd",
+        "sync_batch_norm",
+        "update_loss_scaling",
+    }
+)
+
+
+def operators(block: OldBlock) -> Iterator[OldOperator]:
+    """The operators of an old-style block."""
+    return (block.op(i) for i in range(block.op_size()))
+
+
+def blocks(description: OldProgram) -> Iterator[OldBlock]:
+    """The blocks of an old-style program."""
+    return (description.block(i) for i in range(description.num_blocks()))
+
+
+@cache
+def load_dialect() -> None:
+    """Makes Paddle's operators known to PIR, by a first, trivial translation."""
+    translate(ProgramDesc())
+
+
+def rename(description: OldProgram) -> None:
+    """Puts a ``ProgramDesc`` into single-assignment form, in place."""
+    _Renaming(description).run()
+
+
+class _Renaming:
+    """One description on its way into single-assignment form.
+
+    A *name* is what the description calls a variable; its *version* is the name that holds its
+    contents at some place.
+    """
+
+    def __init__(self, description: OldProgram) -> None:
+        self._description = description
+        self._writes: Counter[str] = Counter()
+        self._written: set[str] = set()
+        self._given: set[str] = set()  # what a run starts with
+        self._filled: set[str] = set()  # what was written so far
+        self._branch_results: set[str] = set()
+        self._versions_made = 0
+        self._survey(description.block(0))
+
+    def run(self) -> None:
+        """Renames every block."""
+        declared = [
+            variable.name() for block in blocks(self._description) for variable in block.all_vars()
+        ]
+        if len(set(declared)) < len(declared):
+            raise NotTranslatable("two variables have the same name")
+        self._rename_block(self._description.block(0), {})
+
+    def _survey(self, block: OldBlock) -> None:
+        """Counts the writes, and finds the variables that are read before they are written."""
+        for op in operators(block):
+            if op.type() in _WITH_BLOCK:  # what it lists is what its block reads and writes
+                self._given |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
+                self._survey(self._inner(op))
+                continue
+            if op.has_attr("sub_block"):
+                raise NotTranslatable(f"{op.type()} has a block of its own")
+            self._given |= set(op.input_arg_names()) - self._written
+            if op.type() == "select_input":
+                self._branch_results |= set(op.input("X"))
+            self._writes.update(self._renamed_by(block, op))
+            self._written |= set(op.output_arg_names())
+
+    def _inner(self, op: OldOperator) -> OldBlock:
+        return self._description.block(block_number(op, "sub_block"))
+
+    def _renamed_by(self, block: OldBlock, op: OldOperator) -> list[str]:
+        """The outputs that may need another name: tensors that are not written in place."""
+        if op.type() in ("feed", "fetch"):
+            return []
+        inputs = set(op.input_arg_names()) if op.type() in IN_PLACE else set()
+        names = [name for name in op.output_arg_names() if name not in inputs]
+        variables = {name: block.find_var_recursive(name.encode()) for name in names}
+        return [n for n, variable in variables.items() if variable and variable.type() in _TENSORS]
+
+    def _rename_block(self, block: OldBlock, versions: dict[str, str], handed_on: int = 0) -> None:
+        """Renames what a block reads and writes.
+
+        Args:
+            block: The block.
+            versions: The version of each name, in the block around it.
+            handed_on: How many operators at the end pass on the variables of a loop.
+        """
+        outside, versions = versions, dict(versions)
+        written: dict[str, None] = {}
+        pending = list(operators(block))
+        body, tail = pending[: len(pending) - handed_on], pending[len(pending) - handed_on :]
+        for op in body:
+            names = op.output_arg_names()
+            if op.type() == "while":
+                self._rename_loop(block, op, versions, written)
+            elif op.type() == "conditional_block":
+                self._rename_branch(op, versions)
+            else:
+                _rename_inputs(op, versions)
+                self._rename_outputs(block, op, versions, written)
+            self._filled |= set(names)
+        for op in tail:
+            _rename_inputs(op, versions)
+            _rename_outputs(op, outside)
+            written.pop(_output(op), None)
+        for name in written:
+            before = outside.get(name, name)
+            if versions[name] != before and self._outlives(block, name):
+                _insert_assign(block, block.op_size() - handed_on, versions[name], before)
+
+    def _rename_loop(
+        self, block: OldBlock, loop: OldOperator, versions: dict[str, str], written: dict[str, None]
+    ) -> None:
+        """Carries everything that the body writes from one iteration to the next.
+
+        Paddle moves the initial values of a loop out of their variables: those that live longer are
+        copied first.
+        """
+        body = self._inner(loop)
+        names = self._written_around(body)
+        for name in names:
+            self._require_contents(name)
+            version = versions.get(name, name)
+            is_own = block.find_var(version.encode()) is not None
+            if is_own and (version != name or name not in self._given):
+                continue
+            versions[name] = self._new_version(block, name)
+            written[name] = None
+            _insert_assign(block, _position(block, loop), version, versions[name])
+        _rename_inputs(loop, versions)
+        arrays = [n for n in loop.output("Out") if _type_of(block, n) not in _TENSORS]
+        loop.set_output("Out", [versions.get(n, n) for n in names] + arrays)
+        self._rename_block(body, versions, len(_handed_on(body)))
+
+    def _rename_branch(self, op: OldOperator, versions: dict[str, str]) -> None:
+        """A branch writes to existing variables, and returns new ones."""
+        _rename_inputs(op, versions)
+        names = self._written_around(self._inner(op))
+        new = [name for name in names if self._is_new_result(name)]
+        for name in names:
+            if name not in new:
+                self._require_contents(name)
+        op.set_output("Out", [name for name in op.output("Out") if name in new])
+        self._rename_block(self._inner(op), versions)
+
+    def _is_new_result(self, name: str) -> bool:
+        """Whether a branch creates it, for ``select_input`` to choose from."""
+        is_once = self._writes[name] == 1
+        return is_once and name in self._branch_results and name not in self._given
+
+    def _require_contents(self, name: str) -> None:
+        if name not in self._given and name not in self._filled:
+            raise NotTranslatable(f"'{name}' is first written in an inner block")
+
+    def _written_around(self, block: OldBlock) -> list[str]:
+        """The tensors of outer blocks that ``block`` or a block inside it writes."""
+        names: list[str] = []
+        for op in operators(block):
+            is_simple = op.type() not in _WITH_BLOCK
+            names += (
+                self._renamed_by(block, op) if is_simple else self._written_around(self._inner(op))
+            )
+        return [n for n in dict.fromkeys(names) if block.find_var(n.encode()) is None]
+
+    def _rename_outputs(
+        self, block: OldBlock, op: OldOperator, versions: dict[str, str], written: dict[str, None]
+    ) -> None:
+        new = self._renamed_by(block, op)
+        renamed = {name: versions.get(name, name) for name in op.output_arg_names()}
+        for name in new:
+            self._writes[name] -= 1
+            renamed[name] = self._version_of_a_write(block, name)
+        _rename_outputs(op, renamed)
+        versions.update({name: renamed[name] for name in new})
+        written.update(dict.fromkeys(new))
+
+    def _version_of_a_write(self, block: OldBlock, name: str) -> str:
+        """The last write to a variable goes to that variable, unless a run starts with it."""
+        is_last = self._writes[name] == 0 and name not in self._given
+        is_own = block.find_var(name.encode()) is not None
+        if is_last and (is_own or name in self._branch_results):
+            return name
+        return self._new_version(block, name)
+
+    def _new_version(self, block: OldBlock, name: str) -> str:
+        self._versions_made += 1
+        version = f"{name}@VERSION@{self._versions_made}"
+        copy_variable(block, declared(block, name), version)
+        return version
+
+    def _outlives(self, block: OldBlock, name: str) -> bool:
+        """Whether the memory of a variable outlives the block."""
+        own = block.find_var(name.encode())
+        return own is None or bool(own.persistable())
+
+
+def declared(block: OldBlock, name: str) -> OldVariable:
+    """A variable of the block or of one around it."""
+    variable = block.find_var_recursive(name.encode())
+    if variable is None:
+        raise NotTranslatable(f"'{name}' is declared nowhere")
+    return variable
+
+
+def copy_variable(
+    block: OldBlock, variable: OldVariable, name: str, shape: Sequence[int] | None = None
+) -> None:
+    """A new variable of a block, like another one, but one that does not outlive a run."""
+    kind, dtype = variable.type(), variable.dtype()
+    shape = variable.shape() if shape is None else shape
+    stop_gradient = variable.stop_gradient()
+    copy = block.var(name.encode())
+    copy.set_type(kind)
+    copy.set_dtype(dtype)
+    copy.set_shape(shape)
+    copy.set_stop_gradient(stop_gradient)
+    copy.set_persistable(False)
+
+
+def _output(op: OldOperator) -> str:
+    return str(op.output("Out")[0])
+
+
+def _position(block: OldBlock, op: OldOperator) -> int:
+    return next(i for i, other in enumerate(operators(block)) if other is op)
+
+
+def _handed_on(body: OldBlock) -> list[OldOperator]:
+    """The operators at the end of a loop's body that assign the variables of the loop."""
+    found: list[OldOperator] = []
+    for op in reversed(list(operators(body))):
+        if op.type() != "assign" or body.find_var(_output(op).encode()) is not None:
+            break
+        found.insert(0, op)
+    given = [_output(op) for op in found]
+    for i, op in enumerate(found):
+        if op.input("X")[0] in given[:i]:
+            raise NotTranslatable("a loop passes on the same variable twice")
+    return found
+
+
+def _rename_inputs(op: OldOperator, versions: dict[str, str]) -> None:
+    _rename_slots(op.input_names(), op.input, op.set_input, versions)
+
+
+def _rename_outputs(op: OldOperator, versions: dict[str, str]) -> None:
+    _rename_slots(op.output_names(), op.output, op.set_output, versions)
+
+
+def _rename_slots(
+    slots: Iterable[str],
+    get: Callable[[str], list[str]],
+    set: Callable[[str, list[str]], None],
+    versions: dict[str, str],
+) -> None:
+    for slot in slots:
+        names = get(slot)
+        renamed = [versions.get(name, name) for name in names]
+        if renamed != names:
+            set(slot, renamed)
+
+
+def _insert_assign(block: OldBlock, position: int, source: str, target: str) -> None:
+    if _type_of(block, source) != VarType.DENSE_TENSOR:
+        raise NotTranslatable(f"'{target}' is written in a form that the translation loses")
+    op = insert_operator(block, position)
+    op.set_type("assign")
+    op.set_input("X", [source])
+    op.set_output("Out", [target])
+
+
+def _type_of(block: OldBlock, name: str) -> Any:
+    variable = block.find_var_recursive(name.encode())
+    return None if variable is None else variable.type()

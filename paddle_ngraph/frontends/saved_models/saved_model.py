@@ -1,0 +1,482 @@
+"""A saved model as Paddle Inference accepts it: in both formats, from files and from buffers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends.program_desc import translation
+from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
+from paddle_ngraph.frontends.saved_models import parameter_file, protobuf
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
+    AnalysisConfig,
+    ProgramDesc,
+    VarType,
+    serialize_program,
+)
+from paddle_ngraph.paddle_private.protocols import Config, OldProgram, Program, Scope
+from paddle_ngraph.partitioning.analysis.block_view import scope_name
+
+# The endings of the two forms: PIR, and ProgramDesc.
+ENDINGS = (".json", ".pdmodel")
+PARAMETERS = ".pdiparams"
+# Paddle 1 gave one name to every program, and one to every file of parameters.
+OLD_PROGRAM, OLD_PARAMETERS = "__model__", "__params__"
+# Compiled functions, in a folder beside the program.
+FUNCTIONS = "*.ngraph"
+
+# Paddle's framework.proto: the fields of a ProgramDesc, among which there must be blocks.
+_BLOCKS = 1
+_DESCRIPTION = frozenset({_BLOCKS, 2, 3, 4, 5})
+# What stands in a PIR program that holds an engine operator.
+_ENGINE = b".ngraph_engine_"
+# What stands at the begin of one that was saved without what predictors ask of parameters.
+_UNTRAINABLE = re.compile(rb'"trainable"\s*:\s*false')
+_HEADER_BYTES = 256
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """Where a predictor takes its program and its parameters from.
+
+    Attributes:
+        program, parameters: Their paths.
+        has_separate_parameters: Whether each parameter has its own file, beside the program.
+    """
+
+    program: str
+    parameters: str
+    has_separate_parameters: bool = False
+
+    @classmethod
+    def of(cls, config: Config) -> SavedModel:
+        """What a ``paddle.inference.Config`` names."""
+        folder = config.model_dir()
+        program = config.prog_file() or os.path.join(folder, OLD_PROGRAM)
+        separate = bool(folder) and not config.params_file()
+        return cls(program, config.params_file(), has_separate_parameters=separate)
+
+    @classmethod
+    def at(cls, program: Path) -> SavedModel:
+        """The model of a program, with the parameters beside it."""
+        if program.name != OLD_PROGRAM:
+            return cls(str(program), str(program.with_suffix(PARAMETERS)))
+        parameters = program.with_name(OLD_PARAMETERS)
+        if parameters.is_file():
+            return cls(str(program), str(parameters))
+        return cls(str(program), "", has_separate_parameters=True)
+
+    def config(self) -> Config:
+        """A ``paddle.inference.Config`` that names it."""
+        if self.has_separate_parameters:
+            return AnalysisConfig(os.path.dirname(self.program) or ".")
+        return AnalysisConfig(self.program, self.parameters)
+
+    @property
+    def is_pir(self) -> bool:
+        """Whether the program is PIR; Paddle goes by the extension."""
+        return self.program.endswith(ENDINGS[0])
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether engine operators already replace intervals of its program."""
+        return self.is_pir and os.path.isfile(self.program) and _ENGINE in _read(self.program)
+
+    @cached_property
+    def description(self) -> OldProgram:
+        """The ``ProgramDesc`` of an old-style program."""
+        return ProgramDesc(_read(self.program))
+
+    def as_pir(self) -> Program:
+        """The program as a PIR program.
+
+        Raises:
+            NgraphError: The file cannot be read, or cannot be translated.
+        """
+        try:
+            program = self._read() if self.is_pir else translation.translate(self.description)
+        except NotTranslatable as error:
+            raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
+        except Exception as error:  # whatever Paddle says of a damaged file
+            raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
+        if not self.is_pir and set(_parameters_of(program)) != _persistable_in(self.description):
+            raise NgraphError(f"the translation of {self.program} loses parameters")
+        return program
+
+    def _read(self) -> Program:
+        program: Program = paddle.pir.Program()
+        replaced.OPEN_PROGRAM.now(self.program, program)
+        return program
+
+    def check(self) -> None:
+        """Refuses what Paddle would crash on, or accept silently.
+
+        Raises:
+            NgraphError: An old-style program is not one, or the parameter file is missing or
+                truncated.
+        """
+        if not os.path.isfile(self.program):
+            return  # Paddle says so
+        if not self.is_pir:
+            if not _is_description(_read(self.program)):
+                raise NgraphError(
+                    f"{self.program} is not a program: it is damaged, or another kind of file"
+                )
+            if self.has_separate_parameters:
+                _check_files(os.path.dirname(self.program), _persistable_in(self.description))
+            else:
+                _check_file(self.parameters)
+            return
+        if _UNTRAINABLE.search(_read(self.program)[:_HEADER_BYTES]) and self._has_parameters:
+            raise NgraphError(
+                f"{self.program} was saved with trainable=False: Paddle crashes on such "
+                "parameters in a predictor; save it without"
+            )
+        # Paddle leaves the parameters of a PIR program as they happen to be in memory.
+        if not os.path.isfile(self.parameters) and self._has_parameters:
+            raise self._lack_of_parameters()
+        _check_file(self.parameters)
+
+    def check_parameters(self, program: Program) -> None:
+        """Refuses a file of other parameters than those of the program, which is this model's.
+
+        Raises:
+            NgraphError: Their number or a shape differs. Separate files are compared when they are
+                joined.
+        """
+        shapes = _parameters_of(program)
+        if not shapes or self.has_separate_parameters:
+            return
+        if not os.path.isfile(self.parameters):
+            raise self._lack_of_parameters()
+        found = list(parameter_file.tensors_in(self.parameters))
+        declared = [shapes[name] for name in sorted(shapes)]
+        if len(found) != len(declared):
+            raise NgraphError(
+                f"{self.parameters} holds {len(found)} parameters, {self.program} has "
+                f"{len(declared)}"
+            )
+        for name, (there, expected) in zip(sorted(shapes), zip(found, declared)):
+            sizes = zip_longest(there, expected)
+            if any(size not in (known, -1) for known, size in sizes):
+                raise NgraphError(
+                    f"{self.parameters} holds {name!r} in the shape {list(there)}, "
+                    f"{self.program} has {list(expected)}"
+                )
+
+    def _lack_of_parameters(self) -> NgraphError:
+        return NgraphError(
+            f"the parameters of {self.program} are missing: there is no {self.parameters!r}"
+        )
+
+    def parameters_among(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the names of inputs and outputs that are names of parameters."""
+        # PIR gives these names to what a program computes.
+        unsure = [name for name in names if not (self.is_pir and name.startswith("fetch_name_"))]
+        if not unsure:
+            return frozenset()
+        known = _parameters_of(self.as_pir()) if self.is_pir else _persistable_in(self.description)
+        return frozenset(known).intersection(unsure)
+
+    @property
+    def _has_parameters(self) -> bool:
+        return bool(_parameters_of(self.as_pir()))
+
+    def stamp(self) -> tuple[tuple[int, int], ...]:
+        """A value that changes whenever the files do."""
+        files = [self.program, self.parameters]
+        if self.has_separate_parameters:
+            files += [entry.path for entry in os.scandir(os.path.dirname(self.program) or ".")]
+        stats = (os.stat(path) for path in sorted(files) if os.path.isfile(path))
+        return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
+
+    def give_to(self, config: Config) -> OwnFolder | None:
+        """Makes ``config`` take the program as PIR, and its parameters from one file.
+
+        An old-style program is translated here: Paddle's own translation loses more of it.
+
+        Returns:
+            An object that has to live as long as predictors of ``config`` are created or cloned.
+        """
+        if self.is_pir:
+            return None
+        folder = OwnFolder()
+        program = self.as_pir()
+        serialize_program(program, folder / "model.json")
+        config.set_model(folder / "model.json", self._in_one_file(program, folder))
+        config.set_model("")  # the folder of an old model, which stays else
+        return folder
+
+    def _in_one_file(self, program: Program, folder: OwnFolder) -> str:
+        shapes = _parameters_of(program)
+        if not shapes:
+            return ""
+        if self.has_separate_parameters:
+            return folder.hold("model.pdiparams", self._joined(shapes))
+        if not os.path.isfile(self.parameters):
+            raise NgraphError(f"there is no {self.parameters!r}")
+        return self.parameters
+
+    def copy_parameters(self, path: str) -> None:
+        """Writes the parameters to one file; a model without any gets none."""
+        shapes = _parameters_of(self.as_pir())
+        if self.has_separate_parameters and shapes:
+            with open(path, "wb") as file:
+                file.writelines(self._joined(shapes))
+        elif shapes:
+            shutil.copyfile(self.parameters, path)
+
+    def _joined(self, shapes: dict[str, parameter_file.Shape]) -> Iterator[bytes]:
+        """The parameter files, in the order that they have in one file.
+
+        Raises:
+            NgraphError: One is missing, damaged, or of another shape than the program says.
+        """
+        for name in sorted(shapes):
+            path = os.path.join(os.path.dirname(self.program), name)
+            if not os.path.isfile(path):
+                raise NgraphError(f"the parameter {name!r} is missing: there is no {path!r}")
+            found = list(parameter_file.tensors_in(path))
+            if found != [shapes[name]]:
+                raise NgraphError(f"{path} holds {found}, the program says {shapes[name]}")
+            yield _read(path)
+
+    def load(self) -> tuple[Program, Scope]:
+        """The program as a PIR program, and a scope with its parameters.
+
+        Raises:
+            NgraphError: The model is incomplete or damaged, or cannot be translated.
+        """
+        if not os.path.isfile(self.program):
+            raise NgraphError(f"there is no {self.program!r}")
+        self.check()
+        program = self.as_pir()
+        self.check_parameters(program)
+        translation.name_as_pir_does(program)
+        folder, scope = OwnFolder(), paddle.static.Scope()
+        parameters = self._in_one_file(program, folder)
+        serialize_program(program, folder / "model.json")
+        SavedModel(folder / "model.json", parameters).load_parameters(scope)
+        return program, scope
+
+    def load_parameters(self, scope: Scope) -> None:
+        """Puts the parameters of a PIR program into a scope."""
+        names = sorted(_parameters_of(self.as_pir()))
+        tensors = [scope.var(name).get_tensor() for name in names]
+        for tensor in tensors:  # Paddle asks each where it is, before it has read it
+            tensor.set(np.zeros(1, "float32"), paddle.CPUPlace())
+        if names:
+            load = replaced.LOAD_COMBINED.now
+            load(self.parameters, names, tensors, False, paddle.CPUPlace())
+
+
+class OwnFolder:
+    """A folder for what Paddle reads only by path; deleted with the object."""
+
+    def __init__(self) -> None:
+        self._path = tempfile.mkdtemp(prefix="paddle_ngraph_")
+        self._opened: list[int] = []
+        weakref.finalize(self, _remove, self._path, self._opened, os.getpid())
+
+    def __truediv__(self, name: str) -> str:
+        return os.path.join(self._path, name)
+
+    def hold(self, name: str, contents: Iterable[bytes]) -> str:
+        """Creates a file that exists only in memory. Returns its path."""
+        self._opened.append(os.memfd_create(name))
+        with open(self._opened[-1], "wb", closefd=False) as file:
+            file.writelines(contents)
+        os.symlink(f"/proc/self/fd/{self._opened[-1]}", self / name)
+        return self / name
+
+
+def _remove(path: str, opened: list[int], process: int) -> None:
+    for number in opened:
+        os.close(number)
+    if os.getpid() == process:  # in a fork it is the parent's
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def _is_description(contents: bytes) -> bool:
+    """Whether this may be a ProgramDesc."""
+    try:
+        found = {number for number, _, _ in protobuf.fields(contents)}
+    except ValueError:
+        return False
+    return _BLOCKS in found and found <= _DESCRIPTION
+
+
+# -- functions beside a model ---------------------------------------------------------------------
+
+
+def functions_beside(program: str) -> Path:
+    """The folder for the compiled functions of a saved program."""
+    return Path(program).absolute().with_suffix(".ngraph")
+
+
+def files_at(prefix: Path) -> list[Path]:
+    """What belongs to a model with engine operators."""
+    program = f"{prefix}{ENDINGS[0]}"
+    return [Path(program), Path(f"{prefix}{PARAMETERS}"), functions_beside(program)]
+
+
+def use_functions_beside(program: str) -> None:
+    """Makes the engine look for functions beside a program that is opened.
+
+    Only someone who could have written the program could have written them.
+    """
+    folder = functions_beside(program)
+    if folder.is_dir():
+        _core.add_model_folder(str(folder), os.stat(program).st_uid)
+
+
+def install() -> None:
+    """Makes opening a model find the functions beside it, or report what is wrong with it."""
+    replaced.OPEN_PROGRAM.replace(_finding_functions)
+    replaced.LOAD_VARIABLES.replace(_checking_files)
+    replaced.LOAD_COMBINED.replace(_checking_file)
+
+
+def _finding_functions(original: Callable[..., bool]) -> Callable[..., bool]:
+    """Reports an old-style program opened as PIR; Paddle only says that some byte is not UTF-8."""
+
+    @wraps(original)
+    def deserialize_pir_program(path: str, *args: Any) -> bool:
+        if os.path.isfile(path):
+            use_functions_beside(path)
+            if not path.endswith(ENDINGS[0]) and _is_description(_read(path)):
+                raise NgraphError(
+                    f"{path} is an old-style program: load and run it in the context "
+                    "paddle.pir_utils.OldIrGuard()"
+                )
+        return original(path, *args)
+
+    return deserialize_pir_program
+
+
+def _checking_file(original: Callable[..., None]) -> Callable[..., None]:
+    @wraps(original)
+    def load_combine_func(path: str, *args: Any) -> None:
+        _check_file(path)
+        original(path, *args)
+
+    return load_combine_func
+
+
+def _checking_files(original: Callable[..., None]) -> Callable[..., None]:
+    @wraps(original)
+    def load_vars(
+        executor: Any,
+        dirname: Any = None,
+        main_program: Any = None,
+        vars: Any = None,
+        predicate: Any = None,
+        filename: Any = None,
+    ) -> None:
+        if vars is not None and dirname is not None:  # it calls itself with these
+            vars = list(vars)
+            if filename:
+                _check_file(os.path.join(dirname, filename))
+            else:
+                _check_files(dirname, [each.name for each in vars if _is_tensor(each)])
+        original(executor, dirname, main_program, vars, predicate, filename)
+
+    return load_vars
+
+
+def _is_tensor(variable: Any) -> bool:
+    is_pir = isinstance(variable, paddle.pir.Value)
+    return is_pir or variable.type == VarType.DENSE_TENSOR
+
+
+def _check_file(path: str) -> None:
+    """Refuses a truncated parameter file, from which Paddle would read arbitrary values.
+
+    Raises:
+        NgraphError: It is truncated. Paddle itself reports a file that is missing or of another
+            kind.
+    """
+    if os.path.isfile(path):
+        list(parameter_file.tensors_in(path))
+
+
+def _check_files(folder: str, names: Iterable[str]) -> None:
+    """The same for files of one parameter each; Paddle does not read what follows the parameter."""
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            next(parameter_file.tensors_in(path), None)
+
+
+def find(path: str) -> list[Path]:
+    """The programs that ``path`` means: one file, with or without extension, or all in a folder.
+
+    Raises:
+        NgraphError: There is none.
+    """
+    given = Path(path)
+    if given.is_dir():
+        found = sorted(file for file in given.iterdir() if file.suffix in ENDINGS)
+        if (given / OLD_PROGRAM).is_file():
+            found.append(given / OLD_PROGRAM)
+        # A model that is there in both forms counts once, as PIR.
+        found = [f for f in found if f.suffix != ".pdmodel" or f.with_suffix(".json") not in found]
+        found = [file for file in found if file.suffix != ".json" or _holds_program(file)]
+    else:
+        names = [given, *(given.with_name(given.name + ending) for ending in ENDINGS)]
+        found = [file for file in names if file.is_file()][:1]
+    if not found:
+        raise NgraphError(f"there is no model {path}: give a .json or .pdmodel file, or its folder")
+    return found
+
+
+def _holds_program(file: Path) -> bool:
+    """Whether a .json file is a program, and not the settings beside one."""
+    with file.open("rb") as opened:
+        return b'"pir"' in opened.read(4096)
+
+
+def _parameters_of(program: Program) -> dict[str, parameter_file.Shape]:
+    """The shape of each parameter, and of what optimizers keep in a program that trains."""
+    return {
+        scope_name(op): tuple(op.result(0).shape)
+        for op in program.global_block().ops
+        if op.name() == "builtin.parameter"
+        or (op.name() == "pd_op.data" and op.result(0).persistable)
+    }
+
+
+def _persistable_in(description: OldProgram) -> set[str]:
+    kinds = VarType
+    variables = description.block(0).all_vars()
+    return {
+        variable.name()
+        for variable in variables
+        if variable.persistable()
+        and variable.type() not in (kinds.FEED_MINIBATCH, kinds.FETCH_LIST)
+    }
+
+
+def last_line(error: Exception) -> str:
+    """The message of a Paddle error, without the stack above it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,639 @@
+"""The to_static hook: the link between ``paddle.jit.to_static`` and the program pass.
+
+Whatever Paddle makes static programs of in dynamic mode (functions and layers by AST or SOT,
+``paddle.Model``, ``paddle.jit.load``) it runs by a ``PartialProgramLayer``: a forward program, a
+backward program, and the names of what goes in, out and across. The hook keeps these, and at each
+call takes them or rewritten copies, as the flag says. A backward pass belongs to the forward pass
+that ran: both programs of a layer are rewritten before the first of them runs, or neither is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from random import Random
+from typing import Any
+from weakref import ref
+
+import paddle_ngraph
+from paddle_ngraph import _core, flags
+from paddle_ngraph.conversion import denylist
+from paddle_ngraph.conversion.registry import find_converter
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends.executor import whole_program
+from paddle_ngraph.frontends.to_static import gradients, scope_pool
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
+    ASTStaticFunction,
+    OldTranslatedLayer,
+    PirTranslatedLayer,
+    StaticFunction,
+    attribute_map,
+    backend_of,
+    clone_program,
+    expected_place,
+    forget_trace,
+    hook_of_runs,
+    is_train_mode,
+    kept_on,
+    known_attributes_of,
+    layers_in,
+    layers_of,
+    maker_of,
+    prepare_attributes,
+    set_reusable,
+    set_stop_gradient,
+    set_training,
+    skip_frames_of,
+)
+from paddle_ngraph.paddle_private.protocols import (
+    Operation,
+    Program,
+    Scope,
+    StaticLayer,
+    StaticPrograms,
+    Value,
+)
+from paddle_ngraph.partitioning import blocked_layout, cost_model, packed_layers, program_pass
+from paddle_ngraph.partitioning.analysis.block_view import (
+    CONSTANTS,
+    SHADOW_OUTPUT,
+    dtype_name,
+    has_to_run_in_order,
+    is_engine,
+    is_overwritten,
+    nodes_of,
+    scope_name,
+)
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.thread_local import PerThread
+
+_SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
+
+# See frontends/executor/hook.py.
+_ONE_BY_ONE = _core.FlagOverride("new_executor_sequential_run")
+_IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
+
+# It writes none of the tensors that it is given.
+_READING = _core.ReadOnlyRun()
+
+# Paddle files its interpreters under the numbers of programs, for good. Its key is a linear sum of
+# the number and the address of the scope: numbers 4 apart collide with scopes 1040 bytes apart, and
+# Paddle then runs the interpreter of another program. So they are drawn.
+_numbers = Random(__name__)
+# With FLAGS_enable_pir_api=0 Paddle loads them; else paddle.jit.load does not find them.
+_OLD_STYLE = (
+    "paddle.jit.load runs a .pdmodel as an old-style program; create_predictor and "
+    "paddle.static.load_inference_model run it through the engine"
+)
+_rewriting = new_lock()
+_is_switched_on = PerThread(False)  # by a function that was compiled by name
+_claimed: PerThread[Scope | None] = PerThread(None)  # of the run that this thread is in
+# By the number that Paddle has for it: the program that was traced last.
+_traced: dict[int, ref[Program]] = {}
+
+
+def install() -> None:
+    """Installs the hook; a second call changes nothing."""
+    replaced.RUN_STATIC.replace(lambda original: _giving_back(_with_switch(original)))
+    replaced.GET_SCOPE.replace(_claiming)
+    replaced.KEY_OF_TRACE.replace(_forgetting)
+    skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
+    gradients.install()
+
+
+def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def call_run_impl_with_hook(self: StaticLayer, inputs: Any, parameters: Any, attrs: Any) -> Any:
+        if not _is_wanted():
+            return original(self, inputs, parameters, attrs)
+        native, *others = attrs
+        programs = _switch(self, native).programs_for(inputs)
+        if programs is None:
+            return original(self, inputs, parameters, attrs)
+        with signals.put_off(but_ctrl_c=True):
+            whole = hook_of_runs(self) is None
+            returned = programs.run_whole(inputs, parameters) if whole else None
+            if returned is not None:
+                return returned
+            with programs.order, programs.thread, programs.reading:
+                return original(self, inputs, parameters, (programs.attributes, *others))
+
+    return call_run_impl_with_hook
+
+
+def _is_wanted() -> bool:
+    return bool(flags.get("use_ngraph")) or _is_switched_on.value
+
+
+def switched_on() -> AbstractContextManager[None]:
+    """Inside of ``with``, this thread runs programs through the engine, whatever the flag says."""
+    return _is_switched_on.set_to(True)
+
+
+def _claiming(original: Callable[..., Scope]) -> Callable[..., Scope]:
+    """Threads that call one layer at once get a scope each."""
+
+    @wraps(original)
+    def get_scope(*args: Any, **kwargs: Any) -> Scope:
+        if not _is_wanted():
+            return original(*args, **kwargs)
+        _claimed.value = scope_pool.claim(lambda: original(*args, **kwargs))
+        return _claimed.value
+
+    return get_scope
+
+
+def _giving_back(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A run that failed leaves its scope to others; after others Paddle says so itself."""
+
+    @wraps(original)
+    def call_run_impl_with_hook(*args: Any) -> Any:
+        with _claimed.set_to(None):
+            try:
+                return original(*args)
+            except BaseException:
+                if _claimed.value is not None:
+                    set_reusable(_claimed.value, True)
+                raise
+
+    return call_run_impl_with_hook
+
+
+def _forgetting(original: Callable[[Program], int]) -> Callable[[Program], int]:
+    """A program does not meet what the trace of another one has left.
+
+    Paddle keeps what a trace has made of parameters under the address of its program, and drops it
+    when the trace is over, but not if that raised. The next program at that address then gets
+    values of one that is gone, which crashes. That concerns native runs as well: whatever the flag.
+    """
+
+    @wraps(original)
+    def program_hash(program: Program) -> int:
+        key = original(program)
+        last = _traced.get(key)
+        if last is None or last() is not program:
+            if last is not None:  # else it may be older than this hook
+                forget_trace(key)
+            _traced[key] = ref(program)  # no other thread has a program there now
+        return key
+
+    return program_hash
+
+
+def is_static(thing: Any) -> bool:
+    """Whether ``paddle.jit.to_static`` or ``paddle.jit.load`` has made a function or layer."""
+    return isinstance(getattr(thing, "forward", thing), StaticFunction) or isinstance(
+        thing, (PirTranslatedLayer, OldTranslatedLayer)
+    )
+
+
+def explain(thing: Any) -> Report:
+    """What becomes of the programs of a function or layer, in training or not, as it stands.
+
+    Raises:
+        NgraphError: It has none yet, or they stay native.
+    """
+    if isinstance(thing, OldTranslatedLayer):
+        raise NgraphError(f"the programs stay native: {_OLD_STYLE}")
+    return explain_programs(_latest_layer(thing))
+
+
+def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
+    """What becomes of the programs of a ``PartialProgramLayer``.
+
+    Raises:
+        NgraphError: They stay native.
+    """
+    native, *_ = prepare_attributes(layer, in_sot_mode)
+    return _switch(layer, native).report()
+
+
+def expect(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) -> None:
+    """Says what a layer in evaluation will be given, so that one function serves other shapes too.
+
+    Args:
+        layer: A ``PartialProgramLayer`` that SOT has made.
+        calls: For some calls, the shapes of the inputs, then of the parameters.
+    """
+    native, *_ = prepare_attributes(layer, True)
+    programs = _switch(layer, native).programs_for([])
+    if programs is not None and programs.whole is not None:
+        for shapes in calls:
+            programs.whole.expect(shapes)
+
+
+def _latest_layer(thing: Any) -> StaticLayer:
+    """The ``PartialProgramLayer`` of what was called last."""
+    if isinstance(thing, PirTranslatedLayer):
+        layers = list(layers_of(thing).values())
+        is_training = thing.training
+    else:
+        function = getattr(thing, "forward", thing)
+        if not isinstance(function, ASTStaticFunction):
+            raise NgraphError("SOT keeps its graphs to itself: explain what full_graph=True makes")
+        is_training = is_train_mode(function)
+        programs = reversed(list(layers_in(function.program_cache).items()))
+        layers = [layer for key, (_, layer) in programs if layer.training == is_training]
+    if not layers:
+        raise NgraphError("there is no program for it yet: call it once")
+    set_training(layers[0], is_training)
+    return layers[0]
+
+
+def _switch(layer: StaticLayer, native: Any) -> _Switch:
+    """The switch of a layer that stands beside these attributes of its own."""
+    switches: dict[int, _Switch] = kept_on(layer, _SWITCHES, dict)
+    found = switches.get(id(native))
+    if found is None or found.native is not native:
+        known = known_attributes_of(layer).items()
+        _, is_training, in_sot_mode = next(key for key, value in known if value is native)
+        made = _Switch(layer, native, is_training, in_sot_mode)
+        found = switches[id(native)] = made
+    return found
+
+
+class _Switch:
+    """Chooses the programs of a layer: Paddle's, in training or not, or rewritten ones.
+
+    Args:
+        layer: The ``PartialProgramLayer``.
+        native: The attributes that it runs with by itself; held here, so that they are no others.
+        is_training: Whether its programs are those with a gradient.
+        in_sot_mode: Whether SOT has made it.
+    """
+
+    def __init__(
+        self, layer: StaticLayer, native: Any, is_training: bool, in_sot_mode: bool
+    ) -> None:
+        self.native = native
+        self._source = _Source(
+            layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
+        )
+        self._why_native = _why_native(layer)
+        self._open_axes = self._source.open_axes()
+        self._open_size = 0  # that the programs were made for; 0: for any
+        self._is_planned = self._why_native is not None
+        self._programs: _Programs | None = None
+        self._report: Report | None = None
+
+    def programs_for(self, inputs: Sequence[Any]) -> _Programs | None:
+        """The programs for a call on these tensors; ``None``: Paddle's."""
+        sizes = self._open_sizes(inputs)
+        if 0 in sizes:
+            return None  # Paddle's kernels have rules for what is empty
+        if self._needs_plan(sizes):
+            with _rewriting:
+                if self._needs_plan(sizes):
+                    self._plan_for(sizes)
+        return self._programs
+
+    def report(self) -> Report:
+        """What the pass makes of both programs."""
+        if not self._is_planned:
+            with _rewriting:
+                self._plan_for([])
+        if self._report is None:
+            raise NgraphError(f"the programs stay native: {self._why_native}")
+        return self._report
+
+    def _needs_plan(self, sizes: Sequence[int]) -> bool:
+        if not self._is_planned:
+            return True
+        if self._programs is not None and self._programs.refusals.has_refused():
+            return True
+        return self._open_size > 0 and _largest(sizes) >= cost_model.GROWTH * self._open_size
+
+    def _open_sizes(self, inputs: Sequence[Any]) -> list[int]:
+        """What is given for the dimensions that the program leaves open."""
+        axes = ((number, axis) for number, axis in self._open_axes if number < len(inputs))
+        given = ((inputs[number].shape, axis) for number, axis in axes)
+        return [shape[axis] for shape, axis in given if axis < len(shape)]
+
+    def _plan_for(self, sizes: Sequence[int]) -> None:
+        size = _largest(sizes)
+        try:
+            programs = self._source.rewritten(size)
+        except Exception as error:  # Paddle can run it, whatever a rewriter stumbles over
+            if flags.get("ngraph_strict"):
+                raise
+            self._why_native = f"{type(error).__name__}: {error}"
+            programs = None
+        self._report = None if programs is None else programs.report
+        self._programs = programs if self._report is not None and self._report.changes else None
+        is_small = self._report is not None and self._report.has_small_interval
+        self._open_size = size if is_small else 0
+        self._is_planned = True
+
+
+def _largest(sizes: Sequence[int]) -> int:
+    return max(sizes, default=cost_model.TYPICAL_SIZE)
+
+
+def _why_native(layer: StaticLayer) -> str | None:
+    """Why a layer is left alone, or ``None``."""
+    if not expected_place().is_cpu_place():
+        return "it does not run on a CPU"
+    backend = backend_of(layer)
+    if backend.is_cinn() or backend.is_pcc():
+        return "it is compiled by CINN"
+    return None
+
+
+@dataclass
+class _Programs:
+    """Rewritten programs.
+
+    Attributes:
+        attributes: What Paddle's ``run_program`` takes: programs, their names, their number.
+        report: What the pass says of both.
+        order, thread, reading: Held while the forward program runs.
+        engines: Those of their intervals, kept alive.
+        refusals: Tells when a run has left one of them to Paddle.
+        whole: The forward program, where it is one engine operator and no backward pass follows.
+        stop_gradients: What Paddle says of each result, whatever was given: it is decided where the
+            program is made.
+    """
+
+    attributes: Any
+    report: Report
+    order: AbstractContextManager[Any]
+    thread: AbstractContextManager[Any]
+    reading: AbstractContextManager[Any]
+    engines: list[_core.NgraphEngine]
+    refusals: denylist.Watch
+    whole: whole_program.WholeLayer | None
+    stop_gradients: list[bool]
+
+    def run_whole(self, inputs: Sequence[Any], parameters: Sequence[Any]) -> list[Any] | None:
+        """Runs the forward program, if that needs no more than the engine.
+
+        Returns:
+            What it computes. ``None`` if Paddle has to run it; nothing was written then.
+        """
+        if self.whole is None:
+            return None
+        try:
+            returned = self.whole.run_on([*inputs, *parameters])
+        except Exception:  # Paddle's error says where, too
+            return None
+        if returned is not None:
+            for each, stops in zip(returned, self.stop_gradients):
+                set_stop_gradient(each, stops)
+        return returned
+
+
+@dataclass
+class _Source:
+    """The two programs of a layer, as Paddle has made them.
+
+    Attributes:
+        programs: Paddle's ``RunnableProgram``.
+        is_training, in_sot_mode: As Paddle tells ``run_program``.
+    """
+
+    programs: StaticPrograms
+    is_training: bool
+    in_sot_mode: bool
+
+    def open_axes(self) -> list[tuple[int, int]]:
+        """(number of the input, axis) of every dimension that the program leaves open."""
+        names = self.programs.program_attr["fx_names"]
+        axes = cost_model.open_axes([self.programs.forward_program])
+        return [(names.index(name), axis) for name, axis in axes if name in names]
+
+    def rewritten(self, open_size: int, in_blocks: bool = True) -> _Programs:
+        """Copies of both that run through nGraph, as far as they can.
+
+        Args:
+            in_blocks: Whether the layout of convolutions is handed on.
+        """
+        names = dict(self.programs.program_attr)
+        forward = _copy(self.programs.forward_program)
+        backward = _copy(self.programs.backward_program)
+        packed = packed_layers.apply_across(forward, backward)
+        gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
+        across = _Crossing(forward, backward)
+        across.copy_constants()
+        shapes = across.shapes_instead(names["no_need_buffers_names"])
+        if in_blocks:
+            as_it_is = {*names["fo_names"], *names["no_need_buffers_names"]}
+            in_blocks = blocked_layout.hand_on_in_blocks(forward, backward, as_it_is)
+        behind = program_pass.apply(backward, open_size=open_size, tries=False)
+        across.give_back(shapes)
+        across.drop_unread(keep=set(names["fo_names"]))
+        may_write = any(node.may_overwrite_variables for node in nodes_of(forward))
+        ahead = program_pass.apply(
+            forward,
+            keep_weights=not self.is_training and not may_write,
+            open_size=open_size,
+            gradients=gradients,
+            eager_weights=True,
+            tries=False,
+        )
+        if in_blocks and blocked_layout.is_left_to_paddle(forward, backward):
+            return self.rewritten(open_size, in_blocks=False)
+        names_instead = across.names_instead()
+        names["fo_names"] = [names_instead.get(name, name) for name in names["fo_names"]]
+        handed_on = set(backward.global_block().kwargs())
+        for each in ("fm_names", "bm_names"):
+            names[each] = [name for name in names[each] if name in handed_on]
+        shared = set(names_instead.values())
+        names["no_need_buffers_names"] = [
+            name
+            for name in names["no_need_buffers_names"]
+            if name not in shared and across.is_native_only(name)
+        ]
+        attributes = {
+            **names,
+            "forward_program": forward,
+            "backward_program": backward,
+            "is_test": not self.is_training,
+            "program_id": _numbers.getrandbits(63),
+            "in_sot_mode": self.in_sot_mode,
+        }
+        nodes, others = list(nodes_of(forward)), list(nodes_of(backward))
+        graphs = [node.graph for node in (*nodes, *others) if node.is_engine]
+        return _Programs(
+            attributes=attribute_map(attributes),
+            report=Report(
+                [
+                    replace(block, program=name)
+                    for name, report in (("forward", ahead), ("backward", behind))
+                    for block in report.blocks
+                ],
+                ahead.packed + behind.packed + packed,
+            ),
+            order=_ONE_BY_ONE if has_to_run_in_order(nodes, ahead.drawing) else nullcontext(),
+            thread=nullcontext() if ahead.ops_native else _IN_THIS_THREAD,
+            reading=nullcontext() if may_write else _READING,
+            engines=[_core.NgraphEngine(graph) for graph in graphs],
+            refusals=denylist.Watch(graphs),
+            whole=None
+            if self.is_training or may_write or ahead.drawing
+            else self._whole(forward, names["fo_names"]),
+            stop_gradients=[value.stop_gradient for value in names["fo_values"]],
+        )
+
+    def _whole(self, forward: Program, returned: list[str]) -> whole_program.WholeLayer | None:
+        names = self.programs.program_attr
+        given = [*names["fx_names"], *names["fp_names"]]
+        return whole_program.find_layer(forward, given, returned)
+
+
+class _Crossing:
+    """What a forward program hands to its backward program, by name.
+
+    The forward program names it by ``builtin.shadow_output``; to the backward program it is a
+    keyword argument of its block.
+    """
+
+    def __init__(self, forward: Program, backward: Program) -> None:
+        self._forward = forward.global_block()
+        self._backward = backward.global_block()
+
+    def copy_constants(self) -> None:
+        """Makes what is a constant of the forward program one of the backward program, too."""
+        arguments = self._backward.kwargs()
+        for op in self._outputs():
+            value = arguments.get(scope_name(op))
+            if value is None or value.use_empty():
+                continue
+            maker = _constant_behind(op.operand_source(0))
+            if maker is not None:
+                (type,) = _core.result_types(maker)
+                copy = self._put_first(maker.name(), type, _core.attributes_of(maker))
+                value.replace_all_uses_with(copy)
+
+    def shapes_instead(self, names: Sequence[str]) -> dict[int, Value]:
+        """Gives the backward program constants for what it needs the shapes of, and nothing else.
+
+        The forward program then need not make it, or keep it. That takes shapes that are known.
+
+        Returns:
+            The arguments that were instead, by the number of the operator that stands for each.
+        """
+        instead = {}
+        arguments = self._backward.kwargs()
+        for name in names:
+            value = arguments.get(name)
+            if value is None or value.use_empty() or not value.is_dense_tensor_type():
+                continue
+            if any(size < 0 for size in value.shape) or not _is_unread(value):
+                continue
+            dtype, shape = dtype_name(value.dtype), list(value.shape)
+            filled = [
+                ("shape", "ints", shape),
+                ("dtype", "dtype", dtype),
+                ("value", "float64", 0.0),
+            ]
+            zeros = self._put_first("pd_op.full", (dtype, shape), filled)
+            value.replace_all_uses_with(zeros)
+            instead[maker_of(zeros).id()] = value
+        return instead
+
+    def give_back(self, instead: dict[int, Value]) -> None:
+        """Undoes :meth:`shapes_instead` for operators that stay native: they read no contents."""
+        for op in list(self._backward.ops):
+            if op.name() in CONSTANTS and op.id() in instead:
+                op.result(0).replace_all_uses_with(instead[op.id()])
+                self._backward.remove_op(op)
+
+    def drop_unread(self, keep: set[str]) -> None:
+        """Hands on no more than what is read.
+
+        Args:
+            keep: What the forward program returns.
+        """
+        for name, value in self._backward.kwargs().items():
+            if value.use_empty():
+                self._backward.erase_kwarg(name)
+        read = keep | set(self._backward.kwargs())
+        for op in list(self._outputs()):
+            if scope_name(op) not in read:
+                self._forward.remove_op(op)
+
+    def names_instead(self) -> dict[str, str]:
+        """Has the forward program name each value once; the last name would be the only one.
+
+        What operators of Paddle's write to one variable, such as the statistics of a batch
+        normalization that is called twice, are values of their own. Those that an interval writes
+        are one value: the variable afterwards.
+
+        Returns:
+            For each name that is gone, the one to use instead.
+        """
+        arguments = self._backward.kwargs()
+        names: dict[int, str] = {}
+        instead = {}
+        # What the backward program reads comes first: it knows no other name.
+        for op in sorted(self._outputs(), key=lambda op: scope_name(op) not in arguments):
+            name = scope_name(op)
+            known = names.setdefault(op.operand_source(0).id, name)
+            if known == name:
+                continue
+            instead[name] = known
+            if name in arguments:
+                arguments[name].replace_all_uses_with(arguments[known])
+                self._backward.erase_kwarg(name)
+            self._forward.remove_op(op)
+        return instead
+
+    def is_native_only(self, name: str) -> bool:
+        """Whether no engine operator reads an argument of the backward program, if it is one."""
+        value = self._backward.kwargs().get(name)
+        return value is not None and not _is_read_by_engine(value)
+
+    def _outputs(self) -> Iterator[Operation]:
+        return (op for op in self._forward.ops if op.name() == SHADOW_OUTPUT)
+
+    def _put_first(self, name: str, type: Any, attributes: Sequence[Any]) -> Value:
+        """A constant at the begin of the backward program."""
+        value: Value
+        (value,) = _core.append_operator(self._backward, name, [], [type], list(attributes))
+        self._backward.move_op(maker_of(value), 0)
+        return value
+
+
+def _copy(program: Program) -> Program:
+    copied, _ = clone_program(program)
+    return copied
+
+
+def _is_gradient(op: Operation) -> bool:
+    return op.name().rstrip("_").endswith("_grad")
+
+
+def _constant_behind(value: Value) -> Operation | None:
+    """The operator that makes a constant which ``value`` is, or is a copy of."""
+    maker = value.get_defining_op()
+    if maker is None or is_overwritten(value):
+        return None
+    if maker.name() == "pd_op.assign":
+        return _constant_behind(maker.operand_source(0))
+    return maker if maker.name() in CONSTANTS else None
+
+
+def _is_unread(value: Value) -> bool:
+    """Whether all readers of ``value`` are operators whose converters do not look at it."""
+    for op in value.all_used_ops():
+        entry = find_converter(op.name())
+        if entry is None:
+            return False
+        inputs = zip(op.get_input_names(), op.operands_source())
+        if any(v.is_same(value) and entry.role(name).has_contents_read for name, v in inputs):
+            return False
+    return True
+
+
+def _is_read_by_engine(value: Value) -> bool:
+    """Whether an engine operator reads a value, which it does in a list."""
+    lists = [op for op in value.all_used_ops() if op.name() == "builtin.combine"]
+    readers = (reader for op in lists for reader in op.result(0).all_used_ops())
+    return any(is_engine(reader.name()) for reader in readers)

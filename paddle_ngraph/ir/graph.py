@@ -1,0 +1,471 @@
+"""The graph string: a subgraph of Paddle operators, serialized.
+
+The first line is read by the C++ engine::
+
+    ngraph_engine <format> <sha256 of the body> <inputs> <states> <outputs> <value inputs> <weights>
+        <dtypes> <eager weights> <trains> <threads> <runs at once> <device>
+
+``<value inputs>`` and ``<weights>`` are lists of positions, ``-`` if empty; ``<dtypes>`` are those
+of the inputs and states: a run where one is of another dtype is Paddle's; ``<eager weights>`` and
+``<trains>`` are 0 or 1; ``<threads>`` is a limit, 0: none, for each of ``<runs at once>``;
+``<device>`` is what its functions are compiled for: ``CPU`` for any of its core groups, or ``GPU``.
+
+The body is JSON: the tensors, the operators in program order, and which tensors go in and out. The
+string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
+the interval (:mod:`paddle_ngraph.partitioning.fallback`); it is data and is never executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir import schema
+
+MAGIC = "ngraph_engine"
+FORMAT = 8
+
+# Integer tensors of at most this many elements whose contents are known are computed in 64 bits
+# while a function is built: shape arithmetic.
+FOLD_LIMIT = 1024
+
+BFLOAT16 = "bfloat16"
+
+# All cores that the engine may use, and what functions are compiled for unless a plan says else.
+CPU = "CPU"
+# A device of OpenVINO's besides the CPU: GPU, GPU.1, NPU.
+_ACCELERATOR = re.compile(r"(?!CPU)[A-Z][A-Z0-9_]*(\.\w+)*")
+
+
+def is_accelerator(device: str) -> bool:
+    """Whether a name is that of a device that OpenVINO may have besides the CPU."""
+    return _ACCELERATOR.fullmatch(device) is not None
+
+
+def compiled_for(device: str) -> str:
+    """``CPU``, or the GPU or NPU of which ``device`` is the name."""
+    return device if is_accelerator(device) else CPU
+
+
+def device_of(text: str) -> str:
+    """What the functions of a graph string are compiled for: see :attr:`Graph.compiled_for`."""
+    return text.partition("\n")[0].rpartition(" ")[2]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A variable of the subgraph.
+
+    Attributes:
+        id: Its number in the graph.
+        dtype: Paddle's name of the dtype, e.g. ``"float32"``.
+        shape: The dimensions; -1 where the program leaves one open.
+    """
+
+    id: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def _widened(spec: TensorSpec) -> TensorSpec:
+    return replace(spec, dtype="float32") if spec.dtype == BFLOAT16 else spec
+
+
+@dataclass
+class NativeForm:
+    """What Paddle's own operator has and converters do not see.
+
+    Attributes:
+        kinds: Paddle's types of attributes whose values do not show the type, by name:
+            ``attributes_of`` of the core lists them.
+        lists: Inputs and outputs that hold a list of tensors, of any length.
+        unused: Inputs that the converter does not read, computed by the same graph.
+        results: The tensors of every output, including those that are ``None`` to converters.
+    """
+
+    kinds: dict[str, str] = field(default_factory=dict)
+    lists: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    unused: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
+    results: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Op:
+    """One Paddle operator: what validators and converters see.
+
+    Attributes:
+        type: The operator's name, e.g. ``"pd_op.matmul"``.
+        index: Its position in the operator list of its block.
+        inputs: Tensors by Paddle's input name; an absent optional input is an empty tuple.
+        outputs: Tensors by Paddle's output name; an unused output is ``None``, an absent optional
+            output (the gradient of something that is not trained) an empty tuple.
+        attrs: Attributes as plain Python values; a dtype is its name.
+        constants: Contents of inputs that are known when the program is built, by input name.
+        form: What else Paddle needs to run the operator itself; ``None`` if it cannot.
+        blocks: What is inside of a loop or branch: graphs without states, with tensors of their
+            own. They read what the inputs ``"inputs"`` (what a loop starts from) and ``"captured"``
+            hold, and make what a turn or branch ends with; that of a loop begins with whether there
+            is another turn.
+        checked: Whether a run is refused in which its int64 outputs do not fit into 32 bits.
+    """
+
+    type: str
+    index: int
+    inputs: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
+    outputs: dict[str, tuple[TensorSpec | None, ...]] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, list[float] | list[int]] = field(default_factory=dict)
+    form: NativeForm | None = None
+    blocks: list[Graph] = field(default_factory=list)
+    checked: bool = False
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """The attribute ``name``, or ``default``."""
+        return self.attrs.get(name, default)
+
+    def has_input(self, name: str) -> bool:
+        """Whether the optional input ``name`` is given."""
+        return bool(self.inputs.get(name))
+
+    def has_output(self, name: str) -> bool:
+        """Whether the program uses the output ``name``."""
+        return any(spec is not None for spec in self.outputs.get(name, ()))
+
+    def input(self, name: str) -> TensorSpec:
+        """The single tensor of input ``name``. Raises NgraphError when there is none."""
+        specs = self.inputs.get(name, ())
+        if len(specs) != 1:
+            raise NgraphError(f"{self.type}: input '{name}' holds {len(specs)} tensors, not one")
+        return specs[0]
+
+    def output(self, name: str) -> TensorSpec:
+        """The single tensor of output ``name``. Raises NgraphError when it is left out."""
+        specs = self.outputs.get(name, ())
+        if len(specs) != 1 or specs[0] is None:
+            raise NgraphError(f"{self.type}: output '{name}' is not a single tensor")
+        return specs[0]
+
+    def input_specs(self) -> Iterator[TensorSpec]:
+        """Every input tensor."""
+        for specs in self.inputs.values():
+            yield from specs
+
+    def output_specs(self) -> Iterator[TensorSpec]:
+        """Every output tensor that the program uses."""
+        for specs in self.outputs.values():
+            yield from (spec for spec in specs if spec is not None)
+
+    def has_bfloat16(self) -> bool:
+        """Whether it reads or makes a tensor of bfloat16."""
+        specs = (*self.input_specs(), *self.output_specs())
+        return any(spec.dtype == BFLOAT16 for spec in specs)
+
+    def in_float32(self) -> Op:
+        """The same with float32 in place of bfloat16, as it is computed (bfloat16.py)."""
+        if not self.has_bfloat16() and BFLOAT16 not in self.attrs.values():
+            return self
+        attrs = {n: "float32" if v == BFLOAT16 else v for n, v in self.attrs.items()}
+        return replace(self._with_tensors(_widened), attrs=attrs)
+
+    def renumbered(self, numbers: Mapping[int, int]) -> Op:
+        """The same with other numbers of its tensors. Without what only Paddle needs."""
+        other = self._with_tensors(lambda spec: replace(spec, id=numbers[spec.id]))
+        return replace(other, form=None)
+
+    def _with_tensors(self, change: Callable[[TensorSpec], TensorSpec]) -> Op:
+        """The same, reading and making other tensors."""
+        return replace(
+            self,
+            inputs={name: tuple(map(change, specs)) for name, specs in self.inputs.items()},
+            outputs={
+                name: tuple(None if spec is None else change(spec) for spec in specs)
+                for name, specs in self.outputs.items()
+            },
+        )
+
+    def outputs_used(self) -> list[TensorSpec]:
+        """Every output tensor that the program uses, in a list."""
+        return list(self.output_specs())
+
+
+@dataclass
+class Graph:
+    """A subgraph: its operators, and the tensors that cross its border.
+
+    Attributes:
+        ops: In program order.
+        inputs: Tensors that are only read.
+        states: Tensors that are read and updated in place.
+        outputs: New tensors, used outside.
+        state_outputs: The new value of each state.
+        value_inputs: Positions in ``inputs + states`` of tensors whose contents (shapes, axes) are
+            read when a function is built.
+        weights: Positions in ``inputs`` of parameters that only other programs write: constants of
+            a function for as long as they do not change.
+        eager_weights: Whether eager tensors hold these too, while the operator runs.
+        adapts: Whether Paddle chooses kernels by the actual dtypes, as it does in old-style
+            programs, and not by those that the program declares.
+        gradients: Types of operators in another program that compute gradients for this one.
+        threads: The maximum number of threads for a run; 0: as the flags say.
+        runs_at_once: How many runs are meant to go on at the same time, each with so many threads.
+        device: Where an execution plan has placed it; empty: nowhere in particular.
+    """
+
+    ops: list[Op]
+    inputs: list[TensorSpec]
+    states: list[TensorSpec]
+    outputs: list[TensorSpec]
+    state_outputs: list[TensorSpec]
+    value_inputs: list[int] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+    eager_weights: bool = False
+    adapts: bool = False
+    gradients: list[str] = field(default_factory=list)
+    threads: int = 0
+    runs_at_once: int = 1
+    device: str = ""
+
+    def all_ops(self) -> Iterator[Op]:
+        """Every operator, those inside of others included."""
+        for op in self.ops:
+            yield op
+            for block in op.blocks:
+                yield from block.all_ops()
+
+    def all_specs(self) -> list[TensorSpec]:
+        """Every tensor, but for those of other blocks."""
+        return list(self._tensors().values())
+
+    def described(self) -> dict[str, Any]:
+        """The operators, and what goes in and out, as JSON: all that a block has."""
+        return {
+            "tensors": [[s.id, s.dtype, list(s.shape)] for s in self._tensors().values()],
+            "inputs": [spec.id for spec in self.inputs],
+            "outputs": [spec.id for spec in self.outputs],
+            "ops": [_op_to_json(op) for op in self.ops],
+        }
+
+    @property
+    def trains(self) -> bool:
+        """Whether it computes gradients, or another program computes those for its results."""
+        types = {*(op.type for op in self.all_ops()), *self.gradients}
+        return any(type.rstrip("_").endswith("_grad") for type in types)
+
+    @property
+    def compiled_for(self) -> str:
+        """``CPU``, or the GPU or NPU that a plan has placed it on."""
+        return compiled_for(self.device)
+
+    @property
+    def infers(self) -> bool:
+        """Whether its function keeps weights, which nothing trains."""
+        return bool(self.weights) and not self.trains
+
+    def has_bfloat16(self) -> bool:
+        """Whether an operator, of a loop or a branch too, reads or makes a tensor of bfloat16."""
+        return any(op.has_bfloat16() for op in self.all_ops())
+
+    def to_string(self) -> str:
+        """The graph string."""
+        body = json.dumps(self._to_json(), separators=(",", ":"))
+        return f"{self._header(_digest(body))}\n{body}"
+
+    def _header(self, digest: str) -> str:
+        sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
+        dtypes = _listed(spec.dtype for spec in (*self.inputs, *self.states))
+        lists = f"{_listed(self.value_inputs)} {_listed(self.weights)} {dtypes}"
+        kinds = f"{int(self.eager_weights)} {int(self.trains)} {self.threads} {self.runs_at_once}"
+        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {kinds} {self.compiled_for}"
+
+    @staticmethod
+    def from_string(text: str) -> Graph:
+        """Parses a graph string.
+
+        Raises:
+            NgraphError: It is damaged, malformed or of another release.
+        """
+        _check_digest(text)
+        header, _, body = text.partition("\n")
+        graph = _from_json(_parsed(body))
+        if header != graph._header(header.split(" ")[2]):
+            raise _malformed("its first line does not match the rest")
+        return graph
+
+    def _tensors(self) -> dict[int, TensorSpec]:
+        tensors: dict[int, TensorSpec] = {}
+        for op in self.ops:
+            tensors.update({spec.id: spec for spec in op.input_specs()})
+            tensors.update({spec.id: spec for spec in op.output_specs()})
+            for results in op.form.results.values() if op.form else ():
+                tensors.update({spec.id: spec for spec in results})
+        for specs in (self.inputs, self.states, self.outputs, self.state_outputs):
+            tensors.update({spec.id: spec for spec in specs})
+        return tensors
+
+    def _to_json(self) -> dict[str, Any]:
+        others: dict[str, Any] = {"gradients": self.gradients} if self.gradients else {}
+        if self.eager_weights:
+            others["eager_weights"] = True
+        if self.threads:
+            others["threads"] = self.threads
+        if self.runs_at_once > 1:
+            others["runs_at_once"] = self.runs_at_once
+        if self.device:
+            others["device"] = self.device
+        return {
+            **self.described(),
+            "states": [spec.id for spec in self.states],
+            "state_outputs": [spec.id for spec in self.state_outputs],
+            "value_inputs": self.value_inputs,
+            "weights": self.weights,
+            "adapts": self.adapts,
+            **others,
+        }
+
+
+def verify(data: bytes) -> None:
+    """Raises NgraphError when ``data`` is not an intact graph string of this release."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise _malformed("it is not text") from error
+    Graph.from_string(text)
+
+
+def _check_digest(text: str) -> None:
+    header, _, body = text.partition("\n")
+    words = header.split(" ")
+    if len(words) != 14 or words[0] != MAGIC or words[1] != str(FORMAT):
+        raise NgraphError(
+            "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
+            "make the program again from the original one"
+        )
+    if words[2] != _digest(body):
+        raise NgraphError(
+            "the attribute 'graph' is damaged: its digest does not match; "
+            "make the program again from the original one"
+        )
+
+
+def _parsed(body: str) -> dict[str, Any]:
+    try:
+        data = json.loads(body)
+        schema.check(data)
+    except (ValueError, RecursionError) as error:  # no JSON, too deep, or no graph
+        raise _malformed(str(error)) from error
+    return data  # type: ignore[no-any-return]
+
+
+def _malformed(reason: str) -> NgraphError:
+    return NgraphError(
+        f"the attribute 'graph' is malformed: {reason}; "
+        "make the program again from the original one"
+    )
+
+
+def _listed(items: Iterable[object]) -> str:
+    return ",".join(map(str, items)) or "-"
+
+
+def _digest(body: str) -> str:
+    # A lone surrogate, which only a damaged string holds, is encoded too.
+    return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
+
+
+def _op_to_json(op: Op) -> dict[str, Any]:
+    item = {
+        "type": op.type,
+        "index": op.index,
+        "inputs": {name: [spec.id for spec in specs] for name, specs in op.inputs.items()},
+        "outputs": {
+            name: [None if spec is None else spec.id for spec in specs]
+            for name, specs in op.outputs.items()
+        },
+        "attrs": op.attrs,
+    }
+    if op.form is not None:
+        item["form"] = _form_to_json(op, op.form)
+    if op.checked:
+        item["checked"] = True
+    if op.blocks:
+        item["blocks"] = [block.described() for block in op.blocks]
+    return item
+
+
+def _form_to_json(op: Op, form: NativeForm) -> list[Any]:
+    differing = {n: specs for n, specs in form.results.items() if specs != op.outputs.get(n, ())}
+    unused, results = (
+        {name: [spec.id for spec in specs] for name, specs in side.items()}
+        for side in (form.unused, differing)
+    )
+    return [form.kinds, *map(sorted, form.lists), unused, results]
+
+
+def _form_from_json(
+    item: list[Any], outputs: Mapping[str, tuple[Any, ...]], tensors: dict[int, TensorSpec]
+) -> NativeForm:
+    kinds, input_lists, output_lists, unused, differing = item
+    results = {name: tuple(tensors[i] for i in ids) for name, ids in differing.items()}
+    return NativeForm(
+        kinds=kinds,
+        lists=(frozenset(input_lists), frozenset(output_lists)),
+        unused={name: tuple(tensors[i] for i in ids) for name, ids in unused.items()},
+        results={name: results.get(name, specs) for name, specs in outputs.items()},
+    )
+
+
+def _op_from_json(item: dict[str, Any], tensors: dict[int, TensorSpec]) -> Op:
+    outputs = {
+        name: tuple(None if i is None else tensors[i] for i in ids)
+        for name, ids in item["outputs"].items()
+    }
+    return Op(
+        type=item["type"],
+        index=item["index"],
+        inputs={name: tuple(tensors[i] for i in ids) for name, ids in item["inputs"].items()},
+        outputs=outputs,
+        attrs=item["attrs"],
+        form=_form_from_json(item["form"], outputs, tensors) if "form" in item else None,
+        blocks=list(map(_block_from_json, item.get("blocks", ()))),
+        checked=item.get("checked", False),
+    )
+
+
+def _tensors_from_json(data: dict[str, Any]) -> dict[int, TensorSpec]:
+    return {tid: TensorSpec(tid, dtype, tuple(shape)) for tid, dtype, shape in data["tensors"]}
+
+
+def _block_from_json(data: dict[str, Any]) -> Graph:
+    tensors = _tensors_from_json(data)
+    return Graph(
+        ops=[_op_from_json(item, tensors) for item in data["ops"]],
+        inputs=[tensors[i] for i in data["inputs"]],
+        states=[],
+        outputs=[tensors[i] for i in data["outputs"]],
+        state_outputs=[],
+    )
+
+
+def _from_json(data: dict[str, Any]) -> Graph:
+    tensors = _tensors_from_json(data)
+    ops = [_op_from_json(item, tensors) for item in data["ops"]]
+    return Graph(
+        ops=ops,
+        inputs=[tensors[i] for i in data["inputs"]],
+        states=[tensors[i] for i in data["states"]],
+        outputs=[tensors[i] for i in data["outputs"]],
+        state_outputs=[tensors[i] for i in data["state_outputs"]],
+        value_inputs=list(data["value_inputs"]),
+        weights=list(data["weights"]),
+        adapts=bool(data["adapts"]),
+        gradients=list(data.get("gradients", ())),
+        eager_weights=bool(data.get("eager_weights", False)),
+        threads=data.get("threads", 0),
+        runs_at_once=data.get("runs_at_once", 1),
+        device=data.get("device", ""),
+    )

@@ -1,0 +1,299 @@
+"""What the JSON of a graph string may hold: a table of fields, and what they must agree on.
+
+A graph string is stored in saved programs, so it may come from anywhere. Whatever passes here is a
+graph: every field is present and has the right type; every tensor is known, has an existing dtype
+and a possible size, and is computed once, before it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paddle_ngraph.utils import dtypes
+
+# Paddle has no more dimensions than that (phi::DDim).
+MAX_RANK = 9
+# More elements than memory has addresses.
+_MAX_ELEMENTS = 2**48
+_MAX_NAME = 256
+_MAX_INDEX = 2**31
+
+# How many blocks are inside of operators.
+BLOCKS = {"pd_op.while": 1, "pd_op.if": 2}
+
+_ARRAYS = frozenset(name + dtypes.ARRAY for name in dtypes.DTYPES)
+DTYPES = dtypes.UNSEEN | dtypes.DTYPES.keys() | _ARRAYS
+
+
+class Malformed(ValueError):
+    """What is wrong with the JSON of a graph."""
+
+
+Check = Callable[[Any, str], None]
+
+
+def _refuse(place: str, value: Any, expected: str) -> Malformed:
+    text = repr(value)
+    return Malformed(f"{place} is {text[:60]}{'...' * (len(text) > 60)}, not {expected}")
+
+
+def _natural(value: Any, place: str) -> None:
+    # A bool is an int to Python.
+    if type(value) is not int or not 0 <= value < _MAX_INDEX:
+        raise _refuse(place, value, "a whole number from 0 on")
+
+
+def _truth(value: Any, place: str) -> None:
+    if type(value) is not bool:
+        raise _refuse(place, value, "true or false")
+
+
+def _name(value: Any, place: str) -> None:
+    plain = isinstance(value, str) and value.isascii() and value.isprintable()
+    if not plain or not 0 < len(value) <= _MAX_NAME:
+        raise _refuse(place, value, "a name")
+
+
+def _dtype(value: Any, place: str) -> None:
+    if not isinstance(value, str) or value not in DTYPES:
+        raise _refuse(place, value, "a dtype")
+
+
+def _shape(value: Any, place: str) -> None:
+    if not isinstance(value, list) or len(value) > MAX_RANK:
+        raise _refuse(place, value, f"a list of at most {MAX_RANK} dimensions")
+    elements = 1
+    for dim in value:
+        if type(dim) is not int or dim < -1:
+            raise _refuse(place, value, "a list of sizes, -1 where they are open")
+        elements *= max(dim, 1)
+        if elements > _MAX_ELEMENTS:
+            raise _refuse(place, value, "a shape that fits into memory")
+
+
+def _anything(value: Any, place: str) -> None:
+    """Attributes are checked by the converters that read them."""
+
+
+def _optional(check: Check) -> Check:
+    def check_optional(value: Any, place: str) -> None:
+        if value is not None:
+            check(value, place)
+
+    return check_optional
+
+
+def _list_of(check: Check) -> Check:
+    def check_list(value: Any, place: str) -> None:
+        if not isinstance(value, list):
+            raise _refuse(place, value, "a list")
+        for item in value:
+            check(item, place)
+
+    return check_list
+
+
+def _by_name(check: Check) -> Check:
+    def check_dict(value: Any, place: str) -> None:
+        if not isinstance(value, dict):
+            raise _refuse(place, value, "an object")
+        for key, item in value.items():
+            _name(key, place)
+            check(item, f"{place}.{key}")
+
+    return check_dict
+
+
+def _record(fields: dict[str, Check], optional: frozenset[str] = frozenset()) -> Check:
+    def check_record(value: Any, place: str) -> None:
+        if not isinstance(value, dict):
+            raise _refuse(place, value, "an object")
+        odd = sorted((value.keys() ^ fields.keys()) - optional)
+        if odd:
+            raise Malformed(f"{place} lacks or should not have {', '.join(map(repr, odd))[:200]}")
+        for name, item in value.items():
+            fields[name](item, f"{place}.{name}")
+
+    return check_record
+
+
+def _row(*checks: Check) -> Check:
+    def check_row(value: Any, place: str) -> None:
+        if not isinstance(value, list) or len(value) != len(checks):
+            raise _refuse(place, value, f"a list of {len(checks)}")
+        for check, item in zip(checks, value):
+            check(item, place)
+
+    return check_row
+
+
+# What Paddle's own operator has besides what converters see (``graph.NativeForm``): kinds of
+# attributes, inputs and outputs that are lists, unused inputs, results that differ from the
+# outputs.
+_FORM = _row(
+    _by_name(_name),
+    _list_of(_name),
+    _list_of(_name),
+    _by_name(_list_of(_natural)),
+    _by_name(_list_of(_natural)),
+)
+
+
+def _blocks(value: Any, place: str) -> None:
+    _list_of(_check_block)(value, place)
+
+
+_OPERATOR: dict[str, Check] = {
+    "type": _name,
+    "index": _natural,
+    "inputs": _by_name(_list_of(_natural)),
+    "outputs": _by_name(_list_of(_optional(_natural))),
+    "attrs": _by_name(_anything),
+    "form": _FORM,
+    "blocks": _blocks,
+    "checked": _truth,
+}
+
+_check_operator = _record(_OPERATOR, optional=frozenset({"form", "blocks", "checked"}))
+
+# What is inside of an operator.
+_BLOCK: dict[str, Check] = {
+    "tensors": _list_of(_row(_natural, _dtype, _shape)),
+    "inputs": _list_of(_natural),
+    "outputs": _list_of(_natural),
+    "ops": _list_of(_check_operator),
+}
+
+_check_block = _record(_BLOCK)
+
+_GRAPH: dict[str, Check] = {
+    **_BLOCK,
+    "states": _list_of(_natural),
+    "state_outputs": _list_of(_natural),
+    "value_inputs": _list_of(_natural),
+    "weights": _list_of(_natural),
+    "eager_weights": _truth,
+    "adapts": _truth,
+    "gradients": _list_of(_name),
+    "threads": _natural,
+    "runs_at_once": _natural,
+    "device": _name,
+}
+
+_check_graph = _record(
+    _GRAPH, optional=frozenset({"gradients", "eager_weights", "threads", "runs_at_once", "device"})
+)
+
+
+def check(data: Any) -> None:
+    """Raises Malformed where ``data`` is no graph."""
+    _check_graph(data, "graph")
+    known = _check_tensors(data)
+    _check_border(data, known)
+    _check_flow(data, known)
+
+
+def _check_tensors(data: dict[str, Any]) -> set[int]:
+    known = {row[0] for row in data["tensors"]}
+    if len(known) != len(data["tensors"]):
+        raise Malformed("two tensors have the same number")
+    return known
+
+
+def _check_border(data: dict[str, Any], known: set[int]) -> None:
+    read = data["inputs"] + data["states"]
+    if len(set(read)) != len(read):
+        raise Malformed("a tensor is an input twice")
+    if len(data["states"]) != len(data["state_outputs"]):
+        raise Malformed("states and their new values differ in number")
+    for field, end in (("value_inputs", len(read)), ("weights", len(data["inputs"]))):
+        positions = data[field]
+        if len(set(positions)) != len(positions) or any(place >= end for place in positions):
+            raise Malformed(f"{field} names a position twice, or one beyond the {end} there are")
+    kinds = {number: dtype for number, dtype, _ in data["tensors"]}
+    for field in ("inputs", "states", "outputs", "state_outputs"):
+        _require(data[field], known, f"graph.{field}")
+        for kind in {kinds[number] for number in data[field]} - dtypes.DTYPES.keys():
+            name = "a TensorArray" if kind in _ARRAYS else f"a tensor of {kind}"
+            raise Malformed(f"graph.{field}: {name} has no form outside of an interval")
+
+
+def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
+    """What is inside of an operator fits what that reads and makes, and is a graph by itself."""
+    kind, blocks = op["type"], op.get("blocks", [])
+    if len(blocks) != BLOCKS.get(kind, 0):
+        raise Malformed(f"{kind} has {len(blocks)} blocks")
+    if not blocks:
+        return
+    inputs, form = op["inputs"], op.get("form", [{}, [], [], {}, {}])
+    if inputs.keys() != {"cond", "inputs", "captured"} or op["outputs"].keys() != {"out"}:
+        raise Malformed(f"{kind} has other inputs and outputs")
+    starts, made = inputs["inputs"], form[4].get("out", op["outputs"]["out"])
+    is_loop = kind == "pd_op.while"
+    if len(inputs["cond"]) != 1 or len(starts) != (len(made) if is_loop else 0):
+        raise Malformed(f"{kind} does not end with as much as it starts from")
+    for block in blocks:
+        known = _check_tensors(block)
+        own = {row[0]: row for row in block["tensors"]}
+        _require(block["inputs"], known, f"an input inside of {kind}")
+        if len(set(block["inputs"])) != len(block["inputs"]):
+            raise Malformed(f"inside of {kind}, a tensor is an input twice")
+        _check_flow({"states": [], "state_outputs": [], **block}, known)
+        read = [*starts, *inputs["captured"]]
+        results = [*(inputs["cond"] if is_loop else ()), *made]
+        for theirs, mine in ((read, block["inputs"]), (results, block["outputs"])):
+            if [tensors[n][1] for n in theirs if n is not None] != [
+                own[n][1] for n, other in zip(mine, theirs) if other is not None
+            ] or len(mine) != len(theirs):
+                raise Malformed(f"what is inside of {kind} reads or makes something else")
+
+
+def _check_flow(data: dict[str, Any], known: set[int]) -> None:
+    """Every tensor is computed once, before it is read."""
+    tensors = {row[0]: row for row in data["tensors"]}
+    there = {*data["inputs"], *data["states"]}  # to converters
+    made_natively = set(there)  # what nobody reads, or what converters ignore, included
+    for op in data["ops"]:
+        for name, ids in op["inputs"].items():
+            _require(ids, there, f"input '{name}' of {op['type']}")
+        outputs = {
+            name: [number for number in ids if number is not None]
+            for name, ids in op["outputs"].items()
+        }
+        _check_form(op, outputs, known, made_natively)
+        _check_blocks(op, tensors)
+        for name, made in outputs.items():
+            _require(made, known, f"output '{name}' of {op['type']}")
+            _add_new(made, there, f"output '{name}' of {op['type']}")
+    for field in ("outputs", "state_outputs"):
+        _require(data[field], there, f"graph.{field}")
+
+
+def _check_form(
+    op: dict[str, Any], outputs: dict[str, list[int]], known: set[int], there: set[int]
+) -> None:
+    """What Paddle's own operator reads is there; its results are the outputs, and more."""
+    *_, unused, differing = op.get("form", [{}, {}])
+    for name, ids in unused.items():
+        _require(ids, there, f"unused input '{name}' of {op['type']}")
+    if not differing.keys() <= outputs.keys():
+        raise Malformed(f"{op['type']} has results that are not outputs")
+    for name, made in outputs.items():
+        place = f"result '{name}' of {op['type']}"
+        results = differing.get(name, made)
+        _require(results, known, place)
+        _require(made, set(results), place)
+        _add_new(results, there, place)
+
+
+def _add_new(made: list[int], there: set[int], place: str) -> None:
+    if len(set(made)) != len(made) or not there.isdisjoint(made):
+        raise Malformed(f"{place} is computed twice")
+    there.update(made)
+
+
+def _require(ids: list[int], there: set[int], place: str) -> None:
+    if not there.issuperset(ids):
+        missing = next(number for number in ids if number not in there)
+        raise Malformed(f"{place}: tensor {missing} is not there")

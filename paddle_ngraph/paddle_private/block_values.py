@@ -1,0 +1,44 @@
+"""Values of blocks own their ``pir::Value``, so that none of them outlives what it points to.
+
+``Block.args`` and ``Block.kwargs`` are the accessors of PIR that return non-owning references, into
+the storage of the block. Paddle keeps some beyond their program, in a reference cycle
+(``RunnableProgram._get_program_all_values``) that stays until the garbage collector runs. pybind11
+finds an object by its address: when a temporary of C++ lies where such a Value was,
+``split_program`` returns the old object for it, which points into freed memory a moment later.
+Programs that are made and dropped, natively as well, ended the process so.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import wraps
+
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import copy_of_value
+from paddle_ngraph.paddle_private.protocols import Block, Value
+
+
+def install() -> None:
+    """Has both accessors return copies, whoever calls them, and whatever the flag says."""
+    replaced.ARGUMENTS.replace(_copying_list)
+    replaced.KEYWORD_ARGUMENTS.replace(_copying_dict)
+    gc.collect()  # references that were made before, and are in a cycle
+
+
+def _copying_list(original: Callable[[Block], list[Value]]) -> Callable[[Block], list[Value]]:
+    @wraps(original)
+    def args(self: Block) -> list[Value]:
+        return [copy_of_value(value) for value in original(self)]
+
+    return args
+
+
+def _copying_dict(
+    original: Callable[[Block], dict[str, Value]],
+) -> Callable[[Block], dict[str, Value]]:
+    @wraps(original)
+    def kwargs(self: Block) -> dict[str, Value]:
+        return {name: copy_of_value(value) for name, value in original(self).items()}
+
+    return kwargs

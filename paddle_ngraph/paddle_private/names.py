@@ -1,0 +1,425 @@
+"""The private names of Paddle that are read, under descriptive names.
+
+Each is bound once, before anything is replaced; what has to be looked up later is a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from operator import attrgetter
+from types import CodeType
+from typing import Any, TypeVar
+
+from paddle_ngraph.paddle_private.place import ATTRIBUTE, Place, resolve
+from paddle_ngraph.paddle_private.protocols import (
+    OldBlock,
+    OldOperator,
+    OldProgram,
+    Operation,
+    ProcessGroup,
+    Program,
+    Scope,
+    StaticLayer,
+    Store,
+    Tensor,
+    Value,
+)
+
+T = TypeVar("T")
+
+PLACES: list[Place] = []
+
+_CORE, _LIBRARY = "paddle.base.core", "paddle.base.libpaddle"
+_core = resolve(_CORE)
+_LAYER = "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer"
+
+
+def _read(owner: str, name: str, signature: str | None = None) -> Any:
+    place = Place(owner, name, signature)
+    PLACES.append(place)
+    return place.now
+
+
+def _attribute(owner: str, name: str) -> Callable[[Any], Any]:
+    """Reads what each object of a class has."""
+    PLACES.append(Place(owner, name, ATTRIBUTE))
+    return attrgetter(name)
+
+
+# -- classes -------------------------------------------------------------------------------------
+
+StandaloneExecutor = _read(_CORE, "StandaloneExecutor")
+ExecutionPlan = _read(_CORE, "Plan")
+ExecutionJob = _read(_CORE, "Job")
+DenseTensor = _read(_CORE, "DenseTensor")
+PaddleDType = _read(_CORE, "PaddleDType")
+ProgramDesc = _read(_CORE, "ProgramDesc")
+VarType = _read(f"{_CORE}:VarDesc", "VarType")
+AnalysisConfig = _read(_CORE, "AnalysisConfig")
+IrMapping = _read(f"{_LIBRARY}:pir", "IrMapping")
+OldStyleProgram = _read("paddle.base.framework", "Program")
+StaticFunction = _read("paddle.jit.dy2static.program_translator", "StaticFunction")
+ASTStaticFunction = _read("paddle.jit.dy2static.program_translator", "ASTStaticFunction")
+PirTranslatedLayer = _read("paddle.jit.pir_translated_layer", "PirTranslatedLayer")
+OldTranslatedLayer = _read("paddle.jit.translated_layer", "TranslatedLayer")
+RNNBase = _read("paddle.nn.layer.rnn", "RNNBase")
+PartialProgramLayer: Any = resolve(_LAYER)
+
+# -- processes that work together ----------------------------------------------------------------
+
+# The store of this job: rank 0 is its server, as PADDLE_MASTER and PADDLE_TRAINER_ID say.
+global_store: Callable[[], Store] = _read(_CORE, "create_or_get_global_tcp_store", "() -> Store")
+# Another one: host, port, whether it is opened here, for how many processes to wait.
+new_store: Callable[[str, int, bool, int], Store] = _read(_CORE, "TCPStore")
+make_gloo_context: Callable[[Store, str, int, int], None] = _read(
+    f"{_CORE}:CommContextManager",
+    "create_gloo_comm_context",
+    "(arg0, arg1, arg2, arg3) -> None",
+)
+
+# Two or more processes that send each other tensors of dynamic mode.
+make_gloo_group: Callable[..., ProcessGroup] = _read(
+    f"{_CORE}:ProcessGroupGloo",
+    "create",
+    "(store, rank, world_size, group_id=...) -> ProcessGroupGloo",
+)
+
+# What a backward program names in the place of a gradient that it does not make.
+NO_GRADIENT: str = _read("paddle.jit.dy2static.pir_partial_program", "FAKE_VALUE_NAME")
+
+# -- functions -----------------------------------------------------------------------------------
+
+new_scope: Callable[[], Scope] = _read(_CORE, "Scope", "() -> _Scope")
+# Paddle's own, which tells nobody; see `end_scope`. It is one of those that are replaced.
+remove_scope: Callable[[Scope], None] = Place(f"{_LIBRARY}:_Scope", "_remove_from_pool").now
+flag_values: Callable[[], dict[str, Any]] = _read(
+    _CORE, "globals", "() -> GlobalVarGetterSetterRegistry"
+)
+registered_kernels: Callable[[str], dict[str, list[str]]] = _read(
+    _CORE, "_get_all_register_op_kernels", "(lib=...) -> dict[str, list[str]]"
+)
+kernel_name: Callable[[str], str] = _read(_CORE, "_get_phi_kernel_name", "(arg0) -> str")
+# The same by the names of the kernels, "(CPU, layout, dtype)" each.
+phi_kernels: Callable[[str], dict[str, list[str]]] = _read(
+    _CORE, "_get_registered_phi_kernels", "(kernel_registered_type=...) -> dict[str, list[str]]"
+)
+serialize_program: Callable[..., None] = _read(
+    _CORE,
+    "serialize_pir_program",
+    "(program, file_path, overwrite=..., readable=..., trainable=..., pir_version=...) -> None",
+)
+attribute_map: Callable[[dict[str, Any]], Any] = _read(_CORE, "construct_program_attribute_map")
+copy_of_value: Callable[[Value], Value] = resolve(f"{_LIBRARY}:pir.Value")
+_read(f"{_LIBRARY}:pir.Value", "__init__", "(self) -> None or (self, arg0) -> None")
+clone_program: Callable[[Program], tuple[Program, Any]] = _read(
+    f"{_LIBRARY}:pir",
+    "clone_program",
+    "(arg0) -> tuple[Program, tuple[list[Value], list[Value]]]",
+)
+translate: Callable[[OldProgram], Program] = _read(
+    f"{_LIBRARY}:pir", "translate_to_pir", "(arg0) -> Program"
+)
+translate_with_values: Callable[[OldProgram], tuple[Program, dict[str, list[Value]]]] = _read(
+    f"{_LIBRARY}:pir",
+    "translate_to_pir_with_param_map",
+    "(arg0) -> tuple[Program, dict[str, list[Value]]]",
+)
+tensor_of_array: Callable[..., Tensor] = _read(
+    "paddle.base.executor", "_as_lodtensor", "(data, place, dtype=...)"
+)
+key_of_names: Callable[..., str] = _read(
+    "paddle.base.executor", "_get_program_cache_key", "(feed, fetch_list)"
+)
+promote_types: Callable[[Any], Any] = _read(
+    "paddle.base.framework", "process_type_promotion", "(program)"
+)
+expected_place: Callable[[], Any] = _read("paddle.base.framework", "_current_expected_place", "()")
+in_pir_mode: Callable[[], bool] = _read("paddle.base.framework", "in_pir_mode", "()")
+in_dynamic_or_pir_mode: Callable[[], bool] = _read(
+    "paddle.base.framework", "in_dynamic_or_pir_mode", "()"
+)
+convert_dtype: Callable[[Any], str] = _read("paddle.base.data_feeder", "convert_dtype", "(dtype)")
+# A function for each operator: it computes in dynamic mode, and adds to a program in static mode.
+operators: Any = resolve("paddle._C_ops")
+# Of this thread; ``None`` while it makes a program.
+dynamic_tracer: Callable[[], Any] = _read("paddle.base.framework", "_dygraph_tracer", "()")
+TRACER = "_dygraph_tracer_"  # what Paddle keeps it as
+switch_tracer: Callable[[Any], None] = _read(_CORE, "_switch_tracer", "(arg0) -> None")
+_Tracer: Callable[[], Any] = _read("paddle.base.dygraph.base", "Tracer")
+has_gradients: Callable[[], bool] = _read(_CORE, "_has_grad", "() -> bool")
+set_gradients: Callable[[bool], None] = _read(_CORE, "_set_has_grad", "(arg0) -> None")
+# Has a function make programs, as a decorator.
+in_static_mode: Callable[[T], T] = _read(
+    "paddle.base.dygraph.base", "switch_to_static_graph", "(func)"
+)
+run_custom_operator: Callable[..., Any] = _read("paddle._C_ops", "_run_custom_op")
+
+# -- methods, called with their object -----------------------------------------------------------
+
+_TENSOR = f"{_LIBRARY}:DenseTensor"
+is_initialized: Callable[[Tensor], bool] = _read(_TENSOR, "_is_initialized", "(self) -> bool")
+clear_tensor: Callable[[Tensor], None] = _read(_TENSOR, "_clear", "(self) -> None")
+copy_of: Callable[[Tensor, Any], Tensor] = _read(_TENSOR, "_copy", "(self, arg0) -> DenseTensor")
+dtype_of: Callable[[Tensor], Any] = _read(_TENSOR, "_dtype", "(self) -> VarType")
+set_attribute: Callable[[OldOperator, str, Any], None] = _read(
+    f"{_LIBRARY}:OpDesc", "_set_attr", "(self, arg0, arg1) -> None"
+)
+block_number: Callable[[OldOperator, str], int] = _read(
+    f"{_LIBRARY}:OpDesc", "_block_attr_id", "(self, arg0) -> int"
+)
+insert_operator: Callable[[OldBlock, int], OldOperator] = _read(
+    f"{_LIBRARY}:BlockDesc", "_insert_op", "(self, arg0) -> OpDesc"
+)
+prepare_attributes: Callable[[StaticLayer, bool], tuple[Any, Any]] = _read(
+    _LAYER, "_prepare_attributes", "(self, in_sot_mode=...)"
+)
+hook_of_runs: Callable[[StaticLayer], Any] = _attribute(_LAYER, "HOOKED_RUN_IMPL")
+is_train_mode: Callable[[Any], bool] = _read(
+    "paddle.jit.dy2static.program_translator:ASTStaticFunction", "_is_train_mode", "(self)"
+)
+
+# SOT has a function of its own called for each frame of a thread; returns the one before.
+set_frame_callback: Callable[[Any], Any] = _read(_CORE, "set_eval_frame", "(callback) -> object")
+# So it reads the code of all frames but those of files that it is to skip.
+skip_frames_of: Callable[[tuple[str, ...]], None] = _read(
+    _CORE, "eval_frame_skip_file_prefix", "(py_codes) -> object"
+)
+# It gives up a frame with all that it calls where ten calls had no graph, but not these.
+never_give_up: Callable[[tuple[CodeType, ...]], None] = _read(
+    _CORE, "sot_setup_codes_with_graph", "(py_codes) -> object"
+)
+# False where Python runs; what SOT takes it for, where it reads the code instead, is True.
+is_read_by_sot: Callable[[], bool] = _read(
+    "paddle.base.dygraph.base", "in_sot_simulation_mode", "()"
+)
+
+_STREAM = f"{_LIBRARY}:GeneratorState"
+_state_of_stream: Callable[[Any], tuple[Any, ...]] = _read(
+    _STREAM, "__getstate__", "(self) -> tuple"
+)
+_set_state_of_stream: Callable[[Any, tuple[Any, ...]], None] = _read(
+    _STREAM, "__setstate__", "(self, arg0) -> None"
+)
+_Stream = _read(_CORE, "GeneratorState")
+
+_TRACES = "paddle.jit.dy2static.parameter_recorder"
+_parameters_of_traces = _read(_TRACES, "_global_parameter_recorder")
+_overwritten_in_traces = _read(_TRACES, "_global_inplace_map")
+
+# -- what objects have ---------------------------------------------------------------------------
+
+_SWITCHED = "paddle.base.executor:_StandaloneExecutor"
+place_of = _attribute(_SWITCHED, "_place")
+plan_of = _attribute(_SWITCHED, "_plan")
+scope_of = _attribute(_SWITCHED, "_scope")
+native_of = _attribute(_SWITCHED, "_new_exe")
+is_closed = _attribute("paddle.base.executor:Executor", "_closed")
+graph_of = _attribute("paddle.base.framework:Program", "_graph")
+pipeline_of = _attribute("paddle.base.framework:Program", "_pipeline_opt")
+heterogeneous_pipeline_of = _attribute("paddle.base.framework:Program", "_heter_pipeline_opt")
+program_in = _attribute("paddle.static:CompiledProgram", "_program")
+_hash_of_text = _read(f"{_CORE}:ProgramDesc", "cached_hash_str")
+rate_name_of = _attribute("paddle.optimizer.lr:LRScheduler", "_var_name")
+known_attributes_of = _attribute(_LAYER, "_prog_attrs_map_cache")
+backend_of = _attribute(_LAYER, "_backend")
+layers_of = _attribute(
+    "paddle.jit.pir_translated_layer:PirTranslatedLayer", "_partial_program_layers"
+)
+layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "_caches")
+outputs_of = _attribute(_LAYER, "_outputs")
+weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
+# What is called by its own name.
+PLACES += [
+    Place(f"{_LIBRARY}:_Scope", "_can_reused"),
+    Place("paddle.base.executor:Executor", "plan", ATTRIBUTE),
+    Place("paddle.base.executor:Executor", "place", ATTRIBUTE),
+    Place("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
+    Place("paddle.jit.dy2static.program_translator:StaticFunction", "program_cache"),
+    Place(f"{_TRACES}:ParametersRecorder", "params_dict", ATTRIBUTE),
+    Place(f"{_TRACES}:ParametersRecorder", "tensor2value", ATTRIBUTE),
+    Place(f"{_TRACES}:InplaceMap", "params_dict", ATTRIBUTE),
+    # A layer overrides it.
+    Place(
+        "paddle.nn.layer.rnn:RNNBase",
+        "_cudnn_impl",
+        "(self, inputs, initial_states, sequence_length)",
+    ),
+]
+
+
+@contextmanager
+def operators_compute() -> Iterator[None]:
+    """Inside of ``with`` this thread may call operators of dynamic mode, whatever its mode is.
+
+    Paddle's own way into that mode switches default programs and names in all threads.
+    """
+    if dynamic_tracer() is not None:
+        yield
+        return
+    switch_tracer(_Tracer())
+    try:
+        yield
+    finally:
+        switch_tracer(None)
+
+
+def text_hash_of(program: Any) -> str:
+    """A hash of all that an old-style program says; Paddle finds its executors by it."""
+    found: str = _hash_of_text(program.desc)
+    return found
+
+
+def variables_of_programs() -> dict[str, Any]:
+    """All names of Paddle's module of default programs, of which each caller has its own."""
+    return dict(vars(resolve("paddle.pir.core")))
+
+
+def is_watched_by_sot() -> bool:
+    """Whether SOT reads the code of the frames that this thread enters."""
+    callback = set_frame_callback(None)
+    if callback is not None:
+        set_frame_callback(callback)
+    return callback is not None
+
+
+def exchange_native(executor: Any, native: Any) -> None:
+    """Makes Paddle's ``_StandaloneExecutor`` run ``native``."""
+    executor._new_exe = native
+
+
+def set_training(layer: StaticLayer, on: bool) -> None:
+    """Makes a ``PartialProgramLayer`` return its programs for training or for evaluation."""
+    layer.training = on
+
+
+def set_stop_gradient(tensor: Any, stop: bool) -> None:
+    """Says whether gradients end at a tensor of dynamic mode."""
+    tensor.stop_gradient = stop
+
+
+def is_reusable(scope: Any) -> bool:
+    """Whether a ``PartialProgramLayer`` may run in a scope that it has run in before."""
+    return bool(scope._can_reused)
+
+
+def set_reusable(scope: Any, on: bool) -> None:
+    """Says whether a ``PartialProgramLayer`` may run in a scope that it has run in before."""
+    scope._can_reused = on
+
+
+def forget_trace(key: int) -> None:
+    """Drops what Paddle keeps of the trace of a function, by its number."""
+    _parameters_of_traces.params_dict.pop(key, None)
+    _parameters_of_traces.tensor2value.pop(key, None)
+    _overwritten_in_traces.params_dict.pop(key, None)
+
+
+def make_persistable(value: Value) -> None:
+    """Makes the variable of a value outlive a run."""
+    for result in maker_of(value).results():  # all, or its attributes cannot be read
+        is_this = result.initialized() and result.id == value.id
+        result.persistable = is_this or (result.initialized() and result.persistable)
+
+
+_PARAMETER = "is_parameter"  # as Paddle's operators of parameters say it
+
+
+def make_parameter(value: Value) -> None:
+    """Has the variable that a program is given be one of its parameters."""
+    make_persistable(value)
+    maker_of(value).set_bool_attr(_PARAMETER, True)
+
+
+def is_parameter(op: Operation) -> bool:
+    """Whether an operator names a parameter."""
+    return op.name() == "builtin.parameter" or op.attrs().get(_PARAMETER) is True
+
+
+def make_temporary(value: Value) -> None:
+    """Has the variable of a value end with the run, or when nothing reads it any more."""
+    value.persistable = False
+
+
+def set_random_seed(program: Program, seed: int) -> None:
+    """Sets the seed of operators that will be added to a program."""
+    program.random_seed = seed
+
+
+def plain_stream(stream: Any) -> list[Any]:
+    """A stream of random numbers (``paddle.get_rng_state``) as numbers and a text."""
+    *numbers, text = _state_of_stream(stream)
+    return [*numbers, bytes(text).decode("ascii")]
+
+
+def stream_of(plain: list[Any]) -> Any:
+    """The stream that :func:`plain_stream` was given."""
+    *numbers, text = plain
+    stream = _Stream.__new__(_Stream)
+    _set_state_of_stream(stream, (*numbers, list(text.encode("ascii"))))
+    return stream
+
+
+def set_scheduler(program: Any, scheduler: Any) -> None:
+    """Has Executor ask a scheduler for the learning rate before each run of a PIR program."""
+    program.lr_scheduler = scheduler
+    program.lr_name = rate_name_of(scheduler)
+    program.lr_var = program.get_parameter_value_by_name(program.lr_name)
+
+
+def drop_scheduler(program: Any) -> None:
+    """Has Executor ask nobody for the learning rate of a program that does not use it."""
+    if hasattr(program, "lr_scheduler"):
+        del program.lr_scheduler
+
+
+def become(thing: Any, kind: type) -> None:
+    """Turns a Paddle object into one of a class derived from its own."""
+    thing.__class__ = kind
+
+
+def kept_on(thing: Any, name: str, make: Callable[[], T]) -> T:
+    """What we keep on a Paddle object, for as long as that lives."""
+    try:
+        kept: T = thing.__dict__[name]
+    except KeyError:
+        kept = thing.__dict__.setdefault(name, make())
+    return kept
+
+
+def end_scope(scope: Any) -> None:
+    """Frees a scope, which Paddle keeps for good otherwise."""
+    scope._remove_from_pool()
+
+
+def attributes_of(thing: Any) -> dict[str, Any]:
+    """What an object has of its own; of a layer also parameters, sub-layers and hooks, by kind."""
+    attributes: dict[str, Any] = getattr(thing, "__dict__", {})
+    return attributes
+
+
+def set_forward(layer: Any, forward: Callable[..., Any]) -> None:
+    """Has a layer, and no other of its class, compute by another function."""
+    layer.forward = forward
+
+
+def maker_of(value: Value) -> Operation:
+    """The operation that makes a value; there has to be one."""
+    maker = value.get_defining_op()
+    assert maker is not None
+    return maker
+
+
+# -- what is replaced, as it is now --------------------------------------------------------------
+
+
+def values_of(fetched: Any) -> list[Any]:
+    """What a run has fetched."""
+    values: list[Any] = fetched._move_to_list()
+    return values
+
+
+def variable_tensor(scope: Scope, name: str) -> Tensor:
+    """The tensor of a variable; those who can write to it are tracked."""
+    tensor: Tensor = _core.get_variable_tensor(scope, name)
+    return tensor

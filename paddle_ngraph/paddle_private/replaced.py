@@ -1,0 +1,430 @@
+"""What is replaced in Paddle, and how Paddle calls it. The hooks hold the replacements."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from paddle_ngraph.paddle_private.place import Place, resolve
+
+_LIBRARY = "paddle.base.libpaddle"
+
+
+def _of(owner: str, **signatures: str | None) -> tuple[Place, ...]:
+    return tuple(Place(owner, name, signature) for name, signature in signatures.items())
+
+
+# -- programs that Executor runs -----------------------------------------------------------------
+
+MAKE_EXECUTOR, RUN_EXECUTOR = _of(
+    "paddle.base.executor:_StandaloneExecutor",
+    _create_new_executor="(self)",
+    run="(self, feed_names, return_numpy=..., enable_job_schedule_profiler=...)",
+)
+FEED_OLD_STYLE, FEED_PIR, RUN_PIR, RUN_OLD_STYLE = _of(
+    "paddle.base.executor:Executor",
+    _feed_data="(self, program, feed, feed_var_name, scope)",
+    _pir_feed_data="(self, program, feed, scope, data_op_infos)",
+    _run_pir_impl="(self, program, feed, fetch_list, feed_var_name, fetch_var_name, scope, "
+    "return_numpy)",
+    _run_impl="(self, program, feed, fetch_list, feed_var_name, fetch_var_name, scope, "
+    "return_numpy, use_program_cache, use_prune)",
+)
+(MAKE_PLAN,) = _of(
+    "paddle.base.executor:_ExecutorCache",
+    get_program_and_executor="(self, program, feed, fetch_list, feed_var_name, fetch_var_name, "
+    "place, scope)",
+)
+ADD_FETCHES, ADD_FETCH, KEY_OF_CALL = _of(
+    "paddle.base.executor",
+    _add_pir_fetch_ops="(program, fetch_list, fetch_var_name)",
+    _add_single_pir_fetch_op="(program, fetch_value, fetch_name, fetch_col)",
+    _get_strong_program_cache_key_for_new_exe="(program, scope, feed, fetch_list)",
+)
+
+# -- programs of dynamic mode --------------------------------------------------------------------
+
+RUN_STATIC, GET_SCOPE = _of(
+    "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer",
+    call_run_impl_with_hook="(self, inputs, parameters, attrs)",
+    _get_scope="(self, cache_key=..., use_scope_cache=...)",
+)
+
+# The number under which Paddle keeps the parameters of a program while it traces a function.
+(KEY_OF_TRACE,) = _of("paddle.jit.dy2static.parameter_recorder", _program_hash="(program)")
+# How Paddle comes to the function of what it makes static, and of what that calls.
+UNWRAP, UNWRAP_CALLED = (
+    Place(owner, "unwrap_decorators", "(func)")
+    for owner in ("paddle.jit.api", "paddle.jit.dy2static.convert_call_func")
+)
+# What ``Tensor.backward`` and ``paddle.grad`` call.
+RUN_BACKWARD, RUN_PARTIAL_GRAD = _of(f"{_LIBRARY}:eager", run_backward=None, run_partial_grad=None)
+# What each thread knows of its mode; new threads take over what was set last.
+(SET_MODE,) = _of("paddle.base.framework:GlobalThreadLocal", __setattr__="(self, name, val)")
+# The default programs of the process.
+DEFAULT_PROGRAMS = _of(
+    "paddle.pir.core",
+    default_main_program="()",
+    default_startup_program="()",
+    switch_main_program="(program, insertion_point=...)",
+    switch_startup_program="(program)",
+)
+(SET_PRECISION,) = _of(
+    "paddle.amp",
+    auto_cast="(enable=..., custom_white_list=..., custom_black_list=..., level=..., dtype=..., "
+    "use_promote=...)",
+)
+# What returns references into the storage of a block.
+ARGUMENTS, KEYWORD_ARGUMENTS = _of(
+    f"{_LIBRARY}:pir.Block", args="(self) -> list[Value]", kwargs="(self) -> dict[str, Value]"
+)
+# The gradients of programs ask for it, whose values have none.
+(PLACE_OF_VALUE,) = _of(f"{_LIBRARY}:pir.Value", place=None)
+(MAKE_TENSOR,) = _of(f"{_LIBRARY}:eager.Tensor", __init__="(self, *args, **kwargs)")
+(CALL_LAYER,) = _of("paddle.nn:Layer", __call__="(self, *inputs, **kwargs)")
+
+# -- predictors ----------------------------------------------------------------------------------
+
+MAKE_CONFIG, ENABLE_PASSES, SET_THREADS, SET_MODEL_BUFFER, MODEL_FROM_MEMORY = _of(
+    f"{_LIBRARY}:AnalysisConfig",
+    __init__="(self) -> None or (self, arg0) -> None or (self, arg0, arg1) -> None",
+    enable_custom_passes="(self, passes=..., custom_pass_only=...) -> None",
+    set_cpu_math_library_num_threads="(self, arg0) -> None",
+    set_model_buffer="(self, arg0, arg1, arg2, arg3) -> None",
+    model_from_memory="(self) -> bool",
+)
+# What a configuration is asked for and does not tell.
+ASK_OF_CONFIG = _of(
+    f"{_LIBRARY}:AnalysisConfig",
+    enable_onednn_bfloat16="(self) -> None",
+    enable_mkldnn_bfloat16="(self) -> None",
+    enable_custom_device="(self, device_type, device_id=..., precision=...) -> None",
+    enable_ipu="(self, ipu_device_num=..., ipu_micro_batch_size=..., ipu_enable_pipelining=..., "
+    "ipu_batches_per_step=...) -> None",
+    enable_cinn="(self) -> None",
+    enable_low_precision_io="(self, x=...) -> None",
+    enable_save_optim_model="(self, save_optimized_model=...) -> None",
+    use_optimized_model="(self, x=...) -> None",
+)
+MAKE_PREDICTOR, RUN_PREDICTOR, CLONE_PREDICTOR = _of(
+    f"{_LIBRARY}:PaddleInferPredictor",
+    __init__="(self, arg0) -> None",
+    run="(self, inputs) -> list[Tensor] or (self) -> None",
+    clone="(self) -> PaddleInferPredictor",
+)
+FREE_MEMORY = _of(
+    f"{_LIBRARY}:PaddleInferPredictor",
+    clear_intermediate_tensor="(self) -> None",
+    try_shrink_memory="(self) -> int",
+)
+HOOK_OPERATORS = _of(
+    f"{_LIBRARY}:PaddleInferPredictor",
+    register_input_hook="(self, arg0) -> None",
+    register_output_hook="(self, arg0) -> None",
+)
+HAND_OUT = _of(
+    f"{_LIBRARY}:PaddleInferPredictor",
+    get_input_handle="(self, arg0) -> Tensor",
+    get_output_handle="(self, arg0) -> Tensor",
+)
+(COPY_RESULT,) = _of(f"{_LIBRARY}:PaddleInferTensor", copy_to_cpu="(self) -> ndarray")
+# These two wherever a module has them.
+CREATE_PREDICTOR, PREDICTOR_POOL = _of(
+    "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor", PredictorPool=None
+)
+
+# -- files of models -----------------------------------------------------------------------------
+
+OPEN_PROGRAM, LOAD_COMBINED = _of(
+    "paddle.base.core",
+    deserialize_pir_program="(file_path, program, pir_version=...) -> bool",
+    load_combine_func="(arg0, arg1, arg2, arg3, arg4) -> None",
+)
+(LOAD_VARIABLES,) = _of(
+    "paddle.static.io",
+    load_vars="(executor, dirname, main_program=..., vars=..., predicate=..., filename=...)",
+)
+
+# -- variables -----------------------------------------------------------------------------------
+
+# What erases variables, and what ends scopes.
+ENDING_VARIABLES = _of(
+    f"{_LIBRARY}:_Scope",
+    erase="(self, names) -> None",
+    drop_kids="(self) -> None",
+    _remove_from_pool="(self) -> None",
+)
+# What returns the tensor of a variable, or tensors that may share its memory.
+HANDING_OUT = (
+    *_of(
+        _LIBRARY,
+        get_fetch_variable="(arg0, arg1, arg2) -> object",
+        get_variable_tensor="(arg0, arg1) -> DenseTensor",
+    ),
+    *_of(f"{_LIBRARY}:pir.Program", _state_dict="(self, arg0, arg1) -> dict[str, DenseTensor]"),
+    *_of(
+        f"{_LIBRARY}:DenseTensorArray",
+        __getitem__="(self, arg0) -> DenseTensor",
+        _move_to_list="(self) -> list",
+    ),
+    *_of(f"{_LIBRARY}:DistTensor", get_tensor="(self) -> DenseTensor"),
+    *_of(f"{_LIBRARY}:eager.Tensor", get_tensor=None),
+    *_of(f"{_LIBRARY}:FetchList", _move_to_list="(self) -> list"),
+    *_of(f"{_LIBRARY}:FetchUnmergedList", _move_to_list="(self) -> list"),
+    *_of(f"{_LIBRARY}:SelectedRows", get_tensor="(self) -> DenseTensor"),
+    *_of(f"{_LIBRARY}:Variable", get_tensor="(self) -> DenseTensor"),
+)
+# What returns the bare address of memory.
+GIVING_ADDRESSES = (
+    *_of(
+        f"{_LIBRARY}:DenseTensor",
+        _mutable_data="(self, arg0, arg1) -> int",
+        _ptr="(self) -> int",
+    ),
+    *_of(f"{_LIBRARY}:eager.Tensor", data_ptr=None),
+)
+# What passes the memory of a tensor on, its own or that of one it is given.
+PASSING_ON = _of(
+    f"{_LIBRARY}:DenseTensor",
+    _share_data_nocheck_with="(self, arg0) -> DenseTensor",
+    _share_data_with="(self, arg0) -> DenseTensor",
+    _slice="(self, arg0, arg1) -> DenseTensor",
+    _to_dlpack="(self, dl_device=..., copy=...) -> capsule",
+    _to_dlpack_versioned="(self, dl_device=..., copy=...) -> capsule",
+)
+# What remembers the address of the memory of a tensor that it is given, without holding it.
+KEEPING_ADDRESSES = _of(
+    f"{_LIBRARY}:PaddleInferTensor",
+    _share_external_data_bind="(self, arg0) -> None",
+    _share_external_data_paddle_tensor_bind="(self, arg0) -> None",
+)
+# What runs on a scope, or writes variables of one otherwise.
+RUNNING = (
+    *_of(
+        _LIBRARY,
+        _create_loaded_parameter="(arg0, arg1, arg2) -> None",
+        set_variable="(arg0, arg1, arg2) -> None",
+    ),
+    *_of(f"{_LIBRARY}:pir", create_loaded_parameter="(arg0, arg1, arg2) -> None"),
+    *_of(f"{_LIBRARY}:pir.PassManager", run="(self, arg0) -> None"),
+    *_of(
+        f"{_LIBRARY}:pir.Program",
+        set_state_dict="(self, state_dict, scope, copy_tensor=...) -> None",
+    ),
+    *_of(
+        f"{_LIBRARY}:AnalysisPredictor",
+        init="(self, arg0, arg1) -> bool",
+        run="(self, arg0) -> list[PaddleTensor]",
+        zero_copy_run="(self, switch_stream=...) -> bool",
+    ),
+    *_of(
+        f"{_LIBRARY}:Executor",
+        create_variables="(self, arg0, arg1, arg2) -> None",
+        init_for_dataset="(self, arg0, arg1, arg2, arg3) -> TrainerBase",
+        run="(self, arg0, arg1, arg2, arg3, arg4, arg5) -> None",
+        run_prepared_ctx="(self, arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7) -> None or "
+        "(self, arg0, arg1, arg2, arg3, arg4) -> None",
+    ),
+    *_of(
+        f"{_LIBRARY}:Fleet",
+        init_model="(self, arg0, arg1, arg2) -> None",
+        load_from_paddle_model="(self, arg0, arg1, arg2, arg3, arg4, arg5, arg6) -> None",
+        pull_dense="(self, arg0, arg1, arg2) -> None",
+        push_dense="(self, arg0, arg1, arg2) -> None",
+        shrink_dense_table="(self, arg0, arg1, arg2, arg3, arg4) -> None",
+    ),
+    *_of(
+        f"{_LIBRARY}:NativePaddlePredictor",
+        init="(self, arg0) -> bool",
+        run="(self, arg0) -> list[PaddleTensor]",
+        zero_copy_run="(self, switch_stream=...) -> bool",
+    ),
+    *_of(f"{_LIBRARY}:Operator", run="(self, arg0, arg1) -> None"),
+    *_of(f"{_LIBRARY}:Pass", apply="(self, arg0) -> None"),
+    *_of(
+        f"{_LIBRARY}:StandaloneExecutor",
+        run="(self, arg0, arg1) -> object",
+        run_profile="(self, arg0) -> object",
+    ),
+)
+# Trainers write in threads of their own, from the first function until one of the others.
+STARTING = _of(f"{_LIBRARY}:Executor", run_from_dataset="(self, arg0) -> None")
+ENDING = (
+    *_of(f"{_LIBRARY}:Executor", release_trainer="(self, arg0) -> None"),
+    *_of(f"{_LIBRARY}:TrainerBase", finalize="(self) -> None"),
+)
+
+# -- eager tensors -------------------------------------------------------------------------------
+
+# Calls of functions in C are announced where they stand (core/paddle/call_interception.h), so that
+# nothing is replaced. All functions of these modules but those that only read.
+_EAGER_MODULES = (
+    f"{_LIBRARY}:eager",
+    f"{_LIBRARY}:eager.ops",
+    f"{_LIBRARY}:eager.ops.legacy",
+    f"{_LIBRARY}:pir.ops",
+    "paddle._C_ops",
+    "paddle._legacy_C_ops",
+)
+RUN_PROGRAM = "run_program"
+# What writes gradients, which it is not given.
+RUNNING_BACKWARD = frozenset({"run_backward", "run_partial_grad"})
+_READING_FUNCTIONS = frozenset(
+    {
+        "_add_backward_final_hook",
+        "_add_docstr",
+        "_stop_capture_backward_viz_subgraph",
+        "_stop_capture_backward_vlog_subgraph",
+    }
+)
+# All methods but those that only read, or give back what is watched by its memory.
+_EAGER_TENSOR = f"{_LIBRARY}:eager.Tensor"
+_READ = (
+    "numpy clone cols contiguous crows data_ptr dense_dim detach element_size get_map_tensor "
+    "get_selected_rows get_strides get_tensor indices is_coalesced is_contiguous is_dense is_dist "
+    "is_same_shape is_selected_rows is_sparse is_sparse_coo is_sparse_csr nnz retain_grads rows "
+    "sparse_dim stride to_sparse_csr _copy_to _getitem_dygraph _getitem_from_offset "
+    "_get_tensor_from_selected_rows _grad_ivar _grad_name _grad_value _holder_size "
+    "_inplace_version _is_dense_tensor_hold_allocation _is_initialized _is_shared_buffer_with "
+    "_is_shared_underline_tensor_with _local_value _offset _register_backward_hook "
+    "_register_grad_hook _remove_grad_hook _tensor_use_gpudnn _apply_backward_hook "
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __div__ __truediv__ __rdiv__ __rtruediv__ "
+    "__floordiv__ __rfloordiv__ __pow__ __rpow__ __mod__ __rmod__ __matmul__ __rmatmul__ __gt__ "
+    "__ge__ __lt__ __le__ __eq__ __ne__"
+)
+_READING_METHODS = frozenset(_READ.split())
+# What exchanges eager tensors between processes. On a CPU that is Gloo, which has written them when
+# a call returns, also one that does not ask for that (``sync_op=False``). What adds up gradients
+# (``paddle.DataParallel``) keeps the parameters, and writes gradients in backward passes only.
+_COLLECTIVES = (f"{_LIBRARY}:ProcessGroup", f"{_LIBRARY}:EagerReducer")
+
+
+def _behind(found: Any) -> Any:
+    """What Paddle's Python has wrapped, or a hook."""
+    return inspect.unwrap(found) if callable(found) else found
+
+
+def _functions_of_modules() -> Iterator[tuple[str, Any]]:
+    for module in _EAGER_MODULES:
+        for name, found in vars(resolve(module)).items():
+            function = _behind(found)
+            if isinstance(function, types.BuiltinFunctionType) and name not in _READING_FUNCTIONS:
+                yield name, function
+
+
+# Operators of dynamic mode that optimizers call, which the core has kernels for.
+OF_OPTIMIZERS = ("sgd_", "momentum_", "adam_", "adamw_", "squared_l2_norm", "multiply", "multiply_")
+
+
+def eager_functions() -> Iterator[tuple[str, Any]]:
+    """(name, function) of all in C that may write eager tensors that it is given."""
+    yield from _functions_of_modules()
+    for name, method in vars(resolve(_EAGER_TENSOR)).items():
+        if isinstance(method, types.MethodDescriptorType) and name not in _READING_METHODS:
+            yield name, method
+
+
+def functions_of_tensors() -> Iterator[tuple[str, Any]]:
+    """(name, function) of all in C that take eager tensors.
+
+    Old-style functions take other arguments than those of the same name.
+    """
+    for name, function in _functions_of_modules():
+        is_old = function.__module__.endswith(".legacy")
+        yield f"legacy.{name}" if is_old else name, function
+    yield "PyLayer.apply", resolve(f"{_LIBRARY}:eager.PyLayer").apply
+
+
+def other_functions_of_tensors() -> Iterator[tuple[str, Any]]:
+    """(name, function) of what else in C sees eager tensors, or the state of random numbers."""
+    for owner in (*_COLLECTIVES, f"{_LIBRARY}:Generator"):
+        for name, method in vars(resolve(owner)).items():
+            function = getattr(method, "__func__", None)
+            if isinstance(function, types.BuiltinFunctionType):
+                yield f"{owner.rpartition(':')[2]}.{name}", method
+    for name in ("reshard", "dtensor_to_local", "dtensor_from_local"):
+        function = getattr(resolve(_LIBRARY), name, None)
+        if isinstance(function, types.BuiltinFunctionType):
+            yield name, function
+
+
+def setting_functions() -> Iterator[tuple[str, Any]]:
+    """(name, function) of what sets flags of Paddle's core."""
+    flags = type(resolve(_LIBRARY).globals())
+    yield "set_flags", vars(flags)["__setitem__"]
+
+
+def methods_of_tensors() -> Iterator[tuple[str, Any]]:
+    """(name, method) of all methods in C of eager tensors."""
+    for name, found in vars(resolve(_EAGER_TENSOR)).items():
+        method = _behind(found)
+        if isinstance(method, types.MethodDescriptorType):
+            yield name, method
+
+
+def other_functions() -> Iterator[tuple[str, Any]]:
+    """(name, function) of all others in C, few of which take eager tensors."""
+    told = {id(function) for _, function in other_functions_of_tensors()}
+    library = resolve(_LIBRARY)
+    for module in (library, library.pir):
+        for name, found in vars(module).items():
+            function = _behind(found)
+            if isinstance(function, types.BuiltinFunctionType) and id(function) not in told:
+                yield name, function
+            elif isinstance(function, type):
+                yield from _methods_of(function, told)
+
+
+# What adds operators to programs, or says where, which all threads share.
+_BUILDING = re.compile("append_|build_|cf_|(re)?set_|get_current_")
+_BUILDING_GRADIENTS = ("call_decomp_rule", "call_decomp_vjp", "call_vjp", "sinking_decomp")
+
+
+def functions_of_building() -> Iterator[tuple[str, Any]]:
+    """(name, function) of all others in C that use where operators are added to programs."""
+    library = resolve(_LIBRARY)
+    found = {n: each for n, each in vars(library.pir).items() if _BUILDING.match(n)}
+    found |= {n: getattr(library, n, None) for n in _BUILDING_GRADIENTS}
+    found |= {f"Block.{n}": getattr(library.pir.Block, n) for n in ("__enter__", "__exit__")}
+    for name, each in found.items():
+        function = _behind(each)
+        if isinstance(getattr(function, "__func__", function), types.BuiltinFunctionType):
+            yield name, function
+
+
+def _methods_of(owner: type, told: set[int]) -> Iterator[tuple[str, Any]]:
+    for name, found in vars(owner).items():
+        method = _behind(found)
+        function = getattr(method, "__func__", None)
+        if isinstance(function, types.BuiltinFunctionType) and id(method) not in told:
+            yield f"{owner.__name__}.{name}", method
+
+
+def attributes_of_tensors() -> Iterator[tuple[str, Any]]:
+    """(name, attribute) of all attributes in C of eager tensors."""
+    for name, attribute in vars(resolve(_EAGER_TENSOR)).items():
+        if isinstance(attribute, types.GetSetDescriptorType) and name != "__dict__":
+            yield name, attribute
+
+
+def collective_functions() -> Iterator[Any]:
+    """All methods of what exchanges eager tensors between processes."""
+    for owner in _COLLECTIVES:
+        for method in vars(resolve(owner)).values():
+            function = getattr(method, "__func__", None)
+            if isinstance(function, types.BuiltinFunctionType):
+                yield method
+
+
+def places() -> list[Place]:
+    """All of them."""
+    found: list[Place] = []
+    for value in globals().values():
+        if isinstance(value, Place):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found += (each for each in value if isinstance(each, Place))
+    return found

@@ -1,0 +1,1 @@
+"""Analyses of a block, which the partitioner decides by."""

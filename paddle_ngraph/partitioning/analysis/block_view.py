@@ -1,0 +1,839 @@
+"""A Paddle block as the program pass sees it: operators, variables, and what must stay in order."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from paddle_ngraph import _core
+from paddle_ngraph.conversion.registry import find_converter
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import BFLOAT16, Graph, NativeForm, Op, TensorSpec
+from paddle_ngraph.ops.normalization import uses_running_statistics
+from paddle_ngraph.paddle_private.names import operators
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
+from paddle_ngraph.utils.dtypes import ARRAY
+
+# They name a variable or a constant and compute nothing.
+SOURCES = frozenset(
+    {
+        "pd_op.data",
+        "pd_op.feed",
+        "builtin.parameter",
+        "builtin.constant",
+    }
+)
+# Those of them that may be fed.
+FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
+# It ends a block inside of an operator: what that hands on.
+YIELD = "cf.yield"
+# They hand a variable on and compute nothing.
+SINKS = frozenset(
+    {
+        "pd_op.fetch",
+        "pd_op.shadow_output",
+        "builtin.shadow_output",
+        "builtin.set_parameter",
+        YIELD,
+    }
+)
+# They pack and unpack lists of variables.
+LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
+# Operators with blocks of their own, which read variables of the blocks around them.
+WHILE, IF = "pd_op.while", "pd_op.if"
+REGIONS = frozenset({WHILE, IF})
+# What they read and write, as converters see them: the condition, what a loop starts from, what
+# their blocks read, the results.
+COND, STARTS, CAPTURED, OUT = "cond", "inputs", "captured", "out"
+# What names a variable of the scope in a PIR program, and by which attribute.
+SCOPE_NAMES = {
+    "pd_op.data": "name",
+    "builtin.parameter": "parameter_name",
+    "builtin.set_parameter": "parameter_name",
+    "builtin.shadow_output": "output_name",
+}
+SHADOW_OUTPUT = "builtin.shadow_output"
+FETCH = "pd_op.fetch"
+ENGINE_PREFIX = "custom_op.ngraph_engine_"
+# Recurrent layers with packed weights: native to the program pass.
+PACKED_PREFIX = "custom_op.mkl_packed_"
+# Constants: copied into every interval that reads them.
+CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
+
+# Operators that take numbers of a random stream, in place or not.
+_RANDOM = frozenset(
+    {
+        "pd_op.bernoulli",
+        "pd_op.binomial",
+        "pd_op.class_center_sample",
+        "pd_op.dirichlet",
+        "pd_op.dropout",
+        "pd_op.exponential",
+        "pd_op.gaussian",
+        "pd_op.gaussian_inplace",
+        "pd_op.gumbel_softmax",
+        "pd_op.multinomial",
+        "pd_op.nce",
+        "pd_op.poisson",
+        "pd_op.randint",
+        "pd_op.random",
+        "pd_op.randperm",
+        "pd_op.rnn",
+        "pd_op.rrelu",
+        "pd_op.seed",
+        "pd_op.shuffle_batch",
+        "pd_op.standard_gamma",
+        "pd_op.top_p_sampling",
+        "pd_op.truncated_gaussian_random",
+        "pd_op.uniform",
+        "pd_op.uniform_inplace",
+        "pd_op.uniform_random_batch_size_like",
+    }
+)
+# Operators that act on the world.
+_ACTING = frozenset({"pd_op.print", "pd_op.assert"})
+# They name a variable for the scope, which may be one that is there already.
+_NAMING = frozenset({"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"})
+# They write variables that they know by themselves.
+_WRITING = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
+# Operators that send or receive have this attribute: the number of a group of processes.
+RING_ATTRIBUTE = "ring_id"
+# Those that have not.
+_COMMUNICATING = frozenset(
+    {
+        "pd_op.barrier",
+        "pd_op.comm_init_all",
+        "pd_op.distributed_lookup_table",
+        "pd_op.distributed_push_sparse",
+        "pd_op.p_recv",
+        "pd_op.p_recv_array",
+        "pd_op.p_send",
+        "pd_op.p_send_array",
+        "pd_op.pull_sparse_v2",
+        "pd_op.push_dense",
+        "pd_op.push_sparse_v2",
+        "pd_op.recv_v2",
+        "pd_op.send_v2",
+        "pd_op.send_and_recv",
+    }
+)
+# What the place of operators ends with, in programs whose operators run one by one, as they stand,
+# and in those whose parameters another program updates, again and again.
+_IN_ORDER, _TRAINED = "/in_order", "/trained"
+_MARKS = re.compile(f"(?:{_IN_ORDER}|{_TRAINED})*$")
+# What operators do that must stay in order.
+DRAW, ACT, COMMUNICATE = "draw", "act", "communicate"
+
+
+@dataclass(eq=False)
+class OpNode:
+    """One operator of a block.
+
+    Attributes:
+        op: Paddle's operator.
+        index: Its position in the operator list.
+        type: Its name.
+        reads: Ids of the variables it reads, those that its sub-blocks capture included.
+        writes: Ids of the variables it makes.
+        overwrites: (operand id, result id) of every output that is written over an input.
+        touches: Ids of variables that it overwrites without having a result for them: those that
+            its sub-blocks write, those that it writes through another value, and ``starts``.
+        starts: Those of them from which a loop starts: nothing else reads them.
+        captured: Ids of variables of outer blocks that its sub-blocks read.
+        writes_inside: Ids of variables of outer blocks that its sub-blocks overwrite.
+        ordered: What it does that must stay in order with other operators that do the same: take
+            random numbers (``DRAW``), have an external effect (``ACT``), or communicate with other
+            processes (``COMMUNICATE``), which expect the same order from all.
+        writes_variables: Whether it overwrites something that outlives a run, as far as its block
+            shows.
+        device: Where it was placed; empty: nowhere in particular.
+    """
+
+    op: Operation
+    index: int
+    type: str
+    reads: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    overwrites: list[tuple[str, str]] = field(default_factory=list)
+    touches: list[str] = field(default_factory=list)
+    ordered: frozenset[str] = frozenset()
+    writes_variables: bool = False
+    writes_inside: list[str] = field(default_factory=list)
+    starts: list[str] = field(default_factory=list)
+    captured: list[str] = field(default_factory=list)
+    device: str = ""
+
+    @property
+    def touches_outside(self) -> bool:
+        """Whether its sub-blocks overwrite variables of outer blocks."""
+        return bool(self.writes_inside)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it only names a variable."""
+        return self.type in SOURCES
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether it counts towards the share of converted operators."""
+        return self.type not in SOURCES | SINKS | LISTS | CONSTANTS and not self.is_engine
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether it is an interval already."""
+        return is_engine(self.type)
+
+    @property
+    def may_write_variables(self) -> bool:
+        """Whether running it may change something that outlives the run, as far as is known."""
+        return self.type in _NAMING or self.may_overwrite_variables
+
+    @property
+    def may_overwrite_variables(self) -> bool:
+        """The same, if the variables that a program names for the scope do not exist yet."""
+        if self.writes_variables or self.type == "builtin.set_parameter":
+            return True
+        if len(self.touches) > len(self.starts):
+            return True
+        return not self.is_known or self.type in _WRITING
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is Paddle's or ours, and not a user's custom operator."""
+        is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
+        return is_paddles or self.is_engine or is_packed(self.type)
+
+    @property
+    def has_in_place_form(self) -> bool:
+        """Whether Paddle may write its result over an operand that is not named afterwards."""
+        name = self.type.removeprefix("pd_op.")
+        return not name.endswith("_") and hasattr(operators, f"{name}_")
+
+    @property
+    def graph(self) -> str:
+        """The graph string of an interval."""
+        return str(self.op.attrs()["graph"])
+
+    @property
+    def draws(self) -> bool:
+        """Whether it is an interval that takes random numbers, as far as its graph shows."""
+        if not self.is_engine:
+            return False
+        operators = list(Graph.from_string(self.graph).all_ops())
+        converters = [find_converter(op.type) for op in operators]
+        return any(entry is None or entry.draws(op) for entry, op in zip(converters, operators))
+
+
+def is_engine(op_name: str) -> bool:
+    """Whether an operator is an interval already."""
+    return op_name.startswith(ENGINE_PREFIX)
+
+
+def is_packed(op_name: str) -> bool:
+    """Whether an operator is a recurrent layer with packed weights, or the gradient of one."""
+    return op_name.startswith(PACKED_PREFIX)
+
+
+def blocks_outside_in(program: Program | Block) -> Iterator[Block]:
+    """Every block of a program (or of a block), outer blocks before those inside them."""
+    pending = [program.global_block() if hasattr(program, "global_block") else program]
+    while pending:
+        block = pending.pop(0)
+        yield block
+        pending += [inner for op in block.ops if op.num_regions() > 0 for inner in op.blocks()]
+
+
+def value_id(value: Value) -> str:
+    """The id of a variable, valid for as long as its program is not changed."""
+    return str(value.id)
+
+
+@cache
+def dtype_name(dtype: Hashable) -> str:
+    """Paddle's name of a dtype, e.g. ``"float32"``."""
+    return str(dtype).rpartition(".")[2].lower()
+
+
+class BlockView:
+    """The operators of one block with their reads, writes and memory.
+
+    Args:
+        block: Paddle's block.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.values: dict[str, Value] = {}
+        self.producer: dict[str, OpNode] = {}
+        self.readers: dict[str, list[OpNode]] = {}
+        self._root: dict[str, str] = {}
+        self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self._variables: dict[str, str] = {}  # name in the scope -> the first value of it
+        self._rivals = _rivals(block)
+        self._has_sinks = any(op.name() in SINKS for op in block.ops)
+        self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]
+        setters = [node for node in self.nodes if node.type == "builtin.set_parameter"]
+        self._named = {self.root(vid) for node in setters for vid in node.reads}
+
+    def root(self, vid: str) -> str:
+        """The variable whose memory ``vid`` uses: itself, unless an in-place operator made it."""
+        while vid in self._root:
+            vid = self._root[vid]
+        return vid
+
+    def is_outer(self, vid: str) -> bool:
+        """Whether the variable's memory belongs to a block around this one."""
+        return self.root(vid) not in self.producer
+
+    def names_a_rival(self, vid: str) -> bool:
+        """Whether it shares the name of a variable of the scope with another value in the block."""
+        return self.values[vid].id in self._rivals
+
+    def is_named(self, vid: str) -> bool:
+        """Whether ``builtin.set_parameter`` names the variable's memory for the scope."""
+        return self.root(vid) in self._named
+
+    def members(self, vid: str) -> list[str]:
+        """The variables in a list; ``vid`` itself if it is not a list."""
+        value = self.values[vid]
+        producer = self.producer.get(vid)
+        if value.is_dense_tensor_type() or producer is None or producer.type != "builtin.combine":
+            return [vid]
+        return producer.reads
+
+    def is_tensor(self, vid: str) -> bool:
+        """Whether the variable is an ordinary dense tensor."""
+        return bool(self.values[vid].is_dense_tensor_type())
+
+    def is_array(self, vid: str) -> bool:
+        """Whether the variable is a TensorArray."""
+        return bool(self.values[vid].is_dense_tensor_array_type())
+
+    def spec(self, vid: str, number: int) -> TensorSpec:
+        """The dtype and shape of a variable, under its number in a graph."""
+        if vid not in self._types:
+            value = self.values[vid]
+            suffix = ARRAY if self.is_array(vid) else ""
+            self._types[vid] = dtype_name(value.dtype) + suffix, _open(value.shape)
+        return TensorSpec(number, *self._types[vid])
+
+    def unpacked(self, value: Value) -> list[str] | None:
+        """The variables in ``value``: itself, or the members of a list; ``None`` if not known."""
+        if not value.initialized():
+            return []
+        if _is_variable(value):
+            return [self.known(value)]
+        producer = value.get_defining_op()
+        if producer is not None and producer.name() == "builtin.combine":
+            members = producer.operands_source()
+            if all(member.is_dense_tensor_type() for member in members):
+                return [self.known(member) for member in members]
+        return None
+
+    def result_members(self, value: Value) -> list[str | None] | None:
+        """The variables that readers take out of ``value``; ``None`` if they are not known.
+
+        A list is known when ``builtin.split`` or ``builtin.slice`` take it apart; a member that is
+        never read is ``None``.
+        """
+        if not value.initialized():
+            return [None]
+        if _is_variable(value):
+            return [self.known(value)]
+        members: list[str | None] | None = None
+        for user in value.all_used_ops():
+            if user.name() == "builtin.split":
+                results = user.results()
+                members = members or [None] * len(results)
+                for i, result in enumerate(results):
+                    members[i] = members[i] or self.known(result)
+            else:
+                return None
+        return members
+
+    def all_members(self, value: Value, type: Any) -> Iterator[tuple[str, Any]]:
+        """Id and type of a result, or of each member of a list, even if nothing reads it."""
+        if type is None:
+            return
+        if not isinstance(type, list):
+            yield self.known(value), type
+            return
+        members = self.result_members(value) or ()
+        for number, each in enumerate(type):
+            known = members[number] if number < len(members) else None
+            yield known or f"{value_id(value)}[{number}]", each
+
+    def known(self, value: Value) -> str:
+        """The id of a variable, which the view knows from then on."""
+        vid = value_id(value)
+        self.values.setdefault(vid, value)
+        return vid
+
+    def _node(self, op: Operation, index: int) -> OpNode:
+        node = OpNode(op=op, index=index, type=op.name(), device=device_of(op))
+        node.reads = [self.known(value) for value in _operands(op)]
+        node.writes = [self.known(value) for value in op.results() if value.initialized()]
+        if op.num_regions() > 0:
+            node.captured = list(dict.fromkeys(self.known(value) for value in _captured(op)))
+            node.reads += node.captured
+            node.touches = [self.known(value) for value in _touched(op)]
+            for name, is_written in _named_inside(op):
+                if name in self._variables:
+                    (node.touches if is_written else node.reads).append(self._variables[name])
+        node.writes_inside = list(node.touches)
+        if node.type == WHILE:
+            # Paddle leaves nothing in what a loop starts from.
+            node.starts = [self.known(value) for value in _operands(op)[1:]]
+            node.touches += node.starts
+        node.ordered = deeds_of(op)
+        for vid in node.writes:
+            self.producer[vid] = node
+            self._share(node, vid)
+        for vid in node.reads:
+            self.readers.setdefault(vid, []).append(node)
+        node.overwrites = list(self._overwrites(op))
+        for operand, result in node.overwrites:
+            self._root[result] = operand
+        if node.type == "builtin.split":
+            self._share_members(node)
+        written = [operand for operand, _ in node.overwrites]
+        written += [vid for vid in node.starts if not self._is_fed(vid)]
+        node.writes_variables = any(map(self._outlives_a_run, written))
+        return node
+
+    def _share(self, node: OpNode, vid: str) -> None:
+        """Two values of one variable share one memory; the variable's name identifies it."""
+        if node.is_source and node.type in SCOPE_NAMES:
+            name = node.op.attrs()[SCOPE_NAMES[node.type]]
+        elif (name := self._rivals.get(self.values[vid].id)) is None:
+            return
+        first = self._variables.setdefault(name, vid)
+        if first == vid:
+            return
+        if node.is_source:
+            self._root[vid] = first
+        else:
+            node.touches.append(first)
+
+    def _share_members(self, node: OpNode) -> None:
+        """The members of a list that was written over another have the memory of those there."""
+        for read in node.reads:
+            members = self.members(self.root(read))
+            if read in self._root and len(members) == len(node.writes):
+                self._root.update(zip(node.writes, members))
+
+    def _outlives_a_run(self, vid: str) -> bool:
+        makers = [self.producer.get(self.root(member)) for member in self.members(vid)]
+        return any(maker is None or maker.is_source for maker in makers)
+
+    def _is_fed(self, vid: str) -> bool:
+        maker = self.producer.get(self.root(vid))
+        return maker is not None and is_fed(maker.op)
+
+    def _overwrites(self, op: Operation) -> Iterator[tuple[str, str]]:
+        for operand, result in overwritten(op):
+            yield self.known(operand), self.known(result)
+
+    def is_result(self, node: OpNode) -> bool:
+        """Whether the program ends in ``node``: even without a fetch, its caller may ask for it."""
+        if self._has_sinks or any(map(self.is_array, node.writes)):
+            return False
+        return not any(self.readers.get(vid) for vid in node.writes)
+
+    def is_overwritten(self, vid: str) -> bool:
+        """Whether an in-place operator overwrites the variable."""
+        return any(
+            vid == operand
+            for reader in self.readers.get(vid, ())
+            for operand in [*(o for o, _ in reader.overwrites), *reader.touches]
+            if operand not in reader.starts
+        )
+
+
+def _is_variable(value: Value) -> bool:
+    """Whether it is one variable, a tensor or a TensorArray, and no list of them."""
+    return bool(value.is_dense_tensor_type() or value.is_dense_tensor_array_type())
+
+
+def scope_name(op: Operation) -> str:
+    """The name of the variable of the scope that an operator reads, writes or is fed."""
+    return str(op.attrs()[SCOPE_NAMES.get(op.name(), "name")])
+
+
+def is_fed(op: Operation) -> bool:
+    """Whether an operator names a variable that is given new contents in every run."""
+    return op.name() in FEEDS and not any(op.attrs().get("persistable", ()))
+
+
+def _rivals(block: Block) -> dict[int, str]:
+    """Values that share the name of a variable of the scope with other values in the block."""
+    named = [
+        (scope_name(op), op.operand_source(0).id)
+        for op in block.ops
+        if op.name() in _NAMING and op.name() in SCOPE_NAMES
+    ]
+    names = Counter(name for name, _ in named)
+    names.update(
+        scope_name(op) for op in block.ops if op.name() in SOURCES and op.name() in SCOPE_NAMES
+    )
+    return {value: name for name, value in named if names[name] > 1}
+
+
+def _named_inside(op: Operation) -> Iterator[tuple[str, bool]]:
+    """Variables of the scope that the sub-blocks name themselves, and whether they write them."""
+    for block in op.blocks():
+        sources = {}
+        for inner in block.ops:
+            name = SCOPE_NAMES.get(inner.name())
+            if inner.name() in SOURCES and name is not None:
+                sources[value_id(inner.results()[0])] = inner.attrs()[name]
+            elif name is not None:
+                yield inner.attrs()[name], True
+            for operand, _ in overwritten(inner):
+                if value_id(operand) in sources:
+                    yield sources[value_id(operand)], True
+            yield from _named_inside(inner)
+        yield from ((name, False) for name in sources.values())
+
+
+def put_before(op: Operation, name: str, operands: list[Any], attributes: list[Any]) -> Value:
+    """Puts another operator in front of ``op``, in its block; what it makes.
+
+    Operands and attributes are as ``_core.append_operator`` takes them.
+    """
+    block = op.get_parent_block()
+    (made,) = _core.append_operator(block, name, operands, None, attributes, before=op)
+    return made
+
+
+def is_overwritten(value: Value) -> bool:
+    """Whether an operator writes over ``value``."""
+    targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
+    return any(operand.is_same(value) for operand in targets)
+
+
+def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
+    """(operand, result) of every output that ``op`` writes over an input."""
+    pairs = pairs_in_place(op)
+    if not pairs:
+        return
+    inputs, outputs = op.get_input_names(), op.get_output_names()
+    for name_in, name_out in pairs:
+        operand = op.operand_source(inputs.index(name_in))
+        result = op.result(outputs.index(name_out))
+        if not operand.initialized() or not result.initialized():
+            continue
+        if op.name() in _STATISTICS and result.use_empty() and uses_running_statistics(op.attrs()):
+            continue
+        yield operand, result
+
+
+def pairs_in_place(op: Operation) -> list[tuple[str, str]]:
+    """(input, output) of every output that an operator of this type writes over an input."""
+    if not op.name().endswith("_"):
+        return []
+    return _core.inplace_pairs(op) or _STATISTICS.get(op.name(), [])
+
+
+# Running statistics share memory with what updates them; Paddle does not call that in place.
+_STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
+
+
+def deeds_of(op: Operation) -> frozenset[str]:
+    """What an operator does that must stay in order, see :class:`OpNode`."""
+    name = op.name()
+    if op.has_attr(RING_ATTRIBUTE) or name.removesuffix("_") in _COMMUNICATING:
+        return frozenset({COMMUNICATE})
+    if op.num_regions() > 0:
+        inner = [deeds_of(inner) for block in op.blocks() for inner in block.ops]
+        return frozenset({ACT}).union(*inner)
+    if is_engine(name):
+        return frozenset({DRAW})
+    if is_packed(name):
+        return (
+            frozenset({DRAW}) if _drops(op.attrs()) and not name.endswith("_grad") else frozenset()
+        )
+    if name == "pd_op.py_func" or not name.startswith(("pd_op.", "builtin.", "cf.")):
+        return frozenset({ACT, DRAW})
+    if name in _ACTING or name.startswith("cf."):
+        return frozenset({ACT})
+    if name.removesuffix("_") not in _RANDOM or op.attrs().get("is_test", False):
+        return frozenset()
+    if name == "pd_op.rnn" and not _drops(op.attrs()):
+        return frozenset()
+    return frozenset({DRAW})
+
+
+def _drops(attributes: Mapping[str, Any]) -> bool:
+    """Whether a recurrent operator draws random numbers, for the dropout between its layers."""
+    drops = attributes["dropout_prob"] > 0 and attributes["num_layers"] > 1
+    return bool(drops and not attributes["is_test"])
+
+
+def _touched(op: Operation) -> Iterator[Value]:
+    """Variables of outer blocks that the sub-blocks of ``op`` overwrite."""
+    captured = {value_id(value) for value in _captured(op)} if op.num_regions() else set()
+    for block in op.blocks():
+        for inner in block.ops:
+            operands = [operand for operand, _ in overwritten(inner)]
+            for value in [*operands, *_touched(inner)]:
+                if value_id(value) in captured:
+                    yield value
+
+
+def _operands(op: Operation) -> list[Value]:
+    return [value for value in op.operands_source() if value.initialized()]
+
+
+def _captured(op: Operation) -> Iterator[Value]:
+    """Variables of outer blocks that the sub-blocks of ``op`` read."""
+    for block in op.blocks():
+        inside: set[str] = {value_id(arg) for arg in block.args()}
+        for inner in block.ops:
+            for value in [*_operands(inner), *_captured(inner)]:
+                if value_id(value) not in inside:
+                    yield value
+            inside.update(value_id(v) for v in inner.results() if v.initialized())
+
+
+def nodes_of(program: Program | Block) -> Iterator[OpNode]:
+    """The operators of every block of a program."""
+    for block in blocks_outside_in(program):
+        yield from BlockView(block).nodes
+
+
+def has_engines(program: Program | Block) -> bool:
+    """Whether engine operators already replace intervals of a program."""
+    return any(is_engine(op.name()) for block in blocks_outside_in(program) for op in block.ops)
+
+
+def has_bfloat16(program: Program) -> bool:
+    """Whether an operator, of a loop or a branch too, makes a tensor of bfloat16."""
+    blocks = blocks_outside_in(program)
+    made = (value for block in blocks for op in block.ops for value in op.results())
+    tensors = (each for each in made if each.initialized() and each.is_dense_tensor_type())
+    return any(dtype_name(each.dtype) == BFLOAT16 for each in tensors)
+
+
+def can_be_placed(op: Operation) -> bool:
+    """Whether an operator computes something, so that it needs a device."""
+    return op.name() not in SOURCES | SINKS | LISTS | CONSTANTS
+
+
+def run_in_order(program: Program) -> None:
+    """Has the hook run a program's operators one by one, as they stand, in one thread."""
+    _mark(program, _IN_ORDER)
+
+
+def runs_in_order(program: Program) -> bool:
+    """Whether :func:`run_in_order` was asked for a program, or for what it is a copy of."""
+    return _is_marked(program, _IN_ORDER)
+
+
+def keep_no_weights(program: Program) -> None:
+    """Says that another program updates the parameters: they are worth no preparation."""
+    _mark(program, _TRAINED)
+
+
+def keeps_no_weights(program: Program) -> bool:
+    """Whether :func:`keep_no_weights` was said of a program, or of what it is a copy of."""
+    return _is_marked(program, _TRAINED)
+
+
+def _mark(program: Program, mark: str) -> None:
+    for block in blocks_outside_in(program):
+        for op in block.ops:
+            if op.name().startswith("pd_op.") and mark not in _marks(op):
+                place = op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
+                op.set_str_attr(PLACE_ATTRIBUTE, place + mark)
+
+
+def _is_marked(program: Program, mark: str) -> bool:
+    return any(mark in _marks(op) for op in program.global_block().ops)
+
+
+def _marks(op: Operation) -> str:
+    found = _MARKS.search(op.str_attr(PLACE_ATTRIBUTE)) if op.has_attr(PLACE_ATTRIBUTE) else None
+    return found[0] if found else ""
+
+
+def may_write_variables(program: Program | Block) -> bool:
+    """Whether running a PIR program may write a variable that outlives the run."""
+    return any(node.may_write_variables for node in nodes_of(program))
+
+
+def has_to_run_in_order(nodes: Collection[OpNode], drawing: int) -> bool:
+    """Whether rewritten programs have to run in program order, since Paddle cannot know the order.
+
+    Args:
+        nodes: All operators.
+        drawing: How many of the intervals take random numbers.
+    """
+    # Paddle keeps its own operators in order that draw, but does not know ours.
+    native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
+    if drawing > 0 and drawing + native > 1:
+        return True
+    # Nor does it see what sub-blocks write, or what other processes expect.
+    return any(node.touches_outside or COMMUNICATE in node.ordered for node in nodes)
+
+
+def changes_parameters(program: Program | Block) -> bool:
+    """Whether running a program changes what outlives the run: parameters, under any name."""
+    views = [BlockView(block) for block in blocks_outside_in(program)]
+    makers = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
+    parameters = {vid for node in makers for vid in node.writes}
+    for view in views:
+        for node in view.nodes:
+            written = [*(operand for operand, _ in node.overwrites), *node.touches]
+            if any(view.root(m) in parameters for vid in written for m in view.members(vid)):
+                return True
+            if node.type in _NAMING or not node.is_known or node.type in _WRITING:
+                return True
+    return False
+
+
+def describe(
+    view: BlockView,
+    node: OpNode,
+    numbers: dict[str, int],
+    omitted: Collection[str] = (),
+) -> Op | str:
+    """The operator as converters see it, or the reason why it cannot be described.
+
+    Args:
+        view: The block.
+        node: One of its operators.
+        numbers: Gives every variable its number in the graph; extended as needed.
+        omitted: Outputs that the converter does not make: left out where nothing reads them.
+    """
+    if node.type in REGIONS:
+        return _describe_region(view, node, numbers)
+    op = Op(type=node.type, index=node.index)
+    try:
+        input_names, output_names = node.op.get_input_names(), node.op.get_output_names()
+    except ValueError:
+        return "its inputs have no names"
+
+    def spec(vid: str) -> TensorSpec:
+        return view.spec(vid, numbers.setdefault(vid, len(numbers)))
+
+    for name, value in zip(input_names, node.op.operands_source()):
+        members = view.unpacked(value)
+        if members is None:
+            return f"input '{name}' is not a dense tensor"
+        op.inputs[name] = tuple(spec(vid) for vid in members)
+        constant = constant_of(view, members)
+        if constant is not None:
+            op.constants[name] = constant
+    states = {result for _, result in node.overwrites}
+    for name, value in zip(output_names, node.op.results()):
+        if not value.initialized() and not value.use_empty():
+            return f"output '{name}' is absent, but still handed on"
+        if not value.initialized():
+            op.outputs[name] = ()
+            continue
+        results = view.result_members(value)
+        if results is None and value.use_empty() and not view.is_result(node):
+            results = []  # a list that nobody takes apart
+        if results is None:
+            return f"output '{name}' is not a dense tensor"
+        wanted = view.is_result(node) and name not in omitted
+        op.outputs[name] = tuple(
+            spec(vid) if vid and (wanted or vid in states or view.readers.get(vid)) else None
+            for vid in results
+        )
+    try:
+        _describe_form(view, node, op, numbers)
+    except NgraphError as error:  # complex numbers, for one
+        return str(error)
+    return op
+
+
+def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
+    """(input name, variable id) of every tensor that an operator reads."""
+    if node.type in REGIONS:
+        cond, *_ = map(value_id, _operands(node.op))
+        return [
+            (COND, cond),
+            *((STARTS, vid) for vid in node.starts),
+            *((CAPTURED, vid) for vid in node.captured),
+        ]
+    try:
+        names = node.op.get_input_names()
+    except ValueError:  # it has none, and stays native
+        return []
+    inputs = zip(names, node.op.operands_source())
+    return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]
+
+
+def _describe_region(view: BlockView, node: OpNode, numbers: dict[str, int]) -> Op | str:
+    """The same for a loop or a branch, without its blocks."""
+
+    def spec(vid: str) -> TensorSpec:
+        return view.spec(vid, numbers.setdefault(vid, len(numbers)))
+
+    arrays = {vid for vid in node.captured if view.is_array(vid)}
+    if not all(map(view.is_tensor, {*node.reads, *node.writes} - arrays)):
+        return "it hands on what is not a dense tensor"
+    op = Op(type=node.type, index=node.index)
+    op.inputs = {COND: (), STARTS: (), CAPTURED: ()}
+    for name, vid in slots(view, node):
+        op.inputs[name] += (spec(vid),)
+    results = tuple(map(spec, node.writes))
+    is_wanted = view.is_result(node) or bool(node.writes_inside)
+    is_read = [is_wanted or bool(view.readers.get(vid)) for vid in node.writes]
+    op.outputs = {OUT: tuple(s if read else None for s, read in zip(results, is_read))}
+    op.form = NativeForm(results={OUT: results})
+    return op
+
+
+def _describe_form(view: BlockView, node: OpNode, op: Op, numbers: dict[str, int]) -> None:
+    """What Paddle needs to run the operator itself. Raises NgraphError if it is not known."""
+    kinds = {}
+    for name, kind, value in _core.attributes_of(node.op):
+        op.attrs[name] = value
+        if kind is not None:
+            kinds[name] = kind
+    inputs = zip(node.op.get_input_names(), node.op.operands_source())
+    input_lists = {name for name, v in inputs if v.initialized() and not _is_variable(v)}
+    output_lists: set[str] = set()
+    results = {}
+    names, values = node.op.get_output_names(), node.op.results()
+    for name, value, type in zip(names, values, _core.result_types(node.op)):
+        if isinstance(type, list):
+            output_lists.add(name)
+        results[name] = tuple(
+            TensorSpec(numbers.setdefault(vid, len(numbers)), dtype, _open(shape))
+            for vid, (dtype, shape) in view.all_members(value, type)
+        )
+    op.form = NativeForm(kinds, (frozenset(input_lists), frozenset(output_lists)), {}, results)
+
+
+def _open(shape: Sequence[int]) -> tuple[int, ...]:
+    # Paddle multiplies open dimensions: four instances of -1 become -4.
+    return tuple(max(dim, -1) for dim in shape)
+
+
+def constant_of(view: BlockView, members: list[str]) -> list[float] | list[int] | None:
+    """The contents of one-dimensional constants, if the program states them."""
+    contents: list[Any] = []
+    for vid in members:
+        producer = view.producer.get(vid)
+        if producer is None or producer.type not in CONSTANTS:
+            return None
+        attributes = producer.op.attrs()
+        value = attributes["value"]
+        if producer.type == "pd_op.full":
+            shape = tuple(attributes["shape"])
+            if shape not in ((), (1,)):
+                return None
+            value = [value]
+        contents += [
+            int(v) if dtype_name(attributes["dtype"]).startswith("int") else v for v in value
+        ]
+    return contents if members else None

@@ -1,0 +1,133 @@
+"""What is known of each operator of a block: that it can be converted, or why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paddle_ngraph.conversion.registry import Converter, Role
+from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, BlockView, OpNode
+
+
+@dataclass(frozen=True)
+class Body:
+    """A block inside of an operator, all of which can be converted.
+
+    Attributes:
+        candidates: Its operators.
+        args: What each turn of a loop starts from; none for a branch.
+        captured: Variables of outer blocks that it, or a block beside it, reads.
+        results: What it yields; that of a loop begins with whether there is another turn.
+    """
+
+    candidates: Candidates
+    args: Sequence[str]
+    captured: Sequence[str]
+    results: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The operators of a block that have not been rejected so far. Immutable.
+
+    Attributes:
+        view: The block.
+        slots: (input name, variable id) of every tensor that an operator reads.
+        ops: The convertible operators as converters see them.
+        converters: Their converters.
+        reasons: Why each other compute operator stays native.
+        numbers: The number of each variable in graphs.
+        constants: Operators that make a constant, copied into every interval that reads it.
+        unused_by: Readers of outputs that the converted operator does not make: they must be
+            converted too, since only a converter can do without these outputs.
+        bodies: The blocks of loops and branches among them.
+        cut_off: Operators, and the variables they read whose contents only another interval knows
+            at its build.
+        checked: Operators whose results each run checks for 32 bits, of blocks inside too.
+    """
+
+    view: BlockView
+    slots: Mapping[OpNode, Sequence[tuple[str, str]]]
+    ops: Mapping[OpNode, Op]
+    converters: Mapping[OpNode, Converter]
+    reasons: Mapping[OpNode, str]
+    numbers: Mapping[str, int]
+    constants: frozenset[OpNode]
+    unused_by: Mapping[OpNode, Sequence[OpNode]]
+    bodies: Mapping[OpNode, Sequence[Body]]
+    cut_off: frozenset[tuple[OpNode, str]] = frozenset()
+    checked: frozenset[OpNode] = frozenset()
+
+    def can_convert(self, node: OpNode) -> bool:
+        """Whether ``node`` becomes part of an interval."""
+        return node in self.ops
+
+    def inputs_of(self, node: OpNode, *roles: Role) -> list[str]:
+        """The variables that the convertible ``node`` reads in one of these roles."""
+        entry = self.converters[node]
+        return [vid for name, vid in self.slots[node] if entry.role(name) in roles]
+
+    def makers(self, vid: str) -> Iterator[OpNode]:
+        """The operators that compute a variable, through lists; not sources and constants."""
+        node = self.view.producer.get(vid)
+        if node is None or node.is_source or node in self.constants:
+            return
+        if node.type not in LISTS:
+            yield node
+            return
+        for read in node.reads:
+            yield from self.makers(read)
+
+    def without(self, refused: Mapping[OpNode, str]) -> Candidates:
+        """The same, except that these operators stay native, for these reasons."""
+        return Candidates(
+            view=self.view,
+            slots=self.slots,
+            ops={node: op for node, op in self.ops.items() if node not in refused},
+            converters={n: entry for n, entry in self.converters.items() if n not in refused},
+            reasons={**self.reasons, **refused},
+            numbers=self.numbers,
+            constants=self.constants,
+            unused_by=self.unused_by,
+            bodies=self.bodies,
+            cut_off=self.cut_off,
+            checked=self.checked,
+        )
+
+    def cut(self, edges: frozenset[tuple[OpNode, str]]) -> Candidates:
+        """The same, with more operators cut off from variables they read."""
+        return replace(self, cut_off=self.cut_off | edges)
+
+    def checking(self, nodes: frozenset[OpNode]) -> Candidates:
+        """The same, except that each run checks the results of more operators."""
+        bodies = {
+            node: [replace(each, candidates=each.candidates.checking(nodes)) for each in inside]
+            for node, inside in self.bodies.items()
+        }
+        return replace(self, checked=self.checked | nodes, bodies=bodies)
+
+
+@dataclass(frozen=True)
+class Capability(Candidates):
+    """Candidates that fit together, and what is known of their variables.
+
+    Attributes:
+        static: Variables whose contents are known while the function that makes them is built.
+    """
+
+    static: frozenset[str] = frozenset()
+
+    def read_by_value(self, node: OpNode) -> set[str]:
+        """Variables whose contents shape the function and are known only when it runs."""
+        if not self.can_convert(node):
+            return set()
+        roles = [Role.CONSTANT]
+        if node not in self.constants and node.writes and self.static.issuperset(node.writes):
+            roles = [role for role in Role if role.has_contents_read]
+        read = self.inputs_of(node, *roles)
+        return {v for v in read if v not in self.static or (node, v) in self.cut_off}
+
+    def drawing(self, nodes: Sequence[OpNode]) -> list[OpNode]:
+        """Those of the given convertible operators that take random numbers."""
+        return [node for node in nodes if self.converters[node].draws(self.ops[node])]

@@ -1,0 +1,62 @@
+"""What operators of a block wait for besides the data they read: memory and order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+
+from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode
+
+Deeds = Callable[[OpNode], frozenset[str]]
+
+
+def by_memory_and_order(
+    view: BlockView,
+    is_native: Callable[[OpNode], bool],
+    deeds: Deeds = attrgetter("ordered"),
+) -> Mapping[OpNode, Sequence[OpNode]]:
+    """The operators that each operator of a block has to follow, data aside.
+
+    An operator that overwrites memory follows all that read it before, and is followed by all that
+    read it later. So is one that Paddle may run in place over a member of a list: Paddle looks for
+    readers of the variable itself, and not for those of the list. Operators that draw, act or
+    communicate stay in order among themselves.
+
+    Args:
+        view: The block.
+        is_native: Whether Paddle's interpreter will run an operator.
+        deeds: Which of these an operator does.
+    """
+    in_lists = _in_lists(view, is_native)
+    found: dict[OpNode, list[OpNode]] = {}
+    writer: dict[str, OpNode] = {}
+    readers: dict[str, list[OpNode]] = {}
+    last_ordered: dict[str, OpNode] = {}
+    for node in view.nodes:
+        before: list[OpNode] = []
+        read = {view.root(member) for vid in node.reads for member in view.members(vid)}
+        targets = [*(operand for operand, _ in node.overwrites), *node.touches]
+        overwritten = {view.root(member) for vid in targets for member in view.members(vid)}
+        if node.has_in_place_form and is_native(node):
+            overwritten |= read & in_lists
+        for root in read:
+            if last := writer.get(root):
+                before.append(last)
+        for root in overwritten:
+            before += [reader for reader in readers.pop(root, ()) if reader is not node]
+            writer[root] = node
+        for root in read:
+            readers.setdefault(root, []).append(node)
+        for deed in deeds(node):
+            if deed in last_ordered:
+                before.append(last_ordered[deed])
+            last_ordered[deed] = node
+        found[node] = before
+    return found
+
+
+def _in_lists(view: BlockView, is_native: Callable[[OpNode], bool]) -> set[str]:
+    """The members of the lists that Paddle's interpreter reads."""
+    lists = [node for node in view.nodes if node.type == "builtin.combine"]
+    read = [n for n in lists if any(map(is_native, view.readers.get(n.writes[0], ())))]
+    return {view.root(vid) for node in read for vid in node.reads}

@@ -1,0 +1,72 @@
+"""What the condition of a loop tells of numbers in its next turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from paddle_ngraph.conversion.analysis.induction_variables import CONJUNCTIONS, GREATER, LESS
+from paddle_ngraph.conversion.analysis.offsets import HANDING_ON
+from paddle_ngraph.partitioning.analysis.block_view import BlockView
+from paddle_ngraph.utils.dtypes import Range
+
+# Comparisons of one number with another: what is added to the maximum of the second one, or to its
+# minimum, to bound the first one from above and from below.
+_ABOVE = {**{kind: -distance for kind, distance in LESS.items()}, "pd_op.equal": 0}
+_BELOW = {**GREATER, "pd_op.equal": 0}
+
+
+class Bound(NamedTuple):
+    """A variable that is at least, or at most, a number."""
+
+    vid: str
+    least: int | None
+    most: int | None
+
+
+def bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None]) -> list[Bound]:
+    """What holds of the variables of a block where the variable ``cond`` of it, one bool, is true.
+
+    Args:
+        view: The block.
+        cond: The id of the condition. It has one element, and so has what it is computed from.
+        range_of: The minimum and maximum of a variable.
+    """
+    return list(_bounds(view, cond, range_of))
+
+
+def _bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None]) -> Iterator[Bound]:
+    node = view.producer.get(source(view, cond))
+    if node is None:
+        return
+    if node.type in CONJUNCTIONS:
+        for vid in node.reads:
+            yield from _bounds(view, vid, range_of)
+    elif node.type in _ABOVE or node.type in _BELOW:
+        x, y = (source(view, vid) for vid in node.reads)
+        yield from _compared(x, range_of(y), _ABOVE.get(node.type), _BELOW.get(node.type))
+        above, below = _BELOW.get(node.type), _ABOVE.get(node.type)
+        yield from _compared(
+            y,
+            range_of(x),
+            None if above is None else -above,
+            None if below is None else -below,
+        )
+
+
+def _compared(
+    vid: str, other: Range | None, above: int | None, below: int | None
+) -> Iterator[Bound]:
+    if other is not None:
+        least = None if below is None else other[0] + below
+        most = None if above is None else other[1] + above
+        yield Bound(vid, least, most)
+
+
+def source(view: BlockView, vid: str) -> str:
+    """The variable whose numbers ``vid`` has, as far as the block shows."""
+    while (node := view.producer.get(vid)) is not None and node.type in HANDING_ON:
+        if view.is_overwritten(vid) or view.is_overwritten(node.reads[0]):
+            return vid
+        vid = node.reads[0]
+    return vid

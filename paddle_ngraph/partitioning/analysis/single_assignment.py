@@ -1,0 +1,341 @@
+"""Programs in single-assignment form, as far as nobody else knows the memory of a variable.
+
+An operator that overwrites a variable creates the next version of the variable instead, and later
+readers read that version. Paddle merges equal operators of a predictor, and folds constants into
+parameters that keep what one run writes for the next. It leaves a variable alone that an operator
+overwrites, but not one that is a state of an engine operator, which is in a list. Without states of
+the program's own there is nothing to merge: two ``zeros`` that are written are two variables. Their
+contents are known when a function is built.
+
+Paddle takes a variable that the body of a loop overwrites (``paddle.increment(i)``, ``b[i] = x``)
+for one that never changes: the loop neither starts from it nor results in it, its body writes over
+a variable of the block around it. Such a variable is handed on here instead, as any other: it is a
+start value, an argument of the body, something that a turn ends with, and a result.
+
+A variable keeps its memory where that is known to somebody else: what is fed, parameters and
+variables of the scope, what shares its memory with another variable. So does a variable that a loop
+or branch around the operator captures, where not all of it has converters: Paddle would copy the
+variable in each turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from paddle_ngraph import _core
+from paddle_ngraph.conversion.registry import find_converter
+from paddle_ngraph.paddle_private.names import operators
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import (
+    COMMUNICATE,
+    CONSTANTS,
+    LISTS,
+    REGIONS,
+    SINKS,
+    SOURCES,
+    WHILE,
+    YIELD,
+    blocks_outside_in,
+    deeds_of,
+    overwritten,
+    pairs_in_place,
+    value_id,
+)
+
+# In-place operators of which the other form has another name or fewer operands, and how many.
+_OTHER_FORMS = {
+    "pd_op.assign_out_": ("pd_op.assign", 1),
+    "pd_op.assign_value_": ("pd_op.assign_value", 0),
+    "pd_op.full_": ("pd_op.full", 0),
+}
+# Operators whose results share the memory of an operand.
+_ALIASES = frozenset({"share_data", "set"})
+
+
+def rephrase(program: Program) -> None:
+    """Has operators of a PIR program make the next version of a variable that they overwrite."""
+    outermost = next(iter(blocks_outside_in(program)))
+    if not any(op.num_regions() > 0 or pairs_in_place(op) for op in outermost.ops):
+        return
+    while found := list(_Survey(program).to_hand_on()):
+        local = [each for each in found if each.is_local]
+        chosen = local or found[:1]  # a loop that hands on one more is another operator
+        for each in chosen:
+            for write in each.writes:
+                write.result.replace_all_uses_with(each.variable)
+        versions = {value_id(each.variable): each.variable for each in chosen}
+        if local:
+            _make_versions(outermost, versions)
+        else:
+            _make_versions(found[0].home, versions, found[0].variable)
+
+
+class _Write(NamedTuple):
+    """Something that overwrites a variable.
+
+    Attributes:
+        op: The operator.
+        operand: The variable, or another name of it.
+        result: One more name of it.
+        around: The operators that the block is in, and the number of their block, outer ones first.
+    """
+
+    op: Operation
+    operand: Value
+    result: Value
+    around: tuple[tuple[Operation, int], ...]
+
+
+class _Overwritten(NamedTuple):
+    """A variable that need not be overwritten.
+
+    Attributes:
+        variable: The variable.
+        home: The block that it is made in.
+        writes: What overwrites it.
+        is_local: Whether all of that is in the same block.
+    """
+
+    variable: Value
+    home: Block
+    writes: list[_Write]
+    is_local: bool
+
+
+class _Survey:
+    """What a program overwrites, and where its variables are made."""
+
+    def __init__(self, program: Program | Block) -> None:
+        self._homes: dict[str, tuple[Block, tuple[tuple[Operation, int], ...]]] = {}
+        self._variables: dict[str, Value] = {}  # by each of their names
+        self._writes: dict[str, list[_Write]] = {}
+        self._look_at(next(iter(blocks_outside_in(program))), ())
+
+    def _look_at(self, block: Block, around: tuple[tuple[Operation, int], ...]) -> None:
+        for arg in block.args():
+            self._homes[value_id(arg)] = block, around
+        for op in block.ops:
+            for result in op.results():
+                if result.initialized():
+                    self._homes[value_id(result)] = block, around
+            for operand, result in overwritten(op):
+                variable = self._variables.get(value_id(operand), operand)
+                self._variables[value_id(result)] = variable
+                write = _Write(op, operand, result, around)
+                self._writes.setdefault(value_id(variable), []).append(write)
+                self._variables[value_id(variable)] = variable
+            for number, inner in enumerate(op.blocks() if op.num_regions() > 0 else ()):
+                self._look_at(inner, (*around, (op, number)))
+
+    def to_hand_on(self) -> Iterator[_Overwritten]:
+        """The variables that need not be overwritten."""
+        for vid, writes in self._writes.items():
+            variable = self._variables[vid]
+            if vid not in self._homes or not variable.is_dense_tensor_type():
+                continue
+            block, around = self._homes[vid]
+            if self._can_be_handed_on(variable, writes):
+                is_local = all(write.around == around for write in writes)
+                yield _Overwritten(variable, block, writes, is_local)
+
+    def _can_be_handed_on(self, variable: Value, writes: list[_Write]) -> bool:
+        _, around = self._homes[value_id(variable)]
+        passed = [
+            write.around[len(around)][0] for write in writes if len(write.around) > len(around)
+        ]
+        names = [variable, *(write.result for write in writes)]
+        return (
+            not variable.persistable
+            and all(map(_has_other_form, writes))
+            and all(map(_has_converters, passed))
+            and self._is_own(variable)
+            and all(
+                self._is_read_as_it_is(reader, variable)
+                for v in names
+                for reader in v.all_used_ops()
+            )
+        )
+
+    def _is_own(self, value: Value) -> bool:
+        """Whether no other variable has the same memory, as far as it shows where it is made."""
+        maker = value.get_defining_op()
+        _, around = self._homes[value_id(value)]
+        if maker is None:
+            if not around or around[-1][0].name() != WHILE:
+                return False
+            loop = around[-1][0]
+            (number,) = (
+                n for n, arg in enumerate(next(iter(loop.blocks())).args()) if arg.is_same(value)
+            )
+            start = loop.operand_source(number + 1)
+            return value_id(self._variables.get(value_id(start), start)) == value_id(
+                start
+            ) and self._is_handed_on_alone(loop, 0, number + 1, value)
+        if maker.name() in REGIONS:
+            (number,) = (n for n, result in enumerate(maker.results()) if result.is_same(value))
+            first = 1 if maker.name() == WHILE else 0
+            return all(
+                self._is_handed_on_alone(maker, block, number + first, None)
+                for block in range(maker.num_regions())
+            )
+        return maker.name() not in SOURCES | LISTS
+
+    def _is_handed_on_alone(
+        self, op: Operation, block: int, number: int, variable: Value | None
+    ) -> bool:
+        """Whether a block hands on what it made itself and hands on once (or ``variable``)."""
+        end = tuple(op.blocks())[block].ops[-1]
+        value = end.operand_source(number)
+        root = self._variables.get(value_id(value), value)
+        if variable is not None and root.is_same(variable):
+            return True
+        if sum(value.is_same(other) for other in end.operands_source()) > 1:
+            return False
+        maker = value.get_defining_op()
+        _, around = self._homes.get(value_id(value), (None, ()))
+        return (
+            maker is not None
+            and root.is_same(value)
+            and around[-1:] == ((op, block),)
+            and maker.name() not in SOURCES | LISTS
+            and self._is_own(value)
+        )
+
+    def _is_read_as_it_is(self, reader: Operation, variable: Value) -> bool:
+        """Whether a reader takes the contents at this place, and nothing of the memory."""
+        if reader.name() in LISTS:
+            return _is_used_at_once(reader)
+        if reader.name() == YIELD:
+            return self._is_handed_to_itself(reader, variable)
+        if reader.name() == "builtin.set_parameter":
+            return False
+        if reader.name() in SINKS:
+            return all(op.name() in SINKS | SOURCES for op in _after(reader))
+        return True
+
+    def _is_handed_to_itself(self, end: Operation, variable: Value) -> bool:
+        """Whether a turn ends with it only as the condition, or in its own place.
+
+        What a block has made itself it may hand on in any place.
+        """
+        home, _ = self._homes[value_id(variable)]
+        if variable.get_defining_op() is not None and home.ops[-1].id() == end.id():
+            return True
+        args = end.get_parent_block().args()
+        places = [
+            number
+            for number, value in enumerate(end.operands_source())
+            if self._variables.get(value_id(value), value).is_same(variable)
+        ]
+        return bool(args) and all(
+            place == 0 or args[place - 1].is_same(variable) for place in places
+        )
+
+
+def _after(op: Operation) -> list[Operation]:
+    """What follows an operator in its block."""
+    ops = op.get_parent_block().ops
+    (number,) = (n for n, other in enumerate(ops) if other.id() == op.id())
+    return ops[number + 1 :]
+
+
+def _is_used_at_once(op: Operation) -> bool:
+    """Whether nothing is overwritten between an operator on lists and what reads its results."""
+    users = {user.id() for result in op.results() for user in result.all_used_ops()}
+    for other in _after(op):
+        users.discard(other.id())
+        if not users:
+            return True
+        if other.num_regions() > 0 or next(overwritten(other), None) is not None:
+            return False
+    return not users
+
+
+def _has_other_form(write: _Write) -> bool:
+    """Whether there is an operator that makes a new variable of the same kind instead."""
+    same = write.operand.dtype == write.result.dtype and write.operand.shape == write.result.shape
+    is_only = len(list(overwritten(write.op))) == 1 == len(write.op.results())
+    name, deeds = _other_form(write.op), deeds_of(write.op)
+    if not same or not is_only or COMMUNICATE in deeds:
+        return False
+    return find_converter(name) is not None or (not deeds and _is_operator(name))
+
+
+def _is_operator(name: str) -> bool:
+    """Whether Paddle has an operator of this name that makes a variable of its own."""
+    short = name.removeprefix("pd_op.")
+    return hasattr(operators, short) and short not in _ALIASES
+
+
+def _other_form(op: Operation) -> str:
+    return _form_and_operands(op)[0]
+
+
+def _form_and_operands(op: Operation) -> tuple[str, list[Value]]:
+    """The operator that makes a new variable instead, and its operands."""
+    operands = list(op.operands_source())
+    name, count = _OTHER_FORMS.get(op.name(), (op.name().removesuffix("_"), len(operands)))
+    return name, operands[:count]
+
+
+def _has_converters(op: Operation) -> bool:
+    """Whether an interval may have all of a loop or branch inside."""
+    return op.name() in REGIONS and all(
+        inner.name() in LISTS | CONSTANTS | {YIELD}
+        or (_has_converters(inner) if inner.num_regions() > 0 else _has_converter(inner))
+        for block in op.blocks()
+        for inner in block.ops
+    )
+
+
+def _has_converter(op: Operation) -> bool:
+    is_gradient = op.name().rstrip("_").endswith("_grad")
+    return not is_gradient and find_converter(op.name()) is not None
+
+
+def _make_versions(
+    block: Block, versions: dict[str, Value], handed_on: Value | None = None
+) -> None:
+    """Has operators read the version of a variable that there is at their place, or make the next.
+
+    Args:
+        block: Its operators, and those inside of them.
+        versions: The first version of each variable, by its id; the last one afterwards.
+        handed_on: The variable, if loops and branches overwrite it.
+    """
+    for op in block.ops:
+        written = [vid for operand, _ in overwritten(op) if (vid := value_id(operand)) in versions]
+        for number, value in enumerate(op.operands_source()):
+            if value.initialized() and (version := versions.get(value_id(value))) is not None:
+                op.operand(number).set_source(version)
+        if handed_on is not None and _overwrites_inside(op, handed_on):
+            vid = value_id(handed_on)
+            versions[vid] = _handed_on(op, handed_on, versions[vid])
+            continue
+        for inner in op.blocks() if op.num_regions() > 0 else ():
+            _make_versions(inner, versions, handed_on)
+        for vid in written:
+            versions[vid] = _core.replace_operator(op, *_form_and_operands(op)).result(0)
+
+
+def _handed_on(op: Operation, variable: Value, version: Value) -> Value:
+    """Has a loop or branch hand on a variable that it overwrites; returns what it results in."""
+    wider = _core.add_carried_value(op, version)
+    for block in wider.blocks():
+        versions = {value_id(variable): block.args()[-1] if wider.name() == WHILE else version}
+        _make_versions(block, versions, variable)
+        end = block.ops[-1]
+        end.operand(end.num_operands() - 1).set_source(versions[value_id(variable)])
+    result: Value = wider.results()[-1]
+    return result
+
+
+def _overwrites_inside(op: Operation, variable: Value) -> bool:
+    """Whether a block of ``op`` overwrites a variable."""
+    return any(
+        _overwrites_inside(inner, variable)
+        or any(operand.is_same(variable) for operand, _ in overwritten(inner))
+        for block in (op.blocks() if op.num_regions() > 0 else ())
+        for inner in block.ops
+    )

@@ -1,0 +1,306 @@
+"""Which operators of a block can be converted, and why the others cannot.
+
+Each operator is first looked at on its own. An operator that passes may still have to be rejected
+because of its neighbours: where int64 arithmetic needs 64 bits, where a native operator reads what
+the engine does not make, or where the engine would read what only a converted operator makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from paddle_ngraph.conversion import denylist
+from paddle_ngraph.conversion.registry import ABSENT, KNOWN, Converter, Role, find_converter
+from paddle_ngraph.ir.graph import Op, compiled_for
+from paddle_ngraph.paddle_private.protocols import Value
+from paddle_ngraph.partitioning.analysis.block_view import (
+    COMMUNICATE,
+    CONSTANTS,
+    LISTS,
+    REGIONS,
+    WHILE,
+    YIELD,
+    BlockView,
+    OpNode,
+    describe,
+    is_fed,
+    slots,
+    value_id,
+)
+from paddle_ngraph.partitioning.analysis.capability import Body, Candidates, Capability
+from paddle_ngraph.partitioning.analysis.empty_tensors import empty_in
+from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
+from paddle_ngraph.partitioning.analysis.placement import NATIVE
+from paddle_ngraph.partitioning.subgraph import graph_of
+
+
+def classify(view: BlockView) -> Capability:
+    """Determines for every operator of a block whether it can be converted, and if not, why."""
+    return fixpoint(_Classifier(view).candidates())
+
+
+def fixpoint(candidates: Candidates) -> Capability:
+    """Rejects operators until the rest is consistent: each rejection may rule out others.
+
+    This terminates, since each round rejects at least one operator, or has runs check the results
+    of at least one more, and none comes back.
+    """
+    while True:
+        integers = Integers(candidates)
+        wide = integers.what_needs_64_bits()
+        if checked := integers.what_to_check():
+            candidates = candidates.checking(checked)
+            continue
+        refused = wide or _what_is_read_natively(candidates) or _what_is_made_natively(candidates)
+        if not refused:
+            return Capability(**{**vars(candidates), "static": integers.static})
+        candidates = candidates.without(refused)
+
+
+def _what_is_read_natively(candidates: Candidates) -> dict[OpNode, str]:
+    """Operators with an output that a native one reads, but their converter does not make."""
+    return {
+        node: "a native operator uses an output that the engine does not make"
+        for node, readers in candidates.unused_by.items()
+        if candidates.can_convert(node) and not all(map(candidates.can_convert, readers))
+    }
+
+
+def _what_is_made_natively(candidates: Candidates) -> dict[OpNode, str]:
+    """Operators with an input that is right only if a converted operator made it."""
+    return {
+        node: "its forward operator stays native"
+        for node in candidates.ops
+        for vid in candidates.inputs_of(node, Role.SAVED)
+        if not any(map(candidates.can_convert, candidates.makers(vid)))
+    }
+
+
+class _Classifier:
+    """Looks at each operator of a block on its own."""
+
+    def __init__(self, view: BlockView) -> None:
+        self._view = view
+        self._empty = empty_in(view)
+        self._is_fed = any(node.is_source and is_fed(node.op) for node in view.nodes)
+        self._slots = {node: slots(view, node) for node in view.nodes}
+        self._numbers: dict[str, int] = {}
+        self._unused_by: dict[OpNode, list[OpNode]] = {}
+        self._bodies: dict[OpNode, list[Body]] = {}
+
+    def candidates(self) -> Candidates:
+        """All operators that can be converted, looking at each on its own."""
+        ops: dict[OpNode, Op] = {}
+        converters: dict[OpNode, Converter] = {}
+        reasons: dict[OpNode, str] = {}
+        constants = set()
+        for node in self._view.nodes:
+            entry = find_converter(node.type)
+            if entry is not None and self._is_constant(node):
+                described = describe(self._view, node, self._numbers)
+                if not isinstance(described, Op) or not _is_known(described):
+                    continue
+                constants.add(node)
+            elif not node.is_compute:
+                continue
+            elif entry is None:
+                described = ABSENT.get(node.type, "no converter")
+            else:
+                described = self._described(node, entry)
+            if isinstance(described, str):
+                reasons[node] = described
+            elif entry is not None:
+                ops[node], converters[node] = described, entry
+        return Candidates(
+            view=self._view,
+            slots=self._slots,
+            ops=ops,
+            converters=converters,
+            reasons=reasons,
+            numbers=self._numbers,
+            constants=frozenset(constants),
+            unused_by=self._unused_by,
+            bodies=self._bodies,
+        )
+
+    def _is_constant(self, node: OpNode) -> bool:
+        return node.type in CONSTANTS and not any(map(self._view.is_overwritten, node.writes))
+
+    def _described(self, node: OpNode, entry: Converter) -> Op | str:
+        """The operator as converters see it, or why it stays native."""
+        if node.device == NATIVE:
+            return "it is placed on native Paddle"
+        if COMMUNICATE in node.ordered:
+            return "it communicates with other processes"
+        if (reason := self._reason_in_memory(node)) is not None:
+            return reason
+        op = describe(self._view, node, self._numbers, entry.named(Role.OMITTED))
+        if isinstance(op, str):
+            return op
+        if self._empty and (reason := self._reason_without_elements(node, entry, op)) is not None:
+            return reason
+        if node.type in REGIONS:
+            return self._with_bodies(node, op)
+        if self._reads_what_nothing_writes(node, entry):
+            return "an input has a shape, but no contents"
+        self._leave_out_what_is_unused(node, op, entry)
+        if op.outputs_used():  # what nobody reads is dropped, whatever it is
+            reason = entry.reason_against_roles(op) or entry.reason_against(op)
+            if reason is not None:
+                return reason
+        if (reason := _refused(node, op)) is not None:
+            return reason
+        if entry.draws(op) and not op.outputs_used():
+            # Dropped, it would not move the random stream on.
+            return "nothing reads its random numbers"
+        return op
+
+    def _with_bodies(self, node: OpNode, op: Op) -> Op | str:
+        """A loop or branch, if everything inside of it can be converted."""
+        if (reason := self._reason_in_blocks(node)) is not None:
+            return reason
+        bodies = []
+        for block in node.op.blocks():
+            inner = _Classifier(BlockView(block))
+            body = inner.body(block.args(), [self._view.values[vid] for vid in node.captured])
+            if isinstance(body, str):
+                return f"inside of it, {body}"
+            bodies.append(body)
+            op.blocks.append(graph_of(body))
+        self._bodies[node] = bodies
+        entry = find_converter(node.type)
+        assert entry is not None
+        return entry.reason_against(op) or _refused(node, op) or op
+
+    def _reason_without_elements(self, node: OpNode, entry: Converter, op: Op) -> str | None:
+        """Why an operator stays native because of what it computes with no elements.
+
+        Loops have intervals inside then, for those turns that have something.
+        """
+        names = {vid: name for name, vid in self._slots[node] if vid in self._empty}
+        if not names.keys().isdisjoint(node.starts):
+            return "it starts from an empty tensor, with which nGraph does not compute"
+        # Converters may know what becomes of no positions.
+        if any(entry.role(name) not in (Role.UNUSED, Role.INDEX) for name in names.values()):
+            return "it reads an empty tensor, with which nGraph does not compute"
+        used = {spec.id for spec in op.outputs_used()}
+        if any(self._numbers[vid] in used for vid in node.writes if vid in self._empty):
+            return "it makes an empty tensor, with which nGraph does not compute"
+        return None
+
+    def _reason_in_blocks(self, node: OpNode) -> str | None:
+        """Why a loop or branch stays native because of what its blocks overwrite.
+
+        A loop may append to a TensorArray beside it, of which nothing else tells.
+        """
+        if not all(map(self._view.is_array, node.writes_inside)):
+            return "it overwrites a variable of an outer block"
+        if node.writes_inside and node.type != WHILE:
+            return "it writes to a TensorArray under a condition"
+        if any(map(self._view.is_outer, node.writes_inside)):
+            return "it writes to a TensorArray of an outer block"
+        return None
+
+    def body(self, args: Sequence[Value], captured: Sequence[Value]) -> Body | str:
+        """The block as one of a loop or branch, or why it has to stay native.
+
+        Args:
+            args: What each turn of a loop starts from.
+            captured: Variables of outer blocks, read by this block or one beside it.
+        """
+        view = self._view
+        if not view.nodes or view.nodes[-1].type != YIELD:
+            return "a block hands nothing on"
+        *nodes, end = view.nodes
+        if not all(map(view.is_tensor, end.reads)):
+            return "something is handed on that is not a dense tensor"
+        given = [view.known(value) for value in (*args, *captured)]
+        arrays = {vid for vid in given[len(args) :] if view.is_array(vid)}
+        if not all(map(view.is_tensor, {*given} - arrays)):
+            return "something is handed on that is not a dense tensor"
+        for vid in given:
+            self._numbers.setdefault(vid, len(self._numbers))
+        candidates = self.candidates()
+        for node in nodes:
+            if (reason := _reason_inside(candidates, node)) is not None:
+                return f"{node.type.removeprefix('pd_op.')} stays native: {reason}"
+        return Body(candidates, given[: len(args)], given[len(args) :], end.reads)
+
+    def _reason_in_memory(self, node: OpNode) -> str | None:
+        """Why an operator stays native because of the variables that it writes."""
+        view = self._view
+        written = [operand for operand, _ in node.overwrites if not view.is_array(operand)]
+        if any(map(view.is_outer, written)):
+            # Paddle would not see it, and run others that use the variable at the same time.
+            return "it overwrites a variable of an outer block"
+        if any(view.is_named(operand) for operand, _ in node.overwrites):
+            # Paddle would name a variable that nothing writes.
+            return "it overwrites what the program names afterwards"
+        if not self._is_fed and any(map(view.is_named, node.writes)):
+            # An initial value: Paddle writes it where the variable is, and others may look.
+            return "it writes a variable of the scope, which others may hold"
+        if any(map(view.names_a_rival, node.writes)):
+            return "it writes a variable that the program also has under another value"
+        return None
+
+    def _reads_what_nothing_writes(self, node: OpNode, entry: Converter) -> bool:
+        """Whether it reads what nothing writes: ``data`` beside the ``feed`` of old programs."""
+        producer = self._view.producer
+        inputs = zip(node.op.get_input_names(), node.op.operands_source())
+        read = {
+            value_id(value)
+            for name, value in inputs
+            if value.initialized() and entry.role(name) is not Role.UNUSED
+        }
+        unfed = [vid for vid in read if vid in producer and producer[vid].type == "pd_op.data"]
+        return bool(unfed) and any(other.type == "pd_op.feed" for other in self._view.nodes)
+
+    def _leave_out_what_is_unused(self, node: OpNode, op: Op, entry: Converter) -> None:
+        for name, value in zip(node.op.get_output_names(), node.op.results()):
+            if entry.output_role(name) is not Role.OMITTED:
+                continue
+            members = [vid for vid in self._view.result_members(value) or () if vid is not None]
+            reads = [read for vid in members for read in self._reads_through_lists(vid)]
+            if reads and all(self._has_no_use(reader, vid) for reader, vid in reads):
+                op.outputs[name] = (None,) * len(op.outputs[name])
+                self._unused_by.setdefault(node, []).extend(reader for reader, _ in reads)
+
+    def _reads_through_lists(self, vid: str) -> Iterator[tuple[OpNode, str]]:
+        """The operators that read a variable, by itself or as a member of a list."""
+        for reader in self._view.readers.get(vid, ()):
+            if reader.type != "builtin.combine":
+                yield reader, vid
+                continue
+            for joined in reader.writes:
+                yield from ((last, vid) for last in self._view.readers.get(joined, ()))
+
+    def _has_no_use(self, reader: OpNode, vid: str) -> bool:
+        entry = find_converter(reader.type)
+        if entry is None:  # what hands a variable on has no names for its inputs either
+            return False
+        roles = {entry.role(name) for name, v in self._slots[reader] if v == vid}
+        return roles == {Role.UNUSED}
+
+
+def _refused(node: OpNode, op: Op) -> str | None:
+    """Why an operator like this was left native before, where it is placed."""
+    return denylist.reason_against(op, compiled_for(node.device))
+
+
+def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
+    """Why an operator inside of a loop or branch does not let it become one operator."""
+    if not candidates.can_convert(node):
+        if node.type in LISTS:
+            return None
+        return candidates.reasons.get(node, "it belongs to the program around it")
+    if node.ordered and node.type not in REGIONS:
+        return "it has to stay in order with others"
+    if node.device:
+        return "it is placed on a device"
+    if node.type.rstrip("_").endswith("_grad"):
+        return "gradients inside of loops and branches are Paddle's"
+    return None
+
+
+def _is_known(op: Op) -> bool:
+    return all(spec.dtype in KNOWN for spec in op.output_specs())

@@ -1,0 +1,254 @@
+"""The program pass: finds the convertible intervals of a program, replaces each with one operator.
+
+Data flows one way: :func:`classify` determines which operators can be converted, :func:`partition`
+groups the convertible ones into as few intervals as the dependencies allow, :func:`border_of`
+describes an interval as a graph, and :func:`rewrite` replaces each interval with one
+``ngraph_engine`` operator. This module has the loop around the first three, and the entry points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar
+
+from paddle_ngraph import statistics
+from paddle_ngraph.partitioning import (
+    cost_model,
+    dequantization,
+    einsum_operands,
+    packed_layers,
+    rules,
+)
+from paddle_ngraph.partitioning.analysis import loops, single_assignment
+from paddle_ngraph.partitioning.analysis.block_view import (
+    FETCH,
+    BlockView,
+    OpNode,
+    blocks_outside_in,
+    changes_parameters,
+    is_packed,
+    may_write_variables,
+)
+from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.classify import classify, fixpoint
+from paddle_ngraph.partitioning.partition import partition
+from paddle_ngraph.partitioning.report import BlockReport, IntervalReport, NativeOp, Report
+from paddle_ngraph.partitioning.rewrite import rewrite
+from paddle_ngraph.partitioning.subgraph import Border, Purpose, border_of
+from paddle_ngraph.partitioning.whole_program import Whole, described
+from paddle_ngraph.utils import signals
+
+T = TypeVar("T")
+
+
+def apply(
+    program: Any,
+    keep_weights: bool = False,
+    open_size: int | None = cost_model.TYPICAL_SIZE,
+    gradients: Collection[str] = (),
+    eager_weights: bool = False,
+    threads: int = 0,
+    tries: bool = True,
+) -> Report:
+    """Rewrites a PIR program in place, every block of it.
+
+    Args:
+        program: A ``paddle.pir.Program`` (``paddle.static.Program`` in PIR mode), or its global
+            block.
+        keep_weights: Let functions keep its parameters as constants. Only for a program that writes
+            none of its variables, and where every other writer reports it (``weights_written`` of
+            the core).
+        open_size: The approximate size of the dimensions that the program leaves open, for the cost
+            rule; ``None``: the rule does not apply.
+        gradients: Types of operators in another program that compute gradients for this one.
+        eager_weights: Whether eager tensors hold the parameters too, while the program runs.
+        threads: The maximum number of threads for an interval; 0: as the flags say.
+        tries: Whether conversions are tried that a run is not going to wait for.
+
+    Returns:
+        What was converted and what was not, with reasons.
+    """
+    if (programs := _rewritten.get()) is not None:
+        programs.append(program)
+    packed = prepare(program)
+    purpose = Purpose(keep_weights, open_size, sorted(gradients), eager_weights, threads, tries)
+    blocks = [_apply_to_block(block, purpose) for block in blocks_outside_in(program)]
+    report = Report(blocks, packed)
+    statistics.count(report)
+    return report
+
+
+def prepare(program: Any) -> int:
+    """What changes operators before they are grouped; a second time it changes nothing.
+
+    Returns:
+        How many recurrent layers have packed weights from now on.
+    """
+    with signals.put_off():
+        single_assignment.rephrase(program)
+        loops.let_go_of_what_nobody_reads(program)
+        loops.copy_start_values(program)
+        dequantization.rephrase(program)
+        einsum_operands.hand_on_operands(program)
+        return packed_layers.apply(program)
+
+
+def apply_by_name(block: Any, scope: Any) -> None:
+    """The pass as Paddle runs it, under its name ``ngraph_pass``.
+
+    Weights are kept only for a predictor, whose ``scope`` nothing else writes to. Elsewhere it is
+    not known what else will run beside the program.
+    """
+    runs = _runs_by_name.get()
+    has_state = runs is not None and changes_parameters(block)
+    keeps = scope is not None and not may_write_variables(block)
+    report = apply(block, keeps, threads=_threads.get(), tries=runs is None)
+    if runs is not None:
+        parameters = [
+            op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
+        ]
+        runs.append(RunByName(report, has_state, parameters, scope, described(block.ops, FETCH)))
+
+
+class RunByName(NamedTuple):
+    """What the pass did when run by name.
+
+    Attributes:
+        report: What became of the program.
+        has_state: Whether it changes parameters.
+        parameters: The names of all its parameters.
+        scope: Where these are; valid as long as the predictor lives.
+        whole: The program, if it is one engine operator now.
+    """
+
+    report: Report
+    has_state: bool
+    parameters: list[str]
+    scope: Any
+    whole: Whole | None
+
+
+# What is collected in this thread, where somebody asks for it.
+_runs_by_name: ContextVar[list[RunByName] | None] = ContextVar("runs by name", default=None)
+_rewritten: ContextVar[list[Any] | None] = ContextVar("rewritten programs", default=None)
+# What the pass by its name is told in this thread, as Paddle hands on nothing.
+_threads: ContextVar[int] = ContextVar("threads", default=0)
+
+
+@contextmanager
+def _collected(where: ContextVar[list[T] | None]) -> Iterator[list[T]]:
+    found: list[T] = []
+    token = where.set(found)
+    try:
+        yield found
+    finally:
+        where.reset(token)
+
+
+@contextmanager
+def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
+    """Collects what the pass, run by name, does inside the ``with`` block in this thread.
+
+    Args:
+        threads: The maximum number of threads for the intervals; 0: as the flags say.
+    """
+    token = _threads.set(threads)
+    try:
+        with _collected(_runs_by_name) as runs:
+            yield runs
+    finally:
+        _threads.reset(token)
+
+
+def rewritten_programs() -> AbstractContextManager[list[Any]]:
+    """Collects the programs that the pass rewrites inside the ``with`` block in this thread."""
+    return _collected(_rewritten)
+
+
+def plan(program: Any, open_size: int | None = cost_model.TYPICAL_SIZE) -> Report:
+    """What :func:`apply` would do, without changing the program."""
+    copy = program.clone()
+    packed = prepare(copy)
+    purpose = Purpose(False, open_size)
+    reports, pending = [], [copy.global_block()]
+    while pending:
+        block = pending.pop(0)
+        plan = _plan_block(block, purpose)
+        reports.append(plan.report())
+        inside = {node.index for border in plan.borders for node in border.interval.nodes}
+        # What is inside of a loop or branch that is a part of an interval is too.
+        left = [op for index, op in enumerate(block.ops) if index not in inside]
+        pending += [inner for op in left if op.num_regions() > 0 for inner in op.blocks()]
+    return Report(reports, packed)
+
+
+def _apply_to_block(block: Any, purpose: Purpose) -> BlockReport:
+    plan = _plan_block(block, purpose)
+    if plan.borders:
+        with signals.put_off():
+            rewrite(plan.capable, plan.levels, plan.borders)
+    return plan.report()
+
+
+class _Plan(NamedTuple):
+    """What becomes of a block."""
+
+    capable: Capability
+    levels: Mapping[OpNode, int]
+    borders: Sequence[Border]
+    has_small_interval: bool
+
+    def report(self) -> BlockReport:
+        """The same, as a report."""
+        capable = self.capable
+        intervals = [
+            IntervalReport(
+                first=interval.range[0],
+                last=interval.range[1],
+                types=[node.type for node in interval.nodes],
+                draws=bool(capable.drawing(interval.nodes)),
+                device=interval.device,
+                indices=[node.index for node in interval.nodes],
+                graph=border.graph,
+            )
+            for border, interval in ((border, border.interval) for border in self.borders)
+        ]
+        nodes = capable.view.nodes
+        return BlockReport(
+            intervals=intervals,
+            native=[
+                NativeOp(node.index, node.type, capable.reasons.get(node, "no converter"))
+                for node in nodes
+                if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
+            ],
+            has_small_interval=self.has_small_interval,
+            engines=sum(node.is_engine for node in nodes),
+            drawing=sum(i.draws for i in intervals) + sum(node.draws for node in nodes),
+        )
+
+
+def _plan_block(block: Any, purpose: Purpose) -> _Plan:
+    """Finds intervals that may stay as they are.
+
+    This terminates: each round rejects at least one operator, or cuts at least one more off from a
+    variable that it reads. There are finitely many of each, and none comes back.
+    """
+    capable = classify(BlockView(block))
+    has_small_interval = False
+    while True:
+        intervals, levels = partition(capable)
+        borders = [border_of(capable, interval, purpose) for interval in intervals]
+        refused: dict[OpNode, str] = {}
+        for border in borders:
+            reason = cost_model.reason_against(border.graph, purpose.open_size)
+            if reason is not None:
+                has_small_interval = True
+                refused.update(dict.fromkeys(border.interval.nodes, reason))
+            else:
+                refused.update(rules.refused(capable, border, purpose.tries))
+        cut_off = frozenset(rules.cut_off(capable, intervals)) - capable.cut_off
+        if not refused and not cut_off:
+            return _Plan(capable, levels, borders, has_small_interval)
+        capable = fixpoint(capable.without(refused).cut(cut_off))

@@ -1,0 +1,183 @@
+"""What the program pass did, or would do, in readable form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning import background_compile
+
+
+@dataclass(frozen=True)
+class NativeOp:
+    """A compute operator that stays native, and why."""
+
+    index: int
+    type: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class IntervalReport:
+    """An interval.
+
+    Attributes:
+        first, last: Positions of its first and last operator.
+        types: The types of all.
+        draws: Whether it takes random numbers.
+        device: Where it is placed; empty: nowhere in particular.
+        indices: The positions of all its operators.
+        graph: What it computes.
+    """
+
+    first: int
+    last: int
+    types: list[str]
+    draws: bool
+    device: str = ""
+    indices: Sequence[int] = ()
+    graph: Graph | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def runs_while_compiling(self) -> int | None:
+        """How many runs were native while its functions were, or are, compiled.
+
+        ``None`` if none was compiled in the background.
+        """
+        return None if self.graph is None else background_compile.runs_meanwhile(self.graph)
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """One block of a program.
+
+    Attributes:
+        intervals, native: What becomes of its operators.
+        has_small_interval: Whether an interval stays native because it is too small to pay.
+        program: The program it belongs to, if the report covers several.
+        engines: How many of its operators were engine operators before.
+        drawing: How many engine operators take random numbers, those included.
+    """
+
+    intervals: list[IntervalReport]
+    native: list[NativeOp]
+    has_small_interval: bool = False
+    program: str = ""
+    engines: int = 0
+    drawing: int = 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """A program. Its ``str()`` is for people, its fields are for programs.
+
+    Attributes:
+        blocks: The global block first, then the blocks of control flow.
+        packed: Recurrent layers that run with packed weights.
+        why_native: Why all of it stays native nevertheless, if it does.
+    """
+
+    blocks: list[BlockReport]
+    packed: int = 0
+    why_native: str | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether the program is changed."""
+        return self.ops_converted > 0 or self.packed > 0
+
+    @property
+    def has_small_interval(self) -> bool:
+        """Whether the share converted depends on the current sizes."""
+        return any(block.has_small_interval for block in self.blocks)
+
+    @property
+    def engines(self) -> int:
+        """How many engine operators the program had before."""
+        return sum(block.engines for block in self.blocks)
+
+    @property
+    def drawing(self) -> int:
+        """How many engine operators take random numbers."""
+        return sum(block.drawing for block in self.blocks)
+
+    @property
+    def intervals(self) -> list[IntervalReport]:
+        """The intervals of every block."""
+        return [interval for block in self.blocks for interval in block.intervals]
+
+    @property
+    def native(self) -> list[NativeOp]:
+        """The operators of every block that stay native."""
+        return [op for block in self.blocks for op in block.native]
+
+    @property
+    def ops_converted(self) -> int:
+        """How many compute operators become part of an interval."""
+        return sum(len(interval.types) for interval in self.intervals)
+
+    @property
+    def ops_native(self) -> int:
+        """How many compute operators stay native."""
+        return len(self.native)
+
+    @property
+    def share(self) -> float:
+        """The converted part of all compute operators, 0 to 1 (1 for an empty program)."""
+        total = self.ops_converted + self.ops_native
+        return self.ops_converted / total if total else 1.0
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.ops_converted} of {self.ops_converted + self.ops_native} compute ops "
+            f"({self.share:.1%}) run through nGraph, in {_count(len(self.intervals), 'interval')}."
+        ]
+        if self.why_native is not None:
+            lines = [f"Runs natively: {self.why_native}.", lines[0].replace(" run ", " could run ")]
+        if self.engines:
+            lines.append(f"{_count(self.engines, 'engine operator')} in it already.")
+        if self.packed:
+            lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
+        numbers: Counter[str] = Counter()
+        for block in self.blocks:
+            if block.intervals or block.native:
+                lines += _block_lines(numbers[block.program], block)
+            numbers[block.program] += 1
+        return "\n".join(lines)
+
+
+def _block_lines(number: int, block: BlockReport) -> list[str]:
+    title = f"block {number}" if number else "global block"
+    lines = [f"{block.program}, {title}" if block.program else title]
+    for interval in block.intervals:
+        lines.append(
+            f"  interval [{interval.first}, {interval.last}]"
+            f"{' on ' + interval.device if interval.device else ''}: "
+            f"{_count(len(interval.types), 'op')}: {summary(interval.types)}"
+        )
+        if (runs := interval.runs_while_compiling) is not None:
+            lines.append(f"    compiled in the background: {_count(runs, 'run')} native meanwhile")
+    by_reason: dict[tuple[str, str], list[int]] = {}
+    for op in block.native:
+        by_reason.setdefault((op.type, op.reason), []).append(op.index)
+    for (kind, reason), indices in by_reason.items():
+        places = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
+        lines.append(f"  native {_short(kind)} x{len(indices)} (at {places}): {reason}")
+    return lines
+
+
+def summary(types: Sequence[str]) -> str:
+    """The commonest of some types of operators, with how many there are."""
+    counts = Counter(_short(kind) for kind in types).most_common()
+    named = [f"{kind} x{count}" if count > 1 else kind for kind, count in counts[:8]]
+    return ", ".join(named) + (", ..." if len(counts) > 8 else "")
+
+
+def _short(kind: str) -> str:
+    return kind.removeprefix("pd_op.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,85 @@
+"""What may not be in an interval, given what else is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paddle_ngraph import _core
+from paddle_ngraph.conversion import denylist, disk_cache
+from paddle_ngraph.conversion.build import try_conversion
+from paddle_ngraph.conversion.registry import Role
+from paddle_ngraph.partitioning import background_compile, fallback
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode
+from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.partition import Interval
+from paddle_ngraph.partitioning.subgraph import Border
+
+_MAX_OUTPUTS: int = _core.max_outputs
+
+
+def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[OpNode, str]]:
+    """Operators that cannot stay in their interval, and why.
+
+    Args:
+        tries: Whether to convert an interval here whose function no run is going to wait for.
+    """
+    interval = border.interval
+    if crossing := list(_on_crossing_arrays(capable, border)):
+        yield from ((node, "its TensorArray is used outside of its interval") for node in crossing)
+    elif len(border.outputs) > _MAX_OUTPUTS:
+        makers = {
+            spec.id: node for node in interval.nodes for spec in capable.ops[node].outputs_used()
+        }
+        for spec in border.graph.outputs[_MAX_OUTPUTS:]:
+            yield makers[spec.id], f"its interval has more than {_MAX_OUTPUTS} outputs"
+    elif drawing := list(_draws_for_nobody(capable, border)):
+        for node in drawing:
+            yield node, "nothing in its interval reads its random numbers"
+    elif (reason := denylist.reason_against_interval(border.graph)) is not None:
+        yield from ((node, reason) for node in interval.nodes)
+    elif (found := fallback.reason_against(border.graph)) is not None:
+        yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
+    elif disk_cache.is_stored(border.text):
+        return  # it was converted before
+    elif not tries and background_compile.wants(border.text):
+        return  # no run waits for the conversion: it is the background's
+    elif error := try_conversion(border.graph, border.text):
+        failing = next(n for n in interval.nodes if n.index == error.op.index)
+        yield failing, denylist.refuse_operator(error)
+
+
+def _on_crossing_arrays(capable: Capability, border: Border) -> Iterator[OpNode]:
+    """Operators on TensorArrays that do not live and end in the interval."""
+    view = capable.view
+    given = map(view.root, (*border.inputs, *border.states, *border.outputs))
+    crossing = set(filter(view.is_array, given))
+    for node in border.interval.nodes if crossing else ():
+        if not crossing.isdisjoint(map(view.root, (*node.reads, *node.writes))):
+            yield node
+
+
+def _draws_for_nobody(capable: Capability, border: Border) -> Iterator[OpNode]:
+    """Operators that would draw random numbers that are only passed on, or dropped."""
+    drawing = capable.drawing(border.interval.nodes)
+    if drawing and not border.outputs and not border.states:
+        yield from drawing
+    inside = set(border.interval.nodes)
+    for node in drawing:
+        entry = capable.converters[node]
+        computes = any(entry.role(name) is not Role.CONSTANT for name, _ in capable.slots[node])
+        readers = {reader for vid in node.writes for reader in capable.view.readers.get(vid, ())}
+        if not computes and not any(reader in inside or reader.type in LISTS for reader in readers):
+            yield node
+
+
+def cut_off(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
+    """Operators that read a variable known only while another interval is built; and which."""
+    level = {node: interval.level for interval in intervals for node in interval.nodes}
+    for node in level:
+        entry = capable.converters[node]
+        for name, vid in capable.slots[node]:
+            producer = capable.view.producer.get(vid)
+            if producer not in level or level[producer] == level[node]:
+                continue
+            if entry.role(name).has_contents_read and vid in capable.static:
+                yield node, vid

@@ -1,0 +1,248 @@
+"""An interval as a graph, and the variables that cross its border."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from paddle_ngraph import _core
+from paddle_ngraph.conversion.registry import Role
+from paddle_ngraph.ir.graph import BFLOAT16, Graph, Op, TensorSpec
+from paddle_ngraph.paddle_private.names import is_parameter
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode, dtype_name
+from paddle_ngraph.partitioning.analysis.capability import Body, Candidates, Capability
+from paddle_ngraph.partitioning.analysis.placement import parts_of, threads_of
+from paddle_ngraph.partitioning.partition import Interval
+
+# Dtypes of the parameters that functions keep. Those of quantized models are int8: were they
+# read in each run, the plugin would multiply in float32.
+_WEIGHTS = frozenset({"float32", "int8", BFLOAT16})
+
+
+class Purpose(NamedTuple):
+    """What intervals are made for: see :func:`program_pass.apply`."""
+
+    keep_weights: bool
+    open_size: int | None
+    gradients: Sequence[str] = ()
+    eager_weights: bool = False
+    threads: int = 0
+    tries: bool = True
+
+
+@dataclass
+class Border:
+    """The graph of an interval and the variables that cross its border."""
+
+    interval: Interval
+    graph: Graph
+    inputs: list[str]
+    states: list[str]
+    outputs: list[str]
+    replaced_by: dict[str, tuple[str, int]]  # variable -> ("output" or "state", position)
+
+    @cached_property
+    def text(self) -> str:
+        """The graph string."""
+        return self.graph.to_string()
+
+
+def border_of(capable: Capability, interval: Interval, purpose: Purpose) -> Border:
+    """Describes an interval."""
+    return _IntervalBuilder(capable, interval, purpose).build()
+
+
+def graph_of(body: Body) -> Graph:
+    """Describes a block inside of an operator: a graph without states."""
+    return _BodyBuilder(body).build()
+
+
+class _GraphBuilder:
+    """Describes operators of a block as a graph, with memory as Paddle sees it.
+
+    An operator that overwrites its input gives that memory new contents: whatever reads it
+    afterwards, under whatever name, reads the new ones.
+    """
+
+    def __init__(self, candidates: Candidates) -> None:
+        self._candidates = candidates
+        self._view = candidates.view
+        self._names = {number: vid for vid, number in candidates.numbers.items()}
+        self._content: dict[str, str] = {}  # memory -> the variable that names what it holds
+        self._external: list[str] = []  # memory that comes from outside, in order of first use
+        self._external_names: dict[str, str] = {}
+        self._overwritten: dict[str, None] = {}  # those of them, in order of their last writes
+        self._ops: list[Op] = []
+        self._made: set[int] = set()  # tensors, those that converters do not make too
+
+    def _add(self, node: OpNode) -> None:
+        op = self._candidates.ops[node]
+        unused = self._candidates.converters[node].named(Role.UNUSED)
+        inputs = {
+            name: tuple(self._read(self._names[spec.id]) for spec in specs if name not in unused)
+            for name, specs in op.inputs.items()
+        }
+        assert op.form is not None
+        kept = {name: self._known_here(op.inputs.get(name, ())) for name in unused}
+        form = replace(op.form, unused={name: specs for name, specs in kept.items() if specs})
+        bodies = self._candidates.bodies.get(node, ())
+        described = replace(
+            op,
+            inputs=inputs,
+            constants={},
+            form=form,
+            blocks=list(map(graph_of, bodies)) if self._candidates.checked else op.blocks,
+            checked=node in self._candidates.checked,
+        )
+        self._ops.append(described)
+        self._made.update(spec.id for specs in op.form.results.values() for spec in specs)
+        for spec in op.output_specs():
+            vid = self._names[spec.id]
+            root = self._view.root(vid)
+            if self._view.is_array(root):  # it stays the same one, whatever is written to it
+                self._content.setdefault(root, root)
+                continue
+            if root != vid and root in self._external_names:
+                self._overwritten.pop(root, None)
+                self._overwritten[root] = None
+            self._content[root] = vid
+
+    def _known_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """The tensors, if the interval already makes or reads all of them."""
+        roots = [self._view.root(self._names[spec.id]) for spec in specs]
+        now = [
+            self._spec(self._content[root]) if root in self._content else spec
+            for root, spec in zip(roots, specs)
+        ]
+        known = (root in self._content or spec.id in self._made for root, spec in zip(roots, specs))
+        return tuple(now) if all(known) else ()
+
+    def _read(self, vid: str) -> TensorSpec:
+        root = self._view.root(vid)
+        if root not in self._content:
+            producer = self._view.producer.get(vid)
+            if producer is not None and producer in self._candidates.constants:
+                self._add_constant(producer)
+            else:
+                self._take(vid)
+        return self._spec(self._content[root])
+
+    def _take(self, vid: str) -> None:
+        """Reads a variable from outside."""
+        root = self._view.root(vid)
+        self._external.append(root)
+        self._external_names[root] = vid
+        self._content[root] = vid
+
+    def _add_constant(self, node: OpNode) -> None:
+        op = self._candidates.ops[node]
+        self._ops.append(op)
+        for spec in op.output_specs():
+            vid = self._names[spec.id]
+            self._content[vid] = vid
+
+    def _spec(self, vid: str) -> TensorSpec:
+        return self._view.spec(vid, self._candidates.numbers[vid])
+
+
+class _IntervalBuilder(_GraphBuilder):
+    """Describes one interval."""
+
+    def __init__(self, capable: Capability, interval: Interval, purpose: Purpose) -> None:
+        super().__init__(capable)
+        self._capable = capable
+        self._interval = interval
+        self._purpose = purpose
+        self._nodes = set(interval.nodes)
+        self._by_value: set[str] = set()
+
+    def build(self) -> Border:
+        """The interval as a graph."""
+        for node in self._interval.nodes:
+            if self._capable.ops[node].outputs_used():
+                self._by_value |= {self._view.root(v) for v in self._capable.read_by_value(node)}
+                self._add(node)
+        # nGraph computes results in their order: what is written early may be freed early.
+        states = list(self._overwritten)
+        inputs = [root for root in self._external if root not in self._overwritten]
+        replaced, outputs = self._outputs(states)
+        graph = Graph(
+            ops=self._ops,
+            inputs=[self._spec(self._external_names[root]) for root in inputs],
+            states=[self._spec(self._external_names[root]) for root in states],
+            outputs=[self._spec(self._content[root]) for root in outputs],
+            state_outputs=[self._spec(self._content[root]) for root in states],
+            value_inputs=[i for i, root in enumerate(inputs) if root in self._by_value],
+            weights=[i for i, root in enumerate(inputs) if self._is_weight(root)],
+            eager_weights=self._purpose.eager_weights,
+            adapts=any(node.type == "pd_op.feed" for node in self._view.nodes),
+            gradients=list(self._purpose.gradients),
+            threads=self._threads(),
+            runs_at_once=parts_of(self._interval.device) or 1,
+            device=self._interval.device,
+        )
+        return Border(
+            interval=self._interval,
+            graph=graph,
+            inputs=[self._external_names[root] for root in inputs],
+            states=[self._external_names[root] for root in states],
+            outputs=[self._content[root] for root in outputs],
+            replaced_by=replaced,
+        )
+
+    def _threads(self) -> int:
+        wanted = threads_of(self._interval.device, _core.num_threads())
+        return wanted or self._purpose.threads
+
+    def _is_weight(self, root: str) -> bool:
+        value = self._view.values[root]
+        maker = value.get_defining_op()
+        is_weight = maker is not None and is_parameter(maker)
+        return self._purpose.keep_weights and is_weight and dtype_name(value.dtype) in _WEIGHTS
+
+    def _outputs(self, states: list[str]) -> tuple[dict[str, tuple[str, int]], list[str]]:
+        replaced: dict[str, tuple[str, int]] = {}
+        outputs: list[str] = []
+        for node in self._interval.nodes:
+            for spec in self._capable.ops[node].output_specs():
+                vid = self._names[spec.id]
+                root = self._view.root(vid)
+                if root in states:
+                    replaced[vid] = ("state", states.index(root))
+                elif self._is_used_outside(vid) or self._view.is_result(node):
+                    if root not in outputs:
+                        outputs.append(root)
+                    replaced[vid] = ("output", outputs.index(root))
+        return replaced, outputs
+
+    def _is_used_outside(self, vid: str) -> bool:
+        for reader in self._view.readers.get(vid, ()):
+            if reader.type in LISTS:
+                if any(self._is_used_outside(result) for result in reader.writes):
+                    return True
+            elif reader not in self._nodes:
+                return True
+        return False
+
+
+class _BodyBuilder(_GraphBuilder):
+    """Describes the block of a loop or branch."""
+
+    def __init__(self, body: Body) -> None:
+        super().__init__(body.candidates)
+        self._body = body
+
+    def build(self) -> Graph:
+        """The block as a graph: what a turn starts from and what it captures, to what it yields."""
+        for vid in (*self._body.args, *self._body.captured):
+            self._take(vid)
+        inputs = [self._spec(vid) for vid in (*self._body.args, *self._body.captured)]
+        for node in self._view.nodes:
+            if not self._candidates.can_convert(node) or node in self._candidates.constants:
+                continue
+            if self._candidates.ops[node].outputs_used():
+                self._add(node)
+        outputs = [self._read(vid) for vid in self._body.results]
+        return Graph(self._ops, inputs, [], outputs, [])

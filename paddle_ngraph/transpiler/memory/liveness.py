@@ -1,0 +1,207 @@
+"""How much memory the results of a block take while its operators run in a given order.
+
+A buffer is memory that an operator allocates for a result. It is freed after the last operator that
+reads it, as Paddle's interpreter does. What outlives a run (parameters, feeds, variables of outer
+blocks) is no buffer: it takes the same memory in every order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from paddle_ngraph.paddle_private.protocols import Block, Operation
+from paddle_ngraph.partitioning.analysis.block_view import SINKS, BlockView, OpNode, value_id
+from paddle_ngraph.transpiler.memory.shapes import Type
+from paddle_ngraph.utils.dtypes import DTYPES
+
+# Less memory is not worth an operator, nor its place.
+LEAST_BYTES = 1024
+
+_OTHER_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16}
+# Keeps variables of a branch for its gradient.
+_PUSH = "cf.tuple_push"
+_LISTS_TAKEN_APART = frozenset({"builtin.split", "builtin.slice"})
+
+
+@dataclass(eq=False)
+class Step:
+    """An operator as far as memory is concerned, or another call of one.
+
+    Attributes:
+        node: The operator.
+        makes: The buffers that it allocates.
+        needs: The buffers whose contents it reads.
+        in_place: Whether Paddle may write its result over an operand that nobody reads afterwards.
+        inside: The most that its sub-blocks take, in bytes.
+        indirect: Those that it reads as members of a list, or in a sub-block.
+        is_again: Whether it computes what an earlier step has computed.
+        instead: The buffers that it reads where the program names other ones, by those.
+    """
+
+    node: OpNode
+    makes: tuple[str, ...]
+    needs: frozenset[str]
+    in_place: bool = False
+    inside: int = 0
+    indirect: frozenset[str] = frozenset()
+    is_again: bool = False
+    instead: Mapping[str, str] = field(default_factory=dict)
+
+    def reading(self, names: Mapping[str, str]) -> Step:
+        """The same step, which reads other buffers."""
+        changed = {old: new for old, new in names.items() if old in self.needs and old != new}
+        if not changed:
+            return self
+        needs = frozenset(changed.get(buffer, buffer) for buffer in self.needs)
+        return replace(self, needs=needs, instead={**self.instead, **changed})
+
+
+@dataclass
+class Lifetimes:
+    """The buffers of a block, whatever the order of its operators.
+
+    Attributes:
+        view: The block.
+        steps: Its operators in program order.
+        sizes: The bytes of each buffer.
+        kept: Buffers that somebody reads after the block.
+        values: How many variables have each buffer.
+    """
+
+    view: BlockView
+    steps: list[Step] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+    values: dict[str, int] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, block: Block, types: Mapping[int, Sequence[Type]], inside: Mapping[int, int]
+    ) -> Lifetimes:
+        """Those of a block.
+
+        Args:
+            block: Paddle's block.
+            types: Those of the results of each operator, by its id: see :mod:`shapes`.
+            inside: The most that the sub-blocks of an operator take, in bytes, by its id.
+        """
+        found = cls(BlockView(block))
+        for node in found.view.nodes:
+            found._add(node, types.get(node.op.id(), ()), inside.get(node.op.id(), 0))
+        return found
+
+    def buffers(self, vid: str) -> Iterator[str]:
+        """The buffers that hold a variable: those of all members, if it is a list."""
+        for member in self.view.members(vid):
+            root = self.view.root(member)
+            maker = self.view.producer.get(root)
+            if maker is not None and maker.type in _LISTS_TAKEN_APART:
+                yield from self.buffers(maker.reads[0])
+            elif root in self.sizes:
+                yield root
+
+    def in_order(self, buffers: Iterable[str]) -> list[str]:
+        """The buffers as the program makes them. Ids are addresses, which no order may follow."""
+        found = list(buffers)
+        if not all(buffer in self._numbers for buffer in found):
+            for buffer in self.sizes:
+                self._numbers.setdefault(buffer, len(self._numbers))
+        return sorted(found, key=self._numbers.__getitem__)
+
+    def total(self, buffers: Iterable[str]) -> int:
+        """The bytes of some buffers."""
+        return sum(self.sizes[buffer] for buffer in buffers)
+
+    def usage(self, order: Sequence[Step]) -> list[int]:
+        """The bytes that are taken while each step runs."""
+        return usage(order, self.sizes, self.kept)
+
+    def peak(self, order: Sequence[Step]) -> int:
+        """The most bytes that are taken at once."""
+        return max(self.usage(order), default=0)
+
+    def _add(self, node: OpNode, types: Sequence[Type], inside: int) -> None:
+        needs: set[str] = set()
+        indirect: set[str] = set()
+        operands = {value_id(v) for v in node.op.operands_source() if v.initialized()}
+        for vid in node.reads:
+            if node.type == "builtin.combine" or _reads_only_the_shape(node, vid, self.view):
+                continue
+            buffers = list(self.buffers(vid))
+            needs.update(buffers)
+            if buffers != [vid] or vid not in operands:
+                indirect.update(buffers)
+        if node.type in SINKS | {_PUSH}:
+            self.kept |= needs
+        in_place = {result for _, result in node.overwrites}
+        makes = []
+        if not node.is_source and not node.type.startswith(("builtin.", "cf.")):
+            for vid, size in _results(node.op, types):
+                if vid not in in_place:
+                    self.sizes[vid] = size
+                    makes.append(vid)
+                if self.view.values[vid].persistable:
+                    self.kept.update(self.buffers(vid))
+        for vid in node.writes:
+            for buffer in self.buffers(vid):
+                self.values[buffer] = self.values.get(buffer, 0) + 1
+        read, others = frozenset(needs), frozenset(indirect)
+        self.steps.append(Step(node, tuple(makes), read, node.has_in_place_form, inside, others))
+
+
+def usage(steps: Sequence[Step], sizes: Mapping[str, int], kept: set[str]) -> list[int]:
+    """The bytes that buffers take while each step runs, its own results included."""
+    last: dict[str, int] = {}
+    for position, step in enumerate(steps):
+        for buffer in (*step.makes, *step.needs):
+            last[buffer] = position
+    last.update(dict.fromkeys(kept, len(steps)))
+    ends: list[list[str]] = [[] for _ in range(len(steps) + 1)]
+    for buffer, position in last.items():
+        ends[position].append(buffer)
+    held, found = 0, []
+    for step, ending in zip(steps, ends):
+        held += sum(sizes[buffer] for buffer in step.makes)
+        found.append(held + step.inside - reused(step, set(ending), sizes))
+        held -= sum(sizes[buffer] for buffer in ending)
+    return found
+
+
+def reused(step: Step, ending: set[str], sizes: Mapping[str, int]) -> int:
+    """The bytes that a step need not allocate, since it writes over an operand that ends there."""
+    if not step.in_place or not step.makes:
+        return 0
+    size = sizes[step.makes[0]]
+    return size if any(sizes[b] == size for b in step.needs & ending) else 0
+
+
+def _results(op: Operation, types: Sequence[Type]) -> Iterator[tuple[str, int]]:
+    for value, type in zip(op.results(), types):
+        if value.initialized() and type is not None:
+            yield value_id(value), _bytes(type)
+
+
+def _bytes(type: Type) -> int:
+    if isinstance(type, list):
+        return sum(map(_bytes, type))
+    dtype, shape = type
+    return math.prod(shape) * _bytes_of_one(dtype)
+
+
+def _bytes_of_one(dtype: str) -> int:
+    """The bytes of one element of a dtype, by Paddle's name."""
+    if dtype in _OTHER_BYTES:
+        return _OTHER_BYTES[dtype]
+    return np.dtype(dtype).itemsize if dtype in DTYPES else 1
+
+
+def _reads_only_the_shape(node: OpNode, vid: str, view: BlockView) -> bool:
+    """Whether Paddle frees an operand before the operator runs, if nobody else reads it."""
+    if not node.type.startswith("pd_op.") or node.op.num_regions() > 0:
+        return False
+    return bool(node.op.is_no_need_buffer(view.values[vid]))

@@ -1,0 +1,136 @@
+"""An order of the operators of a block in which its results take little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from paddle_ngraph.partitioning.analysis import dependencies
+from paddle_ngraph.transpiler.memory import liveness
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
+
+Edges = Mapping[Step, Sequence[Step]]
+
+
+def schedule(lifetimes: Lifetimes) -> list[Step]:
+    """The steps in the best order found: one that takes no more memory than program order."""
+    edges = edges_of(lifetimes)
+    late = _allocating_late(lifetimes, edges)
+    orders: tuple[list[Step], ...] = (
+        _releasing_early(late, edges, lifetimes),
+        _releasing_early(lifetimes.steps, edges, lifetimes),
+        lifetimes.steps,
+    )
+    return min(orders, key=lambda order: lifetimes.peak(order))
+
+
+def edges_of(lifetimes: Lifetimes) -> Edges:
+    """What each step has to follow: the makers of what it reads, and for memory and order."""
+    view = lifetimes.view
+    steps = {step.node: step for step in lifetimes.steps}
+    others = dependencies.by_memory_and_order(view, lambda node: True)
+    found: dict[Step, list[Step]] = {}
+    for step in lifetimes.steps:
+        makers = (view.producer.get(vid) for vid in step.node.reads)
+        before = [maker for maker in makers if maker is not None] + list(others[step.node])
+        found[step] = [steps[node] for node in dict.fromkeys(before)]
+    _end_in_sinks(lifetimes.steps, found)
+    return found
+
+
+def _end_in_sinks(steps: Sequence[Step], edges: dict[Step, list[Step]]) -> None:
+    """What leaves a block leaves it at its end."""
+    for step in steps:
+        if step.node.type == "cf.yield":
+            edges[step] = [other for other in steps if other is not step]
+
+
+def _allocating_late(lifetimes: Lifetimes, edges: Edges) -> list[Step]:
+    """Program order, but what allocates more than it frees runs when its results are wanted."""
+    steps = lifetimes.steps
+    last: dict[str, Step] = {}
+    for step in steps:
+        last.update(dict.fromkeys((*step.makes, *step.needs), step))
+    position = {step: number for number, step in enumerate(steps)}
+    found: dict[Step, None] = {}
+
+    def grows(step: Step) -> int:
+        ending = {b for b in (*step.makes, *step.needs) if last[b] is step} - lifetimes.kept
+        return lifetimes.total(step.makes) - lifetimes.total(ending)
+
+    def emit(wanted: Step) -> None:
+        pending = [wanted]
+        while pending:
+            step = pending[-1]
+            missing = {before for before in edges[step] if before not in found}
+            if missing:
+                pending += sorted(missing, key=lambda each: -position[each])
+                continue
+            found[step] = None
+            pending.pop()
+            while pending and pending[-1] in found:
+                pending.pop()
+
+    for step in (step for step in steps if grows(step) <= 0):
+        emit(step)
+    for step in steps:
+        if step not in found:
+            emit(step)
+    return list(found)
+
+
+def _releasing_early(order: Sequence[Step], edges: Edges, lifetimes: Lifetimes) -> list[Step]:
+    """The same order, but what frees about as much as it allocates runs as soon as it can."""
+    waiting = _Waiting(order, edges, lifetimes)
+    found: dict[Step, None] = {}
+    small = [step for step in order if waiting.is_first(step) and waiting.is_early(step)]
+    for step in [*small, *order]:
+        pending = [step]
+        while pending:
+            now = pending.pop()
+            if now not in found:
+                found[now] = None
+                pending += filter(waiting.is_early, waiting.after(now))
+    return list(found)
+
+
+class _Waiting:
+    """The steps that have not run yet.
+
+    Args:
+        order: All steps.
+        edges: What each has to follow.
+        lifetimes: Their buffers.
+    """
+
+    def __init__(self, order: Sequence[Step], edges: Edges, lifetimes: Lifetimes) -> None:
+        self._lifetimes = lifetimes
+        self._missing = {step: set(edges[step]) for step in order}
+        self._followers: dict[Step, list[Step]] = {step: [] for step in order}
+        self._users: dict[str, dict[Step, None]] = {buffer: {} for buffer in lifetimes.sizes}
+        for step in order:
+            for before in edges[step]:
+                self._followers[before].append(step)
+            for buffer in (*step.makes, *step.needs):
+                self._users[buffer][step] = None
+
+    def after(self, step: Step) -> Iterator[Step]:
+        """Takes a step off; returns those that can run now, if its end has changed anything."""
+        touched = dict.fromkeys(self._followers[step])
+        for follower in touched:
+            self._missing[follower].discard(step)
+        for buffer in dict.fromkeys((*step.makes, *self._lifetimes.in_order(step.needs))):
+            del self._users[buffer][step]
+            if len(self._users[buffer]) == 1:
+                touched.update(self._users[buffer])
+        return (each for each in touched if not self._missing[each])
+
+    def is_first(self, step: Step) -> bool:
+        """Whether a step has nothing to follow."""
+        return not self._missing[step]
+
+    def is_early(self, step: Step) -> bool:
+        """Whether about as little memory is taken after a step as before, if it runs next."""
+        buffers = {*step.makes, *step.needs} - self._lifetimes.kept
+        ending = (buffer for buffer in buffers if len(self._users[buffer]) == 1)
+        freed = self._lifetimes.total(ending)
+        return self._lifetimes.total(step.makes) - freed <= liveness.LEAST_BYTES
