@@ -134,30 +134,47 @@ class NinjaFile:
         self.onednn = _onednn_headers(folder)
 
     def link(self, library: str, sources: Sequence[str], libraries: Sequence[str]) -> None:
+        groups = [[source] for source in sources if os.path.getsize(source) >= _SMALL_BYTES]
+        groups += _unity_groups([s for s in sources if os.path.getsize(s) < _SMALL_BYTES])
         # The largest first, as they take longest.
-        by_size = sorted(sources, key=os.path.getsize, reverse=True)
-        compiled = {source: self._compile(source) for source in by_size}
-        objects = [compiled[source] for source in sources]
+        groups.sort(key=lambda group: sum(map(os.path.getsize, group)), reverse=True)
+        objects = [self._compile(group) for group in groups]
         flags = [*shlex.split(os.environ.get("LDFLAGS", "")), *(_sanitizer() or ["-s"])]
         if SANITIZE == "coverage":  # the recorder of tests calls these functions
             flags += ["-Wl,-u,__gcov_dump,-u,__gcov_reset"]
         command = [*_compiler(), "-shared", *flags, "-o", library]
         self._build("link", library, objects, [*command, *objects, *libraries])
 
-    def _compile(self, source: str) -> str:
-        target = f"{self.folder / source}.o"
+    def _compile(self, sources: Sequence[str]) -> str:
+        """The object of one source, or of several that are compiled as one."""
+        source = sources[0]
         group = _group_of(source)
-        command = [*_compiler(), *_flags_of(group, self.onednn)]
-        arguments = [*command, "-c", source]
-        self.commands.append({"directory": str(ROOT), "file": source, "arguments": arguments})
-        after = []
+        command = [*_compiler(), *_flags_of(group, self.onednn, _optimization_of(source))]
+        for each in sources:
+            arguments = [*command, "-c", each]
+            self.commands.append({"directory": str(ROOT), "file": each, "arguments": arguments})
+        after = list(sources[1:])
         if group in _PRECOMPILED:
             header = str(self.folder / _PRECOMPILED[group])
-            after = [self._precompile(_PRECOMPILED[group], f"{header}.gch", command)]
+            common = [*_compiler(), *_flags_of(group, self.onednn, _OPTIMIZATION)]
+            after.append(self._precompile(_PRECOMPILED[group], f"{header}.gch", common))
             command += ["-include", header]
+        if len(sources) > 1:
+            source = self._unity(sources)
+            # Each source is an included file here, and may have types of its own in headers.
+            command += ["-I.", "-Wno-subobject-linkage"]
+        target = f"{self.folder / sources[0]}.o"
         output = ["-MMD", "-MF", f"{target}.d", "-o", target]
         self._build("compile", target, [source], [*command, *output, "-c", source], after)
         return target
+
+    def _unity(self, sources: Sequence[str]) -> str:
+        file = (self.folder / "unity" / sources[0]).with_suffix(".cc")
+        text = "".join(f'#include "{source}"\n' for source in sources)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.is_file() or file.read_text() != text:
+            file.write_text(text)
+        return str(file)
 
     def _precompile(self, header: str, target: str, command: Sequence[str]) -> str:
         if target not in self.precompiled:
@@ -300,6 +317,42 @@ def _onednn_headers(folder: Path) -> Path:
     return next(target.glob("*.data/data/include"))
 
 
+# Smaller sources are compiled as one, so many at a time: what a source includes takes longer to
+# compile than what is in it.
+_SMALL_BYTES = 5000
+_UNITY_SOURCES = 5
+# The loops of the core's own operators are vectorized.
+_OPTIMIZATION = "-O3"
+# Runs once for each graph or process, in no repeated run: -O1 compiles a quarter faster.
+_RUNS_ONCE = (
+    "core/python_module.cc",
+    "core/engine/disk_cache.cc",
+    "core/engine/model_builder.cc",
+    "core/engine/stored_function.cc",
+    "core/ov/extension_ops.cc",
+    "core/paddle/kernel_call.cc",
+    "core/paddle/native_operator.cc",
+    "core/paddle/ngraph_pass.cc",
+    "core/paddle/program_editor.cc",
+)
+
+
+def _optimization_of(source: str) -> str:
+    return "-O1" if source.endswith(_RUNS_ONCE) else _OPTIMIZATION
+
+
+def _unity_groups(sources: Sequence[str]) -> list[list[str]]:
+    """Sources that are compiled as one: with the same flags, in the order of their names."""
+    by_flags: dict[tuple[str, str], list[str]] = {}
+    for source in sorted(sources):
+        by_flags.setdefault((_group_of(source), _optimization_of(source)), []).append(source)
+    return [
+        together[first : first + _UNITY_SOURCES]
+        for together in by_flags.values()
+        for first in range(0, len(together), _UNITY_SOURCES)
+    ]
+
+
 # Headers of others that most sources of a group include, compiled once.
 _PRECOMPILED = {
     "paddle": "paddle_ngraph/core/precompiled/paddle.h",
@@ -317,12 +370,11 @@ def _group_of(source: str) -> str:
     return "common" if folders[-1] == "common" else "paddle"
 
 
-def _flags_of(group: str, onednn: Path) -> list[str]:
+def _flags_of(group: str, onednn: Path, optimization: str) -> list[str]:
     """Compiler flags.
 
-    -O3: the loops of the core's own operators are vectorized, those with a choice or a root in
-    them too, as nothing here looks at floating-point exceptions or errno. Products and sums are
-    rounded one by one.
+    Loops with a choice or a root in them are vectorized too, as nothing here looks at
+    floating-point exceptions or errno. Products and sums are rounded one by one.
     """
     if group == "mkl":
         headers = [f"-isystem{_mkl_folder(MKL_HEADER)}"]
@@ -333,7 +385,7 @@ def _flags_of(group: str, onednn: Path) -> list[str]:
     else:
         headers = _paddle_flags()
     return [
-        *("-std=c++17", "-O3", "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off"),
+        *("-std=c++17", optimization, "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off"),
         *("-fwrapv", "-DNDEBUG", "-fPIC", "-pipe", "-fvisibility=hidden"),
         *("--param", "ggc-min-heapsize=1048576"),  # of the compiler, which collects garbage else
         *("-Wall", "-Wextra", "-Werror"),

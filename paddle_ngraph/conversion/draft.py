@@ -12,7 +12,7 @@ from paddle_ngraph.conversion.settings import Settings
 
 
 class Update(NamedTuple):
-    """A step, as the engine takes it (core/ov/updates.h).
+    """A step, as the engine takes it (core/ov/optimizer_updates.h).
 
     What it reads is an input of the interval, ``n``, where states follow the others, or a result of
     the model, ``-1 - n``.

@@ -655,7 +655,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_signal_handler", &set_signal_handler);
   module.def("record_error_on", &record_error_on, py::arg("function"), py::arg("holder"));
   module.def("fail_at", &fail_at, py::arg("step"), py::arg("blocks") = false,
-             "For tests: see core/common/faults.h.");
+             "For tests: see core/common/fault_injection.h.");
   module.def(
       "num_blocked_threads", [] { return Fault::instance().blocked_threads.load(); },
       "How many threads wait at the step that is to wait.");
