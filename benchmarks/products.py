@@ -79,7 +79,7 @@ def _model(shape: tuple[int, int, int], packs: bool, by_rule: bool) -> tuple[ov.
     result = opset15.result(opset15.matmul(a, right, False, False))
     model = ov.Model([result], [a] if packs else [a, b], "product")
     if by_rule:
-        matmuls.by_onednn(model, extension)
+        matmuls.use_onednn_matmuls(model, extension)
     return model, str(result.input_value(0).get_node().get_type_name())
 
 

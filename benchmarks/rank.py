@@ -188,7 +188,7 @@ class Parts(Steps):
         network = self._alone
         complete = accumulate([[g.value for g in each] for each in self._buckets()], initial=[])
         beginnings = [_beginning(network, gradients) for gradients in complete]
-        alone, fetches = first_run.alone(self._distributed, self._fetches)
+        alone, fetches = first_run.single_rank_program(self._distributed, self._fetches)
         return {
             **{f"beginning {n}": self._running(*each) for n, each in enumerate(beginnings)},
             "whole": self._running(network.train, [network.loss]),
@@ -200,7 +200,7 @@ def _beginning(network: Network, gradients: list[Any]) -> tuple[Any, list[Any]]:
     """The part of a program that computes the loss and some gradients, and what it fetches."""
     program, fetching = ngraph_transpiler.copied(network.train, [network.loss, *gradients])
     cutting.keep(program.global_block(), cutting.ancestors(fetching))
-    return program, ngraph_transpiler.taken_out(program, fetching)
+    return program, ngraph_transpiler.remove_fetches(program, fetching)
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ def _made(net: Net) -> Any:
 
 
 def _switch_on(dynamic: bool | Literal["training"]) -> None:
-    dynamic_hook._SHARE = float("inf")  # measured is what it decides, not when
+    dynamic_hook._MAX_TUNING_TIME_SHARE = float("inf")  # measured is what it decides, not when
     paddle_ngraph.enable(dynamic=dynamic)
 
 

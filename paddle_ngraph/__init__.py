@@ -87,7 +87,7 @@ _moved.install()
 
 if (_reason := _installation.why_unavailable()) is None:
     _library.load()
-elif _installation.wanted_by_environment():
+elif _installation.is_requested_by_environment():
     _warnings.warn(f"FLAGS_use_ngraph has no effect: {_reason}", stacklevel=2)
 
 

@@ -377,7 +377,9 @@ def _save(options: argparse.Namespace) -> int:
 
     program, prefix = _model_and_prefix(options)
     _convert(program, prefix, [_shapes(given) for given in options.shapes])
-    functions = list(saved_model.functions_beside(f"{prefix}.json").glob(saved_model.FUNCTIONS))
+    functions = list(
+        saved_model.functions_folder(f"{prefix}.json").glob(saved_model.FUNCTIONS_GLOB)
+    )
     print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
     return 0
 

@@ -164,9 +164,9 @@ def explain(program: Any) -> Any:
     )
     given = ngraph_transpiler.static_program(program, "explain", others)
     if isinstance(given, paddle.pir.Program):
-        return program_pass.plan(given)
+        return program_pass.dry_run(given)
     try:
-        return program_pass.plan(translation.translate(given.desc))
+        return program_pass.dry_run(translation.translate(given.desc))
     except NotTranslatable as reason:
         return translation.native_report(given.desc, f"the program stays native: {reason}")
 

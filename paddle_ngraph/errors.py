@@ -9,9 +9,9 @@ class NgraphError(RuntimeError):
 
 # Part of what is said of a run whose whole numbers the engine cannot hold, though those of others
 # may fit; the core knows it too.
-TOO_WIDE = "a whole number needs 64 bits in this run"
+INT32_OVERFLOW = "a whole number needs 64 bits in this run"
 
 
-def in_short(words: str) -> str:
+def summarized(words: str) -> str:
     """What a library says of an error: where in its sources comes first, what is wrong last."""
     return words.strip().rpartition("\n")[2].strip()

@@ -17,7 +17,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import flag_values
 
-_PATHS = frozenset({"ngraph_cache_dir"})
+_PATH_FLAGS = frozenset({"ngraph_cache_dir"})
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,9 @@ def cache_directory() -> str:
 
 
 FLAGS = {
-    name: Flag(name, cache_directory() if name in _PATHS else default, meaning, name in _PATHS)
+    name: Flag(
+        name, cache_directory() if name in _PATH_FLAGS else default, meaning, name in _PATH_FLAGS
+    )
     for name, default, meaning in _core.flags
 }
 

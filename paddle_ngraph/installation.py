@@ -79,7 +79,7 @@ def is_unchecked() -> bool:
     return os.environ.get(_UNCHECKED) == "1"
 
 
-def wanted_by_environment() -> bool:
+def is_requested_by_environment() -> bool:
     """Whether ``FLAGS_use_ngraph`` in the environment asks for the engine."""
     value = os.environ.get("FLAGS_use_ngraph", "")  # noqa: SIM112 - Paddle's own spelling
     return value.strip().lower() in ("1", "true", "yes", "on")

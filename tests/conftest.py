@@ -63,7 +63,7 @@ def _free_call_stacks() -> None:
         latest.stack = original(frame)
         return latest.stack
 
-    traceback.extract_stack = call_stacks.answering(answer)
+    traceback.extract_stack = call_stacks.intercepting_extract_stack(answer)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -75,7 +75,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def ticking_clock() -> Iterator[None]:
     """A second passes with each look, however loaded the machine is."""
-    with clock.set_to(Clock(tick=1.0)):
+    with clock.overridden(Clock(tick=1.0)):
         yield
 
 
@@ -85,7 +85,7 @@ def static_mode() -> Iterator[None]:
     paddle_ngraph.disable()
     paddle_ngraph.reset_stats()
     denylist.clear()
-    trace_graph._busy_until = 0.0
+    trace_graph._exclusive_retry_at = 0.0
     yield
     _core.fail_at("")
     paddle_ngraph.disable()

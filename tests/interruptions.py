@@ -569,7 +569,7 @@ def during_a_build() -> None:
     may_go_on = threading.Event()
     build.PASSES = (*home, build.Pass("hold", "", lambda _: may_go_on.wait(60)))
     assert_close(program.run(x=floats(2, 4)), right)
-    assert len(background_compile._orders) == 1
+    assert len(background_compile._queue) == 1
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
@@ -727,7 +727,7 @@ def at_any_exchange() -> None:
         raised = None
         with at_exchange(place, partial(signal.raise_signal, number), is_late) as exchanged:
             try:
-                with signals.put_off(but_ctrl_c):
+                with signals.deferred_signals(but_ctrl_c):
                     pass
             except (KeyboardInterrupt, TimeoutError) as error:
                 raised = error
@@ -784,7 +784,7 @@ def where_autograd_calls() -> None:
     for _ in range(4):
         assert_close(run(), native)
     assert paddle_ngraph.stats()["engine_runs"] > 0
-    with once_at_method(gradients._Watch, "_why_not", interrupt) as calls:
+    with once_at_method(gradients._BackwardGuard, "_why_not", interrupt) as calls:
         try:
             run()
         except KeyboardInterrupt:

@@ -131,9 +131,9 @@ def main(first: int, end: int) -> None:
         model = _Draw(seed).model()
         plugin_workarounds.divide_exactly(model)
         plugin_workarounds.squeeze_to_scalars(model)
-        plugin_workarounds.keep_what_abs_reads(model)
-        plugin_workarounds.compare_from_below(model)
-        plugin_workarounds.keep_loops_apart(model)
+        plugin_workarounds.separate_abs_input(model)
+        plugin_workarounds.compare_by_less(model)
+        plugin_workarounds.disable_loop_fusion(model)
         if model.has_rt_info("ngraph_loops_apart"):
             marked += 1
             continue

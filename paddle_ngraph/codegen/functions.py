@@ -28,20 +28,20 @@ from paddle_ngraph.codegen.plan import BlockPlan, Interval, KernelCall, Plan, Va
 from paddle_ngraph.conversion import build, dynamic_shapes
 from paddle_ngraph.conversion.bridge import Draw, NgraphBridge
 from paddle_ngraph.conversion.draft import Draft, Update
-from paddle_ngraph.conversion.dynamic_shapes import Opening
+from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.conversion.symbolic_sizes import Guard
-from paddle_ngraph.errors import TOO_WIDE, NgraphError
+from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # The size at which a function with open dimensions is built, by axis. Different axes have different
 # sizes, so that they stay apart; powers of 2 divide them, as networks that halve images want.
-_HINTS = (8, 128, 320, 448, 576, 704, 832, 960, 1088)
+_SIZE_HINTS = (8, 128, 320, 448, 576, 704, 832, 960, 1088)
 # Where a function for these sizes does not hold for small ones, there is another one for those.
-_SMALL_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
+_SMALL_SIZE_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
 # Where contents decide how large something is, the next sizes of these rows.
-_STEPS: Mapping[tuple[int, ...], int] = {_HINTS: 128, _SMALL_HINTS: 16}
+_HINT_STEPS: Mapping[tuple[int, ...], int] = {_SIZE_HINTS: 128, _SMALL_SIZE_HINTS: 16}
 _ALIGNMENT = 64  # of constants in their file
 
 
@@ -49,7 +49,7 @@ class Size(NamedTuple):
     """A dimension: its size while functions are built, and whether it is open."""
 
     hint: int
-    is_open: bool = False
+    is_dynamic: bool = False
 
 
 Shape = tuple[Size, ...]
@@ -138,34 +138,34 @@ def variants_of(
     declared = {feed.name: list(feed.target.shape) for feed in plan.feeds}
     asked = [declared] if sets is None else list(sets)
     for given in asked:
-        _walk_first(plan, given, weights, found)
+        _propagate_batch_of_one(plan, given, weights, found)
     single = _batch_of_one(declared)
     if sets is None and single != declared:
         with suppress(NgraphError):
-            _walk_first(plan, single, weights, found)
+            _propagate_batch_of_one(plan, single, weights, found)
         asked.append(single)
-    more: list[dict[str, Any]] = [{"hints": _SMALL_HINTS}]
+    more: list[dict[str, Any]] = [{"hints": _SMALL_SIZE_HINTS}]
     if plan.kernel_calls:
         more.append({"single": True})
     for given, options in itertools.product(asked, more):
         with suppress(NgraphError):  # the sizes do not suit the program
-            _Walk(plan, given, weights, found, **options).block(plan.blocks[0])
+            _ShapePropagation(plan, given, weights, found, **options).block(plan.blocks[0])
     for interval, variants in zip(plan.intervals, found):
         if not variants:
             raise NgraphError(f"interval {interval.number} ({interval.place}) is never reached")
     return found
 
 
-def _walk_first(
+def _propagate_batch_of_one(
     plan: Plan, given: Shapes, weights: Callable[[str], np.ndarray], found: list[list[Variant]]
 ) -> None:
     try:
-        _Walk(plan, given, weights, found).block(plan.blocks[0])
+        _ShapePropagation(plan, given, weights, found).block(plan.blocks[0])
     except NgraphError:
         if not plan.kernel_calls:
             raise
         try:  # two masks may be computed twice, and select as many
-            _Walk(plan, given, weights, found, one_count=True).block(plan.blocks[0])
+            _ShapePropagation(plan, given, weights, found, one_count=True).block(plan.blocks[0])
             return
         except NgraphError:
             pass
@@ -176,7 +176,7 @@ def _batch_of_one(declared: Shapes) -> dict[str, list[int]]:
     return {n: [1, *s[1:]] if s[:1] == [-1] else list(s) for n, s in declared.items()}
 
 
-class _Walk:
+class _ShapePropagation:
     """Goes through the program with shapes, as a run would, and builds functions on the way.
 
     Sizes that contents decide are equal where the same contents decide them; with ``one_count``,
@@ -189,13 +189,13 @@ class _Walk:
         sets: Shapes,
         weights: Callable[[str], np.ndarray],
         found: list[list[Variant]],
-        hints: tuple[int, ...] = _HINTS,
+        hints: tuple[int, ...] = _SIZE_HINTS,
         single: bool = False,
         one_count: bool = False,
     ) -> None:
         self._plan = plan
         self._hints = hints
-        self._numbers = itertools.count(hints[-1] + _STEPS[hints], _STEPS[hints])
+        self._numbers = itertools.count(hints[-1] + _HINT_STEPS[hints], _HINT_STEPS[hints])
         self._single = single
         self._one_count = one_count
         self._counted: dict[tuple[Any, ...], Size] = {}
@@ -226,7 +226,7 @@ class _Walk:
                 Size(self._hints[axis], True) if size < 0 else Size(size)
                 for axis, size in enumerate(shape)
             )
-        elif isinstance(statement, plans.Outliving):
+        elif isinstance(statement, plans.PersistentVariable):
             shape = statement.target.shape
             self._shapes[statement.target] = tuple(Size(size) for size in shape)
         elif isinstance(statement, plans.Compute):
@@ -270,7 +270,7 @@ class _Walk:
         except NgraphError as error:
             raise NgraphError(f"{call.place} refuses its operands: {error}") from error
         try:
-            opened = kernels.inferred(call.op, [[_opened(s) for s in row] for row in given])
+            opened = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
         except NgraphError:  # what it takes for open sizes is decided when it runs
             opened = [result.shape for result in call.results]
         for number, result in enumerate(call.results):
@@ -283,7 +283,7 @@ class _Walk:
         """A size that contents decide: one size for the same contents."""
         if self._single:
             return Size(1)
-        what, operands = kernels.counted(call.op)
+        what, operands = kernels.data_dependent_sizes(call.op)
         key = (what, *(tuple(call.operands[operand]) for operand in operands), number, axis)
         if self._one_count:
             key = ()
@@ -292,7 +292,7 @@ class _Walk:
         return self._counted[key]
 
     def _while(self, loop: plans.While) -> None:
-        starts = self._of(loop.starts)
+        starts = self._of(loop.initial_values)
         self._set(loop.body.arguments, starts)
         _, *ends = self.block(loop.body)
         for variable, start, end in zip(loop.body.arguments, starts, ends):
@@ -331,7 +331,7 @@ def _numbered(shapes: Sequence[Shape]) -> tuple[list[list[int]], dict[int, int]]
     """Open sizes as ``-1 - number``, where those of one hint are one; and the hint of each."""
     numbers: dict[int, int] = {}
     rows = [
-        [-1 - numbers.setdefault(s.hint, len(numbers)) if s.is_open else s.hint for s in shape]
+        [-1 - numbers.setdefault(s.hint, len(numbers)) if s.is_dynamic else s.hint for s in shape]
         for shape in shapes
     ]
     return rows, {number: hint for hint, number in numbers.items()}
@@ -360,18 +360,18 @@ def _built(
     views = {position: array.data.cast("B") for position, array in constants.items()}
     rows, hints = _numbered(given)
     if hints:
-        return _open(interval, rows, hints, signature, views)
+        return _dynamic_variant(interval, rows, hints, signature, views)
     try:
         bridge = NgraphBridge(interval.graph, signature)
         draft = build.make_model(bridge, views, Settings())
     except (ConversionError, ValueError, RuntimeError) as error:
-        raise NgraphError(f"{place} cannot be built: {error}{_way_out(error)}") from error
+        raise NgraphError(f"{place} cannot be built: {error}{_overflow_advice(error)}") from error
     return _variant(interval, draft, rows)
 
 
-def _way_out(error: Exception) -> str:
+def _overflow_advice(error: Exception) -> str:
     """What can be done where whole numbers do not fit, that a run would look at."""
-    if isinstance(error, ConversionError) and error.op.checked and TOO_WIDE in error.reason:
+    if isinstance(error, ConversionError) and error.op.checked and INT32_OVERFLOW in error.reason:
         return "; give --wide-integers (wide_integers=True)"
     return ""
 
@@ -383,7 +383,7 @@ def _without(positions: Sequence[int], interval: Interval) -> list[int]:
     ]
 
 
-def _open(
+def _dynamic_variant(
     interval: Interval,
     rows: list[list[int]],
     hints: Mapping[int, int],
@@ -395,14 +395,14 @@ def _open(
     ]
     for position in sorted(weights):
         classes.insert(position, [None] * len(signature[position][1]))
-    opening = Opening(signature, classes)
+    opening = SymbolicDims(signature, classes)
     place = f"interval {interval.number} ({interval.place})"
     try:
         draft = build.model_with(opening, interval.text, signature, weights, Settings())
-        found = dynamic_shapes.opened(opening, draft)
+        found = dynamic_shapes.dynamic_model_of(opening, draft)
     except Exception as error:  # nGraph's own too: the shapes alone may do better
         reason = str(error).strip().partition("\n")[0] or "something in it is empty"
-        way_out = _way_out(error) or "; give shapes"
+        way_out = _overflow_advice(error) or "; give shapes"
         raise NgraphError(f"{place} needs known shapes: {reason}{way_out}") from error
     fixed = sorted(opening.guards.fixed())
     if found is None or fixed:
@@ -411,7 +411,7 @@ def _open(
             f"{place} has operators that need known shapes: it would hold for {sizes} only; give "
             "shapes"
         )
-    return _variant(interval, draft, rows, found.guards, opening.guards.kept())
+    return _variant(interval, draft, rows, found.guards, opening.guards.remaining())
 
 
 def _variant(
@@ -422,7 +422,7 @@ def _variant(
     conditions: Sequence[Guard] = (),
 ) -> Variant:
     for model in draft.models():
-        _refuse_empty(interval, model)
+        _reject_empty(interval, model)
 
     def without(sources: Sequence[int]) -> list[int]:  # results stay
         return [_without([n], interval)[0] if n >= 0 else n for n in sources]
@@ -442,7 +442,7 @@ def _variant(
     )
 
 
-def _refuse_empty(interval: Interval, model: ov.Model) -> None:
+def _reject_empty(interval: Interval, model: ov.Model) -> None:
     """Refuses what no run could compute: core/ov/empty_tensors.cc would refuse it then."""
     for node in model.get_ops():
         if node.get_type_name() in ("Constant", "Result"):
@@ -458,8 +458,8 @@ def _hints_of(shape: Shape) -> list[int]:
     return [size.hint for size in shape]
 
 
-def _opened(shape: Shape) -> list[int]:
-    return [-1 if size.is_open else size.hint for size in shape]
+def _dynamic_shape(shape: Shape) -> list[int]:
+    return [-1 if size.is_dynamic else size.hint for size in shape]
 
 
 def _count(shape: Shape) -> int:
@@ -490,7 +490,7 @@ class Constants:
     """
 
     path: Path
-    _places: dict[tuple[str, int], int] = field(default_factory=dict)
+    _offsets: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def add(self, model: ov.Model, description: Path) -> None:
         """Writes a model, and moves its constants to this file."""
@@ -505,16 +505,16 @@ class Constants:
                 data = layer.find("data")
                 if layer.get("type") == "Const" and data is not None:
                     begin, size = int(data.attrib["offset"]), int(data.attrib["size"])
-                    place = self._place(contents[begin : begin + size], met, file)
+                    place = self._offset_of(contents[begin : begin + size], met, file)
                     data.set("offset", str(place))
         tree.write(description, encoding="utf-8", xml_declaration=True)
 
-    def _place(self, content: bytes, met: Counter[str], file: Any) -> int:
+    def _offset_of(self, content: bytes, met: Counter[str], file: Any) -> int:
         digest = hashlib.sha256(content).hexdigest()
         key = (digest, met[digest])
         met[digest] += 1
-        if key not in self._places:
+        if key not in self._offsets:
             file.write(bytes(-file.tell() % _ALIGNMENT))
-            self._places[key] = file.tell()
+            self._offsets[key] = file.tell()
             file.write(content)
-        return self._places[key]
+        return self._offsets[key]

@@ -19,20 +19,20 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     COMMUNICATE,
     CONSTANTS,
     DRAW,
-    deeds_of,
     dtype_name,
+    ordering_effects,
 )
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Why an operator is not one that a project can call, by what it does besides computing.
-_DEEDS = {
+_EFFECT_REASONS = {
     DRAW: "it draws random numbers",
     ACT: "it does more than to compute",
     COMMUNICATE: "it communicates with other processes",
 }
 # What is counted, and in which operands, where contents decide how large the results are; of other
 # operators it is something of their own, in all of their operands.
-_COUNTED = {
+_DATA_DEPENDENT_SIZES = {
     "pd_op.nonzero": ("what is not zero", (0,)),
     "pd_op.masked_select": ("what is not zero", (1,)),
 }
@@ -73,11 +73,11 @@ def kernel_of(op: Operation) -> Kernel:
     Raises:
         NgraphError: It cannot be called without the rest of Paddle.
     """
-    reasons = [reason for deed, reason in _DEEDS.items() if deed in deeds_of(op)]
+    reasons = [reason for deed, reason in _EFFECT_REASONS.items() if deed in ordering_effects(op)]
     if reasons:
         raise NgraphError(reasons[0])
     try:
-        program, _ = _alone(op, lambda _, value: value.shape)
+        program, _ = _single_operator_program(op, lambda _, value: value.shape)
         found = _core.kernel_call(program, op.name())
     except Exception as error:  # Paddle's own errors have many types
         raise NgraphError(_first_line(error)) from error
@@ -115,19 +115,21 @@ def inferred(op: Operation, shapes: Sequence[Sequence[Sizes]]) -> list[Sizes]:
     rows = {v.id: size for value, sizes in zip(op.operands_source(), shapes)
             for v, size in zip(_members(value), sizes)}  # fmt: skip
     try:
-        _, made = _alone(op, lambda _, value: rows[value.id])
+        _, made = _single_operator_program(op, lambda _, value: rows[value.id])
     except Exception as error:
         raise NgraphError(_first_line(error)) from error
     members = (each if isinstance(each, list) else [each] for each in made)
     return [list(v.shape) for values in members for v in values if v.initialized()]
 
 
-def counted(op: Operation) -> tuple[str, Sequence[int]]:
+def data_dependent_sizes(op: Operation) -> tuple[str, Sequence[int]]:
     """What contents decide about the sizes of the results, and the numbers of these operands."""
-    return _COUNTED.get(op.name(), (op.name(), range(op.num_operands())))
+    return _DATA_DEPENDENT_SIZES.get(op.name(), (op.name(), range(op.num_operands())))
 
 
-def _alone(op: Operation, shape_of: Callable[[int, Value], Sizes]) -> tuple[Program, list[Any]]:
+def _single_operator_program(
+    op: Operation, shape_of: Callable[[int, Value], Sizes]
+) -> tuple[Program, list[Any]]:
     """A program of an operator and the constants that it reads; and the results."""
     program: Program = paddle.pir.Program()
     block = program.global_block()

@@ -81,7 +81,7 @@ def _type(variable: Variable) -> str:
 
 
 def _lines(statement: plans.Statement, block: BlockPlan) -> Iterator[str]:
-    if isinstance(statement, (plans.Feed, plans.Outliving)):
+    if isinstance(statement, (plans.Feed, plans.PersistentVariable)):
         yield from _source(statement)
     elif isinstance(statement, plans.Compute):
         yield from _compute(statement)
@@ -111,7 +111,7 @@ def _lines(statement: plans.Statement, block: BlockPlan) -> Iterator[str]:
         yield from cpp.wrapped("  return {", _names(statement.values), "};")
 
 
-def _source(statement: plans.Feed | plans.Outliving) -> Iterator[str]:
+def _source(statement: plans.Feed | plans.PersistentVariable) -> Iterator[str]:
     name = cpp.text(statement.name)
     if not statement.target.used:
         return
@@ -165,7 +165,7 @@ def _summary(interval: Interval) -> str:
 
 def _while(loop: plans.While) -> Iterator[str]:
     carried = f"loop_{loop.number}"
-    yield from cpp.wrapped(f"  Tensors {carried} = {{", _names(loop.starts), "};")
+    yield from cpp.wrapped(f"  Tensors {carried} = {{", _names(loop.initial_values), "};")
     condition = f"Tensor more = {loop.condition.name}; native::is_true(more);"
     yield f"  for ({condition}) {{"
     yield f"    Tensors next = {_call(loop.body, [carried])};"

@@ -30,21 +30,28 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 
 # Operators that the runtime computes itself (run.h): the bookkeeping of control flow. The engine
 # leaves them to Paddle, since it has no arithmetic in 64 bits.
-_BINARY = frozenset(
+_BINARY_OPERATORS = frozenset(
     {"add", "subtract", "multiply", "minimum", "maximum"}
     | {"equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"}
     | {"logical_and", "logical_or", "logical_xor"}
 )
-_COMPUTED = _BINARY | {"assign", "assign_out", "cast", "increment", "scale", "logical_not"}
-_COMPUTED_DTYPES = frozenset({"bool", "uint8", "int8", "int16", "int32", "int64", "float32"})
+_RUNTIME_OPERATORS = _BINARY_OPERATORS | {
+    "assign",
+    "assign_out",
+    "cast",
+    "increment",
+    "scale",
+    "logical_not",
+}
+_RUNTIME_DTYPES = frozenset({"bool", "uint8", "int8", "int16", "int32", "int64", "float32"})
 _SETTERS = frozenset({"builtin.set_parameter", "builtin.shadow_output", "pd_op.shadow_output"})
 
-_LEFT = "the engine leaves it to Paddle, for the reason that follows"
+_LEFT_TO_PADDLE = "the engine leaves it to Paddle, for the reason that follows"
 
 # C++ keywords and what main.cc uses; a variable of such a name gets a number.
-_OURS = re.compile(r"(block|branch|called|loop|made|popped)_\d+")
-_CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")  # names of macros: NULL, INT64_MAX
-_TAKEN = frozenset(
+_GENERATED_NAMES = re.compile(r"(block|branch|called|loop|made|popped)_\d+")
+_MACRO_NAMES = re.compile(r"[A-Z][A-Z0-9_]+")  # names of macros: NULL, INT64_MAX
+_RESERVED_NAMES = frozenset(
     re.findall(
         r"\w+",
         """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t
@@ -85,7 +92,7 @@ class Feed:
 
 
 @dataclass
-class Outliving:
+class PersistentVariable:
     """A variable that outlives runs: a parameter, or the state of an optimizer."""
 
     target: Variable
@@ -175,7 +182,7 @@ class While:
 
     number: int
     condition: Variable
-    starts: list[Variable]
+    initial_values: list[Variable]
     results: list[Variable]
     body: BlockPlan
 
@@ -247,7 +254,7 @@ class Yield:
 
 Statement = Union[
     Feed,
-    Outliving,
+    PersistentVariable,
     Compute,
     KernelCall,
     Interval,
@@ -290,7 +297,7 @@ class Plan:
         blocks: Block 0 first.
         feeds: What each run is fed.
         results: What each run hands out.
-        outliving: The variables that outlive runs.
+        persistent: The variables that outlive runs.
         intervals: All, in the order of their numbers.
         kernel_calls: All, in the order of their numbers.
         changes: Whether a run changes variables that outlive it.
@@ -299,7 +306,7 @@ class Plan:
     blocks: list[BlockPlan]
     feeds: list[Feed]
     results: list[Fetch]
-    outliving: list[Outliving]
+    persistent: list[PersistentVariable]
     intervals: list[Interval]
     kernel_calls: list[KernelCall]
     changes: bool
@@ -358,10 +365,10 @@ class _Planner:
     def __init__(self, scheduled: str, takes_fetched: bool) -> None:
         self._scheduled = scheduled
         self._takes_fetched = takes_fetched
-        self._names: set[str] = set(_TAKEN)
+        self._names: set[str] = set(_RESERVED_NAMES)
         self._scopes: list[_Scope] = []
         self._feeds: dict[str, Feed] = {}
-        self._outliving: dict[str, Outliving] = {}
+        self._persistent: dict[str, PersistentVariable] = {}
         self._intervals: list[Interval] = []
         self._kernel_calls: list[KernelCall] = []
         self._results: dict[str, Fetch] = {}
@@ -375,7 +382,7 @@ class _Planner:
             blocks=[scope.plan for scope in self._scopes],
             feeds=list(self._feeds.values()),
             results=list(self._results.values()),
-            outliving=[each for each in self._outliving.values() if each.target.used],
+            persistent=[each for each in self._persistent.values() if each.target.used],
             intervals=self._intervals,
             kernel_calls=self._kernel_calls,
             changes=self._changes,
@@ -394,7 +401,7 @@ class _Planner:
         scope = _Scope(BlockPlan(len(self._scopes), role), outer)
         self._scopes.append(scope)
         for value in block.args():
-            scope.plan.arguments.append(self._made(scope, value, "carried"))
+            scope.plan.arguments.append(self._new_variable(scope, value, "carried"))
         for index, op in enumerate(block.ops):
             self._place = place = f"{op.name()} (operator {index} of block {scope.plan.number})"
             try:
@@ -442,19 +449,19 @@ class _Planner:
         value, name = op.result(0), scope_name(op)
         is_kept = op.name() == "builtin.parameter" or value.persistable
         outlives = is_kept and name != self._scheduled
-        known: dict[str, Any] = self._outliving if outlives else self._feeds
+        known: dict[str, Any] = self._persistent if outlives else self._feeds
         if name not in known:
             # Every block sees it, for one name is one variable.
             outermost = self._scopes[0]
-            kind: Any = Outliving if outlives else Feed
-            known[name] = kind(self._made(outermost, value, name), name)
+            kind: Any = PersistentVariable if outlives else Feed
+            known[name] = kind(self._new_variable(outermost, value, name), name)
             outermost.plan.statements.insert(
-                len(self._feeds) + len(self._outliving) - 1, known[name]
+                len(self._feeds) + len(self._persistent) - 1, known[name]
             )
         self._scopes[0].variables[value.id] = known[name].target
 
     def _constant(self, scope: _Scope, op: Operation) -> None:
-        attributes, target = op.attrs(), self._made(scope, op.result(0))
+        attributes, target = op.attrs(), self._new_variable(scope, op.result(0))
         kind = _cpp_dtype(target.dtype)
         if op.name() == "pd_op.full":
             shape = ", ".join(map(str, attributes["shape"]))
@@ -497,7 +504,7 @@ class _Planner:
         inputs = [scope.find(value) for i, value in enumerate(read) if i not in weights]
         states = [scope.find(value) for value in written]
         results = op.results()
-        outputs = [self._made(scope, value) for value in results[: len(graph.outputs)]]
+        outputs = [self._new_variable(scope, value) for value in results[: len(graph.outputs)]]
         if states:
             scope.lists[results[-1].id] = written
         for state in states:
@@ -520,7 +527,7 @@ class _Planner:
         condition, *starts = (scope.find(value) for value in op.operands_source())
         (body,) = op.blocks()
         inner = self.block(body, scope, f"the body of a loop in block {scope.plan.number}")
-        results = [self._made(scope, value) for value in op.results()]
+        results = [self._new_variable(scope, value) for value in op.results()]
         loop = While(self._number(), condition, starts, results, inner.plan)
         scope.plan.statements.append(loop)
 
@@ -531,7 +538,7 @@ class _Planner:
             self.block(block, scope, f"{place} {case}").plan
             for block, case in zip(op.blocks(), ("true", "false"))
         ]
-        results = [self._made(scope, value) for value in op.results()]
+        results = [self._new_variable(scope, value) for value in op.results()]
         scope.plan.statements.append(If(self._number(), condition, results, branches))
 
     def _yield(self, scope: _Scope, op: Operation) -> None:
@@ -550,18 +557,18 @@ class _Planner:
 
     def _pop(self, scope: _Scope, op: Operation) -> None:
         stack = scope.find(op.operand_source(0))
-        results = [self._made(scope, value) for value in op.results()]
+        results = [self._new_variable(scope, value) for value in op.results()]
         scope.plan.statements.append(Pop(self._number(), stack, results))
 
     def _has_elements(self, scope: _Scope, op: Operation) -> None:
         stack = scope.find(op.operand_source(0))
-        target = self._made(scope, op.result(0))
+        target = self._new_variable(scope, op.result(0))
         scope.plan.statements.append(HasElements(target, stack))
 
     def _setter(self, scope: _Scope, op: Operation) -> None:
         name = str(op.attrs()[SCOPE_NAMES.get(op.name(), "output_name")])
         value = scope.find(op.operand_source(0))
-        outliving = self._outliving.get(name)
+        outliving = self._persistent.get(name)
         if outliving is None or outliving.target is value:
             return  # nothing in the program reads it, or it is there already
         if scope.outer is not None:
@@ -573,7 +580,7 @@ class _Planner:
         operator = op.name().removeprefix("pd_op.").removesuffix("_")
         operands = [[scope.find(v) for v in self._tensors(scope, v)] for v in op.operands_source()]
         read = [variable for members in operands for variable in members]
-        if operator in _COMPUTED and _is_bookkeeping(operator, op, read):
+        if operator in _RUNTIME_OPERATORS and _is_bookkeeping(operator, op, read):
             self._computed(scope, op, operator, read)
         else:
             self._kernel(scope, op, operands)
@@ -584,7 +591,7 @@ class _Planner:
         attributes = _attributes_of(operator, op)
         pairs = pairs_in_place(op)
         if not pairs:
-            target = self._made(scope, op.result(0))
+            target = self._new_variable(scope, op.result(0))
         else:
             target = operands[op.get_input_names().index(pairs[0][0])]
             scope.variables[op.result(0).id] = target
@@ -596,11 +603,13 @@ class _Planner:
 
     def _kernel(self, scope: _Scope, op: Operation, operands: list[list[Variable]]) -> None:
         if not op.name().startswith("pd_op."):
-            raise NotExpressible(_LEFT)
+            raise NotExpressible(_LEFT_TO_PADDLE)
         try:
             kernel = kernels.kernel_of(op)
         except NgraphError as reason:
-            raise NotExpressible(f"{_LEFT}, and its kernel cannot be called: {reason}") from reason
+            raise NotExpressible(
+                f"{_LEFT_TO_PADDLE}, and its kernel cannot be called: {reason}"
+            ) from reason
         inputs, outputs = op.get_input_names(), op.get_output_names()
         pairs = [(inputs.index(i), outputs.index(o)) for i, o in pairs_in_place(op)]
         overwrites = {output: operand for operand, output in pairs if operands[operand]}
@@ -620,7 +629,7 @@ class _Planner:
                 scope.made_lists[value.id] = members
                 results += members
             elif type is not None:
-                results.append(self._made(scope, value))
+                results.append(self._new_variable(scope, value))
         call = KernelCall(
             len(self._kernel_calls), op, kernel, self._place, operands, results, overwrites
         )
@@ -634,7 +643,7 @@ class _Planner:
         return [value] if value.is_dense_tensor_type() else self._members(scope, value)
 
     def _writes(self, variable: Variable) -> None:
-        self._changes |= any(each.target is variable for each in self._outliving.values())
+        self._changes |= any(each.target is variable for each in self._persistent.values())
 
     # -- names -------------------------------------------------------------------------------------
 
@@ -642,7 +651,7 @@ class _Planner:
         self._numbers += 1
         return self._numbers - 1
 
-    def _made(self, scope: _Scope, value: Value, name: str = "v") -> Variable:
+    def _new_variable(self, scope: _Scope, value: Value, name: str = "v") -> Variable:
         if not value.initialized() or not value.is_dense_tensor_type():
             raise NotExpressible("its result is not a dense tensor")
         shape = tuple(max(int(size), -1) for size in value.shape)
@@ -652,9 +661,9 @@ class _Planner:
 
     def _unused_name(self, name: str) -> str:
         plain = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "v"
-        plain = f"v_{plain}" if plain[0].isdigit() or _CAPITALS.fullmatch(plain) else plain
+        plain = f"v_{plain}" if plain[0].isdigit() or _MACRO_NAMES.fullmatch(plain) else plain
         found, number = plain, 0
-        while found in self._names or found == "v" or _OURS.fullmatch(found):
+        while found in self._names or found == "v" or _GENERATED_NAMES.fullmatch(found):
             found, number = f"{plain}{'' if plain == 'v' else '_'}{number}", number + 1
         self._names.add(found)
         return found
@@ -671,9 +680,9 @@ def _is_bookkeeping(operator: str, op: Operation, operands: Sequence[Variable]) 
 
     Sizes that it leaves open may differ: functions.py looks at those that are given.
     """
-    if any(operand.dtype not in _COMPUTED_DTYPES for operand in operands):
+    if any(operand.dtype not in _RUNTIME_DTYPES for operand in operands):
         return False
-    if operator == "cast" and dtype_name(op.attrs()["dtype"]) not in _COMPUTED_DTYPES:
+    if operator == "cast" and dtype_name(op.attrs()["dtype"]) not in _RUNTIME_DTYPES:
         return False
     if operator == "assign_out":
         return operands[0].shape == operands[1].shape

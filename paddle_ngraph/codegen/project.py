@@ -24,7 +24,7 @@ from paddle_ngraph.codegen.plan import Plan, Variable
 from paddle_ngraph.conversion import processor
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
-from paddle_ngraph.ops.nodes import too_wide
+from paddle_ngraph.ops.nodes import overflow_message
 from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.partitioning import packed_layers
 from paddle_ngraph.partitioning.analysis import integer_ranges
@@ -46,8 +46,8 @@ _CORE = (
     "core/engine/size_guards.cc",
 )
 _INCLUDE = re.compile(r'#include "(core/[^"]+)"')
-_BUILT_HERE = "native"
-_SEEDS = 2**63
+_BUILD_FOLDER = "native"
+_SEED_LIMIT = 2**63
 
 
 def generate(
@@ -66,15 +66,15 @@ def generate(
     target = Path(os.path.realpath(directory))  # a link to a folder stays one
     _check_directory(target, force)
     target_processor = _processor(processor_name)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < _SEEDS:
-        raise NgraphError(f"the seed {seed!r} is not between 0 and {_SEEDS - 1}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < _SEED_LIMIT:
+        raise NgraphError(f"the seed {seed!r} is not between 0 and {_SEED_LIMIT - 1}")
     names, wanted = _named(fetches)
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    leaving = integer_ranges.left_wide() if wide_integers else nullcontext()
-    with packed_layers.left_out(), leaving:  # the packed operators need Paddle
+    leaving = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
+    with packed_layers.disabled(), leaving:  # the packed operators need Paddle
         report = ngraph_transpiler.rewrite(copy, open_size=None)
-    values = ngraph_transpiler.taken_out(copy, fetching)
+    values = ngraph_transpiler.remove_fetches(copy, fetching)
     scheduled = program.lr_name if getattr(program, "lr_scheduler", None) is not None else ""
     planned = _planned(copy, list(zip(names, values)), scheduled, report)
     if train is not None and train != planned.changes:
@@ -84,13 +84,13 @@ def generate(
             else "the program trains: give --train (train=True), or save it without its optimizer"
         )
     read = _reader(scope if scope is not None else paddle.static.global_scope())
-    variables = {each.name: read(each.name) for each in planned.outliving}
+    variables = {each.name: read(each.name) for each in planned.persistent}
     _require_files(planned)
-    for each in planned.outliving:  # Paddle's own may differ from what the program declares
+    for each in planned.persistent:  # Paddle's own may differ from what the program declares
         each.target.shape = variables[each.name].shape
     with processor.target(target_processor):
         variants = functions.variants_of(planned, _sets(planned, shapes), read)
-    with _unfinished(target, force) as folder:
+    with _staging_folder(target, force) as folder:
         _write(folder, planned, variants, variables, target_processor, seed)
     return report
 
@@ -109,10 +109,10 @@ def _check_directory(target: Path, force: bool) -> None:
 
 
 def _processor(name: str) -> str:
-    if name == _BUILT_HERE:
+    if name == _BUILD_FOLDER:
         return "avx512" if processor.has_avx512() else "avx2"
     if name not in processor.TARGETS:
-        known = ", ".join((*processor.TARGETS, _BUILT_HERE))
+        known = ", ".join((*processor.TARGETS, _BUILD_FOLDER))
         raise NgraphError(f"there is no processor {name!r}: give one of {known}")
     return name
 
@@ -153,7 +153,7 @@ def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
 
 
 def _require_files(planned: Plan) -> None:
-    for each in planned.outliving:
+    for each in planned.persistent:
         if each.target.dtype == "bfloat16":
             raise NgraphError(
                 f"the variable {each.name} is bfloat16, which an .npy file cannot hold: keep it as "
@@ -186,7 +186,7 @@ def _checked(given: Shapes, declared: Mapping[str, Sequence[int]]) -> Shapes:
 
 
 @contextmanager
-def _unfinished(target: Path, force: bool) -> Iterator[Path]:
+def _staging_folder(target: Path, force: bool) -> Iterator[Path]:
     """A folder beside the target, which takes its place once everything is written."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ def _write(
         "results": [_declared(each.name, each.value) for each in planned.results],
         "variables": [
             {**_declared(each.name, each.target), "file": _file_of(each.name)}
-            for each in planned.outliving
+            for each in planned.persistent
         ],
         "functions": described,
         "files": [
@@ -311,7 +311,7 @@ def _write_functions(
             {
                 "name": place,
                 "inputs": [each.name for each in (*interval.inputs, *interval.states)],
-                "too_wide": [too_wide(op) for op in interval.graph.all_ops() if op.checked],
+                "too_wide": [overflow_message(op) for op in interval.graph.all_ops() if op.checked],
                 "variants": rows,
             }
         )

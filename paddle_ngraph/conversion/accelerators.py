@@ -32,7 +32,7 @@ class Accelerator:
 
 
 @cache
-def found() -> Mapping[str, Accelerator]:
+def available() -> Mapping[str, Accelerator]:
     """Those there are, by the names that plans have for them.
 
     OpenVINO looks for them once in a process, when somebody asks: that loads the plugins.
@@ -61,9 +61,11 @@ def device_for(name: str, precision: str) -> str:
     Raises:
         NgraphError: It is not there, or does not compute in that.
     """
-    accelerator = found().get(name)
+    accelerator = available().get(name)
     if accelerator is None:
-        raise NgraphError(f"there is no device {name} here: {', '.join(found()) or 'only the CPU'}")
+        raise NgraphError(
+            f"there is no device {name} here: {', '.join(available()) or 'only the CPU'}"
+        )
     if precision == "f32" and not accelerator.has_float32:
         raise NgraphError(
             f"{name} computes in float16 alone, whose results are not those of native Paddle: set "

@@ -24,9 +24,9 @@ _NAMES = """
     Negative PaddleMaxPool ReduceMax ReduceMin Relu Reshape Reverse Select Slice Split Squeeze
     StridedSlice Tile Transpose Unsqueeze VariadicSplit
 """
-_MOVING = frozenset(_NAMES.split())
-_DEPTH = 32  # of a chain of such nodes that is followed
-_MOST = 1 << 10  # elements of a constant that is looked at
+_VALUE_PRESERVING = frozenset(_NAMES.split())
+_MAX_SEARCH_DEPTH = 32  # of a chain of such nodes that is followed
+_MAX_CONSTANT_ELEMENTS = 1 << 10  # elements of a constant that is looked at
 
 
 class Bfloat16Values:
@@ -54,15 +54,15 @@ class Bfloat16Values:
 
     def holds(self, output: Output) -> bool:
         """Whether every number of ``output`` is surely one of bfloat16."""
-        return self._holds(output, _DEPTH)
+        return self._holds(output, _MAX_SEARCH_DEPTH)
 
     def _holds(self, output: Output, depth: int) -> bool:
         key = key_of(output)
         if key not in self._found:
-            self._found[key] = self._looked_at(output, depth)
+            self._found[key] = self._analyzed(output, depth)
         return self._found[key]
 
-    def _looked_at(self, output: Output, depth: int) -> bool:
+    def _analyzed(self, output: Output, depth: int) -> bool:
         node = output.get_node()
         kind = node.get_type_name()
         if kind in (WIDENING, ROUNDING):
@@ -71,9 +71,9 @@ class Bfloat16Values:
             return False
         if kind == "Constant":
             data = node.get_data()
-            return data.size <= _MOST and not (data.view(np.uint32) & 0xFFFF).any()
+            return data.size <= _MAX_CONSTANT_ELEMENTS and not (data.view(np.uint32) & 0xFFFF).any()
         floats = [v for v in node.input_values() if v.get_element_type() == Type.f32]
-        return kind in _MOVING and all(self._holds(value, depth - 1) for value in floats)
+        return kind in _VALUE_PRESERVING and all(self._holds(value, depth - 1) for value in floats)
 
 
 def before_rounding(output: Output) -> Output:

@@ -16,39 +16,45 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.conversion.analysis.induction_variables import Counters
-from paddle_ngraph.conversion.bridge import NgraphBridge, fits, is_used, open_size
-from paddle_ngraph.conversion.node_tools import as_output, key_of, passed_on_by, read_by, select
-from paddle_ngraph.conversion.regions import Body
-from paddle_ngraph.conversion.size_rules import Shapes, same
+from paddle_ngraph.conversion.bridge import NgraphBridge, fits, is_used, symbolic_size
+from paddle_ngraph.conversion.node_tools import (
+    as_output,
+    forwarded_parameters,
+    key_of,
+    read_by,
+    select,
+)
+from paddle_ngraph.conversion.regions import RegionBody
+from paddle_ngraph.conversion.size_rules import Shapes, is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import (
-    MOST_OPEN,
-    MOST_TURNS,
+    MAX_ITERATIONS,
+    MAX_SYMBOLIC_SIZE,
     Guards,
     Number,
     Size,
     bounds_of,
     hint_of,
     is_always_at_least,
-    numbers_in,
+    symbols_in,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, appended_by
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import FOLD_LIMIT, Graph, Op, TensorSpec
-from paddle_ngraph.utils.dtypes import ARRAY
+from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS, Graph, Op, TensorSpec
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
 # What a turn adds to each size of what a loop hands on.
-Growth = Sequence[Sequence[Number]]
+ShapeGrowth = Sequence[Sequence[Number]]
 
-_CHANGES = "a turn of the loop changes the shape of what it hands on"
-_TURNS_AT_HAND = 2  # shapes that grow are known after so many
+_SHAPE_CHANGES = "a turn of the loop changes the shape of what it hands on"
+_TRACED_ITERATION = 2  # shapes that grow are known after so many
 # So often what is inside of a loop is converted until it is known what grows: a chain of sizes that
 # follow from each other takes a conversion each.
-_MOST_SEARCHES = 4
+_MAX_CONVERSIONS = 4
 
 
 def body_of_branch(
     bridge: NgraphBridge, block: Graph, sources: Sequence[Output | TensorArray]
-) -> tuple[Body, list[Output]]:
+) -> tuple[RegionBody, list[Output]]:
     """Converts what is inside of a branch.
 
     Args:
@@ -64,7 +70,7 @@ def body_of_branch(
     """
     inner = InnerBridge(bridge, block, sources)
     inner.convert()
-    body = inner.closed()
+    body = inner.finish()
     bridge.add_inner(inner)
     return body, inner.sources
 
@@ -72,18 +78,18 @@ def body_of_branch(
 def body_of_loop(
     bridge: NgraphBridge,
     block: Graph,
-    starts: Sequence[Output],
+    initial_values: Sequence[Output],
     captured: Sequence[Output | TensorArray],
-    kept: Collection[int] = (),
-) -> tuple[Body, list[Output], list[list[Number]]]:
+    used_arrays: Collection[int] = (),
+) -> tuple[RegionBody, list[Output], list[list[Number]]]:
     """The same for a loop, which may hand on what grows, and append to TensorArrays.
 
     Args:
         bridge: The bridge of what is around it.
         block: What is inside, as a graph.
-        starts: What the first turn starts from.
+        initial_values: What the first turn starts from.
         captured: What each turn reads besides.
-        kept: Which of the sources are TensorArrays that are still used after the loop.
+        used_arrays: Which of the sources are TensorArrays that are still used after the loop.
 
     Returns:
         What is inside, the sources that it reads, and the shapes of what it results in.
@@ -93,24 +99,26 @@ def body_of_loop(
         NgraphError: What is handed on changes its shape otherwise.
     """
     written = appended_by(block)
-    growth: Growth = [
+    growth: ShapeGrowth = [
         [written[spec.id] if axis == 0 else 0 for axis in range(len(bridge.shape(start)))]
-        for spec, start in zip(block.inputs, starts)
+        for spec, start in zip(block.inputs, initial_values)
     ]
-    counters = Counters(block, len(starts))
-    for _ in range(_MOST_SEARCHES):
-        sources = [*starts, *captured]
-        inner = InnerBridge(bridge, block, sources, len(starts), growth, counters, kept)
+    counters = Counters(block, len(initial_values))
+    for _ in range(_MAX_CONVERSIONS):
+        sources = [*initial_values, *captured]
+        inner = InnerBridge(
+            bridge, block, sources, len(initial_values), growth, counters, used_arrays
+        )
         inner.convert()
-        body = inner.closed()
-        end = 1 + len(starts)
+        body = inner.finish()
+        end = 1 + len(initial_values)
         found = inner.found_growth(body.shapes[1:end])
-        if same([*chain(*found)], [*chain(*growth)]):
+        if is_same_shape([*chain(*found)], [*chain(*growth)]):
             results = inner.loop_results(body.shapes[end:])
             bridge.add_inner(inner)
-            return body, [*inner.loop_starts(), *inner.sources[len(starts) :]], results
+            return body, [*inner.initial_values(), *inner.sources[len(initial_values) :]], results
         growth = found
-    raise NgraphError(f"{_CHANGES}, and not alike in each turn")
+    raise NgraphError(f"{_SHAPE_CHANGES}, and not alike in each turn")
 
 
 class InnerBridge(NgraphBridge):
@@ -123,7 +131,7 @@ class InnerBridge(NgraphBridge):
         args: How many of these, the first ones, are others in each turn.
         growth: What each turn adds to the sizes of these.
         counters: Those of them that are counted.
-        kept: Which of the sources are TensorArrays whose elements somebody wants.
+        used_arrays: Which of the sources are TensorArrays whose elements somebody wants.
 
     Attributes:
         arg_shapes: Their shapes in a turn.
@@ -135,40 +143,44 @@ class InnerBridge(NgraphBridge):
         block: Graph,
         sources: Sequence[Output | TensorArray],
         args: int = 0,
-        growth: Growth = (),
+        growth: ShapeGrowth = (),
         counters: Counters | None = None,
-        kept: Collection[int] = (),
+        used_arrays: Collection[int] = (),
     ) -> None:
         self._outer = outer
-        around = outer._shapes
+        outer_shapes = outer._shapes
         # The numbers of sizes that are known outside.
-        self._known_outside = set() if around is None else set(around.guards.numbers())
+        self._outer_symbols = set() if outer_shapes is None else set(outer_shapes.guards.numbers())
         self._args = args
         self._growth = growth
         self._counters = counters
-        self._shapes_slices = counters is not None and counters.shape_slices()
-        self._around = {n: each for n, each in enumerate(sources) if isinstance(each, TensorArray)}
+        self._shapes_slices = counters is not None and counters.decide_slice_sizes()
+        self._outer_arrays = {
+            n: each for n, each in enumerate(sources) if isinstance(each, TensorArray)
+        }
         written = appended_by(block)
         # How many elements a turn appends to each of the TensorArrays around.
         self._appends = {
             number: written[block.inputs[number].id]
-            for number in self._around
+            for number in self._outer_arrays
             if counters is not None and written[block.inputs[number].id]
         }
-        self._kept = kept
+        self._used_arrays = used_arrays
         self._appended: dict[int, TensorArray] = {}  # what this turn has appended, by source
-        self._has_sizes_of_turns = _is_any(growth) or self._shapes_slices or bool(self._appends)
-        self._turn: Size | None = None  # the number of the turn, if there are sizes of it
-        self._last: Number | None = None  # that of the last turn, if that is known
-        self._check: Node | None = None  # what checks the number of the next turn
-        self._next: Node | None = None  # that number
-        self._counter: Node | None = None
-        self._sizes_at_hand: list[tuple[Node, Output]] = []
+        self._has_iteration_sizes = (
+            _has_growth(growth) or self._shapes_slices or bool(self._appends)
+        )
+        self._iteration: Size | None = None  # the number of the turn, if there are sizes of it
+        self._last_iteration: Number | None = None  # that of the last turn, if that is known
+        self._iteration_check: Node | None = None  # what checks the number of the next turn
+        self._next_iteration: Node | None = None  # that number
+        self._iteration_parameter: Node | None = None
+        self._current_sizes: list[tuple[Node, Output]] = []
         self.sources = [self._source(number, each) for number, each in enumerate(sources)]
         self.arg_shapes: list[list[Number]] = []
         super().__init__(block, ())
         # Paddle declares what follows from the sizes of the first turn.
-        self._as_declared &= outer._as_declared and not self._has_sizes_of_turns
+        self._as_declared &= outer._as_declared and not self._has_iteration_sizes
 
     @property
     def infers(self) -> bool:
@@ -180,28 +192,28 @@ class InnerBridge(NgraphBridge):
         """See :attr:`Graph.compiled_for`."""
         return self._outer.device
 
-    def found_growth(self, results: Sequence[Sequence[Number]]) -> Growth:
+    def found_growth(self, results: Sequence[Sequence[Number]]) -> ShapeGrowth:
         """What a turn adds to the args, if it ends with results of these shapes.
 
         Raises:
             NgraphError: The rank changes, or what is added is not the same in every turn.
         """
         shapes = zip(self.arg_shapes, results, strict=True)
-        return [_growth(before, after, self._known_outside) for before, after in shapes]
+        return [_growth_between(before, after, self._outer_symbols) for before, after in shapes]
 
-    def loop_starts(self) -> list[Output]:
+    def initial_values(self) -> list[Output]:
         """What a loop starts from, of which nGraph does not know the sizes that grow.
 
         It would take them for those in every turn, if nothing reads what this becomes in the end.
         """
-        return list(map(self._of_any_size, self.sources, self._growth))
+        return list(map(self._with_hidden_sizes, self.sources, self._growth))
 
-    def _of_any_size(self, start: Output, growth: Sequence[Number]) -> Output:
-        axes = [axis for axis, size in enumerate(growth) if _grows_by(size)]
+    def _with_hidden_sizes(self, start: Output, growth: Sequence[Number]) -> Output:
+        axes = [axis for axis, size in enumerate(growth) if _is_growth(size)]
         if not axes:
             return start
         outer = self._outer
-        node = outer.extension("ShapeBarrier", [start, outer._what_varies()], axes=axes)
+        node = outer.extension("ShapeBarrier", [start, outer._any_runtime_input()], axes=axes)
         outer.set_shape(node, outer.shape(start))
         return node.output(0)
 
@@ -214,20 +226,23 @@ class InnerBridge(NgraphBridge):
         Raises:
             NgraphError: Turns append elements of several shapes.
         """
-        if not all(numbers_in(size) <= self._known_outside for size in chain(*appended)):
+        if not all(symbols_in(size) <= self._outer_symbols for size in chain(*appended)):
             raise NgraphError("turns of the loop append elements of several shapes")
-        around = self._outer._shapes
+        outer_shapes = self._outer._shapes
         before = [self._outer.shape(source) for source in self.sources[: self._args]]
-        if around is None or not (_is_any(self._growth) or appended):
+        if outer_shapes is None or not (_has_growth(self._growth) or appended):
             return before
         least = 1 if appended else 0
-        more = self._more_turns(around.guards, least)
+        more = self._extra_iterations(outer_shapes.guards, least)
         sizes = zip(chain(*before), chain(*self._growth))
-        grow_by_one = (size for size, added in sizes if same([added], [1]))
+        grow_by_one = (size for size, added in sizes if is_same_shape([added], [1]))
         if (first := 1 if appended else next(grow_by_one, None)) is not None:
-            around.declare_count(more, first)
-        turns = more + least
-        return [*_grown(before, self._growth, turns), *([turns, *shape[1:]] for shape in appended)]
+            outer_shapes.declare_trip_count(more, first)
+        iterations = more + least
+        return [
+            *_shapes_after(before, self._growth, iterations),
+            *([iterations, *shape[1:]] for shape in appended),
+        ]
 
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
@@ -238,28 +253,32 @@ class InnerBridge(NgraphBridge):
     def _add_inputs(
         self, signature: Sequence[tuple[str, Sequence[int]]], values: Mapping[int, np.ndarray]
     ) -> None:
-        around = self._outer._shapes
-        self._shapes = None if around is None else Shapes(around.guards)
+        outer_shapes = self._outer._shapes
+        self._shapes = None if outer_shapes is None else Shapes(outer_shapes.guards)
         self.arg_shapes = [self._outer.shape(source) for source in self.sources[: self._args]]
-        if self._has_sizes_of_turns:
+        if self._has_iteration_sizes:
             assert self._shapes is not None
-            turn = self._turn = self._new_turn(self._shapes.guards)
-            self._at_hand(self._count(), [turn])
-            self.arg_shapes = _grown(self.arg_shapes, self._growth, turn)
+            iteration = self._iteration = self._new_iteration(self._shapes.guards)
+            self._current_values(self._iteration_index(), [iteration])
+            self.arg_shapes = _shapes_after(self.arg_shapes, self._growth, iteration)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
-            if position in self._around:
+            if position in self._outer_arrays:
                 self._arrays[spec.id] = self._array(position, source)
                 continue
             node = self._input(position, source)
-            if spec.dtype.endswith(ARRAY):
+            if spec.dtype.endswith(ARRAY_SUFFIX):
                 self._arrays[spec.id] = TensorArray([node])
                 continue
             if self._counters and self._shapes_slices and position in self._counters.steps:
-                node = self._counted(node, position, self._counters.steps[position], turn)
+                node = self._counted(node, position, self._counters.steps[position], iteration)
             self._nodes[spec.id] = node
             self._as_declared &= fits(spec.shape, self.shape(node))
-        if around is not None and self._shapes is not None and (sizes := around.known_sizes()):
-            self._at_hand(self._fed_too(as_output(self._outer.ints(sizes))), sizes)
+        if (
+            outer_shapes is not None
+            and self._shapes is not None
+            and (sizes := outer_shapes.known_sizes())
+        ):
+            self._current_values(self._extra_parameter(as_output(self._outer.ints(sizes))), sizes)
 
     def _source(self, number: int, source: Output | TensorArray) -> Output:
         """What the block is given of a source."""
@@ -272,77 +291,85 @@ class InnerBridge(NgraphBridge):
     def _array(self, number: int, source: Output) -> TensorArray:
         """A TensorArray of the block around this one, as it is in a turn."""
         if number not in self._appends:
-            return TensorArray([self._fed(number, source)], is_read=True)
-        assert self._turn is not None
-        before = self._outer.length(self._around[number]) + self._turn * self._appends[number]
+            return TensorArray([self._parameter_for(number, source)], is_read=True)
+        assert self._iteration is not None
+        before = (
+            self._outer.length(self._outer_arrays[number]) + self._iteration * self._appends[number]
+        )
         array = TensorArray(before=before)
         self._appended[number] = array
         return array
 
     def holds(self, op: Op, name: str, number: Number) -> bool:
         """See :meth:`NgraphBridge.holds`."""
-        return super().holds(op, name, number) or self._counts_to(op.input(name), number)
+        return super().holds(op, name, number) or self._counter_equals(op.input(name), number)
 
-    def _counts_to(self, tensor: TensorSpec, number: Number) -> bool:
+    def _counter_equals(self, tensor: TensorSpec, number: Number) -> bool:
         """Whether a counter is this number in each turn."""
-        found = self.offsets.only(tensor)
-        if self._counters is None or self._turn is None or found is None or found.base is None:
+        found = self.offsets.scalar(tensor)
+        if self._counters is None or self._iteration is None or found is None or found.base is None:
             return False
         for place, step in self._counters.steps.items():
             if self._graph.inputs[place].id == found.base[0]:
-                first = self._known_start(place)
-                now = [] if first is None else [first + found.added + self._turn * step]
-                return same(now, [number])
+                first = self._known_initial_value(place)
+                now = [] if first is None else [first + found.added + self._iteration * step]
+                return is_same_shape(now, [number])
         return False
 
-    def _new_turn(self, guards: Guards) -> Size:
+    def _new_iteration(self, guards: Guards) -> Size:
         """The number of the turn, as a size."""
-        self._last = None if self._counters is None else self._last_turn(self._counters)
-        if self._last is None:
-            return guards.turns(_TURNS_AT_HAND)
-        return guards.turns(min(_TURNS_AT_HAND, hint_of(self._last)), self._last)
+        self._last_iteration = (
+            None if self._counters is None else self._find_last_iteration(self._counters)
+        )
+        if self._last_iteration is None:
+            return guards.new_iteration_symbol(_TRACED_ITERATION)
+        return guards.new_iteration_symbol(
+            min(_TRACED_ITERATION, hint_of(self._last_iteration)), self._last_iteration
+        )
 
-    def _more_turns(self, guards: Guards, least: int) -> Size:
+    def _extra_iterations(self, guards: Guards, least: int) -> Size:
         """How many turns there were beyond the least, as a size; there are sizes of the turn."""
-        if self._last is None:
-            return guards.turns(_TURNS_AT_HAND - least, like=self._turn)
-        at_hand = min(_TURNS_AT_HAND, hint_of(self._last) + 1)
-        return guards.turns(at_hand - least, self._last + 1 - least)
+        if self._last_iteration is None:
+            return guards.new_iteration_symbol(_TRACED_ITERATION - least, like=self._iteration)
+        current = min(_TRACED_ITERATION, hint_of(self._last_iteration) + 1)
+        return guards.new_iteration_symbol(current - least, self._last_iteration + 1 - least)
 
-    def _last_turn(self, counters: Counters) -> Number | None:
+    def _find_last_iteration(self, counters: Counters) -> Number | None:
         """The number of the last turn that there may be, if the condition tells."""
         for limit in counters.limits():
-            first, most = self._known_start(limit.arg), self._known_limit(limit.most)
+            first, most = self._known_initial_value(limit.arg), self._known_limit(limit.upper)
             if first is not None and most is not None:
                 last = (most - limit.added - first) // counters.steps[limit.arg] + 1
                 if is_always_at_least(last, 0):
                     return last
         return None
 
-    def _counted(self, arg: Output, number: int, step: int, turn: Size) -> Output:
+    def _counted(self, arg: Output, number: int, step: int, iteration: Size) -> Output:
         """An arg to which each turn adds ``step``, if it is known from what on and how far."""
-        first = self._known_start(number)
-        if first is None or self._last is None:
+        first = self._known_initial_value(number)
+        if first is None or self._last_iteration is None:
             return arg
-        end = first + self._last * step
-        has_32_bits = is_always_at_least(MOST_OPEN - end, 0) and is_always_at_least(end, -MOST_OPEN)
-        return self._at_hand(arg, [first + turn * step]) if has_32_bits else arg
+        end = first + self._last_iteration * step
+        has_32_bits = is_always_at_least(MAX_SYMBOLIC_SIZE - end, 0) and is_always_at_least(
+            end, -MAX_SYMBOLIC_SIZE
+        )
+        return self._current_values(arg, [first + iteration * step]) if has_32_bits else arg
 
     def _known_limit(self, limit: int | TensorSpec) -> Number | None:
         if isinstance(limit, int):
             return limit
         places = [n for n, spec in enumerate(self._graph.inputs) if spec.id == limit.id]
-        return self._known_start(places[0]) if places and places[0] >= self._args else None
+        return self._known_initial_value(places[0]) if places and places[0] >= self._args else None
 
-    def _known_start(self, number: int) -> Number | None:
+    def _known_initial_value(self, number: int) -> Number | None:
         """The only number in a source, if it is known."""
-        source, around = self.sources[number], self._outer._shapes
-        if around is None or around.follows(source) == "data":
+        source, outer_shapes = self.sources[number], self._outer._shapes
+        if outer_shapes is None or outer_shapes.depends_on(source) == "data":
             return None
-        found = around.value(source)
+        found = outer_shapes.value(source)
         return None if found is None or found.size != 1 else found.reshape(-1).tolist()[0]
 
-    def _at_hand(self, parameter: Output, numbers: Sequence[Number]) -> Output:
+    def _current_values(self, parameter: Output, numbers: Sequence[Number]) -> Output:
         """What stands for a parameter of sizes until the block is complete: those at hand.
 
         So nGraph knows the shapes at hand that are computed from it.
@@ -354,34 +381,41 @@ class InnerBridge(NgraphBridge):
         # Not the constant itself, which converters would take for one.
         node = opset15.convert(constant, kind)
         self._shapes.declare_contents(node.output(0), numbers)
-        self._sizes_at_hand.append((node, parameter))
+        self._current_sizes.append((node, parameter))
         return node.output(0)
 
-    def _input_that_is(self, positions: Output) -> int | None:
+    def _input_of(self, positions: Output) -> int | None:
         """The inputs of the interval are those of another bridge."""
         return None
 
     def _input(self, position: int, source: Output) -> Output:
         if position < self._args:
-            return self._fed(position, source)
+            return self._parameter_for(position, source)
         producer = source.get_node()
-        if producer.get_type_name() == "Constant" and math.prod(source.get_shape()) <= FOLD_LIMIT:
+        if (
+            producer.get_type_name() == "Constant"
+            and math.prod(source.get_shape()) <= MAX_FOLDED_ELEMENTS
+        ):
             return opset15.constant(np.array(producer.get_data())).output(0)
-        node = self._fed(position, source)
-        around = self._outer._shapes
-        if around is None or self._shapes is None or around.follows(source) != "sizes":
+        node = self._parameter_for(position, source)
+        outer_shapes = self._outer._shapes
+        if (
+            outer_shapes is None
+            or self._shapes is None
+            or outer_shapes.depends_on(source) != "sizes"
+        ):
             return node
-        numbers = around.value(source)
+        numbers = outer_shapes.value(source)
         if numbers is None:
-            return opset15.constant(around.fixed_value(source)).output(0)
-        return self._at_hand(node, numbers.reshape(-1).tolist())
+            return opset15.constant(outer_shapes.fixed_value(source)).output(0)
+        return self._current_values(node, numbers.reshape(-1).tolist())
 
-    def _fed_too(self, source: Output) -> Output:
+    def _extra_parameter(self, source: Output) -> Output:
         """A parameter that is given ``source``, which the block does not know of."""
         self.sources.append(source)
-        return self._fed(len(self.sources) - 1, source)
+        return self._parameter_for(len(self.sources) - 1, source)
 
-    def _fed(self, position: int, source: Output) -> Output:
+    def _parameter_for(self, position: int, source: Output) -> Output:
         """A parameter that is given ``source``."""
         is_arg = position < self._args
         sizes = self.arg_shapes[position] if is_arg else self._outer.shape(source)
@@ -389,25 +423,25 @@ class InnerBridge(NgraphBridge):
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
         if self._shapes is not None:
-            self._shapes.declare(node.output(0), list(map(open_size, sizes)))
+            self._shapes.declare(node.output(0), list(map(symbolic_size, sizes)))
         return node.output(0)
 
-    def _count(self) -> Output:
+    def _iteration_index(self) -> Output:
         """The number of the turn."""
-        if self._counter is None:
-            self._counter = opset15.parameter([], Type.i64)
+        if self._iteration_parameter is None:
+            self._iteration_parameter = opset15.parameter([], Type.i64)
             if self._shapes is not None:
-                self._shapes.declare(self._counter.output(0), [])
-        return self._counter.output(0)
+                self._shapes.declare(self._iteration_parameter.output(0), [])
+        return self._iteration_parameter.output(0)
 
-    def _what_varies(self) -> Output:
-        """See :meth:`NgraphBridge._what_varies`."""
-        return self._count()
+    def _any_runtime_input(self) -> Output:
+        """See :meth:`NgraphBridge._any_runtime_input`."""
+        return self._iteration_index()
 
-    def closed(self) -> Body:
+    def finish(self) -> RegionBody:
         """What was converted, as a model."""
         results: list[Output] = []
-        for output in (*map(self._end, self._graph.outputs), *self._added()):
+        for output in (*map(self._yielded, self._graph.outputs), *self._appended_elements()):
             # nGraph knows a result by the node that makes it.
             is_made = output.get_node().get_type_name() not in ("Parameter", "Constant")
             if not is_made or key_of(output) in map(key_of, results):
@@ -415,67 +449,75 @@ class InnerBridge(NgraphBridge):
             results.append(output)
         shapes = [self.shape(output) for output in results]
         self._complete(results)
-        self._part_args(results)
-        if self._has_sizes_of_turns:
-            self._open_args()
-            self._hide_sizes(results)
+        self._separate_args(results)
+        if self._has_iteration_sizes:
+            self._make_growing_args_dynamic()
+            self._hide_size_bounds(results)
         read = [
             (node, number)
             for node in self._parameters
             for number in [self._input_of_parameter[node.get_friendly_name()]]
             if number < self._args or is_used(node)
         ]
-        parameters = [node for node, _ in read] + ([self._counter] if self._counter else [])
+        parameters = [node for node, _ in read] + (
+            [self._iteration_parameter] if self._iteration_parameter else []
+        )
         self.model = ov.Model([opset15.result(r) for r in results], parameters)
         reads = [number for _, number in read]
-        collected = [number for number in self._appended if number in self._kept]
-        return Body(self.model, reads, shapes, self._counter is not None, collected)
+        collected = [number for number in self._appended if number in self._used_arrays]
+        return RegionBody(
+            self.model, reads, shapes, self._iteration_parameter is not None, collected
+        )
 
-    def _end(self, spec: TensorSpec) -> Output:
+    def _yielded(self, spec: TensorSpec) -> Output:
         """What a turn or a branch ends with."""
         array = self._arrays.get(spec.id)
-        return self._settled(spec) if array is None else self.elements(array)
+        return self._apply_deferred_check(spec) if array is None else self.elements(array)
 
-    def _added(self) -> list[Output]:
+    def _appended_elements(self) -> list[Output]:
         """What this turn has appended to TensorArrays, with a size of 1 in front."""
-        parts = [array.parts for number, array in self._appended.items() if number in self._kept]
+        parts = [
+            array.chunks for number, array in self._appended.items() if number in self._used_arrays
+        ]
         joined = (opset15.concat(each, 0) for each in parts)
         return [opset15.unsqueeze(each, self.ints([0])).output(0) for each in joined]
 
     def _complete(self, results: list[Output]) -> None:
         """Ends what only sizes at hand allow: from here on they are those of each turn."""
-        if self._has_sizes_of_turns and (
-            self._last is None or bounds_of(self._last)[1] >= MOST_TURNS
+        if self._has_iteration_sizes and (
+            self._last_iteration is None or bounds_of(self._last_iteration)[1] >= MAX_ITERATIONS
         ):
-            results[0] = self._checked_count(results[0])
+            results[0] = self._checked_condition(results[0])
         if self._shapes is None:
             return
-        late = [node for node, _, _ in self._late]
-        self._look_at(self._model_of(results, late))
+        late = [node for node, _, _ in self._placeholders]
+        self._record_shapes(self._model_of(results, late))
         for inner in self._all_inner():
-            inner._look_at(inner.model)
-        self._settle()
-        self._read_sizes()
+            inner._record_shapes(inner.model)
+        self._replace_placeholders()
+        self._use_runtime_sizes()
 
-    def _read_sizes(self) -> None:
+    def _use_runtime_sizes(self) -> None:
         """Has sizes read from parameters, no longer those at hand."""
-        for node, parameter in self._sizes_at_hand:
+        for node, parameter in self._current_sizes:
             if is_used(node):
                 node.input(0).replace_source_output(parameter)
 
-    def _open_args(self) -> None:
+    def _make_growing_args_dynamic(self) -> None:
         """Makes dynamic what grows: nGraph looks at one arg after the other."""
         for node, shape, growth in zip(self._parameters, self.arg_shapes, self._growth):
-            dims = [-1 if _grows_by(added) else hint_of(size) for size, added in zip(shape, growth)]
+            dims = [
+                -1 if _is_growth(added) else hint_of(size) for size, added in zip(shape, growth)
+            ]
             node.set_partial_shape(ov.PartialShape(dims))
 
     def _model_of(self, results: Sequence[Output], late: Sequence[Node] = ()) -> ov.Model:
         """A model of what there is so far, with all parameters."""
-        counter = [self._counter] if self._counter else []
+        counter = [self._iteration_parameter] if self._iteration_parameter else []
         made = [opset15.result(result) for result in results]
         return ov.Model(made, [*self._parameters, *counter, *late])
 
-    def _hide_sizes(self, results: list[Output]) -> None:
+    def _hide_size_bounds(self, results: list[Output]) -> None:
         """Hides from nGraph between what sizes a turn's results are, if what it starts from is not.
 
         It takes these for bounds of what the loop results in, which may be what it starts from.
@@ -485,46 +527,48 @@ class InnerBridge(NgraphBridge):
             leasts = [bounds_of(size)[0] for size in self._outer.shape(self.sources[number])]
             known = results[number + 1].get_partial_shape()
             holds = [
-                not _grows_by(added) or (dim.min_length <= least and dim.max_length == -1)
+                not _is_growth(added) or (dim.min_length <= least and dim.max_length == -1)
                 for dim, least, added in zip(known, leasts, self._growth[number])
             ]
             if not all(holds):
                 sizes = zip(self.arg_shapes[number], self._growth[number])
                 shape = self.ints([size + added for size, added in sizes])
                 results[number + 1] = opset15.reshape(results[number + 1], shape, False).output(0)
-        self._read_sizes()
+        self._use_runtime_sizes()
 
-    def _checked_count(self, goes_on: Output) -> Output:
+    def _checked_condition(self, continues: Output) -> Output:
         """Whether there is another turn; Paddle does that run where there are too many.
 
         The loop ends where the check refuses the run.
         """
-        number = opset15.add(self._count(), self.full(1, Type.i64))
-        condition = opset15.squeeze(goes_on, self.ints([0])) if self.shape(goes_on) else goes_on
+        number = opset15.add(self._iteration_index(), self.full(1, Type.i64))
+        condition = (
+            opset15.squeeze(continues, self.ints([0])) if self.shape(continues) else continues
+        )
         number = opset15.select(condition, number, self.full(0, Type.i64))
-        self._next = opset15.convert(number, Type.i32)
-        self._check = checked = self._check_of_turns()
-        is_turn = opset15.equal(checked, self._next)
-        if self.shape(goes_on):
-            is_turn = opset15.unsqueeze(is_turn, self.ints([0]))
-        return opset15.logical_and(goes_on, is_turn).output(0)
+        self._next_iteration = opset15.convert(number, Type.i32)
+        self._iteration_check = checked = self._trip_count_check()
+        is_iteration = opset15.equal(checked, self._next_iteration)
+        if self.shape(continues):
+            is_iteration = opset15.unsqueeze(is_iteration, self.ints([0]))
+        return opset15.logical_and(continues, is_iteration).output(0)
 
-    def _check_of_turns(self) -> Node:
+    def _trip_count_check(self) -> Node:
         """Checks that a loop does not turn more often than sizes allow; as far as these are known.
 
         What it looks at is the number of the next turn, if there is one: they count from 0.
         """
-        assert self._shapes is not None and self._turn is not None
-        most = self._shapes.guards.most_turns(self._turn)
+        assert self._shapes is not None and self._iteration is not None
+        most = self._shapes.guards.max_iterations(self._iteration)
         message = f"a loop turns more than {most} times."
-        return self.in_range(self._next, 0, most, message)
+        return self.in_range(self._next_iteration, 0, most, message)
 
-    def _check_turns(self) -> None:
-        """See :meth:`NgraphBridge._check_turns`."""
-        if self._check is not None:
-            replace_node(self._check, self._check_of_turns())
+    def _update_trip_count_check(self) -> None:
+        """See :meth:`NgraphBridge._update_trip_count_check`."""
+        if self._iteration_check is not None:
+            replace_node(self._iteration_check, self._trip_count_check())
 
-    def _part_args(self, results: list[Output]) -> None:
+    def _separate_args(self, results: list[Output]) -> None:
         """Has the plugin hand on what a loop says, where a turn does not compute it.
 
         It drops an arg that no turn reads, and then has nothing to result in where there is no
@@ -539,22 +583,23 @@ class InnerBridge(NgraphBridge):
         chosen = [
             number
             for number, name in enumerate(names)
-            if self._is_as_grown(number, results[number + 1])
+            if self._has_expected_shape(number, results[number + 1])
             and (
                 name not in read
-                or passed_on_by(results[number + 1], not self._grows(number)) & {*names} - {name}
+                or forwarded_parameters(results[number + 1], not self._grows(number))
+                & {*names} - {name}
             )
         ]
         if not chosen:
             return
-        is_turn = opset15.greater_equal(self._count(), opset15.constant(np.int64(0)))
+        is_iteration = opset15.greater_equal(self._iteration_index(), opset15.constant(np.int64(0)))
         for number in chosen:
             if self._grows(number):
                 raise NgraphError("what grows from turn to turn becomes what another one was")
             arg = self._parameters[number].output(0)
-            results[number + 1] = select(is_turn, results[number + 1], arg).output(0)
+            results[number + 1] = select(is_iteration, results[number + 1], arg).output(0)
 
-    def _is_as_grown(self, number: int, result: Output) -> bool:
+    def _has_expected_shape(self, number: int, result: Output) -> bool:
         """Whether what the loop hands on in this place has the shape of the arg, and its growth."""
         before, after = self.arg_shapes[number], self.shape(result)
         return len(before) == len(after) and all(
@@ -563,10 +608,12 @@ class InnerBridge(NgraphBridge):
 
     def _grows(self, number: int) -> bool:
         """Whether each turn adds to a size of what the loop hands on in this place."""
-        return any(map(_grows_by, self._growth[number]))
+        return any(map(_is_growth, self._growth[number]))
 
 
-def _growth(before: Sequence[Number], after: Sequence[Number], known: set[int]) -> list[Number]:
+def _growth_between(
+    before: Sequence[Number], after: Sequence[Number], known: set[int]
+) -> list[Number]:
     """What a turn adds to each size of what it hands on.
 
     Args:
@@ -577,23 +624,27 @@ def _growth(before: Sequence[Number], after: Sequence[Number], known: set[int]) 
         NgraphError: The rank changes, or what is added is not the same in every turn.
     """
     if len(before) != len(after):
-        raise NgraphError(f"{_CHANGES} from rank {len(before)} to {len(after)}")
+        raise NgraphError(f"{_SHAPE_CHANGES} from rank {len(before)} to {len(after)}")
     added = [0 if a == b else b - a for a, b in zip(before, after)]
-    if not all(numbers_in(size) <= known for size in added):
-        raise NgraphError(f"{_CHANGES}, and not alike in each turn")
+    if not all(symbols_in(size) <= known for size in added):
+        raise NgraphError(f"{_SHAPE_CHANGES}, and not alike in each turn")
     return added
 
 
-def _grows_by(added: Number) -> bool:
+def _is_growth(added: Number) -> bool:
     """Whether a turn adds something, if it adds this."""
-    return not same([added], [0])
+    return not is_same_shape([added], [0])
 
 
-def _is_any(growth: Growth) -> bool:
+def _has_growth(growth: ShapeGrowth) -> bool:
     """Whether something grows."""
-    return any(map(_grows_by, chain(*growth)))
+    return any(map(_is_growth, chain(*growth)))
 
 
-def _grown(shapes: Sequence[Sequence[Number]], growth: Growth, turns: Size) -> list[list[Number]]:
+def _shapes_after(
+    shapes: Sequence[Sequence[Number]], growth: ShapeGrowth, iterations: Size
+) -> list[list[Number]]:
     """Shapes after so many turns."""
-    return [[size + added * turns for size, added in zip(*pair)] for pair in zip(shapes, growth)]
+    return [
+        [size + added * iterations for size, added in zip(*pair)] for pair in zip(shapes, growth)
+    ]

@@ -23,24 +23,24 @@ from openvino.utils import replace_node
 from paddle_ngraph.conversion import dynamic_shapes
 from paddle_ngraph.conversion.analysis.offsets import Offsets
 from paddle_ngraph.conversion.bfloat16 import Bfloat16Values
-from paddle_ngraph.conversion.dynamic_shapes import Opening
+from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.conversion.node_tools import as_output, constant_of
 from paddle_ngraph.conversion.regions import Region
 from paddle_ngraph.conversion.registry import RANGES, Role, find_converter
-from paddle_ngraph.conversion.size_rules import Shapes, meets_nothing, same
+from paddle_ngraph.conversion.size_rules import Shapes, is_same_shape, touches_empty_tensor
 from paddle_ngraph.conversion.symbolic_sizes import (
     Guards,
     Number,
     Size,
     Undecided,
     hint_of,
-    is_open,
+    is_symbolic,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray
-from paddle_ngraph.errors import TOO_WIDE, NgraphError, in_short
-from paddle_ngraph.ir.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError, summarized
+from paddle_ngraph.ir.graph import BFLOAT16, CPU, MAX_FOLDED_ELEMENTS, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Paddle's dtype name of a name of nGraph's.
@@ -67,7 +67,7 @@ class Draw(NamedTuple):
 _LOOP = "pd_op.while"
 # Element by element, a result holds what 32 bits do not hold, or stands for it, only where an
 # operand of these does: they hand doubts on.
-_HANDING_ON = {
+_FORWARDS_DEFERRED_CHECK = {
     **dict.fromkeys(("pd_op.scale", "pd_op.scale_", "pd_op.assign"), ("x",)),
     **dict.fromkeys(
         (
@@ -79,7 +79,7 @@ _HANDING_ON = {
     "pd_op.where": ("x", "y"),
 }
 # What holds the whole numbers that it is given, in another shape, order or width.
-_SAME_NUMBERS = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_VALUE_PRESERVING = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 # Numbered as in core/common/random_numbers.h: the element type, by name.
 _DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
@@ -103,15 +103,15 @@ class RangeCheck(NamedTuple):
     message: str
 
 
-class Doubt(NamedTuple):
+class DeferredCheck(NamedTuple):
     """Which elements of a tensor are not what they are natively, until something reads them.
 
     Attributes:
-        places: True for those; of a shape that is repeated to that of the tensor.
+        mask: True for those; of a shape that is repeated to that of the tensor.
         message: What to say of a run in which there are any.
     """
 
-    places: Output
+    mask: Output
     message: str
 
 
@@ -122,7 +122,7 @@ class NgraphBridge:
         graph: The subgraph.
         signature: dtype name and shape of each input, then of each state.
         values: The contents of the inputs that are read by value, by position.
-        opening: The dimensions, and numbers in inputs that are read by value, that are open.
+        symbolic_dims: The dimensions, and numbers in inputs that are read by value, that are open.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class NgraphBridge:
         graph: Graph,
         signature: Sequence[tuple[str, Sequence[int]]],
         values: Mapping[int, np.ndarray] | None = None,
-        opening: Opening | None = None,
+        symbolic_dims: SymbolicDims | None = None,
     ) -> None:
         self._graph = graph
         self._nodes: dict[int, Output] = {}
@@ -138,16 +138,16 @@ class NgraphBridge:
         self._checked: set[tuple[Any, ...]] = set()
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
-        self._stand_ins: dict[int, Node] = {}  # for parameters of which numbers are open
+        self._value_constants: dict[int, Node] = {}  # for parameters of which numbers are open
         self._pending = deque(graph.ops)
         self.draws: list[Draw] = []
         self.checks: list[RangeCheck] = []
-        self._doubts: dict[int, Doubt] = {}
+        self._deferred_checks: dict[int, DeferredCheck] = {}
         self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
-        self._opening = opening
-        self._shapes = None if opening is None else Shapes(opening.guards)
-        if opening is None and any(op.type == _LOOP for op in graph.all_ops()):
+        self._symbolic_dims = symbolic_dims
+        self._shapes = None if symbolic_dims is None else Shapes(symbolic_dims.guards)
+        if symbolic_dims is None and any(op.type == _LOOP for op in graph.all_ops()):
             self._shapes = Shapes(Guards({}))  # nothing is open, but turns may be counted
         self._bfloat16 = Bfloat16Values(extension)
         # What converters see as float32.
@@ -159,8 +159,8 @@ class NgraphBridge:
         self.model: ov.Model  # of what is inside of a loop or branch
         # Results of regions of sizes that only a run tells. Until the model is complete, parameters
         # of the shapes at hand stand for them.
-        self._late: list[tuple[Node, Region, int]] = []
-        self._has_nothing: bool | None = None
+        self._placeholders: list[tuple[Node, Region, int]] = []
+        self._has_empty_tensor: bool | None = None
         # What a layout of its own makes of an operator's output before others read it.
         self.materialize: Callable[[Output], Output] = lambda output: output
         # What a converter leaves for others of this build, by a key that no other family uses.
@@ -212,10 +212,10 @@ class NgraphBridge:
         if array.is_read:
             raise NgraphError("a TensorArray of an outer block is written to")
         added = as_output(elements)
-        for part in array.parts[:1]:
-            if not same(self.shape(part)[1:], self.shape(added)[1:]):
+        for part in array.chunks[:1]:
+            if not is_same_shape(self.shape(part)[1:], self.shape(added)[1:]):
                 raise NgraphError("a TensorArray has elements of several shapes")
-        array.parts.append(added)
+        array.chunks.append(added)
 
     def is_used_later(self, tensor: TensorSpec) -> bool:
         """Whether operators that follow in the block are given a tensor."""
@@ -223,7 +223,7 @@ class NgraphBridge:
 
     def length(self, array: TensorArray) -> Number:
         """The number of elements of a TensorArray."""
-        return array.before + sum(self.shape(part)[0] for part in array.parts)
+        return array.before + sum(self.shape(part)[0] for part in array.chunks)
 
     def elements(self, array: TensorArray) -> Output:
         """The elements of a TensorArray, along axis 0.
@@ -231,18 +231,22 @@ class NgraphBridge:
         Raises:
             NgraphError: There are none, or not all of them are known.
         """
-        if not same([array.before], [0]):
+        if not is_same_shape([array.before], [0]):
             raise NgraphError("a loop reads a TensorArray that starts without elements")
-        if not array.parts:
+        if not array.chunks:
             raise NgraphError("a TensorArray without elements is read")
-        if len(array.parts) > 1:
-            array.parts = [opset15.concat(array.parts, 0).output(0)]
-        return array.parts[0]
+        if len(array.chunks) > 1:
+            array.chunks = [opset15.concat(array.chunks, 0).output(0)]
+        return array.chunks[0]
 
     def holds(self, op: Op, name: str, number: Number) -> bool:
         """Whether the input ``name`` holds this one number, in every run and every turn."""
         found = self._contents(self.get_input_node(op, name))
-        return found is not None and found.size == 1 and same(found.reshape(-1).tolist(), [number])
+        return (
+            found is not None
+            and found.size == 1
+            and is_same_shape(found.reshape(-1).tolist(), [number])
+        )
 
     def set_output_node(self, op: Op, name: str, node: Any, position: int = 0) -> None:
         """Makes ``node`` the output ``name`` of ``op``. An unused output is dropped.
@@ -325,11 +329,13 @@ class NgraphBridge:
         if given.get_element_type() != Type.f32:  # whose contents are known, if at all
             return None
         node = given.get_node()
-        while node.get_type_name() in _SAME_NUMBERS:
+        while node.get_type_name() in _VALUE_PRESERVING:
             source = node.input_value(0)
             if source.get_element_type() in (Type.i32, Type.i64):
                 known = self._contents(source)
-                return open_size(known.item()) if known is not None and known.size == 1 else None
+                return (
+                    symbolic_size(known.item()) if known is not None and known.size == 1 else None
+                )
             node = source.get_node()
         return None
 
@@ -346,7 +352,7 @@ class NgraphBridge:
         producer = node.get_node()
         if producer.get_type_name() == "Constant":
             return np.asarray(producer.get_data())
-        if self._shapes is None or self._shapes.follows(node) == "data":
+        if self._shapes is None or self._shapes.depends_on(node) == "data":
             return None
         value = self._shapes.value(node)
         return self._shapes.fixed_value(node) if value is None else value
@@ -377,7 +383,7 @@ class NgraphBridge:
     def ints(self, values: Sequence[Number]) -> Any:
         """A 1-D int64 tensor (axes, shapes, pads), constant unless it holds Sizes."""
         numbers = list(values)
-        if self._shapes is not None and is_open(numbers):
+        if self._shapes is not None and is_symbolic(numbers):
             return self._shapes.node(numbers)
         return opset15.constant(np.asarray(numbers, dtype=np.int64).reshape(-1))
 
@@ -430,10 +436,10 @@ class NgraphBridge:
         least, most = RANGES["int32"]
         for number in known.reshape(-1).tolist():
             if not least <= number <= most:
-                raise NgraphError(TOO_WIDE)
+                raise NgraphError(INT32_OVERFLOW)
         return True
 
-    def doubt(self, op: Op, name: str, places: Any, message: str) -> None:
+    def defer_check(self, op: Op, name: str, places: Any, message: str) -> None:
         """Lets the engine refuse a run in which elements of an output are read that are wrong.
 
         A ``where`` may pass over them: what 0 has no logarithm for.
@@ -444,39 +450,39 @@ class NgraphBridge:
             places: Whether each element is wrong.
             message: What to say.
         """
-        self._doubts[op.output(name).id] = Doubt(as_output(places), message)
+        self._deferred_checks[op.output(name).id] = DeferredCheck(as_output(places), message)
 
-    def _handed_on(self, op: Op) -> Doubt | None:
+    def _forwarded_check(self, op: Op) -> DeferredCheck | None:
         """What there is to doubt of the only output of an operator; other inputs are settled."""
         entry = find_converter(op.type)
-        kept: dict[str, Doubt] = {}
+        kept: dict[str, DeferredCheck] = {}
         for name, specs in op.inputs.items():
             for spec in specs if entry is None or entry.role(name).has_contents_read else ():
-                if spec.id not in self._doubts:
+                if spec.id not in self._deferred_checks:
                     continue
-                if name in _HANDING_ON.get(op.type, ()):
-                    kept[name] = self._doubts[spec.id]
+                if name in _FORWARDS_DEFERRED_CHECK.get(op.type, ()):
+                    kept[name] = self._deferred_checks[spec.id]
                 else:
-                    self._settled(spec)
+                    self._apply_deferred_check(spec)
         if not kept:
             return None
         message = next(iter(kept.values())).message
         if op.type == "pd_op.where":
             never = self.full(False, Type.boolean)
-            x, y = (kept[name].places if name in kept else never for name in ("x", "y"))
+            x, y = (kept[name].mask if name in kept else never for name in ("x", "y"))
             condition = self.get_input_node(op, "condition")
-            return Doubt(opset15.select(condition, x, y).output(0), message)
-        places, *others = (doubt.places for doubt in kept.values())
+            return DeferredCheck(opset15.select(condition, x, y).output(0), message)
+        places, *others = (check.mask for check in kept.values())
         for other in others:
             places = opset15.logical_or(places, other).output(0)
-        return Doubt(places, message)
+        return DeferredCheck(places, message)
 
-    def _settled(self, spec: TensorSpec) -> Output:
+    def _apply_deferred_check(self, spec: TensorSpec) -> Output:
         """The node of a tensor, all of whose elements a run has looked at."""
-        doubt = self._doubts.pop(spec.id, None)
-        if doubt is not None:
+        check = self._deferred_checks.pop(spec.id, None)
+        if check is not None:
             node, kind = self._nodes[spec.id], self._nodes[spec.id].get_element_type()
-            wrong = self.in_range(opset15.convert(doubt.places, Type.i32), 0, 1, doubt.message)
+            wrong = self.in_range(opset15.convert(check.mask, Type.i32), 0, 1, check.message)
             added = opset15.add(node, wrong if kind == Type.i32 else opset15.convert(wrong, kind))
             self._nodes[spec.id] = self._folded(added.output(0))
         return self._nodes[spec.id]
@@ -541,22 +547,22 @@ class NgraphBridge:
                 raise NgraphError(message)
             return
         source = ids
-        while len(low) == 1 and source.get_node().get_type_name() in _SAME_NUMBERS:
+        while len(low) == 1 and source.get_node().get_type_name() in _VALUE_PRESERVING:
             source = source.get_node().input_value(0)
             if source.get_element_type() not in (Type.i32, Type.i64):
                 break
-        position = self._input_that_is(source)
+        position = self._input_of(source)
         if position is None:
             raise NgraphError(f"positions that are computed are not checked on {self.device}")
         self.checks.append(RangeCheck(position, low, high, ignored, message))
 
-    def _input_that_is(self, positions: Output) -> int | None:
+    def _input_of(self, positions: Output) -> int | None:
         """The input of the interval that a node of whole numbers is, if it is one."""
         is_whole = positions.get_element_type() in (Type.i32, Type.i64)
         name = positions.get_node().get_friendly_name()
         return self._input_of_parameter.get(name) if is_whole else None
 
-    def _what_varies(self) -> Output:
+    def _any_runtime_input(self) -> Output:
         """Something that is no constant when the model is complete.
 
         Raises:
@@ -581,20 +587,20 @@ class NgraphBridge:
         Raises:
             ConversionError: As in :meth:`convert`; ``op`` is one inside.
         """
-        numbers = {spec.id: self._next_number() for spec in block.all_specs()}
+        numbers = {spec.id: self._next_tensor_id() for spec in block.all_specs()}
         for spec, source in zip(block.inputs, sources):
             if not isinstance(source, TensorArray):
                 self._nodes[numbers[spec.id]] = source
         for op in block.ops:
-            renumbered = op.renumbered(numbers)
+            renumbered = op.with_tensor_ids(numbers)
             self._rounded_ids |= {s.id for s in renumbered.output_specs() if s.dtype == BFLOAT16}
             try:
                 self._convert(renumbered)
             except ConversionError as error:
                 raise ConversionError(op, error.reason, error.device) from error
-        return [self._settled(replace(s, id=numbers[s.id])) for s in block.outputs]
+        return [self._apply_deferred_check(replace(s, id=numbers[s.id])) for s in block.outputs]
 
-    def _next_number(self) -> int:
+    def _next_tensor_id(self) -> int:
         """A number that no tensor of the graph has."""
         self._inlined += 1
         return -1 - self._inlined
@@ -606,10 +612,12 @@ class NgraphBridge:
     def add_region(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
         """The outputs of a loop or branch, whose results have these shapes."""
         self._regions.append((region, shapes))
-        region.make()
+        region.build_node()
         self._declare_results(region, shapes)
         return [
-            output if output.get_partial_shape().is_static else self._stand_in(region, n, shape)
+            output
+            if output.get_partial_shape().is_static
+            else self._placeholder_for(region, n, shape)
             for n, (output, shape) in enumerate(zip(region.node.outputs(), shapes))
         ]
 
@@ -617,25 +625,25 @@ class NgraphBridge:
         for output, shape in zip(region.node.outputs(), shapes, strict=True):
             self.set_shape(output, shape)
 
-    def _stand_in(self, region: Region, number: int, shape: Sequence[Number]) -> Output:
+    def _placeholder_for(self, region: Region, number: int, shape: Sequence[Number]) -> Output:
         """What stands for a result of a region until the model is complete."""
         kind = region.node.output(number).get_element_type()
         node = opset15.parameter(list(map(hint_of, shape)), kind)
-        self._late.append((node, region, number))
+        self._placeholders.append((node, region, number))
         if self._shapes is not None:
-            self._shapes.declare(node.output(0), [open_size(size) for size in shape])
+            self._shapes.declare(node.output(0), [symbolic_size(size) for size in shape])
         return node.output(0)
 
-    def _settle(self) -> None:
+    def _replace_placeholders(self) -> None:
         """Has results of regions read as they are, whatever their sizes."""
-        for node, region, number in self._late:
+        for node, region, number in self._placeholders:
             for reader in node.output(0).get_target_inputs():
                 reader.replace_source_output(region.node.output(number))
 
     @property
-    def waits_for_sizes(self) -> bool:
+    def has_placeholders(self) -> bool:
         """Whether the model reads something of a size that only a run tells."""
-        return bool(self._late)
+        return bool(self._placeholders)
 
     # -- the build ----------------------------------------------------------------------------
 
@@ -667,67 +675,76 @@ class NgraphBridge:
         """
         self.convert()
         weights = weights or {}
-        met: set[int] = set()
+        known_buffers: set[int] = set()
         for node in self._parameters:
             position = self._input_of_parameter[node.get_friendly_name()]
             if position in weights:
-                replace_node(node, _filled(node, weights[position], met if in_place else None))
+                replace_node(
+                    node,
+                    _constant_for(node, weights[position], known_buffers if in_place else None),
+                )
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
             results.append(opset15.result(self._result(spec)))
         for bridge in (self, *self._all_inner()):
-            bridge._check_turns()
+            bridge._update_trip_count_check()
         for bridge in (self, *self._all_inner()):
-            bridge._take_in_constants()
+            bridge._inline_constants()
         used = [node for node in self._parameters if is_used(node)]
-        late = [node for node, _, _ in self._late]
-        model = ov.Model(results, [*used, *late], "ngraph_interval")
+        placeholders = [node for node, _, _ in self._placeholders]
+        model = ov.Model(results, [*used, *placeholders], "ngraph_interval")
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
-        read = {node.get_name() for node in model.get_ordered_ops()} if self._stand_ins else set()
-        self._stand_ins = {p: c for p, c in self._stand_ins.items() if c.get_name() in read}
-        return model, [*positions, *self._stand_ins]
+        read = (
+            {node.get_name() for node in model.get_ordered_ops()}
+            if self._value_constants
+            else set()
+        )
+        self._value_constants = {
+            p: c for p, c in self._value_constants.items() if c.get_name() in read
+        }
+        return model, [*positions, *self._value_constants]
 
-    def open_dimensions(self, model: ov.Model) -> None:
+    def make_dynamic(self, model: ov.Model) -> None:
         """Makes the open dimensions of the finished model dynamic, and open numbers parameters."""
-        if self._opening is not None:
-            self._open(model, self._opening)
-        self._settle()
-        for node, _, _ in self._late:
+        if self._symbolic_dims is not None:
+            self._make_dynamic(model, self._symbolic_dims)
+        self._replace_placeholders()
+        for node, _, _ in self._placeholders:
             model.remove_parameter(node)
-        if self._opening is not None or self._late:
+        if self._symbolic_dims is not None or self._placeholders:
             model.validate_nodes_and_infer_types()
 
-    def _open(self, model: ov.Model, opening: Opening) -> None:
-        self._look_at(model)
+    def _make_dynamic(self, model: ov.Model, symbolic_dims: SymbolicDims) -> None:
+        self._record_shapes(model)
         for inner in self._all_inner():
-            inner._look_at(inner.model)
-        if any(bridge._has_nothing for bridge in (self, *self._all_inner())):
-            raise dynamic_shapes.Empty
-        fixed = opening.guards.fixed()
+            inner._record_shapes(inner.model)
+        if any(bridge._has_empty_tensor for bridge in (self, *self._all_inner())):
+            raise dynamic_shapes.EmptyTensorFound
+        fixed = symbolic_dims.guards.fixed()
         for node in model.get_parameters():
             position = self._input_of_parameter.get(node.get_friendly_name())
-            numbers = None if position is None else opening.numbers.get(position)
+            numbers = None if position is None else symbolic_dims.symbols.get(position)
             if numbers:
                 dims = [
                     size if number is None or number in fixed else -1
                     for number, size in zip(numbers, node.get_output_shape(0))
                 ]
                 node.set_partial_shape(ov.PartialShape(dims))
-        for position, constant in self._stand_ins.items():
+        for position, constant in self._value_constants.items():
             kind, shape = constant.get_output_element_type(0), list(constant.get_output_shape(0))
             parameter = opset15.parameter(shape, kind, name=f"input_{position}")
             replace_node(constant, parameter)
             model.add_parameters([parameter])
 
-    def _check_turns(self) -> None:
+    def _update_trip_count_check(self) -> None:
         """Has each turn check its number as all sizes of the complete model ask for."""
 
-    def _take_in_constants(self) -> None:
+    def _inline_constants(self) -> None:
         for region, shapes in self._regions:
-            if region.take_in_constants():
+            if region.inline_constants():
                 self._declare_results(region, shapes)
 
-    def border_sizes(self) -> tuple[int, int]:
+    def boundary_sizes(self) -> tuple[int, int]:
         """How many inputs, without states, and outputs the interval has."""
         return len(self._graph.inputs), len(self._graph.outputs)
 
@@ -741,22 +758,22 @@ class NgraphBridge:
             yield inner
             yield from inner._all_inner()
 
-    def _look_at(self, model: ov.Model) -> None:
+    def _record_shapes(self, model: ov.Model) -> None:
         """Knows all sizes in a model from here on, and whether something in it has no elements.
 
         Unless it did before: then nGraph may no longer know the shapes at hand.
         """
-        if self._shapes is None or self._has_nothing is not None:
+        if self._shapes is None or self._has_empty_tensor is not None:
             return
-        self._has_nothing = False
+        self._has_empty_tensor = False
         for node in model.get_ordered_ops():
             for output in node.outputs():
                 sizes = self._shapes.of(output)
                 is_empty = any(not isinstance(dim, Size) and dim == 0 for dim in sizes)
-                self._has_nothing |= is_empty and not _is_list(output)
+                self._has_empty_tensor |= is_empty and not _is_list(output)
 
     def _result(self, spec: TensorSpec) -> Output:
-        output = self._settled(spec)
+        output = self._apply_deferred_check(spec)
         return self._bfloat16.narrowed(output) if spec.dtype == BFLOAT16 else self.computed(output)
 
     def computed(self, output: Output) -> Output:
@@ -775,10 +792,10 @@ class NgraphBridge:
         try:
             if op.has_bfloat16() and not self.on_cpu:
                 raise NgraphError(f"{self.device} has no tensors of bfloat16")
-            doubt = self._handed_on(op) if self._doubts else None
+            check = self._forwarded_check(op) if self._deferred_checks else None
             entry.function(self, op.in_float32())
-            if doubt is not None:
-                self._doubts.update((spec.id, doubt) for spec in op.output_specs())
+            if check is not None:
+                self._deferred_checks.update((spec.id, check) for spec in op.output_specs())
         except Exception as error:
             raise ConversionError(op, _reason(error), self.device) from error
         for spec in (
@@ -814,25 +831,29 @@ class NgraphBridge:
         node = (
             self._parameter(position, kind, shape)
             if value is None
-            else self._known(position, kind, value)
+            else self._value_input(position, kind, value)
         )
         self._nodes[spec.id] = self._bfloat16.widened(node) if kind == Type.bf16 else node
         self._as_declared &= fits(spec.shape, self.shape(self._nodes[spec.id]))
 
-    def _known(self, position: int, kind: Type, value: np.ndarray) -> Output:
+    def _value_input(self, position: int, kind: Type, value: np.ndarray) -> Output:
         """An input that is read by value: a constant, unless some of its numbers are open.
 
         Until dimensions are opened it holds the current numbers, from which nGraph knows shapes.
         """
-        opening = self._opening
-        numbers = [] if opening is None else opening.contents[position]
-        if self._shapes is None or opening is None or all(number is None for number in numbers):
+        symbolic_dims = self._symbolic_dims
+        numbers = [] if symbolic_dims is None else symbolic_dims.contents[position]
+        if (
+            self._shapes is None
+            or symbolic_dims is None
+            or all(number is None for number in numbers)
+        ):
             return constant_of(value, kind).output(0)
-        self._stand_ins[position] = opset15.constant(value, kind)
+        self._value_constants[position] = opset15.constant(value, kind)
         # Not the constant itself, which converters would take for one.
-        node = opset15.convert(self._stand_ins[position], kind).output(0)
+        node = opset15.convert(self._value_constants[position], kind).output(0)
         contents = [
-            each if number is None else opening.size(number)
+            each if number is None else symbolic_dims.size(number)
             for number, each in zip(numbers, value.reshape(-1).tolist())
         ]
         self._shapes.declare_contents(node, contents)
@@ -842,9 +863,9 @@ class NgraphBridge:
         node = opset15.parameter(list(shape), kind, name=f"input_{position}")
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
-        if self._shapes is not None and self._opening is not None:
-            numbers = self._opening.numbers.get(position, ())
-            sizes = [None if n is None else self._opening.size(n) for n in numbers]
+        if self._shapes is not None and self._symbolic_dims is not None:
+            numbers = self._symbolic_dims.symbols.get(position, ())
+            sizes = [None if n is None else self._symbolic_dims.size(n) for n in numbers]
             self._shapes.declare(node.output(0), sizes)
         return node.output(0)
 
@@ -865,18 +886,18 @@ class NgraphBridge:
         """``output`` as a constant if it is a small computation on constants only."""
         if output.get_node().get_type_name() == "Constant":
             return output
-        if self._shapes is not None and self._shapes.follows(output) == "sizes":
-            return self._of_sizes(self._shapes, output)
+        if self._shapes is not None and self._shapes.depends_on(output) == "sizes":
+            return self._from_sizes(self._shapes, output)
         value = self.known_value(output)
         return output if value is None else opset15.constant(value).output(0)
 
-    def _of_sizes(self, shapes: Shapes, output: Output) -> Output:
+    def _from_sizes(self, shapes: Shapes, output: Output) -> Output:
         """What a program computes from sizes: in 64 bits, and for every value of the sizes."""
         kind = output.get_element_type()
         if kind.is_real():
             return output
         value = shapes.value(output)
-        if value is None or not is_open(value.reshape(-1).tolist()):
+        if value is None or not is_symbolic(value.reshape(-1).tolist()):
             return opset15.constant(shapes.fixed_value(output), kind).output(0)
         node = shapes.node(value.reshape(-1).tolist())
         if kind != Type.i64:
@@ -887,7 +908,7 @@ class NgraphBridge:
 
     def known_value(self, output: Output) -> np.ndarray | None:
         """The contents of ``output`` if they follow from constants and shapes."""
-        if self._shapes is not None and (source := self._shapes.follows(output)) != "nothing":
+        if self._shapes is not None and (source := self._shapes.depends_on(output)) != "nothing":
             return self._shapes.fixed_value(output) if source == "sizes" else None
         node = output.get_node()
         if node.get_type_name() == "Constant":
@@ -906,9 +927,11 @@ class NgraphBridge:
 
     def _evaluated(self, node: Node) -> list[ov.Tensor] | None:
         """The outputs of a node, if they are small and follow from constants and shapes."""
-        if not node.input_values() or meets_nothing(node):  # nGraph would write beyond the outputs
+        if not node.input_values() or touches_empty_tensor(
+            node
+        ):  # nGraph would write beyond the outputs
             return None
-        if any(math.prod(o.get_shape()) > FOLD_LIMIT for o in node.outputs()):
+        if any(math.prod(o.get_shape()) > MAX_FOLDED_ELEMENTS for o in node.outputs()):
             return None
         values = []
         for source in node.input_values():
@@ -920,7 +943,7 @@ class NgraphBridge:
         return results if node.evaluate(results, values) else None
 
 
-def _meet_numpy() -> None:
+def _initialize_dtype_table() -> None:
     """Makes OpenVINO's bindings initialize their table of dtypes.
 
     They do so at first use, holding a lock but releasing the GIL: two threads that come first would
@@ -930,7 +953,7 @@ def _meet_numpy() -> None:
     ov.Tensor(one.get_data().astype(one.get_element_type().to_dtype()))
 
 
-_meet_numpy()
+_initialize_dtype_table()
 
 
 def _plain(attribute: Any) -> Any:
@@ -945,7 +968,7 @@ def _reason(error: Exception) -> str:
     text = str(error).strip()
     if isinstance(error, NgraphError) or "\n" not in text:
         return text or type(error).__name__
-    return f"nGraph refuses what it becomes: {in_short(text)}"
+    return f"nGraph refuses what it becomes: {summarized(text)}"
 
 
 def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
@@ -958,26 +981,27 @@ def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
         return False
 
 
-def open_size(size: Number) -> Size | None:
+def symbolic_size(size: Number) -> Size | None:
     """The size, if it is open."""
     return size if isinstance(size, Size) else None
 
 
-def _filled(parameter: Node, contents: Any, met: set[int] | None) -> Node:
+def _constant_for(parameter: Node, contents: Any, known_buffers: set[int] | None) -> Node:
     """A constant in place of a parameter.
 
     Args:
         parameter: It.
         contents: A buffer.
-        met: Where others of these constants are, if they are the buffers themselves. The plugin
+        known_buffers: Where others of these constants are, if they are the buffers themselves. The
+        plugin
             tells packed weights apart by that place, so a buffer that is given twice is copied.
     """
     kind = parameter.get_output_element_type(0)
     array = np.frombuffer(contents, kind.to_dtype()).reshape(tuple(parameter.get_output_shape(0)))
     place = array.ctypes.data
-    if met is None or place in met or array.size == 0:
+    if known_buffers is None or place in known_buffers or array.size == 0:
         return constant_of(array, kind)
-    met.add(place)
+    known_buffers.add(place)
     return opset15.constant(ov.Tensor(array, ov.Shape(array.shape), kind))
 
 

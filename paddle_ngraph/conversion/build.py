@@ -17,9 +17,9 @@ import openvino as ov
 from paddle_ngraph.conversion import accelerators, constants, denylist, dynamic_shapes, processor
 from paddle_ngraph.conversion.bridge import Draw, NgraphBridge, RangeCheck, element_type
 from paddle_ngraph.conversion.draft import Draft, Update
-from paddle_ngraph.conversion.dynamic_shapes import Contents, Opening
+from paddle_ngraph.conversion.dynamic_shapes import Contents, SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
-from paddle_ngraph.conversion.gradient_pinning import hold_gradients
+from paddle_ngraph.conversion.gradient_pinning import pin_gradients
 from paddle_ngraph.conversion.optimizer_updates import update_in_place
 from paddle_ngraph.conversion.passes import (
     algebra,
@@ -33,7 +33,7 @@ from paddle_ngraph.conversion.passes import (
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
-from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.lru_cache import LRUCache
 
 # nGraph element type name and shape of every input.
 Signature = Sequence["tuple[str, tuple[int, ...]]"]
@@ -46,41 +46,42 @@ class Pass(NamedTuple):
         name: Its name.
         reason: The reason for it and for its place.
         run: What it does.
-        of_cpus: Whether it is left out for other devices, which have neither the core's operators
+        is_cpu_only: Whether it is left out for other devices, which have neither the core's
+        operators
             nor the plugin that it is for.
     """
 
     name: str
     reason: str
     run: Callable[[Draft], None]
-    of_cpus: bool = False
+    is_cpu_only: bool = False
 
 
-def _part_the_batch(draft: Draft) -> None:
-    if draft.splits_batch and not draft.bridge.waits_for_sizes:
-        draft.parts = batch_split.part(draft.model, draft.settings.threads, draft.bridge)
+def _split_batch(draft: Draft) -> None:
+    if draft.splits_batch and not draft.bridge.has_placeholders:
+        draft.parts = batch_split.split_batch(draft.model, draft.settings.threads, draft.bridge)
 
 
-def _multiply_in_bfloat16(draft: Draft) -> None:
+def _use_bfloat16_matmuls(draft: Draft) -> None:
     if draft.settings.precision == "bf16" and not draft.bridge.infers:
-        mixed_precision.multiply_in_bfloat16(draft.model, draft.bridge.extension)
+        mixed_precision.use_bfloat16_matmuls(draft.model, draft.bridge.extension)
     elif draft.bridge.has_bfloat16:
-        mixed_precision.multiply_what_is_bfloat16(draft.model, draft.bridge.extension)
+        mixed_precision.use_bfloat16_matmuls_of_bfloat16(draft.model, draft.bridge.extension)
 
 
-def _multiply_by_onednn(draft: Draft) -> None:
+def _use_onednn_matmuls(draft: Draft) -> None:
     # Else the plugin is to round.
     if draft.settings.precision == "f32" or not draft.bridge.infers:
-        matmuls.by_onednn(draft.model, draft.bridge.extension)
+        matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 
 
-def _keep_what_branches_make(draft: Draft) -> None:
+def _preserve_branch_results(draft: Draft) -> None:
     for model in draft.models():
-        plugin_workarounds.keep_what_branches_make(model, draft.bridge.extension)
+        plugin_workarounds.preserve_branch_results(model, draft.bridge.extension)
 
 
 def _update_in_place(draft: Draft) -> None:
-    inputs, outputs = draft.bridge.border_sizes()
+    inputs, outputs = draft.bridge.boundary_sizes()
     update_in_place(draft, inputs, outputs)
 
 
@@ -98,25 +99,25 @@ PASSES = (
         "a request for each part keeps its activations in a core's caches; it has rules for what "
         "converters make, whose sizes the bridge knows as long as none is open, and decides how "
         "large the products are",
-        _part_the_batch,
-        of_cpus=True,
+        _split_batch,
+        is_cpu_only=True,
     ),
     Pass(
         "open dimensions",
         "a model built at one signature becomes valid for all shapes that its guards allow",
-        lambda draft: draft.bridge.open_dimensions(draft.model),
+        lambda draft: draft.bridge.make_dynamic(draft.model),
     ),
     Pass(
         "keep what branches make",
         "the plugin loses what an If has made where memory has to grow, that is, for open sizes",
-        _keep_what_branches_make,
-        of_cpus=True,
+        _preserve_branch_results,
+        is_cpu_only=True,
     ),
     Pass(
         "fuse rectifiers",
         "saves a pass over the data; recognizes comparisons only as converters write them",
-        lambda draft: fusion.fuse_rectifiers(draft.model, draft.bridge.extension),
-        of_cpus=True,
+        lambda draft: fusion.fuse_relus(draft.model, draft.bridge.extension),
+        is_cpu_only=True,
     ),
     Pass(
         "reduce without ones",
@@ -143,32 +144,32 @@ PASSES = (
     Pass(
         "keep what Abs reads",
         "the plugin overwrites what other nodes read too",
-        _on_models(plugin_workarounds.keep_what_abs_reads),
+        _on_models(plugin_workarounds.separate_abs_input),
     ),
     Pass(
         "compare from below",
         "with AVX-512 the plugin treats NaN as greater than every number",
-        _on_models(plugin_workarounds.compare_from_below),
+        _on_models(plugin_workarounds.compare_by_less),
     ),
     Pass(
         "use int8",
         "the plugin has int8 kernels for what a program quantizes; products that get one stay with "
         "the plugin, and weights on a grid must not be computed beforehand",
         lambda draft: int8.use_int8(draft.model),
-        of_cpus=True,
+        is_cpu_only=True,
     ),
     Pass(
         "multiply in bfloat16",
         "a function that trains needs float32 elsewhere, which the plugin's own bfloat16 would not "
         "keep; products of whole numbers stay as they are",
-        _multiply_in_bfloat16,
-        of_cpus=True,
+        _use_bfloat16_matmuls,
+        is_cpu_only=True,
     ),
     Pass(
         "products by oneDNN",
         "its kernels are faster for some large products",
-        _multiply_by_onednn,
-        of_cpus=True,
+        _use_onednn_matmuls,
+        is_cpu_only=True,
     ),
     Pass(
         "compute constants",
@@ -179,17 +180,17 @@ PASSES = (
         "keep sums before constants",
         "the plugin sums constants up, and loses what is small beside them; only from here on they "
         "are constants",
-        _on_models(algebra.keep_sums_before_constants),
+        _on_models(algebra.round_sums_before_constants),
     ),
     Pass(
         "keep products before constants",
         "the plugin multiplies constants with each other, and with weights, beyond float32",
-        _on_models(algebra.keep_products_before_constants),
+        _on_models(algebra.round_products_before_constants),
     ),
     Pass(
         "keep products before large terms",
         "the plugin computes a product and a sum in one step, in which nothing overflows",
-        _on_models(algebra.keep_products_before_large_terms),
+        _on_models(algebra.preserve_overflow_before_large_terms),
     ),
     Pass(
         "keep positive zeros",
@@ -199,7 +200,7 @@ PASSES = (
     Pass(
         "keep rectifiers of negatives",
         "the plugin makes one node of two, and NaN of 0",
-        _on_models(algebra.keep_rectifiers_of_negatives),
+        _on_models(algebra.separate_relus_of_negatives),
     ),
     Pass(
         "compute small erf",
@@ -210,13 +211,15 @@ PASSES = (
         "part packed weights",
         "the plugin confuses weights that are packed in two ways; only from here on they are "
         "constants",
-        _on_models(constants.part_packed_weights),
+        _on_models(constants.separate_packed_weights),
     ),
     Pass(
         "keep loops apart",
         "the plugin crashes on some loops that it fuses; the final nodes show which",
-        lambda draft: plugin_workarounds.keep_loops_apart(draft.model, draft.bridge.inner_models()),
-        of_cpus=True,
+        lambda draft: plugin_workarounds.disable_loop_fusion(
+            draft.model, draft.bridge.inner_models()
+        ),
+        is_cpu_only=True,
     ),
     Pass(
         "update in place",
@@ -279,10 +282,10 @@ def build_model(
     device = "" if on_cpu else accelerators.device_for(settings.device, precision)
     signature = tuple(signature)
     contents = dynamic_shapes.contents_of(signature, values)
-    found = _open_model(text, signature, contents, weights, settings) if on_cpu else None
+    found = _build_dynamic_model(text, signature, contents, weights, settings) if on_cpu else None
     if found is not None:
         return BuiltModel(
-            _bare(found.draft.model),
+            _unwrapped_model(found.draft.model),
             found.draft.positions,
             open_sizes=found.sizes,
             guards=found.guards,
@@ -295,16 +298,16 @@ def build_model(
             bridge = NgraphBridge(Graph.from_string(text), signature, contents)
         draft = make_model(bridge, weights, settings, splits_batch=True, in_place=True)
     except ConversionError as error:
-        denylist.suspect(text, error.bare())
+        denylist.record_provisional_failure(text, error.without_traceback())
         raise
     except ValueError as error:  # an input is not what the program declares
-        denylist.suspect(text, NgraphError(str(error)))
+        denylist.record_provisional_failure(text, NgraphError(str(error)))
         raise
-    hold_gradients(draft)
+    pin_gradients(draft)
     if draft.parts > 1:
         dynamic_shapes.remember(text, signature, values, draft.parts)
     return BuiltModel(
-        _bare(draft.model),
+        _unwrapped_model(draft.model),
         draft.positions,
         bridge.draws,
         parts=draft.parts,
@@ -336,23 +339,23 @@ def make_model(
     model, positions = bridge.build(weights, in_place)
     draft = Draft(model, positions, bridge, settings, splits_batch)
     for step in PASSES:
-        if bridge.on_cpu or not step.of_cpus:
+        if bridge.on_cpu or not step.is_cpu_only:
             step.run(draft)
     if not bridge.on_cpu and model.is_dynamic():
         raise NgraphError(f"{bridge.device} is not given what only a run knows the shape of")
     return draft
 
 
-def _bare(model: ov.Model) -> Any:
+def _unwrapped_model(model: ov.Model) -> Any:
     """The model without its Python wrapper."""
     return model._Model__model
 
 
 # Bridges that have converted a graph of known shapes before its first run, by graph and signature.
-_converted: Latest[tuple[str, tuple[Any, ...]], NgraphBridge] = Latest(4)
+_converted: LRUCache[tuple[str, tuple[Any, ...]], NgraphBridge] = LRUCache(4)
 
 
-def try_conversion(graph: Graph, text: str) -> ConversionError | None:
+def conversion_error(graph: Graph, text: str) -> ConversionError | None:
     """The error a converter raises, if that can be known before a run: every shape is static.
 
     A conversion that succeeds is kept for the run.
@@ -369,7 +372,7 @@ def try_conversion(graph: Graph, text: str) -> ConversionError | None:
     try:
         bridge.convert()
     except ConversionError as error:
-        return error.bare()
+        return error.without_traceback()
     _converted.put((text, tuple(signature)), bridge)
     return None
 
@@ -389,18 +392,18 @@ def _warn_without_bfloat16() -> None:
         )
 
 
-def _open_model(
+def _build_dynamic_model(
     text: str,
     signature: tuple[tuple[str, tuple[int, ...]], ...],
     contents: Contents,
     weights: dict[int, memoryview],
     settings: Settings,
-) -> dynamic_shapes.OpenModel[Draft] | None:
-    """See :func:`dynamic_shapes.open_model`."""
+) -> dynamic_shapes.DynamicModel[Draft] | None:
+    """See :func:`dynamic_shapes.build_dynamic_model`."""
 
-    def build(opening: Opening) -> Draft:
+    def build(symbolic_dims: SymbolicDims) -> Draft:
         return model_with(
-            opening,
+            symbolic_dims,
             text,
             signature,
             weights,
@@ -410,11 +413,11 @@ def _open_model(
             in_place=True,
         )
 
-    return dynamic_shapes.open_model(text, signature, contents, build)
+    return dynamic_shapes.build_dynamic_model(text, signature, contents, build)
 
 
 def model_with(
-    opening: Opening,
+    symbolic_dims: SymbolicDims,
     text: str,
     signature: Signature,
     weights: Mapping[int, Any],
@@ -430,11 +433,11 @@ def model_with(
         NgraphError: The graph draws random numbers.
     """
     for position in weights:  # a constant, with everything that it is
-        opening.fix(position)
-    bridge = NgraphBridge(Graph.from_string(text), signature, contents, opening)
+        symbolic_dims.fix(position)
+    bridge = NgraphBridge(Graph.from_string(text), signature, contents, symbolic_dims)
     bridge.convert()
     if bridge.draws:
         raise NgraphError("how many numbers are drawn depends on sizes")
     # The numbers in contents become parameters, which are no samples.
-    splits_batch = splits_batch and not opening.has_open_contents()
+    splits_batch = splits_batch and not symbolic_dims.has_symbolic_contents()
     return make_model(bridge, weights, settings, splits_batch, in_place)

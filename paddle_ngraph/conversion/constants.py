@@ -21,13 +21,13 @@ from openvino import Model, Node, Output, Type, opset15
 from openvino.passes import ConstantFolding, Manager
 
 from paddle_ngraph.conversion.node_tools import Key, constant_of, key_of
-from paddle_ngraph.conversion.size_rules import meets_nothing
+from paddle_ngraph.conversion.size_rules import touches_empty_tensor
 
 # What the plugin surely folds: not worth a look.
 _FOLDED = frozenset(
     {"Broadcast", "Convert", "Gather", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
-_PACKING = frozenset(
+_WEIGHT_PACKING = frozenset(
     {
         "Convolution",
         "ConvolutionBackpropData",
@@ -37,12 +37,12 @@ _PACKING = frozenset(
         "MatMul",
     }
 )
-_WANTING_CONSTANTS = frozenset({"Interpolate", "Pad", "Range"})
+_CONSTANT_OPERAND_TYPES = frozenset({"Interpolate", "Pad", "Range"})
 _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # What tells the plugin that a constant is on a grid (int8.py): its value would not.
-_TELLING = frozenset({"FakeQuantize"})
+_KEPT_TYPES = frozenset({"FakeQuantize"})
 # How a node reads what it packs.
-Reading = tuple[object, ...]
+PackedForm = tuple[object, ...]
 
 
 # -- values of constants alone -------------------------------------------------------------------
@@ -52,7 +52,7 @@ def compute_constants(model: Model) -> None:
     """Replaces everything that constants alone determine with its value."""
     values = list(_determined(model))
     # A model with an empty tensor is not run; nGraph would write beyond what it computes.
-    if not values or any(map(meets_nothing, model.get_ordered_ops())):
+    if not values or any(map(touches_empty_tensor, model.get_ordered_ops())):
         return
     for value, data in zip(values, evaluated(values)):
         _redirect(model, value, constant_of(data, value.get_element_type()))
@@ -92,7 +92,7 @@ def _inferred(model: Model) -> list[np.ndarray]:
             readers = [
                 target
                 for target in node.output(0).get_target_inputs()
-                if target.get_node().get_type_name() not in _WANTING_CONSTANTS
+                if target.get_node().get_type_name() not in _CONSTANT_OPERAND_TYPES
             ]
             for target in readers:
                 target.replace_source_output(parameter.output(0))
@@ -119,11 +119,11 @@ def _determined(model: Model) -> Iterator[Output]:
         if kind == "Constant":
             hard[node.get_name()] = False
         elif kind != "Result" and values and all(source in hard for source in sources):
-            if kind in _TELLING:
+            if kind in _KEPT_TYPES:
                 continue
             hard[node.get_name()] = kind not in _FOLDED or any(map(hard.get, sources))
         else:
-            packs = _is_mistakable(node)
+            packs = _is_ambiguous(node)
             read |= {
                 key_of(value): value
                 for source, value in zip(sources, values)
@@ -142,11 +142,11 @@ def _redirect(model: Model, value: Output, constant: Node) -> None:
 # -- ways of reading -----------------------------------------------------------------------------
 
 
-def part_packed_weights(model: Model) -> None:
+def separate_packed_weights(model: Model) -> None:
     """Gives weights that are packed in several ways a constant for each way."""
     ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
     for node in model.get_ordered_ops():
-        for number, readings in _readings(node):
+        for number, readings in _packed_forms(node):
             source, path = _path(node.input_value(number))
             if source.get_type_name() != "Constant":
                 continue
@@ -159,21 +159,21 @@ def part_packed_weights(model: Model) -> None:
                 node.input(number).replace_source_output(copy.output(0))
 
 
-def _readings(node: Node) -> Iterator[tuple[int, list[Reading]]]:
+def _packed_forms(node: Node) -> Iterator[tuple[int, list[PackedForm]]]:
     """Which inputs of a node may be packed, and in which ways."""
     if node.get_type_name() == "TensorIterator":
-        yield from _readings_inside(node)
-    elif _is_mistakable(node):
+        yield from _packed_forms_in_loop(node)
+    elif _is_ambiguous(node):
         for number in range(node.get_input_size()):
-            yield number, [_reading(node, number)]
+            yield number, [_packed_form(node, number)]
 
 
-def _readings_inside(loop: Node) -> Iterator[tuple[int, list[Reading]]]:
+def _packed_forms_in_loop(loop: Node) -> Iterator[tuple[int, list[PackedForm]]]:
     """The same of a loop, each of whose turns reads a weight in one way."""
     body = loop.get_function()
-    inside: dict[str, list[Reading]] = {}
+    inside: dict[str, list[PackedForm]] = {}
     for node in body.get_ordered_ops():
-        for number, readings in _readings(node):
+        for number, readings in _packed_forms(node):
             source, path = _path(node.input_value(number))
             way = [(*reading, *map(_step, path)) for reading in readings]
             inside[source.get_name()] = [*inside.get(source.get_name(), ()), *way]
@@ -184,15 +184,15 @@ def _readings_inside(loop: Node) -> Iterator[tuple[int, list[Reading]]]:
             yield description.input_index, inside[name]
 
 
-def _reading(node: Node, number: int) -> Reading:
+def _packed_form(node: Node, number: int) -> PackedForm:
     attributes = node.get_attributes()
     return node.get_type_name(), number, *map(attributes.get, ("transpose_b", "equation"))
 
 
-def _is_mistakable(node: Node) -> bool:
+def _is_ambiguous(node: Node) -> bool:
     """Whether it packs weights for which another way of reading gives the same sizes."""
     if node.get_type_name() != "MatMul":
-        return node.get_type_name() in _PACKING
+        return node.get_type_name() in _WEIGHT_PACKING
     shape = node.get_input_partial_shape(1)
     return shape.is_dynamic or len(shape) < 2 or shape[-1] == shape[-2]
 
@@ -212,14 +212,14 @@ def is_constant(value: Output) -> bool:
     return bool(_path(value)[0].get_type_name() == "Constant")
 
 
-def numbers_of(value: Output) -> np.ndarray | None:
+def values_of(value: Output) -> np.ndarray | None:
     """The numbers that ``value`` has, in any order, if constants alone determine it.
 
     The constant itself if it is one, else what the plugin folds to ``value``.
     """
     node = value.get_node()
     while node.get_type_name() in _FOLDED:
-        if any(numbers_of(other) is None for other in node.input_values()[1:]):
+        if any(values_of(other) is None for other in node.input_values()[1:]):
             return None
         node = node.input_value(0).get_node()
     return node.get_data() if node.get_type_name() == "Constant" else None
@@ -227,7 +227,7 @@ def numbers_of(value: Output) -> np.ndarray | None:
 
 def is_determined(value: Output) -> bool:
     """Whether ``value`` is a constant, or what the plugin folds to one."""
-    return numbers_of(value) is not None
+    return values_of(value) is not None
 
 
 def _is_transpose(node: Node) -> bool:

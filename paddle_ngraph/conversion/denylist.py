@@ -18,71 +18,83 @@ from contextlib import suppress
 from typing import Any
 
 from paddle_ngraph.conversion.errors import ConversionError
-from paddle_ngraph.errors import TOO_WIDE, NgraphError, in_short
+from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError, summarized
 from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.lru_cache import LRUCache
 
 # What is dropped is tried again.
-_MOST = 1024
+_MAX_ENTRIES = 1024
 
-_NEVER_FITS = "its whole numbers need 64 bits"
+_NEEDS_64_BITS = "its whole numbers need 64 bits"
 
 # By type and kind of operator, and what its function was built for.
-_reasons: Latest[tuple[str, str, str], str] = Latest(_MOST)
+_denied_operators: LRUCache[tuple[str, str, str], str] = LRUCache(_MAX_ENTRIES)
 # The same: those whose whole numbers did not fit. They stay the engine's where they certainly fit.
-_checks: Latest[tuple[str, str, str], str] = Latest(_MOST)
-_intervals: Latest[str, str] = Latest(_MOST)  # reasons, by what an interval computes
-_suspicions: Latest[str, NgraphError] = Latest(_MOST)  # by graph
-_graphs: Latest[str, str] = Latest(_MOST)  # what was said of those refused in a run
-_TABLES: tuple[Latest, ...] = (_reasons, _checks, _intervals, _suspicions, _graphs)
+_denied_checks: LRUCache[tuple[str, str, str], str] = LRUCache(_MAX_ENTRIES)
+_denied_subgraphs: LRUCache[str, str] = LRUCache(
+    _MAX_ENTRIES
+)  # reasons, by what an interval computes
+_provisional_failures: LRUCache[str, NgraphError] = LRUCache(_MAX_ENTRIES)  # by graph
+_reasons_by_graph: LRUCache[str, str] = LRUCache(
+    _MAX_ENTRIES
+)  # what was said of those refused in a run
+_TABLES: tuple[LRUCache, ...] = (
+    _denied_operators,
+    _denied_checks,
+    _denied_subgraphs,
+    _provisional_failures,
+    _reasons_by_graph,
+)
 
 _lock = new_lock()
-_number = 0  # of refusals in runs
+_denials_in_runs = 0  # of refusals in runs
 
 
-def reason_against(op: Op, device: str = CPU) -> str | None:
+def denial_reason(op: Op, device: str = CPU) -> str | None:
     """Why an operator like ``op`` is left native on a device, or ``None``."""
-    return _reasons.get((op.type, _kind(op), device)) if _reasons else None
+    return (
+        _denied_operators.get((op.type, _operator_key(op), device)) if _denied_operators else None
+    )
 
 
-def has_left_32_bits(op: Op, device: str = CPU) -> bool:
+def is_overflow_check_denied(op: Op, device: str = CPU) -> bool:
     """Whether runs do not check operators like ``op`` on a device: too many did not fit."""
-    return bool(_checks) and (op.type, _kind(op), device) in _checks
+    return bool(_denied_checks) and (op.type, _operator_key(op), device) in _denied_checks
 
 
-def reason_against_interval(graph: Graph) -> str | None:
+def subgraph_denial_reason(graph: Graph) -> str | None:
     """Why the operators of an interval are left native, or ``None``."""
-    return _intervals.get(interval_key(graph)) if _intervals else None
+    return _denied_subgraphs.get(subgraph_key(graph)) if _denied_subgraphs else None
 
 
-def refuse(graph: str, error: NgraphError) -> None:
+def deny(graph: str, error: NgraphError) -> None:
     """Leaves native what ``error`` came from: similar operators, or the interval of ``graph``."""
     if isinstance(error, ConversionError):
-        refuse_operator(error)
+        deny_operator(error)
     else:
-        _intervals.put(interval_key(Graph.from_string(graph)), str(error))
+        _denied_subgraphs.put(subgraph_key(Graph.from_string(graph)), str(error))
 
 
-def refuse_operator(error: ConversionError) -> str:
+def deny_operator(error: ConversionError) -> str:
     """Leaves native all operators similar to the one whose converter raised. Returns the reason.
 
     If a run had to check whether its whole numbers fit, only those of which that is not certain.
     """
     reason = f"its converter raised: {error.reason}"
-    is_too_wide = any(words in error.reason for words in (TOO_WIDE, _NEVER_FITS))
-    table = _checks if error.op.checked and is_too_wide else _reasons
-    return table.put((error.op.type, _kind(error.op), error.device), reason)
+    is_too_wide = any(words in error.reason for words in (INT32_OVERFLOW, _NEEDS_64_BITS))
+    table = _denied_checks if error.op.checked and is_too_wide else _denied_operators
+    return table.put((error.op.type, _operator_key(error.op), error.device), reason)
 
 
-def suspect(graph: str, error: NgraphError) -> None:
+def record_provisional_failure(graph: str, error: NgraphError) -> None:
     """Records that ``error`` was raised while a function of ``graph`` was built."""
-    _suspicions.put(_name(graph), error)
+    _provisional_failures.put(_graph_key(graph), error)
 
 
 def acquit(graph: str) -> None:
     """Called by the C++ engine: Paddle refused the run too, so the data is to blame."""
-    _suspicions.pop(_name(graph))
+    _provisional_failures.pop(_graph_key(graph))
 
 
 def refuse_graph(graph: str, reason: str) -> None:
@@ -92,50 +104,50 @@ def refuse_graph(graph: str, reason: str) -> None:
         graph: The graph string.
         reason: The engine's error, used if there was no suspicion before.
     """
-    error = _suspicions.pop(_name(graph))
-    if error is None and TOO_WIDE in reason:
-        error = _of_wide_numbers(graph, reason)
+    error = _provisional_failures.pop(_graph_key(graph))
+    if error is None and INT32_OVERFLOW in reason:
+        error = _overflow_error(graph, reason)
     if error is None:
-        error = NgraphError(f"nGraph could not compile its interval: {in_short(reason)}")
-    refuse(graph, error)
-    _graphs.put(_name(graph), str(error))
-    global _number
+        error = NgraphError(f"nGraph could not compile its interval: {summarized(reason)}")
+    deny(graph, error)
+    _reasons_by_graph.put(_graph_key(graph), str(error))
+    global _denials_in_runs
     with _lock:
-        _number += 1
+        _denials_in_runs += 1
     with suppress(Warning):  # an error by the user's filters: the run has succeeded
-        warnings.warn(f"paddle_ngraph: Paddle runs {_what(graph, error)}", stacklevel=2)
+        warnings.warn(f"paddle_ngraph: Paddle runs {_described_denial(graph, error)}", stacklevel=2)
 
 
-def _of_wide_numbers(graph: str, reason: str) -> ConversionError | None:
+def _overflow_error(graph: str, reason: str) -> ConversionError | None:
     """What is to be said of the operator that has made whole numbers of 64 bits in many runs."""
     parsed = Graph.from_string(graph)
     for op in parsed.all_ops():
         if f"{op.type} (operator {op.index}): " in reason:
-            return ConversionError(op, _NEVER_FITS, parsed.compiled_for)
+            return ConversionError(op, _NEEDS_64_BITS, parsed.compiled_for)
     return None
 
 
-class Watch:
+class DenialWatcher:
     """Whether one of these graphs was refused in a run; usually costs one comparison of numbers."""
 
     def __init__(self, graphs: Sequence[str]) -> None:
-        self._names = frozenset(map(_name, graphs))
-        self._number = _number
-        self._has_refused = False
+        self._names = frozenset(map(_graph_key, graphs))
+        self._denials_seen = _denials_in_runs
+        self._has_new_denials = False
 
-    def has_refused(self) -> bool:
+    def has_new_denials(self) -> bool:
         """Whether one of them was refused in a run."""
-        if self._number != _number:
-            self._number = _number
-            self._has_refused = any(name in _graphs for name in self._names)
-        return self._has_refused
+        if self._denials_seen != _denials_in_runs:
+            self._denials_seen = _denials_in_runs
+            self._has_new_denials = any(name in _reasons_by_graph for name in self._names)
+        return self._has_new_denials
 
 
-def _name(graph: str) -> str:
+def _graph_key(graph: str) -> str:
     return graph.partition("\n")[0]
 
 
-def _what(graph: str, error: NgraphError) -> str:
+def _described_denial(graph: str, error: NgraphError) -> str:
     """The operators that run natively from now on, and why."""
     if isinstance(error, ConversionError):
         return f"{error.op.type} (operator {error.op.index}) from now on: {error.reason}"
@@ -146,16 +158,16 @@ def _what(graph: str, error: NgraphError) -> str:
 
 def forget(type: str) -> None:
     """Gives operators of ``type`` another chance, because their converter has changed."""
-    if [t for t in (_reasons, _checks) if t.remove(lambda key: key[0] == type)]:
-        _graphs.clear()
-        _try_again()
+    if [t for t in (_denied_operators, _denied_checks) if t.remove(lambda key: key[0] == type)]:
+        _reasons_by_graph.clear()
+        _retry_denied_graphs()
 
 
 def clear() -> None:
     """Gives everything another chance."""
     for table in _TABLES:
         table.clear()
-    _try_again()
+    _retry_denied_graphs()
 
 
 def count() -> int:
@@ -163,30 +175,30 @@ def count() -> int:
     return sum(map(len, _TABLES))
 
 
-def _try_again() -> None:
+def _retry_denied_graphs() -> None:
     """Makes engines forget that they have left a graph to Paddle."""
     if (core := sys.modules.get("paddle_ngraph._core")) is not None:
         core.reset_denylist()
 
 
-def _kind(op: Op) -> str:
+def _operator_key(op: Op) -> str:
     """A key that is the same for operators that a converter cannot tell apart."""
     sides = [{n: _tensors(s) for n, s in side.items()} for side in (op.inputs, op.outputs)]
-    return _digest([op.attrs, *sides, [_unchecked(block.described()) for block in op.blocks]])
+    return _digest([op.attrs, *sides, [_without_checks(block.described()) for block in op.blocks]])
 
 
-def _unchecked(block: dict[str, Any]) -> dict[str, Any]:
+def _without_checks(block: dict[str, Any]) -> dict[str, Any]:
     """A block as it was before anything was known of its integers."""
     ops = []
     for op in block["ops"]:
         left = {name: value for name, value in op.items() if name != "checked"}
         if "blocks" in op:
-            left["blocks"] = list(map(_unchecked, op["blocks"]))
+            left["blocks"] = list(map(_without_checks, op["blocks"]))
         ops.append(left)
     return {**block, "ops": ops}
 
 
-def interval_key(graph: Graph) -> str:
+def subgraph_key(graph: Graph) -> str:
     """A key that is the same whichever results of the interval a program asks for."""
     return graph.compiled_for + _digest(
         [

@@ -41,8 +41,8 @@ def build_environment(graph: str, precision: str, threads: int) -> str:
     device = device_of(graph)
     if device == CPU:
         conditions = [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
-    elif device in accelerators.found():
-        conditions = [accelerators.found()[device].identity]
+    elif device in accelerators.available():
+        conditions = [accelerators.available()[device].identity]
     else:
         return ""
     return "\n".join([*_fixed_environment(), f"{precision}, {threads} threads", *conditions])

@@ -27,60 +27,60 @@ import numpy as np
 import openvino as ov
 
 from paddle_ngraph.conversion.symbolic_sizes import (
-    LEAST_OPEN,
-    MOST_OPEN,
+    MAX_SYMBOLIC_SIZE,
+    MIN_SYMBOLIC_SIZE,
     Guards,
     Number,
-    is_apart,
+    distance_guard,
     to_words,
 )
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.lru_cache import LRUCache
 
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]
 Contents = Mapping[int, np.ndarray]  # of the inputs that are read by value, by position
 
 # This many shapes get functions of their own, which are faster, before open shapes are tried.
-OWN_FUNCTIONS = 2
+STATIC_SHAPES_BEFORE_DYNAMIC = 2
 
 # This many sizes of the batch do if it is computed in parts, which those of open shapes are not:
 # with one thread, 4 pictures by MobileNetV2 take 0.65 times as long (Zen 4).
-OWN_BATCHES = 4
+STATIC_BATCHES_BEFORE_DYNAMIC = 4
 
 # So many sizes of the batch have functions in which all but the batch is open.
-MOST_BATCHES = 8
+MAX_STATIC_BATCHES = 8
 
 # So often a function of this kind is tried for a graph of which none goes in parts.
-MOST_WHOLE = 2
+MAX_UNSPLIT_TRIES = 2
 
 # How often open shapes are tried for a graph: if each function's guards hold for few shapes only,
 # the graph would get one function after another.
-MOST_TRIES = 16
+MAX_TRIES = 16
 
 # Longer inputs that are read by value hold no positions or sizes.
-MOST_NUMBERS = 64
+MAX_VALUE_INPUT_ELEMENTS = 64
 
 # For this many graphs it is known what shapes they met; the least recently used one is forgotten.
-MOST_GRAPHS = 1024
+MAX_GRAPHS = 1024
 
 FIXED = -1
 
 _lock = new_lock()  # of what is known of each graph
 
 
-class _InParts(Protocol):
+class _Splittable(Protocol):
     """What a build makes (draft.Draft): how many parts its batch has."""
 
     @property
     def parts(self) -> int: ...
 
 
-Draft = TypeVar("Draft", bound=_InParts)
+Draft = TypeVar("Draft", bound=_Splittable)
 
 
 @dataclass(frozen=True)
-class OpenModel(Generic[Draft]):
+class DynamicModel(Generic[Draft]):
     """A model with open shapes.
 
     Attributes:
@@ -95,7 +95,7 @@ class OpenModel(Generic[Draft]):
     guards: list[int]
 
 
-class Opening:
+class SymbolicDims:
     """What is open in one build.
 
     Args:
@@ -106,7 +106,7 @@ class Opening:
         distances: For some open sizes another one, and how far they are above it.
 
     Attributes:
-        numbers: For each dimension of each input, the number of its open size, or ``None``.
+        symbols: For each dimension of each input, the number of its open size, or ``None``.
         contents: The same for each number in an input that is read by value.
         distances: Those whose open sizes are both open here.
         guards: The open sizes, and what was decided by them.
@@ -125,14 +125,14 @@ class Opening:
             # One element is no size like others: it is repeated along its axis. Nor is none.
             rows.append(
                 [
-                    number if LEAST_OPEN <= size <= MOST_OPEN else None
+                    number if MIN_SYMBOLIC_SIZE <= size <= MAX_SYMBOLIC_SIZE else None
                     for number, size in zip(row, sizes)
                 ]
             )
             for number, size in zip(rows[-1], sizes):
                 if number is not None:
                     hints[number] = size
-        self.numbers = dict(enumerate(rows[: len(signature)]))
+        self.symbols = dict(enumerate(rows[: len(signature)]))
         self.contents = dict(zip(contents, rows[len(signature) :]))
         self.distances = {
             number: (other, distance)
@@ -148,56 +148,56 @@ class Opening:
         other, distance = self.distances[number]
         return self.guards.size(other) + distance
 
-    def is_batch_alone(self) -> bool:
+    def is_only_batch(self) -> bool:
         """Whether all that is open is one size, along axis 0."""
         open_axes = {
             (axis, number)
-            for row in self.numbers.values()
+            for row in self.symbols.values()
             for axis, number in enumerate(row)
             if number is not None
         }
-        return [axis for axis, _ in open_axes] == [0] and not self.has_open_contents()
+        return [axis for axis, _ in open_axes] == [0] and not self.has_symbolic_contents()
 
-    def has_open_contents(self) -> bool:
+    def has_symbolic_contents(self) -> bool:
         """Whether numbers in inputs that are read by value are open."""
         return any(n is not None for row in self.contents.values() for n in row)
 
     def batches(self) -> set[int]:
         """The current values of what is open along axis 0."""
-        firsts = [row[0] for row in self.numbers.values() if row and row[0] is not None]
+        firsts = [row[0] for row in self.symbols.values() if row and row[0] is not None]
         return {int(self.guards.hints[number]) for number in firsts}
 
     def fix(self, position: int) -> None:
         """Fixes the open dimensions of an input."""
-        for number in self.numbers[position]:
+        for number in self.symbols[position]:
             if number is not None:
                 int(self.size(number))
 
 
-class Empty(Exception):
+class EmptyTensorFound(Exception):
     """Something has no elements at the current shapes: open shapes do not apply."""
 
 
 @dataclass
-class _Met:
+class _SeenShapes:
     """The shapes that a graph has met with one list of dtypes and ranks."""
 
     # Some of those that were met, to count them.
-    first: list[Signature] = field(default_factory=list)
+    seen: list[Signature] = field(default_factory=list)
     # For each dimension of each input a number that dimensions share which were always equal.
     classes: list[list[int]] = field(default_factory=list)
     varied: set[int] = field(default_factory=set)  # the numbers of dimensions that differed
 
     def add(self, signature: Signature) -> None:
-        if signature in self.first:
+        if signature in self.seen:
             return
         shapes = [shape for _, shape in signature]
-        if not self.first:
+        if not self.seen:
             self.classes = [[0] * len(shape) for shape in shapes]
         # Dimensions stay in one class as long as they are equal.
         numbers: dict[tuple[int, int], int] = {}
         varied: set[int] = set()
-        own = [shape for _, shape in (self.first or [signature])[0]]
+        own = [shape for _, shape in (self.seen or [signature])[0]]
         for position, shape in enumerate(shapes):
             for axis, size in enumerate(shape):
                 before = self.classes[position][axis]
@@ -206,18 +206,18 @@ class _Met:
                     varied.add(number)
                 self.classes[position][axis] = number
         self.varied = varied
-        if len(self.first) <= OWN_BATCHES:
-            self.first.append(signature)
+        if len(self.seen) <= STATIC_BATCHES_BEFORE_DYNAMIC:
+            self.seen.append(signature)
 
-    def opening(
-        self, signature: Signature, contents: Mapping[int, Shape], opens_batch: bool = True
-    ) -> Opening:
-        """Opens the numbers that differed; those along axis 0 only with ``opens_batch``."""
+    def symbolic_dims(
+        self, signature: Signature, contents: Mapping[int, Shape], includes_batch: bool = True
+    ) -> SymbolicDims:
+        """Opens the numbers that differed; those along axis 0 only with ``includes_batch``."""
         rows = [[n if n in self.varied else None for n in row] for row in self.classes]
-        if not opens_batch:
+        if not includes_batch:
             for row in rows[: len(signature)]:
                 row[:1] = [None] * len(row[:1])
-        return Opening(signature, rows, contents, self._distances(len(signature)))
+        return SymbolicDims(signature, rows, contents, self._distances(len(signature)))
 
     def _distances(self, inputs: int) -> dict[int, tuple[int, int]]:
         """The numbers in contents that were always as far from another one, and how far.
@@ -229,16 +229,16 @@ class _Met:
         for row, numbers in enumerate(self.classes):
             for axis, number in enumerate(numbers):
                 places.setdefault(number, (row, axis))
-        met = {
-            number: [signature[row][1][axis] for signature in self.first]
+        seen = {
+            number: [signature[row][1][axis] for signature in self.seen]
             for number, (row, axis) in places.items()
             if number in self.varied
         }
         found: dict[int, tuple[int, int]] = {}
         bases: list[int] = []  # those that no other one gives, so that none is given by a chain
-        for number, values in met.items():
+        for number, values in seen.items():
             for other in bases if places[number][0] >= inputs else ():
-                distances = {mine - its for mine, its in zip(values, met[other])}
+                distances = {mine - its for mine, its in zip(values, seen[other])}
                 if len(distances) == 1:
                     found[number] = other, distances.pop()
                     break
@@ -248,37 +248,43 @@ class _Met:
 
 
 @dataclass
-class _Graph:
+class _GraphShapes:
     """What is known of a graph."""
 
-    met: dict[tuple[tuple[str, int], ...], _Met] = field(default_factory=dict)
+    seen: dict[tuple[tuple[str, int], ...], _SeenShapes] = field(default_factory=dict)
     tries: int = 0
-    opens: bool = False  # it has a function with open shapes
-    has_parts: bool = False  # a function computes the samples of a batch one by one
+    has_dynamic_function: bool = False  # it has a function with open shapes
+    splits_batch: bool = False  # a function computes the samples of a batch one by one
     batches: set[int] = field(default_factory=set)  # those of functions with all else open
-    whole: int = 0  # such functions that were tried but did not go in parts
+    unsplit_tries: int = 0  # such functions that were tried but did not go in parts
     is_given_up: bool = False
 
-    def closes_batch(self, opening: Opening) -> bool:
+    def should_fix_batch(self, symbolic_dims: SymbolicDims) -> bool:
         """Whether a function in which all but the batch is open is to be tried.
 
         Args:
-            opening: What is open otherwise.
+            symbolic_dims: What is open otherwise.
         """
-        sizes = opening.batches()
-        if len(sizes) != 1 or opening.is_batch_alone() or opening.has_open_contents():
+        sizes = symbolic_dims.batches()
+        if (
+            len(sizes) != 1
+            or symbolic_dims.is_only_batch()
+            or symbolic_dims.has_symbolic_contents()
+        ):
             return False
         if sizes <= self.batches:
             return True
-        return len(self.batches) < MOST_BATCHES and (self.has_parts or self.whole < MOST_WHOLE)
+        return len(self.batches) < MAX_STATIC_BATCHES and (
+            self.splits_batch or self.unsplit_tries < MAX_UNSPLIT_TRIES
+        )
 
 
-_graphs: Latest[str, _Graph] = Latest(MOST_GRAPHS)
+_graphs: LRUCache[str, _GraphShapes] = LRUCache(MAX_GRAPHS)
 
 
-def _graph(text: str) -> _Graph:
+def _graph(text: str) -> _GraphShapes:
     key, _, _ = text.partition("\n")  # the first line holds a digest of the rest
-    return _graphs.get_or_make(key, _Graph)
+    return _graphs.get_or_create(key, _GraphShapes)
 
 
 def count() -> int:
@@ -308,8 +314,8 @@ def remember(text: str, signature: Signature, values: Mapping[int, bytes], parts
     """
     with _lock:
         graph = _graph(text)
-        _remember(graph, signature, _whole(contents_of(signature, values)))
-        graph.has_parts |= parts > 1
+        _remember(graph, signature, _openable_integers(contents_of(signature, values)))
+        graph.splits_batch |= parts > 1
 
 
 def contents_of(signature: Signature, values: Mapping[int, bytes]) -> Contents:
@@ -322,32 +328,36 @@ def contents_of(signature: Signature, values: Mapping[int, bytes]) -> Contents:
     }
 
 
-def _whole(contents: Contents) -> dict[int, Shape]:
+def _openable_integers(contents: Contents) -> dict[int, Shape]:
     """The numbers in contents that may open; 0, which never does, for each of the others."""
     return {
-        position: tuple(array.reshape(-1).tolist()) if _may_open(array) else (0,) * array.size
+        position: tuple(array.reshape(-1).tolist())
+        if _can_be_symbolic(array)
+        else (0,) * array.size
         for position, array in contents.items()
     }
 
 
-def _may_open(array: np.ndarray) -> bool:
+def _can_be_symbolic(array: np.ndarray) -> bool:
     # A function has 32 bits for the rest of the input, too.
     is_whole = array.dtype in (np.int32, np.int64)
-    fits = bool(((array >= -MOST_OPEN) & (array <= MOST_OPEN)).all())
-    return is_whole and array.size <= MOST_NUMBERS and fits
+    fits = bool(((array >= -MAX_SYMBOLIC_SIZE) & (array <= MAX_SYMBOLIC_SIZE)).all())
+    return is_whole and array.size <= MAX_VALUE_INPUT_ELEMENTS and fits
 
 
-def _remember(graph: _Graph, signature: Signature, contents: Mapping[int, Shape]) -> _Met:
+def _remember(
+    graph: _GraphShapes, signature: Signature, contents: Mapping[int, Shape]
+) -> _SeenShapes:
     rows = (*signature, *(("contents", numbers) for numbers in contents.values()))
     structure = tuple((kind, len(row)) for kind, row in rows)
-    met = graph.met.setdefault(structure, _Met())
-    met.add(rows)
-    return met
+    seen = graph.seen.setdefault(structure, _SeenShapes())
+    seen.add(rows)
+    return seen
 
 
-def open_model(
-    text: str, signature: Signature, contents: Contents, build: Callable[[Opening], Draft]
-) -> OpenModel[Draft] | None:
+def build_dynamic_model(
+    text: str, signature: Signature, contents: Contents, build: Callable[[SymbolicDims], Draft]
+) -> DynamicModel[Draft] | None:
     """A model for this signature and for all others for which its guards hold.
 
     Args:
@@ -361,59 +371,64 @@ def open_model(
     """
     with _lock:  # another thread may give up at any time
         graph = _graph(text)
-        whole = _whole(contents)
-        met = _remember(graph, signature, whole)
-        opening = met.opening(signature, whole)
-        goes_in_parts = graph.has_parts and opening.is_batch_alone()
-        own = OWN_BATCHES if goes_in_parts else OWN_FUNCTIONS
-        if graph.is_given_up or len(met.first) <= own:
+        whole = _openable_integers(contents)
+        seen = _remember(graph, signature, whole)
+        symbolic_dims = seen.symbolic_dims(signature, whole)
+        is_split = graph.splits_batch and symbolic_dims.is_only_batch()
+        own = STATIC_BATCHES_BEFORE_DYNAMIC if is_split else STATIC_SHAPES_BEFORE_DYNAMIC
+        if graph.is_given_up or len(seen.seen) <= own:
             return None
-        closed_batch = None
-        if graph.closes_batch(opening):
-            closed_batch = met.opening(signature, whole, opens_batch=False)
-    if not opening.guards.hints:
+        fixed_batch = None
+        if graph.should_fix_batch(symbolic_dims):
+            fixed_batch = seen.symbolic_dims(signature, whole, includes_batch=False)
+    if not symbolic_dims.guards.hints:
         return None
     try:
-        in_parts = None if closed_batch is None else _opened(closed_batch, build)
-        if in_parts is not None and in_parts.draft.parts == 1:
-            in_parts = None
-        found = in_parts or _opened(opening, build)
-    except Empty:  # which says nothing of other shapes
+        split = None if fixed_batch is None else _try_build(fixed_batch, build)
+        if split is not None and split.draft.parts == 1:
+            split = None
+        found = split or _try_build(symbolic_dims, build)
+    except EmptyTensorFound:  # which says nothing of other shapes
         return None
     with _lock:
-        if in_parts is not None:
-            graph.batches |= opening.batches()
-        elif closed_batch is not None:
-            graph.whole += 1
+        if split is not None:
+            graph.batches |= symbolic_dims.batches()
+        elif fixed_batch is not None:
+            graph.unsplit_tries += 1
         graph.tries += 1
-        graph.opens |= found is not None
-        most = MOST_TRIES * (1 + len(graph.batches))
-        graph.is_given_up |= not graph.opens or graph.tries >= most
+        graph.has_dynamic_function |= found is not None
+        most = MAX_TRIES * (1 + len(graph.batches))
+        graph.is_given_up |= not graph.has_dynamic_function or graph.tries >= most
     return found
 
 
-def _opened(opening: Opening, build: Callable[[Opening], Draft]) -> OpenModel[Draft] | None:
+def _try_build(
+    symbolic_dims: SymbolicDims, build: Callable[[SymbolicDims], Draft]
+) -> DynamicModel[Draft] | None:
     try:
-        draft = build(opening)
-    except Empty:
+        draft = build(symbolic_dims)
+    except EmptyTensorFound:
         raise
     except Exception:  # the shape alone may do better; where it does not, that tells why
         return None
-    return opened(opening, draft)
+    return dynamic_model_of(symbolic_dims, draft)
 
 
-def opened(opening: Opening, draft: Draft) -> OpenModel[Draft] | None:
+def dynamic_model_of(symbolic_dims: SymbolicDims, draft: Draft) -> DynamicModel[Draft] | None:
     """What was built with open dimensions; ``None`` if none of them stayed open."""
-    fixed = opening.guards.fixed()
-    left = [number for number in opening.guards.hints if number not in fixed]
+    fixed = symbolic_dims.guards.fixed()
+    left = [number for number in symbolic_dims.guards.hints if number not in fixed]
     if not left:
         return None
-    apart = {n: pair for n, pair in opening.distances.items() if pair[0] not in fixed}
-    order = {number: place for place, number in enumerate([*left, *apart])}
+    derived = {n: pair for n, pair in symbolic_dims.distances.items() if pair[0] not in fixed}
+    order = {number: place for place, number in enumerate([*left, *derived])}
     sizes = [
         order.get(number, FIXED) if number is not None else FIXED
-        for row in [*opening.numbers.values(), *opening.contents.values()]
+        for row in [*symbolic_dims.symbols.values(), *symbolic_dims.contents.values()]
         for number in row
     ]
-    guards = [*opening.guards.kept(), *(is_apart(n, *pair) for n, pair in apart.items())]
-    return OpenModel(draft, sizes, to_words(guards, order))
+    guards = [
+        *symbolic_dims.guards.remaining(),
+        *(distance_guard(n, *pair) for n, pair in derived.items()),
+    ]
+    return DynamicModel(draft, sizes, to_words(guards, order))

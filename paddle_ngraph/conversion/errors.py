@@ -21,6 +21,6 @@ class ConversionError(NgraphError):
         self.reason = reason
         self.device = device
 
-    def bare(self) -> ConversionError:
+    def without_traceback(self) -> ConversionError:
         """The same without a traceback, for what keeps it: frames hold the program of the user."""
         return ConversionError(self.op, self.reason, self.device)

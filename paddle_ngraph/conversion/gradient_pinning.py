@@ -20,7 +20,7 @@ from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.node_tools import read_by
 
 # A smaller gradient is not worth a thought.
-LEAST_BYTES = 128 * 1024
+MIN_PINNED_BYTES = 128 * 1024
 # They write to memory of their own. What may be a view of something else is a result: a step could
 # write where another one still reads.
 _OWN_MEMORY = frozenset(
@@ -28,7 +28,7 @@ _OWN_MEMORY = frozenset(
 )
 
 
-def hold_gradients(draft: Draft) -> None:
+def pin_gradients(draft: Draft) -> None:
     """Has a finished model hold large gradients, instead of making results of them.
 
     They are numbered after the results that are left, in their order.
@@ -37,26 +37,28 @@ def hold_gradients(draft: Draft) -> None:
         return
     if _has_open_shapes(draft.model):
         return
-    _, num_outputs = draft.bridge.border_sizes()
+    _, num_outputs = draft.bridge.boundary_sizes()
     results = draft.model.get_results()
     values = [result.input_value(0) for result in results]
     sources = {source for update in draft.updates for source in update.gradients}
-    varying = _varying(draft.model)
-    held = [
+    input_dependent = _input_dependent_nodes(draft.model)
+    pinned = [
         number
         for number, value in enumerate(values)
-        if number >= num_outputs and -1 - number in sources and _may_be_held(value, varying)
+        if number >= num_outputs
+        and -1 - number in sources
+        and _can_be_pinned(value, input_dependent)
     ]
-    if not held:
+    if not pinned:
         return
-    left = [number for number in range(len(results)) if number not in held]
-    gradients = [values[number] for number in held]
-    others = _not_before(gradients, [values[number] for number in left])
-    hold = draft.bridge.extension("PinValues", [*gradients, *others], count=len(held))
-    for number in held:
+    left = [number for number in range(len(results)) if number not in pinned]
+    gradients = [values[number] for number in pinned]
+    others = _independent_of(gradients, [values[number] for number in left])
+    hold = draft.bridge.extension("PinValues", [*gradients, *others], count=len(pinned))
+    for number in pinned:
         draft.model.remove_result(results[number])
     draft.model.add_results([opset15.result(hold)])
-    numbers = {-1 - old: -1 - new for new, old in enumerate([*left, *held])}
+    numbers = {-1 - old: -1 - new for new, old in enumerate([*left, *pinned])}
     draft.updates = [_renumbered(update, numbers) for update in draft.updates]
 
 
@@ -65,7 +67,7 @@ def _has_open_shapes(model: Model) -> bool:
     return any(output.get_partial_shape().is_dynamic for output in outputs)
 
 
-def _varying(model: Model) -> set[str]:
+def _input_dependent_nodes(model: Model) -> set[str]:
     """The names of the nodes whose contents depend on what the model is given."""
     found = {parameter.get_name() for parameter in model.get_parameters()}
     for node in model.get_ordered_ops():
@@ -75,16 +77,16 @@ def _varying(model: Model) -> set[str]:
     return found
 
 
-def _may_be_held(value: Output, varying: set[str]) -> bool:
+def _can_be_pinned(value: Output, input_dependent: set[str]) -> bool:
     node, shape = value.get_node(), value.get_partial_shape()
-    if node.get_type_name() not in _OWN_MEMORY or node.get_name() not in varying:
+    if node.get_type_name() not in _OWN_MEMORY or node.get_name() not in input_dependent:
         return False
     if shape.is_dynamic or value.get_element_type() != Type.f32:
         return False
-    return 4 * math.prod(shape.get_shape()) >= LEAST_BYTES
+    return 4 * math.prod(shape.get_shape()) >= MIN_PINNED_BYTES
 
 
-def _not_before(gradients: Sequence[Output], others: Sequence[Output]) -> list[Output]:
+def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> list[Output]:
     """Those of ``others`` that a node computes which need not run before the ``gradients`` do."""
     before = read_by(gradients)
     nodes = [value.get_node() for value in others]

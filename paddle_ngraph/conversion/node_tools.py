@@ -27,7 +27,7 @@ def as_output(node: Any) -> Output:
     return node.output(0) if isinstance(node, Node) else node
 
 
-def kept(value: Output) -> Output:
+def fusion_barrier(value: Output) -> Output:
     """``value`` where the plugin sees no further: it stops before a PRelu of slope 1.
 
     That changes no number. Measured, it takes no time where it is fused, as behind products.
@@ -60,13 +60,13 @@ def read_by(results: Iterable[Output]) -> set[str]:
 
 
 # Those that make something else of every number.
-_COMPUTING = frozenset(
+_ARITHMETIC_TYPES = frozenset(
     {"Abs", "Convolution", "Erf", "Exp", "GroupConvolution", "Log", "LogicalNot", "MatMul"}
     | {"Negative", "Relu", "Sigmoid", "SoftPlus", "Sqrt", "Tanh"}
 )
 
 
-def passed_on_by(result: Output, through_joined: bool = True) -> set[str]:
+def forwarded_parameters(result: Output, through_joined: bool = True) -> set[str]:
     """The names of the parameters that ``result`` may be, or be a view of, once nodes are left out.
 
     Nodes that change nothing (a sum with 0, a slice of everything) are left out.
@@ -82,7 +82,7 @@ def passed_on_by(result: Output, through_joined: bool = True) -> set[str]:
         node = pending.pop()
         kind, name = node.get_type_name(), node.get_name()
         is_joined = kind == "Concat" and len(node.input_values()) > 1
-        if name in met or kind in _COMPUTING or (is_joined and not through_joined):
+        if name in met or kind in _ARITHMETIC_TYPES or (is_joined and not through_joined):
             continue
         met.add(name)
         if kind == "Parameter":

@@ -22,46 +22,46 @@ from openvino import Model, Node, Output, Type, opset15
 
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.node_tools import Key, key_of
-from paddle_ngraph.conversion.passes.fusion import Readers, are_alike, gradient_sum
+from paddle_ngraph.conversion.passes.fusion import Readers, gradient_sum, have_same_shape
 
 
-class Rule(NamedTuple):
+class OptimizerRule(NamedTuple):
     """What an optimizer's operator reads and writes.
 
     Attributes:
-        number: Of the optimizer, as in core/ov/kernels/optimizer.h.
+        optimizer: Of the optimizer, as in core/ov/kernels/optimizer.h.
         states: The inputs that its outputs replace, in this order; those that are absent count not.
         gradient: The input that is the gradient.
         parameters: The inputs that are one number each.
     """
 
-    number: int
+    optimizer: int
     states: tuple[int, ...]
     gradient: int
     parameters: tuple[int, ...]
 
 
-RULES = {
-    "Sgd": Rule(0, (0,), 1, (2,)),
-    "Momentum": Rule(1, (0, 2), 1, (3,)),
-    "Adam": Rule(2, (0, 2, 3, 7), 1, (4, 5, 6)),
+OPTIMIZER_RULES = {
+    "Sgd": OptimizerRule(0, (0,), 1, (2,)),
+    "Momentum": OptimizerRule(1, (0, 2), 1, (3,)),
+    "Adam": OptimizerRule(2, (0, 2, 3, 7), 1, (4, 5, 6)),
 }
-SUM = 3
-FILL = 4
+ADD_TO_STATE = 3
+FILL_STATE = 4
 
 
-class _Found(NamedTuple):
+class _RemovableUpdate(NamedTuple):
     """A step in the model that can be taken out.
 
     Attributes:
-        number: Of the optimizer, ``SUM`` or ``FILL``.
+        optimizer: Of the optimizer, ``ADD_TO_STATE`` or ``FILL_STATE``.
         attributes: Its attributes.
         states: The states that it writes.
-        gradient: The gradient, or what is added; ``None`` for ``FILL``.
+        gradient: The gradient, or what is added; ``None`` for ``FILL_STATE``.
         parameters: What it reads that is one number each.
     """
 
-    number: int
+    optimizer: int
     attributes: list[float]
     states: list[int]
     gradient: Output | None
@@ -84,14 +84,14 @@ def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
     }
     values = [result.input_value(0) for result in draft.model.get_results()][num_outputs:]
     finder = _Finder(Readers(draft.model), feeds, num_inputs, values)
-    found = finder.steps(draft.model)
+    found = finder.updates(draft.model)
     if not found:
         return
     # Results are computed in their order: a gradient when it is there, not all at the end.
     found.sort(key=lambda step: max(step.states))
     sources = _Sources(draft, num_inputs, num_outputs, feeds, found)
     draft.updates = [_update(step, sources, finder.readers) for step in found]
-    sources.finish()
+    sources.apply()
 
 
 class _Finder:
@@ -112,7 +112,7 @@ class _Finder:
         self._num_inputs = num_inputs
         self._values = values
 
-    def steps(self, model: Model) -> list[_Found]:
+    def updates(self, model: Model) -> list[_RemovableUpdate]:
         """All of them."""
         nodes = model.get_ordered_ops()
         given = {
@@ -120,31 +120,31 @@ class _Finder:
             for node in nodes
             if node.get_name() in self._feeds
         }
-        found = [step for node in nodes for step in [self._step(node)] if step is not None]
+        found = [step for node in nodes for step in [self._update_of(node)] if step is not None]
         for state, value in enumerate(self._values):
             # A state that is not read is unknown to the model, and so is its size.
-            step = self._change(state, value, given[state]) if state in given else None
+            step = self._state_change(state, value, given[state]) if state in given else None
             if step is not None:
                 found.append(step)
         return found
 
-    def _step(self, node: Node) -> _Found | None:
+    def _update_of(self, node: Node) -> _RemovableUpdate | None:
         """The step of an optimizer that ``node`` is."""
-        rule = RULES.get(node.get_type_name())
+        rule = OPTIMIZER_RULES.get(node.get_type_name())
         if rule is None:
             return None
         states = self._states_of(node, rule)
         if states is None:
             return None
-        return _Found(
-            rule.number,
+        return _RemovableUpdate(
+            rule.optimizer,
             [float(value) for value in node.get_attributes().values()],
             states,
             node.input_value(rule.gradient),
             [node.input_value(place) for place in rule.parameters],
         )
 
-    def _states_of(self, node: Node, rule: Rule) -> list[int] | None:
+    def _states_of(self, node: Node, rule: OptimizerRule) -> list[int] | None:
         """The states that a step reads as they are, and whose new values nothing else reads."""
         found = []
         inputs = node.get_input_size()
@@ -160,27 +160,27 @@ class _Finder:
             found.append(state)
         return found
 
-    def _change(self, state: int, value: Output, old: Output) -> _Found | None:
+    def _state_change(self, state: int, value: Output, old: Output) -> _RemovableUpdate | None:
         """The sum with a state, or the number, that its new ``value`` is."""
-        if not are_alike(value, old):
+        if not have_same_shape(value, old):
             return None
-        number = _number_throughout(value)
+        number = _uniform_value(value)
         if number is not None:
-            return _Found(FILL, [number], [state], None, [])
+            return _RemovableUpdate(FILL_STATE, [number], [state], None, [])
         if value.get_node().get_type_name() != "Add" or len(self.readers.of(value)) != 1:
             return None
         left, right = value.get_node().input_values()
         for term, added in ((left, right), (right, left)):
-            if key_of(term) == key_of(old) and are_alike(added, value):
-                return _Found(SUM, [], [state], added, [])
+            if key_of(term) == key_of(old) and have_same_shape(added, value):
+                return _RemovableUpdate(ADD_TO_STATE, [], [state], added, [])
         return None
 
 
-def _number_throughout(output: Output) -> float | None:
+def _uniform_value(output: Output) -> float | None:
     """The one number that all elements are known to be, to the bit."""
     node = output.get_node()
     if node.get_type_name() == "Broadcast":
-        return _number_throughout(node.input_value(0))
+        return _uniform_value(node.input_value(0))
     if node.get_type_name() != "Constant" or output.get_element_type() != Type.f32:
         return None
     bits = node.get_data().reshape(-1).view(np.uint32)
@@ -189,13 +189,13 @@ def _number_throughout(output: Output) -> float | None:
     return float(bits[:1].view(np.float32)[0])
 
 
-def _update(step: _Found, sources: _Sources, readers: Readers) -> Update:
+def _update(step: _RemovableUpdate, sources: _Sources, readers: Readers) -> Update:
     terms: list[Output] = []
     factors: list[Output] = []
     if step.gradient is not None:
-        terms, factors = gradient_sum(step.gradient, readers, sources.is_given)
+        terms, factors = gradient_sum(step.gradient, readers, sources.is_interval_input)
     return Update(
-        step.number,
+        step.optimizer,
         step.attributes,
         step.states,
         [sources.of(term) for term in terms],
@@ -213,16 +213,18 @@ class _Sources:
         num_inputs: int,
         num_outputs: int,
         feeds: dict[str, int],
-        found: Sequence[_Found],
+        found: Sequence[_RemovableUpdate],
     ) -> None:
         self._draft = draft
         self._feeds = feeds
         # Filling comes after all that reads.
-        overwritten = {state for step in found for state in step.states if step.number != FILL}
+        overwritten = {
+            state for step in found for state in step.states if step.optimizer != FILL_STATE
+        }
         self._overwritten = {num_inputs + state for state in overwritten}
-        self._num_given = num_inputs + len(draft.model.get_results()) - num_outputs
+        self._num_interval_inputs = num_inputs + len(draft.model.get_results()) - num_outputs
         written = {state for step in found for state in step.states}
-        self._left_out = [
+        self._removed_results = [
             result
             for state, result in enumerate(draft.model.get_results()[num_outputs:])
             if state in written
@@ -235,14 +237,14 @@ class _Sources:
         self._next = len(draft.model.get_results()) - len(written)
         self._added: list[Node] = []
 
-    def is_given(self, output: Output) -> bool:
+    def is_interval_input(self, output: Output) -> bool:
         """Whether the interval is given it, as nothing that a step overwrites."""
-        position = self._feeds.get(output.get_node().get_name(), self._num_given)
-        return position < self._num_given and position not in self._overwritten
+        position = self._feeds.get(output.get_node().get_name(), self._num_interval_inputs)
+        return position < self._num_interval_inputs and position not in self._overwritten
 
     def of(self, output: Output) -> int:
         """The number of what an :class:`Update` reads."""
-        if self.is_given(output):
+        if self.is_interval_input(output):
             return self._feeds[output.get_node().get_name()]
         key = key_of(output)
         if key not in self._results:
@@ -251,17 +253,17 @@ class _Sources:
             self._added.append(opset15.result(self._draft.bridge.computed(output)))
         return -1 - self._results[key]
 
-    def finish(self) -> None:
+    def apply(self) -> None:
         """Leaves the steps out of the model, and adds what they read."""
         model = self._draft.model
-        for result in self._left_out:
+        for result in self._removed_results:
             model.remove_result(result)
         model.add_results(self._added)
-        _leave_out_unread(model, self._draft.positions)
+        _remove_unread_parameters(model, self._draft.positions)
         model.validate_nodes_and_infer_types()
 
 
-def _leave_out_unread(model: Model, positions: list[int]) -> None:
+def _remove_unread_parameters(model: Model, positions: list[int]) -> None:
     read = {
         source.get_node().get_name()
         for node in model.get_ordered_ops()

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from paddle_ngraph.conversion import denylist
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.utils.dtypes import ARRAY, DTYPES, Range
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, DTYPES, Range
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 # The first argument is the ``NgraphBridge``, whose module looks converters up here.
@@ -29,7 +29,7 @@ INTEGER = frozenset({"int32", "int64"})
 BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
 # What TensorArrays are.
-ARRAYS = frozenset(name + ARRAY for name in ANY)
+ARRAYS = frozenset(name + ARRAY_SUFFIX for name in ANY)
 # What a tensor may be whose shape is looked at, or whose contents shape the function.
 KNOWN = frozenset(DTYPES)
 
@@ -37,16 +37,18 @@ RANGES: Mapping[str, Range] = {
     name: dtype.range for name, dtype in DTYPES.items() if dtype.range is not None
 }
 # What a range rule takes an open dimension for; its converter must not go beyond.
-LONGEST_AXIS = 2**30
+MAX_AXIS_SIZE = 2**30
 
 _NO_KERNEL = "Paddle has no CPU kernel for it; composed of smaller operators it is converted"
-_IN_PARTS = "Paddle's optimizers use one operator for each parameter in programs instead"
+_USE_SEPARATE_UPDATES = (
+    "Paddle's optimizers use one operator for each parameter in programs instead"
+)
 # Operators without a converter of which more can be said.
 ABSENT: Mapping[str, str] = {
     "pd_op.fused_rotary_position_embedding": _NO_KERNEL,
     "pd_op.fused_rotary_position_embedding_grad": _NO_KERNEL,
-    "pd_op.merged_adam_": _IN_PARTS,
-    "pd_op.merged_momentum_": _IN_PARTS,
+    "pd_op.merged_adam_": _USE_SEPARATE_UPDATES,
+    "pd_op.merged_momentum_": _USE_SEPARATE_UPDATES,
     "pd_op.rms_norm": _NO_KERNEL,
     "pd_op.rms_norm_grad": _NO_KERNEL,
 }
@@ -289,7 +291,7 @@ def foreign_types() -> set[str]:
 
 
 _loaded = False
-_loading = new_lock()
+_load_lock = new_lock()
 
 
 def load_converters() -> None:
@@ -297,18 +299,18 @@ def load_converters() -> None:
     global _loaded
     if _loaded:
         return
-    with _loading:
+    with _load_lock:
         package = importlib.import_module("paddle_ngraph.ops")
         try:
             for module in pkgutil.iter_modules(package.__path__):
                 importlib.import_module(f"paddle_ngraph.ops.{module.name}")
         except BaseException:
-            _forget_half_imported(package.__name__)
+            _unload_partial_imports(package.__name__)
             raise
         _loaded = True
 
 
-def _forget_half_imported(package: str) -> None:
+def _unload_partial_imports(package: str) -> None:
     """A module whose import was interrupted is imported again, and registers all it has again."""
     for type, entry in list(_converters.items()):
         module = entry.function.__module__

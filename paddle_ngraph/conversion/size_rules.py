@@ -28,16 +28,16 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     Terms,
     Undecided,
     hint_of,
-    is_open,
+    is_symbolic,
 )
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import FOLD_LIMIT
+from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS
 
 Dims = list[Number]
 
 # The engine computes whole numbers in 32 bits, and may divide them in float32.
-_LEAST_INTEGER, _MOST_INTEGER = -(2**31), 2**31 - 1
-_EXACT_IN_FLOAT = 2**24
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+_MAX_EXACT_FLOAT32_INTEGER = 2**24
 
 _INTEGERS = frozenset({"i8", "u8", "i16", "i32", "i64", "boolean"})
 
@@ -46,17 +46,17 @@ class _NoRule(Exception):
     """A rule does not cover a node."""
 
 
-def same(a: Sequence[Number], b: Sequence[Number]) -> bool:
+def is_same_shape(a: Sequence[Number], b: Sequence[Number]) -> bool:
     """Whether two shapes are equal whatever the open dimensions are; makes no guard."""
     return len(a) == len(b) and all(
         x.terms == y.terms
         if isinstance(x, Size) and isinstance(y, Size)
-        else not is_open((x, y)) and x == y
+        else not is_symbolic((x, y)) and x == y
         for x, y in zip(a, b)
     )
 
 
-def meets_nothing(node: Node) -> bool:
+def touches_empty_tensor(node: Node) -> bool:
     """Whether a node reads or makes an empty tensor, with which nGraph does not compute.
 
     The folding of some nodes (softmax along an axis of 1) writes beyond an empty result. A list of
@@ -64,10 +64,10 @@ def meets_nothing(node: Node) -> bool:
     """
     if node.get_type_name() == "Constant":
         return False
-    return any(map(_is_nothing, (*node.input_values(), *node.outputs())))
+    return any(map(_is_empty_tensor, (*node.input_values(), *node.outputs())))
 
 
-def _is_nothing(output: Output) -> bool:
+def _is_empty_tensor(output: Output) -> bool:
     shape = output.get_partial_shape()
     if shape.rank.is_dynamic or not any(
         size.is_static and size.get_length() == 0 for size in shape
@@ -88,9 +88,11 @@ class Shapes:
         self._dims: dict[Key, Dims] = {}
         self._values: dict[Key, np.ndarray | None] = {}
         self._sources: dict[str, str] = {}
-        self._places: dict[Terms, tuple[Output, int, bool]] = {}  # input, axis, of its contents
-        self._made: dict[Terms, Output] = {}
-        self._counts: dict[Terms, Number] = {}  # numbers of turns: the size before them
+        self._size_locations: dict[
+            Terms, tuple[Output, int, bool]
+        ] = {}  # input, axis, of its contents
+        self._size_nodes: dict[Terms, Output] = {}
+        self._trip_counts: dict[Terms, Number] = {}  # numbers of turns: the size before them
 
     def declare(self, parameter: Output, sizes: Sequence[Size | None]) -> None:
         """Declares a parameter: for each dimension its open size, or ``None``."""
@@ -98,23 +100,23 @@ class Shapes:
         for axis, size in enumerate(sizes):
             if size is not None:
                 dims[axis] = size
-                self._places.setdefault(size.terms, (parameter, axis, False))
+                self._size_locations.setdefault(size.terms, (parameter, axis, False))
         self._dims[key_of(parameter)] = dims
 
     def known_sizes(self) -> list[Size]:
         """The open sizes, and numbers of turns, from which nodes here may be computed."""
-        known = {*self._places, *self._made, *self._counts}
+        known = {*self._size_locations, *self._size_nodes, *self._trip_counts}
         return [s for s in map(self.guards.size, self.guards.numbers()) if s.terms in known]
 
-    def declare_count(self, turns: Size, before: Number) -> None:
+    def declare_trip_count(self, trip_count: Size, before: Number) -> None:
         """Declares a number of turns that is found in a size, of which each turn adds 1."""
-        self._counts[turns.terms] = before
+        self._trip_counts[trip_count.terms] = before
 
     def declare_contents(self, output: Output, numbers: Sequence[Number]) -> None:
         """Declares the integers in an input, in order; some of them are open sizes."""
         for place, number in enumerate(numbers):
             if isinstance(number, Size):
-                self._places.setdefault(number.terms, (output, place, True))
+                self._size_locations.setdefault(number.terms, (output, place, True))
         self._values[key_of(output)] = _array(list(numbers)).reshape(tuple(output.get_shape()))
         self._sources[output.get_node().get_name()] = "sizes"
 
@@ -130,10 +132,10 @@ class Shapes:
         """The shape of ``output``."""
         key = key_of(output)
         if key not in self._dims:
-            self._follow(output.get_node())
+            self._infer(output.get_node())
         return list(self._dims[key])
 
-    def _follow(self, node: Node) -> None:
+    def _infer(self, node: Node) -> None:
         inputs = [self.of(value) for value in node.input_values()]
         known = [[int(dim) for dim in output.get_shape()] for output in node.outputs()]
         found = self._by_rule(node, inputs, known)
@@ -151,21 +153,21 @@ class Shapes:
         kind = node.get_type_name()
         rule = _BY_SHAPES.get(kind) or _BY_VALUES.get(kind)
         reads = node.input_values() if kind in _BY_VALUES else []
-        closed = not any(map(is_open, inputs))
-        if not inputs or (closed and rule and not any(map(self._may_tell_sizes, reads))):
+        closed = not any(map(is_symbolic, inputs))
+        if not inputs or (closed and rule and not any(map(self._may_depend_on_sizes, reads))):
             return known
         try:
             return rule(self, node, inputs) if rule else None
         except _NoRule:
             return None
 
-    def _may_tell_sizes(self, value: Output) -> bool:
-        return self.follows(value) in ("sizes", "shapes")
+    def _may_depend_on_sizes(self, value: Output) -> bool:
+        return self.depends_on(value) in ("sizes", "shapes")
 
     def _fix_inputs(self, node: Node, inputs: list[Dims]) -> None:
         for dim in (dim for dims in inputs for dim in dims):
             int(dim)
-        for value in filter(self._may_tell_sizes, node.input_values()):
+        for value in filter(self._may_depend_on_sizes, node.input_values()):
             self.fixed_value(value)
 
     # -- numbers ---------------------------------------------------------------------------------
@@ -186,9 +188,9 @@ class Shapes:
 
     def _computed(self, output: Output) -> np.ndarray | None:
         node, dims = output.get_node(), self.of(output)
-        if output.get_element_type().get_type_name() not in _INTEGERS or is_open(dims):
+        if output.get_element_type().get_type_name() not in _INTEGERS or is_symbolic(dims):
             return None
-        if math.prod(dims) > FOLD_LIMIT:
+        if math.prod(dims) > MAX_FOLDED_ELEMENTS:
             return None
         kind = node.get_type_name()
         if kind == "Constant":
@@ -214,7 +216,7 @@ class Shapes:
             return None
         return found.reshape(dims)
 
-    def follows(self, output: Output) -> str:
+    def depends_on(self, output: Output) -> str:
         """What decides the contents of ``output``.
 
         Returns:
@@ -229,26 +231,26 @@ class Shapes:
 
     def _source(self, node: Node) -> str:
         if node.get_type_name() == "ShapeOf":
-            return "sizes" if is_open(self.of(node.input_value(0))) else "nothing"
+            return "sizes" if is_symbolic(self.of(node.input_value(0))) else "nothing"
         if not node.input_values():
             return "nothing" if node.get_type_name() == "Constant" else "data"
-        found = {self.follows(value) for value in node.input_values()}
-        if any(is_open(self.of(output)) for output in node.outputs()):
+        found = {self.depends_on(value) for value in node.input_values()}
+        if any(is_symbolic(self.of(output)) for output in node.outputs()):
             found.add("shapes")
-        if "sizes" in found and self._is_for_turns(node):
+        if "sizes" in found and self._needs_per_iteration_node(node):
             found.add("data")
         return next(s for s in ("data", "shapes", "sizes", "nothing") if s in found)
 
-    def _is_for_turns(self, node: Node) -> bool:
+    def _needs_per_iteration_node(self, node: Node) -> bool:
         """Whether each turn computes a node of sizes, since it is not the same for all of them."""
         sources = [self.value(source) for source in node.input_values()]
         numbers = [size for found in sources if found is not None for size in found.reshape(-1)]
-        if not any(map(self._depends_on_turns, numbers)):
+        if not any(map(self._varies_per_iteration, numbers)):
             return False
         return any(self.value(output) is None for output in node.outputs())
 
-    def _depends_on_turns(self, number: Number) -> bool:
-        return isinstance(number, Size) and self.guards.depends_on_turns(number.terms)
+    def _varies_per_iteration(self, number: Number) -> bool:
+        return isinstance(number, Size) and self.guards.varies_per_iteration(number.terms)
 
     def fixed_value(self, output: Output) -> np.ndarray | None:
         """The current contents of ``output``, unless data decide them; fixes the sizes that do."""
@@ -278,7 +280,7 @@ class Shapes:
     @staticmethod
     def _evaluated(node: Node, values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
         """What nGraph computes from these contents of the inputs."""
-        if meets_nothing(node):
+        if touches_empty_tensor(node):
             return None
         given = []
         for source, value in zip(node.input_values(), values):
@@ -303,28 +305,28 @@ class Shapes:
             if plain:
                 parts.append(_ints(plain))
                 plain = []
-            parts.append(self._computing(number.terms))
+            parts.append(self._size_node(number.terms))
         if plain or not parts:
             parts.append(_ints(plain))
         found = parts[0] if len(parts) == 1 else opset15.concat(parts, 0).output(0)
         self._values[key_of(found)] = _array(values)
-        self._sources[found.get_node().get_name()] = "sizes" if is_open(values) else "nothing"
+        self._sources[found.get_node().get_name()] = "sizes" if is_symbolic(values) else "nothing"
         return found
 
-    def _computing(self, terms: Terms) -> Output:
+    def _size_node(self, terms: Terms) -> Output:
         """A size as a tensor [1]."""
-        if terms not in self._made:
+        if terms not in self._size_nodes:
             is_atom = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
-            if terms in self._places:
-                make = self._at_place
+            if terms in self._size_locations:
+                make = self._node_at_location
             else:
-                make = self._computing_atom if is_atom else self._computing_sum
-            self._made[terms] = make(terms)
+                make = self._atom_node if is_atom else self._sum_node
+            self._size_nodes[terms] = make(terms)
             self._require_32_bits(self.guards.of(terms))
-        return self._made[terms]
+        return self._size_nodes[terms]
 
-    def _computing_sum(self, terms: Terms) -> Output:
-        first, *others = (self._computing_product(*term) for term in terms)
+    def _sum_node(self, terms: Terms) -> Output:
+        first, *others = (self._product_node(*term) for term in terms)
         number: Number = 0
         for monomial, factor in terms:
             number = number + self.guards.of(((monomial, factor),))
@@ -333,11 +335,11 @@ class Shapes:
             first = opset15.add(first, other).output(0)
         return first
 
-    def _computing_product(self, monomial: tuple[Any, ...], factor: int) -> Output:
+    def _product_node(self, monomial: tuple[Any, ...], factor: int) -> Output:
         product: Output | None = None
         number: Number = 1
         for atom in monomial:
-            node = self._computing((((atom,), 1),))
+            node = self._size_node((((atom,), 1),))
             number = number * self.guards.of((((atom,), 1),))
             product = node if product is None else opset15.multiply(product, node).output(0)
             self._require_32_bits(number)
@@ -347,8 +349,8 @@ class Shapes:
             product = constant if product is None else opset15.multiply(product, constant).output(0)
         return product
 
-    def _at_place(self, terms: Terms) -> Output:
-        source, axis, in_contents = self._places[terms]
+    def _node_at_location(self, terms: Terms) -> Output:
+        source, axis, in_contents = self._size_locations[terms]
         if in_contents:
             wide = opset15.convert(source, Type.i64)
             numbers = opset15.reshape(wide, _ints([-1]), False)
@@ -356,38 +358,41 @@ class Shapes:
             numbers = opset15.shape_of(source, Type.i64)
         return opset15.gather(numbers, _ints([axis]), opset15.constant(np.int64(0))).output(0)
 
-    def _computing_atom(self, terms: Terms) -> Output:
+    def _atom_node(self, terms: Terms) -> Output:
         atom = terms[0][0][0]
         if atom[0] == 0:
-            return self._counted(terms)
+            return self._trip_count_node(terms)
         dividend, divisor = (self.guards.of(each) for each in atom[1:])
-        are_exact = all(self._is_at_most(size, _EXACT_IN_FLOAT - 1) for size in (dividend, divisor))
+        are_exact = all(
+            self._is_bounded_by(size, _MAX_EXACT_FLOAT32_INTEGER - 1)
+            for size in (dividend, divisor)
+        )
         if dividend < 0 or not are_exact:
             raise NgraphError("a quotient of sizes beyond what the engine divides exactly")
         nodes = [
-            self._computing(number.terms) if isinstance(number, Size) else _ints([number])
+            self._size_node(number.terms) if isinstance(number, Size) else _ints([number])
             for number in (dividend, divisor)
         ]
         return opset15.divide(*nodes).output(0)
 
-    def _counted(self, turns: Terms) -> Output:
-        if turns not in self._counts:
+    def _trip_count_node(self, trip_count: Terms) -> Output:
+        if trip_count not in self._trip_counts:
             raise Undecided
-        before = self._counts[turns]
-        after = self.node([self.guards.of(turns) + before])
+        before = self._trip_counts[trip_count]
+        after = self.node([self.guards.of(trip_count) + before])
         return opset15.subtract(after, self.node([before])).output(0)
 
     def _require_32_bits(self, number: Number) -> None:
-        if number < _LEAST_INTEGER or not self._is_at_most(number, _MOST_INTEGER):
+        if number < _INT32_MIN or not self._is_bounded_by(number, _INT32_MAX):
             raise NgraphError("a size that needs 64 bits")
 
-    def _is_at_most(self, number: Number, most: int) -> bool:
+    def _is_bounded_by(self, number: Number, most: int) -> bool:
         """Whether a size is at most so large; loops turn as often as that allows."""
         while True:
             try:
                 return bool(number <= most)
             except Undecided:
-                if not self.guards.turn_less_often(number.terms):
+                if not self.guards.bound_iterations(number.terms):
                     raise
 
 
@@ -414,7 +419,7 @@ def _hints(values: np.ndarray) -> np.ndarray:
 Rule = Callable[[Shapes, Node, list[Dims]], list[Dims]]
 
 
-def _alike(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
+def _like_first_input(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     """Every output is like the first input."""
     return [list(inputs[0]) for _ in node.outputs()]
 
@@ -425,9 +430,9 @@ def broadcast_shapes(*shapes: Sequence[Number]) -> Dims:
     found: Dims = [1] * rank
     for dims in shapes:
         for axis, dim in enumerate(dims, rank - len(dims)):
-            if same([dim], [1]) or same([dim], [found[axis]]):
+            if is_same_shape([dim], [1]) or is_same_shape([dim], [found[axis]]):
                 continue
-            if same([found[axis]], [1]) or found[axis] == 1:
+            if is_same_shape([found[axis]], [1]) or found[axis] == 1:
                 found[axis] = dim
             elif dim != 1 and found[axis] != dim:
                 raise ValueError(f"shapes that cannot be broadcast: {shapes}")
@@ -466,7 +471,7 @@ def _concat(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 def _convolution(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     data, filter_ = inputs
     grouped = node.get_type_name().startswith("Group")
-    if is_open(filter_):
+    if is_symbolic(filter_):
         raise _NoRule
     features = filter_[0] * filter_[1] if grouped else filter_[0]
     kernel = filter_[3:] if grouped else filter_[2:]
@@ -478,7 +483,7 @@ def _convolution(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 def _transposed_convolution(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     data, filter_, *rest = inputs
     attributes = node.get_attributes()
-    if rest or is_open(filter_) or attributes["auto_pad"] != "explicit":
+    if rest or is_symbolic(filter_) or attributes["auto_pad"] != "explicit":
         raise _NoRule
     grouped = node.get_type_name().startswith("Group")
     features = filter_[0] * filter_[2] if grouped else filter_[1]
@@ -515,7 +520,7 @@ def _windows(attributes: dict[str, Any], sizes: Dims, reach: Sequence[int]) -> D
 
 def _gather_nd(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     data, places = inputs
-    if node.get_attributes()["batch_dims"] or is_open(places[-1:]):
+    if node.get_attributes()["batch_dims"] or is_symbolic(places[-1:]):
         raise _NoRule
     return [[*places[:-1], *data[places[-1] :]]]
 
@@ -561,7 +566,7 @@ _BY_SHAPES: dict[str, Rule] = {
             *("Sin", "Sinh", "SoftPlus", "SoftSign", "Softmax", "Sqrt", "Swish", "Tan", "Tanh"),
             "ToBfloat16",
         ),
-        _alike,
+        _like_first_input,
     ),
     **dict.fromkeys(
         (
@@ -599,8 +604,8 @@ def _axes(shapes: Shapes, output: Output, rank: int) -> list[int]:
 def _reshape(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     dims, target = list(inputs[0]), shapes.numbers(node.input_value(1))
     if node.get_attributes()["special_zero"]:
-        target = [dims[i] if same([dim], [0]) else dim for i, dim in enumerate(target)]
-    left = [i for i, dim in enumerate(target) if same([dim], [-1])]
+        target = [dims[i] if is_same_shape([dim], [0]) else dim for i, dim in enumerate(target)]
+    left = [i for i, dim in enumerate(target) if is_same_shape([dim], [-1])]
     if left:
         rest = math.prod(dim for i, dim in enumerate(target) if i not in left)
         if rest == 0:
@@ -667,7 +672,7 @@ def _split(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 def _variadic_split(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     (axis,) = _axes(shapes, node.input_value(1), len(inputs[0]))
     lengths = shapes.numbers(node.input_value(2))
-    left = [i for i, length in enumerate(lengths) if same([length], [-1])]
+    left = [i for i, length in enumerate(lengths) if is_same_shape([length], [-1])]
     for i in left:
         others = sum(length for k, length in enumerate(lengths) if k != i)
         lengths[i] = inputs[0][axis] - others
@@ -688,11 +693,11 @@ def _slice(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     axes = _axes(shapes, node.input_value(4), rank) if len(inputs) > 4 else list(range(rank))
     dims = list(inputs[0])
     for axis, start, end, step in zip(axes, starts, ends, steps):
-        dims[axis] = taken(dims[axis], start, end, step)[1]
+        dims[axis] = slice_extent(dims[axis], start, end, step)[1]
     return [dims]
 
 
-def taken(size: Number, start: Number, end: Number, step: int) -> tuple[Number, Number]:
+def slice_extent(size: Number, start: Number, end: Number, step: int) -> tuple[Number, Number]:
     """Where ``[start:end:step]`` begins along an axis of ``size``, and how many it takes."""
     least, most = (0, size) if step > 0 else (-1, size - 1)
     first, last = (
@@ -715,7 +720,7 @@ def _strided_slice(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]
         if step != 1:
             raise _NoRule
         start, end = 0 if free[0][axis] else start, dims[axis] if free[1][axis] else end
-        dims[axis] = taken(dims[axis], start, end, 1)[1]
+        dims[axis] = slice_extent(dims[axis], start, end, 1)[1]
     return [dims]
 
 
@@ -760,7 +765,7 @@ def _interpolate(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
         if any(factor != int(factor) for factor in factors):
             raise _NoRule
         sizes = [dims[axis] * int(factor) for axis, factor in zip(axes, factors)]
-        if not all(size < _EXACT_IN_FLOAT for size in sizes):
+        if not all(size < _MAX_EXACT_FLOAT32_INTEGER for size in sizes):
             raise _NoRule
     for axis, size in zip(axes, sizes):
         dims[axis] = size
@@ -833,7 +838,7 @@ def _converted(node: Node, values: Values) -> Values:
     def convert(x: Number) -> Number:
         if kind == "boolean":
             return x != 0
-        if kind not in ("i32", "i64") or not _LEAST_INTEGER <= x <= _MOST_INTEGER:
+        if kind not in ("i32", "i64") or not _INT32_MIN <= x <= _INT32_MAX:
             raise _NoRule
         return x if isinstance(x, Size) else int(x)
 
@@ -855,7 +860,7 @@ def _joined(node: Node, values: Values) -> Values:
     return [np.concatenate(values, node.get_attributes()["axis"])]
 
 
-def _cut(node: Node, values: Values) -> Values:
+def _sliced_values(node: Node, values: Values) -> Values:
     data, *bounds = values
     starts, ends, steps, *axes = (list(value.reshape(-1)) for value in bounds)
     found = [slice(None)] * data.ndim
@@ -886,7 +891,7 @@ _OF_VALUES: dict[str, Callable[[Node, Values], Values]] = {
     "Negative": _each(operator.neg),
     "NotEqual": _each(operator.ne),
     "Reshape": _in_shape,
-    "Slice": _cut,
+    "Slice": _sliced_values,
     "Squeeze": _in_shape,
     "Subtract": _each(operator.sub),
     "Unsqueeze": _in_shape,

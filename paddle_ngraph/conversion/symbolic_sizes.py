@@ -35,16 +35,16 @@ Number = Any  # an int or a Size
 
 # Open dimensions lie between these. 0 and 1 are no sizes like others: nothing to compute, and what
 # is repeated along the axis; such shapes have functions in which the axis is fixed.
-LEAST_OPEN = 2
-MOST_OPEN = 2**31 - 1
+MIN_SYMBOLIC_SIZE = 2
+MAX_SYMBOLIC_SIZE = 2**31 - 1
 
 # Numbers of turns are less: float32 has them. Where sizes would leave 32 bits within so many, there
 # are so many times fewer.
-MOST_TURNS = 2**24
-_FEWER = 16
+MAX_ITERATIONS = 2**24
+_ITERATION_REDUCTION_FACTOR = 16
 
 # Opcodes of guards as words; core/engine/size_guards.h reads them.
-_CONSTANT, _OPEN, _ADD, _MULTIPLY, _FLOOR_DIVIDE = range(5)
+_CONSTANT, _SYMBOL, _ADD, _MULTIPLY, _FLOOR_DIVIDE = range(5)
 AT_LEAST_ZERO, ZERO, NOT_ZERO = range(3)
 
 
@@ -76,7 +76,7 @@ def _product(a: Terms, b: Terms) -> Terms:
     return _polynomial(terms)
 
 
-def _parts(terms: Terms) -> tuple[Terms, int]:
+def _split_constant(terms: Terms) -> tuple[Terms, int]:
     """The terms that are not constant, and the constant."""
     if terms and not terms[0][0]:
         return terms[1:], terms[0][1]
@@ -111,7 +111,7 @@ def _floor_quotient(a: Terms, b: Terms) -> Terms:
     if divisor is None:
         return ((((1, a, b),), 1),)
     whole = _polynomial({monomial: number // divisor for monomial, number in a})
-    rest, constant = _parts(_sum(a, whole, -divisor))
+    rest, constant = _split_constant(_sum(a, whole, -divisor))
     if not rest:
         return whole
     common = math.gcd(divisor, *(number for _, number in rest))
@@ -119,7 +119,7 @@ def _floor_quotient(a: Terms, b: Terms) -> Terms:
     left, divisor = _sum(rest, _constant(constant // common)), divisor // common
     if divisor == 1:
         return _sum(whole, left)
-    inner = _quotient_in(rest)
+    inner = _as_quotient(rest)
     if inner is not None and (by := _number(inner[1])) is not None:  # the floor of a floor
         dividend = _sum(inner[0], _constant(constant // common * by))
         return _sum(whole, _floor_quotient(dividend, _constant(divisor * by)))
@@ -128,11 +128,11 @@ def _floor_quotient(a: Terms, b: Terms) -> Terms:
 
 def _number(terms: Terms) -> int | None:
     """The number that a polynomial is, if it is constant."""
-    rest, constant = _parts(terms)
+    rest, constant = _split_constant(terms)
     return None if rest else constant
 
 
-def _quotient_in(terms: Terms) -> tuple[Terms, Terms] | None:
+def _as_quotient(terms: Terms) -> tuple[Terms, Terms] | None:
     """Dividend and divisor, if ``terms`` are the floor of one quotient."""
     if len(terms) != 1 or terms[0][1] != 1 or len(terms[0][0]) != 1 or terms[0][0][0][0] == 0:
         return None
@@ -153,16 +153,16 @@ def evaluate(terms: Terms, values: Mapping[int, int]) -> int:
     return total
 
 
-def _open_of(terms: Terms) -> set[int]:
+def _symbols_in(terms: Terms) -> set[int]:
     """The numbers of the open dimensions in a polynomial."""
     found: set[int] = set()
     for monomial, _ in terms:
         for atom in monomial:
-            found |= {atom[1]} if atom[0] == 0 else _open_of(atom[1]) | _open_of(atom[2])
+            found |= {atom[1]} if atom[0] == 0 else _symbols_in(atom[1]) | _symbols_in(atom[2])
     return found
 
 
-def _put_in(terms: Terms, values: Mapping[int, Terms]) -> Terms:
+def _substituted(terms: Terms, values: Mapping[int, Terms]) -> Terms:
     """The polynomial with some of the open dimensions replaced by polynomials."""
     total: Terms = ()
     for monomial, number in terms:
@@ -171,7 +171,9 @@ def _put_in(terms: Terms, values: Mapping[int, Terms]) -> Terms:
             if atom[0] == 0:
                 factor = values.get(atom[1], (((atom,), 1),))
             else:
-                factor = _floor_quotient(_put_in(atom[1], values), _put_in(atom[2], values))
+                factor = _floor_quotient(
+                    _substituted(atom[1], values), _substituted(atom[2], values)
+                )
             product = _product(product, factor)
         total = _sum(total, product)
     return total
@@ -222,7 +224,7 @@ def _program(terms: Terms, numbers: Mapping[int, int]) -> list[int]:
         words += [_CONSTANT, factor]
         for atom in monomial:
             if atom[0] == 0:
-                words += [_OPEN, numbers[atom[1]]]
+                words += [_SYMBOL, numbers[atom[1]]]
             else:
                 words += [*_program(atom[1], numbers), *_program(atom[2], numbers), _FLOOR_DIVIDE]
             words.append(_MULTIPLY)
@@ -230,7 +232,7 @@ def _program(terms: Terms, numbers: Mapping[int, int]) -> list[int]:
     return words
 
 
-def is_apart(number: int, other: int, distance: int) -> Guard:
+def distance_guard(number: int, other: int, distance: int) -> Guard:
     """The guard that one open dimension is another one and a distance."""
     terms = {((0, number),): 1, ((0, other),): -1, (): -distance}
     return Guard(ZERO, _polynomial(terms))
@@ -247,23 +249,25 @@ class Guards:
         self.hints = dict(hints)
         # The least value known of polynomials without constant term and common factor; a greatest
         # value is the least one of the negative.
-        self._least: dict[Terms, int] = {}
+        self._lower_bounds: dict[Terms, int] = {}
         self._unequal: set[Terms] = set()
         self._guards: dict[tuple[int, Terms], Guard] = {}
-        self._turns: list[int] = []  # the numbers that are of turns
-        self._last: dict[int, Terms] = {}  # what each of these is at most
+        self._iteration_symbols: list[int] = []  # the numbers that are of turns
+        self._last_iterations: dict[int, Terms] = {}  # what each of these is at most
         # Those that each turn checks, as nothing known bounds them, with all others of their loop.
         self._checked: dict[int, list[int]] = {}
         self._values = dict(hints)
         for number in hints:
-            self.require(Guard(AT_LEAST_ZERO, (((), -LEAST_OPEN), (((0, number),), 1))))
-            self.require(Guard(AT_LEAST_ZERO, (((), MOST_OPEN), (((0, number),), -1))))
+            self.require(Guard(AT_LEAST_ZERO, (((), -MIN_SYMBOLIC_SIZE), (((0, number),), 1))))
+            self.require(Guard(AT_LEAST_ZERO, (((), MAX_SYMBOLIC_SIZE), (((0, number),), -1))))
 
     def size(self, number: int) -> Size:
         """The open dimension of this number."""
         return Size(self, ((((0, number),), 1),))
 
-    def turns(self, hint: int, last: Number | None = None, like: Size | None = None) -> Size:
+    def new_iteration_symbol(
+        self, hint: int, last: Number | None = None, like: Size | None = None
+    ) -> Size:
         """A new number of turns, at least 0.
 
         Args:
@@ -272,52 +276,56 @@ class Guards:
                 the loop checks it.
             like: Another number of the same loop, checked too.
         """
-        number = -1 - len(self._turns)
-        self._turns.append(number)
+        number = -1 - len(self._iteration_symbols)
+        self._iteration_symbols.append(number)
         self._values[number] = hint
         size = self.size(number)
-        self._least[size.terms] = 0
+        self._lower_bounds[size.terms] = 0
         if last is None:
-            most = MOST_TURNS - 1 if like is None else self.most_turns(like)
-            together = [] if like is None else self._checked[_only_number_in(like)]
+            upper = MAX_ITERATIONS - 1 if like is None else self.max_iterations(like)
+            together = [] if like is None else self._checked[_only_symbol_in(like)]
             together.append(number)
             self._checked[number] = together
-            self._end_turns(number, _constant(most))
+            self._set_last_iteration(number, _constant(upper))
         else:
-            self._end_turns(number, last.terms if isinstance(last, Size) else _constant(last))
+            self._set_last_iteration(
+                number, last.terms if isinstance(last, Size) else _constant(last)
+            )
         return size
 
-    def most_turns(self, turns: Size) -> int:
+    def max_iterations(self, iterations: Size) -> int:
         """What a number of turns is at most."""
-        return self.bounds(turns.terms)[1]
+        return self.bounds(iterations.terms)[1]
 
-    def turn_less_often(self, terms: Terms) -> bool:
+    def bound_iterations(self, terms: Terms) -> bool:
         """Bounds the numbers of turns in ``terms`` further, as each turn checks them.
 
         Returns:
             Whether there is one that could be bounded.
         """
         is_bounded = False
-        for numbers in (self._checked[n] for n in _open_of(terms) if n in self._checked):
-            fewer = (self.most_turns(self.size(numbers[0])) + 1) // _FEWER - 1
+        for numbers in (self._checked[n] for n in _symbols_in(terms) if n in self._checked):
+            fewer = (
+                self.max_iterations(self.size(numbers[0])) + 1
+            ) // _ITERATION_REDUCTION_FACTOR - 1
             if fewer < max(self._values[number] for number in numbers):
                 continue
             for number in numbers:
-                self._end_turns(number, _constant(fewer))
+                self._set_last_iteration(number, _constant(fewer))
             is_bounded = True
         return is_bounded
 
     def numbers(self) -> list[int]:
         """What there are sizes of: open dimensions, and numbers of turns."""
-        return [*self.hints, *self._turns]
+        return [*self.hints, *self._iteration_symbols]
 
-    def _end_turns(self, number: int, last: Terms) -> None:
-        self._last[number] = last
-        self._least[((((0, number),), -1),)] = -min(self.bounds(last)[1], MOST_TURNS - 1)
+    def _set_last_iteration(self, number: int, last: Terms) -> None:
+        self._last_iterations[number] = last
+        self._lower_bounds[((((0, number),), -1),)] = -min(self.bounds(last)[1], MAX_ITERATIONS - 1)
 
-    def depends_on_turns(self, terms: Terms) -> bool:
+    def varies_per_iteration(self, terms: Terms) -> bool:
         """Whether ``terms`` is not the same in every turn of some loop."""
-        return any(number < 0 for number in _open_of(terms))
+        return any(number < 0 for number in _symbols_in(terms))
 
     def value(self, terms: Terms) -> int:
         """The value of ``terms`` at hand."""
@@ -325,110 +333,122 @@ class Guards:
 
     def of(self, terms: Terms) -> Number:
         """A polynomial as a number: a Size, if it is not constant."""
-        rest, constant = _parts(terms)
+        rest, constant = _split_constant(terms)
         return Size(self, terms) if rest else constant
 
     # -- decisions -------------------------------------------------------------------------------
 
     def is_at_least_zero(self, terms: Terms) -> bool:
         """Whether ``terms >= 0``; leaves a guard if that is not known for every value."""
-        least, most = self.bounds(terms)
-        if least >= 0 or most < 0:
-            return least >= 0
-        if self.depends_on_turns(terms):
-            return self._is_at_least_zero_in_every_turn(terms)
+        lower, upper = self.bounds(terms)
+        if lower >= 0 or upper < 0:
+            return lower >= 0
+        if self.varies_per_iteration(terms):
+            return self._is_at_least_zero_in_every_iteration(terms)
         if evaluate(terms, self.hints) >= 0:
-            self._keep(Guard(AT_LEAST_ZERO, terms))
+            self._add(Guard(AT_LEAST_ZERO, terms))
             return True
-        self._keep(Guard(AT_LEAST_ZERO, _sum(_constant(-1), terms, -1)))
+        self._add(Guard(AT_LEAST_ZERO, _sum(_constant(-1), terms, -1)))
         return False
 
     def is_zero(self, terms: Terms) -> bool:
         """Whether ``terms == 0``; leaves a guard if that is not known for every value."""
-        least, most = self.bounds(terms)
-        if least > 0 or most < 0 or terms in self._unequal:
+        lower, upper = self.bounds(terms)
+        if lower > 0 or upper < 0 or terms in self._unequal:
             return False
-        if least == most == 0:
+        if lower == upper == 0:
             return True
-        if self.depends_on_turns(terms):
-            return self._is_zero_in_every_turn(terms)
+        if self.varies_per_iteration(terms):
+            return self._is_zero_in_every_iteration(terms)
         if evaluate(terms, self.hints) == 0:
-            self._keep(Guard(ZERO, terms))
+            self._add(Guard(ZERO, terms))
             return True
-        if least == 0:
-            self._keep(Guard(AT_LEAST_ZERO, _sum(terms, _constant(-1))))
-        elif most == 0:
-            self._keep(Guard(AT_LEAST_ZERO, _sum(_constant(-1), terms, -1)))
+        if lower == 0:
+            self._add(Guard(AT_LEAST_ZERO, _sum(terms, _constant(-1))))
+        elif upper == 0:
+            self._add(Guard(AT_LEAST_ZERO, _sum(_constant(-1), terms, -1)))
         else:
-            self._keep(Guard(NOT_ZERO, terms))
+            self._add(Guard(NOT_ZERO, terms))
         return False
 
     def fix(self, terms: Terms) -> int:
         """The current value of ``terms``, from now on the only one."""
-        least, most = self.bounds(terms)
-        if least == most:
-            return least
-        if self.depends_on_turns(terms):
+        lower, upper = self.bounds(terms)
+        if lower == upper:
+            return lower
+        if self.varies_per_iteration(terms):
             raise Undecided
         value = evaluate(terms, self.hints)
-        opened = _open_of(terms)
+        opened = _symbols_in(terms)
         # A product of several dimensions may be the same where these are not: of no use to anybody.
         for number in opened if len(opened) > 1 else ():
             self.fix(((((0, number),), 1),))
         self.is_zero(_sum(terms, _constant(value), -1))
         return value
 
-    def _is_at_least_zero_in_every_turn(self, terms: Terms) -> bool:
+    def _is_at_least_zero_in_every_iteration(self, terms: Terms) -> bool:
         """Whether ``terms >= 0`` in every turn, or in none, as guards may tell; else it raises."""
-        least, most = (self._without_turns(terms, sign) for sign in (1, -1))
-        if least is not None and evaluate(least, self.hints) >= 0:
-            return self.is_at_least_zero(least)
-        if most is not None and evaluate(most, self.hints) < 0:
-            return self.is_at_least_zero(most)
+        lower, upper = (self._bound_over_iterations(terms, sign) for sign in (1, -1))
+        if lower is not None and evaluate(lower, self.hints) >= 0:
+            return self.is_at_least_zero(lower)
+        if upper is not None and evaluate(upper, self.hints) < 0:
+            return self.is_at_least_zero(upper)
         raise Undecided
 
-    def _is_zero_in_every_turn(self, terms: Terms) -> bool:
+    def _is_zero_in_every_iteration(self, terms: Terms) -> bool:
         """Whether ``terms`` is 0 in every turn, or in none, as guards may tell; else it raises."""
         return self.is_at_least_zero(terms) and not self.is_at_least_zero(
             _sum(terms, _constant(-1))
         )
 
-    def _without_turns(self, terms: Terms, sign: int) -> Terms | None:
+    def _bound_over_iterations(self, terms: Terms, sign: int) -> Terms | None:
         """What ``terms`` is not below in any turn, or, for sign -1, not above; if that is known."""
         found: Terms = ()
         for monomial, number in terms:
             part: Terms = ((monomial, number),)
-            if self.depends_on_turns(part):
-                if not self._never_falls(monomial):
+            if self.varies_per_iteration(part):
+                if not self._is_non_decreasing(monomial):
                     return None
-                ends = dict.fromkeys(self._turns, _constant(0)) if number * sign > 0 else self._last
-                part = _put_in(part, ends)
+                ends = (
+                    dict.fromkeys(self._iteration_symbols, _constant(0))
+                    if number * sign > 0
+                    else self._last_iterations
+                )
+                part = _substituted(part, ends)
             found = _sum(found, part)
-        return self._without_turns(found, sign) if self.depends_on_turns(found) else found
+        return (
+            self._bound_over_iterations(found, sign) if self.varies_per_iteration(found) else found
+        )
 
-    def _never_falls(self, monomial: Monomial) -> bool:
+    def _is_non_decreasing(self, monomial: Monomial) -> bool:
         """Whether it is certain that it does not become less from turn to turn."""
         return all(
             self._bounds_of_atom(atom)[0] >= 0
-            and (atom[0] == 0 or (self._rises(atom[1]) and not self.depends_on_turns(atom[2])))
+            and (
+                atom[0] == 0
+                or (
+                    self._has_non_decreasing_terms(atom[1])
+                    and not self.varies_per_iteration(atom[2])
+                )
+            )
             for atom in monomial
         )
 
-    def _rises(self, terms: Terms) -> bool:
+    def _has_non_decreasing_terms(self, terms: Terms) -> bool:
         return all(
-            number > 0 and self._never_falls(monomial)
+            number > 0 and self._is_non_decreasing(monomial)
             for monomial, number in terms
-            if self.depends_on_turns(((monomial, number),))
+            if self.varies_per_iteration(((monomial, number),))
         )
 
     def require(self, guard: Guard) -> None:
         """Keeps a guard that holds at the current values."""
         if not guard.holds(self.hints):
             raise ValueError("a guard that does not hold where it was made")
-        self._keep(guard)
+        self._add(guard)
 
-    def _keep(self, guard: Guard) -> None:
-        rest, constant = _parts(guard.terms)
+    def _add(self, guard: Guard) -> None:
+        rest, constant = _split_constant(guard.terms)
         divisor = math.gcd(*(number for _, number in rest))
         primitive = tuple((monomial, number // divisor) for monomial, number in rest)
         opposite = tuple((monomial, -number) for monomial, number in primitive)
@@ -437,51 +457,51 @@ class Guards:
             self._guards[NOT_ZERO, guard.terms] = guard
             return
         for bounded, added in [(primitive, constant), (opposite, -constant)]:
-            least = -(added // divisor)  # bounded * divisor + added >= 0
+            lower = -(added // divisor)  # bounded * divisor + added >= 0
             if bounded is primitive or guard.kind == ZERO:
-                self._least[bounded] = max(least, self._least.get(bounded, least))
+                self._lower_bounds[bounded] = max(lower, self._lower_bounds.get(bounded, lower))
         if guard.kind == ZERO:
             self._guards[ZERO, guard.terms] = guard
         else:
-            terms = _sum(primitive, _constant(-self._least[primitive]))
+            terms = _sum(primitive, _constant(-self._lower_bounds[primitive]))
             self._guards[AT_LEAST_ZERO, primitive] = Guard(AT_LEAST_ZERO, terms)
 
     # -- what is known ---------------------------------------------------------------------------
 
     def bounds(self, terms: Terms) -> tuple[int, int]:
         """Bounds of a polynomial."""
-        rest, constant = _parts(terms)
+        rest, constant = _split_constant(terms)
         if not rest:
             return constant, constant
-        least, most = self._bounds_of_terms(rest)
+        lower, upper = self._bounds_of_terms(rest)
         low, high = self._bounds_of_remainders(rest)
-        least, most = max(least, low), min(most, high)
+        lower, upper = max(lower, low), min(upper, high)
         divisor = math.gcd(*(number for _, number in rest))
         primitive = tuple((monomial, number // divisor) for monomial, number in rest)
         opposite = tuple((monomial, -number) for monomial, number in primitive)
-        if primitive in self._least:
-            least = max(least, self._least[primitive] * divisor)
-        if opposite in self._least:
-            most = min(most, -self._least[opposite] * divisor)
-        return least + constant, most + constant
+        if primitive in self._lower_bounds:
+            lower = max(lower, self._lower_bounds[primitive] * divisor)
+        if opposite in self._lower_bounds:
+            upper = min(upper, -self._lower_bounds[opposite] * divisor)
+        return lower + constant, upper + constant
 
     def _bounds_of_terms(self, terms: Terms) -> tuple[int, int]:
         """Bounds of a polynomial from the bounds of each term alone."""
-        least, most = 0, 0
+        lower, upper = 0, 0
         for monomial, number in terms:
             low, high = number, number
             for atom in monomial:
                 products = [x * y for x in (low, high) for y in self._bounds_of_atom(atom)]
                 low, high = min(products), max(products)
-            least, most = least + low, most + high
-        return least, most
+            lower, upper = lower + low, upper + high
+        return lower, upper
 
     def _bounds_of_remainders(self, terms: Terms) -> tuple[int, int]:
         """Bounds from ``a - (b - 1) <= a // b * b <= a``."""
         quotients = {
             term: (dividend, divisor)
             for term in terms
-            if (found := _quotient_in(((term[0], 1),))) is not None
+            if (found := _as_quotient(((term[0], 1),))) is not None
             for dividend, divisor in [(found[0], _number(found[1]))]
             if divisor is not None
         }
@@ -495,33 +515,33 @@ class Guards:
                 low - max(share, 0) * (divisor - 1),
                 high - min(share, 0) * (divisor - 1),
             )
-        least, most = self._bounds_of_terms(whole)
-        return -(-(least + low) // scale), (most + high) // scale
+        lower, upper = self._bounds_of_terms(whole)
+        return -(-(lower + low) // scale), (upper + high) // scale
 
     def _bounds_of_atom(self, atom: Atom) -> tuple[int, int]:
         key: Terms = (((atom,), 1),)
         if atom[0] == 0:
-            least, most = self._least.get(key, LEAST_OPEN), MOST_OPEN
+            lower, upper = self._lower_bounds.get(key, MIN_SYMBOLIC_SIZE), MAX_SYMBOLIC_SIZE
         else:
-            (least, most), (low, high) = self.bounds(atom[1]), self.bounds(atom[2])
-            corners = [x // max(y, 1) for x in (least, most) for y in (low, high)]
-            least, most = min(corners), max(corners)
-            least = max(least, self._least.get(key, least))
+            (lower, upper), (low, high) = self.bounds(atom[1]), self.bounds(atom[2])
+            corners = [x // max(y, 1) for x in (lower, upper) for y in (low, high)]
+            lower, upper = min(corners), max(corners)
+            lower = max(lower, self._lower_bounds.get(key, lower))
         opposite: Terms = (((atom,), -1),)
-        return least, min(most, -self._least.get(opposite, -most))
+        return lower, min(upper, -self._lower_bounds.get(opposite, -upper))
 
     def fixed(self) -> dict[int, int]:
         """The open dimensions that have only one possible value left."""
         bounds = {number: self._bounds_of_atom((0, number)) for number in self.hints}
-        return {number: least for number, (least, most) in bounds.items() if least == most}
+        return {number: lower for number, (lower, upper) in bounds.items() if lower == upper}
 
-    def kept(self) -> list[Guard]:
+    def remaining(self) -> list[Guard]:
         """The guards on what is still open, each once, in an order that depends on them alone."""
         fixed = {number: _constant(value) for number, value in self.fixed().items()}
         found: dict[Guard, None] = {}
         for guard in self._guards.values():
-            left = Guard(guard.kind, _put_in(guard.terms, fixed))
-            if _parts(left.terms)[0]:
+            left = Guard(guard.kind, _substituted(guard.terms, fixed))
+            if _split_constant(left.terms)[0]:
                 found[left] = None
         return sorted(found)
 
@@ -685,7 +705,7 @@ def _terms_of(number: Any) -> Terms | None:
     return None
 
 
-def is_open(numbers: Sequence[Number]) -> bool:
+def is_symbolic(numbers: Sequence[Number]) -> bool:
     """Whether there is a Size among ``numbers``."""
     return any(isinstance(number, Size) for number in numbers)
 
@@ -695,30 +715,30 @@ def hint_of(number: Number) -> int:
     return number.hint if isinstance(number, Size) else int(number)
 
 
-def numbers_in(number: Number) -> set[int]:
+def symbols_in(number: Number) -> set[int]:
     """The numbers of the open dimensions, and of turns, that a size follows from."""
-    return _open_of(number.terms) if isinstance(number, Size) else set()
+    return _symbols_in(number.terms) if isinstance(number, Size) else set()
 
 
-def _only_number_in(size: Size) -> int:
-    (number,) = numbers_in(size)
+def _only_symbol_in(size: Size) -> int:
+    (number,) = symbols_in(size)
     return number
 
 
-def is_always_at_least(size: Number, least: int) -> bool:
+def is_always_at_least(size: Number, lower: int) -> bool:
     """Whether a size is at least so large; not where that depends on the turn of a loop.
 
     Only for a choice between ways to compute the same.
     """
     try:
-        return bool(size >= least)
+        return bool(size >= lower)
     except Undecided:
         return False
 
 
-def changes_with_turns(size: Number) -> bool:
+def may_vary_per_iteration(size: Number) -> bool:
     """Whether a size may be another one in each turn of a loop."""
-    return isinstance(size, Size) and size.guards.depends_on_turns(size.terms)
+    return isinstance(size, Size) and size.guards.varies_per_iteration(size.terms)
 
 
 def bounds_of(number: Number) -> tuple[int, int]:

@@ -24,13 +24,13 @@ class TensorArray:
     """A TensorArray.
 
     Attributes:
-        parts: Tensors of which axis 0 counts elements.
+        chunks: Tensors of which axis 0 counts elements.
         before: How many elements there are besides, in front of those: what earlier turns of a loop
             have appended, and what was there before. Nobody can read them.
         is_read: Whether it belongs to a block around this one, which only reads it.
     """
 
-    parts: list[Output] = field(default_factory=list)
+    chunks: list[Output] = field(default_factory=list)
     before: Number = 0
     is_read: bool = False
 
@@ -40,7 +40,7 @@ def appended_by(block: Graph) -> Counter[int]:
     return Counter(op.input("array").id for op in block.ops if op.type == APPEND)
 
 
-def hand_on_what_is_read(
+def carry_read_arrays(
     block: Graph, args: int, sources: Sequence[Output | TensorArray]
 ) -> tuple[Graph, list[int]]:
     """The block of a loop that also hands on the TensorArrays that it reads and appends to.
@@ -57,7 +57,7 @@ def hand_on_what_is_read(
         which one of ``block`` it was.
     """
     written, rest = appended_by(block), range(args, len(block.inputs))
-    filled = [n for n in rest if isinstance(each := sources[n], TensorArray) and each.parts]
+    filled = [n for n in rest if isinstance(each := sources[n], TensorArray) and each.chunks]
     moved = [n for n in filled if written[block.inputs[n].id] and _reads(block, block.inputs[n])]
     order = [*range(args), *moved, *(n for n in rest if n not in moved)]
     arrays = [block.inputs[number] for number in moved]

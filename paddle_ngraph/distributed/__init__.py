@@ -136,7 +136,7 @@ def prepare(
 
     joined = _job()
     first_run.agree(joined, [program], feed)
-    first_run.compile_alone(executor, program, feed, fetch_list, _scope(scope))
+    first_run.compile_single_rank(executor, program, feed, fetch_list, _scope(scope))
     joined.barrier()
 
 

@@ -29,7 +29,7 @@ from paddle_ngraph.errors import NgraphError
 
 # Where `python -m paddle_ngraph launch --checkpoint` says where they are.
 VARIABLE = "PADDLE_NGRAPH_CHECKPOINT_DIR"
-KEPT = 3  # checkpoints; older ones are deleted
+MAX_CHECKPOINTS = 3  # checkpoints; older ones are deleted
 _NAME = re.compile(r"step-([0-9]{8,18})")
 LAST_STEP = 10**18 - 1
 _MANIFEST = "manifest.json"
@@ -38,7 +38,7 @@ _LOCK = ".lock"
 # Of what is not complete: yet, or no longer.
 _UNFINISHED = ".unfinished-"
 _DAMAGED = "damaged-"
-_NOT_THERE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO})
+_MISSING_ERRNOS = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO})
 
 Record = Mapping[str, Any]
 
@@ -78,12 +78,12 @@ class Checkpoint(NamedTuple):
             said = _decoded((self.path / record).read_bytes())
             with np.load(self.path / arrays, allow_pickle=False) as file:
                 return said, [file[f"arr_{number}"] for number in range(len(file.files))]
-        except (OSError, _Damaged, *_UNREADABLE) as error:
+        except (OSError, _Damaged, *_READ_ERRORS) as error:
             raise NgraphError(f"{self.path} cannot be read: {error}") from error
 
 
 # What NumPy raises for an npz file that it did not write.
-_UNREADABLE = (
+_READ_ERRORS = (
     ValueError,
     KeyError,
     EOFError,
@@ -155,10 +155,10 @@ class Folder:
         }  # fmt: skip
         digest = _digest(_encoded(content))
         _write(unfinished / _MANIFEST, _encoded({"content": content, "digest": digest}))
-        _bring_to_disk(unfinished)
+        _sync_folder(unfinished)
         unfinished.rename(self.path / _name(step))
-        _bring_to_disk(self.path)
-        for old in _steps(self.path)[:-KEPT]:
+        _sync_folder(self.path)
+        for old in _steps(self.path)[:-MAX_CHECKPOINTS]:
             self._delete(old)
 
     def abandon(self, unfinished: Path) -> None:
@@ -298,7 +298,7 @@ def _verified(folder: Path, step: int) -> Checkpoint:
                     raise _Damaged(f"the digest of {name} is wrong")
         return Checkpoint(folder, step, content["ranks"], content["common"])
     except OSError as error:
-        if error.errno not in _NOT_THERE:
+        if error.errno not in _MISSING_ERRNOS:
             raise
         raise _Damaged(f"{Path(error.filename or path).name}: {error.strerror}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -342,7 +342,7 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _bring_to_disk(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """The names in a folder, that is; its files are there already."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

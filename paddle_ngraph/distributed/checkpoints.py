@@ -22,7 +22,7 @@ from paddle_ngraph.distributed.checkpoint_files import Checkpoint, Folder
 from paddle_ngraph.distributed.job import Job
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
-from paddle_ngraph.paddle_private.names import plain_stream, stream_of
+from paddle_ngraph.paddle_private.names import stream_from_plain, stream_to_plain
 from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.transpiler.scope_copies import variables_of
 
@@ -77,7 +77,7 @@ class Checkpoints:
             record.update(_record(program))
             return f"step {step} of program {digest}"
 
-        self._refuse_differences(self._stage(what, collect))
+        self._reject_differences(self._stage(what, collect))
         if step == self._step:
             return
         first, *_ = self._stage(what, of_first=lambda: self._begin(step))
@@ -148,7 +148,7 @@ class Checkpoints:
         return [each for each, _ in heard]
 
     @staticmethod
-    def _refuse_differences(said: Sequence[str]) -> None:
+    def _reject_differences(said: Sequence[str]) -> None:
         for rank, each in enumerate(said):
             if each != said[0]:
                 raise NgraphError(
@@ -277,7 +277,7 @@ def _random_streams() -> dict[str, Any]:
     of_numpy = np.random.get_state(legacy=False)
     version, numbers, spare = random.getstate()
     return {
-        "paddle": [plain_stream(stream) for stream in paddle.get_rng_state("cpu")],
+        "paddle": [stream_to_plain(stream) for stream in paddle.get_rng_state("cpu")],
         "numpy": json.loads(json.dumps(of_numpy, default=_listed)),
         "python": [version, list(numbers), spare],
     }
@@ -288,7 +288,7 @@ def _listed(value: Any) -> Any:
 
 
 def _set_random_streams(streams: Mapping[str, Any]) -> None:
-    paddle.set_rng_state([stream_of(plain) for plain in streams["paddle"]], "cpu")
+    paddle.set_rng_state([stream_from_plain(plain) for plain in streams["paddle"]], "cpu")
     np.random.set_state(streams["numpy"])
     version, numbers, spare = streams["python"]
     random.setstate((version, tuple(numbers), spare))

@@ -19,15 +19,15 @@ import paddle
 from paddle_ngraph import installation
 from paddle_ngraph.distributed.job import Job
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_private.names import IrMapping, maker_of
+from paddle_ngraph.paddle_private.names import IrMapping, producer_of
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Scope, Value
-from paddle_ngraph.partitioning.analysis.block_view import RING_ATTRIBUTE, blocks_outside_in
+from paddle_ngraph.partitioning.analysis.block_view import RING_ATTRIBUTE, blocks_outermost_first
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.scope_copies import copies_of
 from paddle_ngraph.version import __version__
 
-_WHAT = {
+_DIFFERENCE_MESSAGES = {
     "program": "run different programs",
     "feed": "are fed different shapes or dtypes",
     "versions": "have different versions installed",
@@ -42,12 +42,12 @@ def agree(job: Job, programs: Sequence[Program], feed: Mapping[str, Any]) -> Non
     """
     mine = {
         "program": digest(*programs),
-        "feed": "; ".join(f"{name} {_kind(feed[name])}" for name in sorted(feed)),
+        "feed": "; ".join(f"{name} {_feed_signature(feed[name])}" for name in sorted(feed)),
         "versions": ", ".join([__version__, *installation.versions()]),
     }
     first, *others = map(json.loads, job.exchange(json.dumps(mine)))
     for rank, other in enumerate(others, 1):
-        for key, what in _WHAT.items():
+        for key, what in _DIFFERENCE_MESSAGES.items():
             if first[key] != other[key]:
                 raise NgraphError(
                     f"ranks 0 and {rank} {what} ({first[key]} and {other[key]}): all ranks have "
@@ -65,12 +65,12 @@ def digest(*programs: Program) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _kind(value: Any) -> str:
+def _feed_signature(value: Any) -> str:
     array = np.asarray(value)
     return f"{array.dtype} {list(array.shape)}"
 
 
-def alone(program: Program, fetch_list: Sequence[Any]) -> tuple[Program, list[Any]]:
+def single_rank_program(program: Program, fetch_list: Sequence[Any]) -> tuple[Program, list[Any]]:
     """A copy without the other ranks, and what stands there for what is fetched.
 
     In the place of a collective is an operator that hands on what this rank has. It counts as one
@@ -79,35 +79,35 @@ def alone(program: Program, fetch_list: Sequence[Any]) -> tuple[Program, list[An
     mapping = IrMapping()
     copy = program.clone(mapping)
     silent: dict[int, Any] = {}
-    for block in blocks_outside_in(copy):
-        for op in filter(_can_be_silent, list(block.ops)):
+    for block in blocks_outermost_first(copy):
+        for op in filter(_is_removable_collective, list(block.ops)):
             (result,) = op.results()
-            silent[result.id] = _silent(block, op)
+            silent[result.id] = _without_collective(block, op)
             result.replace_all_uses_with(silent[result.id])
             block.remove_op(op)
     values = [each if isinstance(each, str) else mapping.look_up(each) for each in fetch_list]
     return copy, [v if isinstance(v, str) else silent.get(v.id, v) for v in values]
 
 
-def _can_be_silent(op: Operation) -> bool:
+def _is_removable_collective(op: Operation) -> bool:
     """Whether a collective gives each rank as much as it takes from it."""
     if not op.has_attr(RING_ATTRIBUTE) or (op.num_operands(), len(op.results())) != (1, 1):
         return False
     return list(op.operand_source(0).shape) == list(op.result(0).shape)
 
 
-def _silent(block: Block, op: Operation) -> Value:
+def _without_collective(block: Block, op: Operation) -> Value:
     build = Builder(block, before=op)
     name = "pd_op.assign_" if op.name().endswith("_") else "pd_op.assign"
     value: Value = build(name, [op.operand_source(0)])
-    made = maker_of(value)
+    made = producer_of(value)
     made.set_int_attr(RING_ATTRIBUTE, op.attrs()[RING_ATTRIBUTE])
     if op.has_attr(PLACE_ATTRIBUTE):
         made.set_str_attr(PLACE_ATTRIBUTE, op.str_attr(PLACE_ATTRIBUTE))
     return value
 
 
-def compile_alone(
+def compile_single_rank(
     executor: Any,
     program: Program,
     feed: Mapping[str, Any],
@@ -115,7 +115,7 @@ def compile_alone(
     scope: Scope,
 ) -> None:
     """Runs a step on copies of the variables, without the other ranks: functions are built."""
-    copy, fetches = alone(program, fetch_list)
+    copy, fetches = single_rank_program(program, fetch_list)
     copies = copies_of(program, scope)
     random = paddle.get_rng_state("cpu")
     try:

@@ -27,19 +27,19 @@ from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.names import global_store, make_gloo_context, new_store
 from paddle_ngraph.paddle_private.protocols import Store
 from paddle_ngraph.partitioning import background_compile
-from paddle_ngraph.plan.data_parallel import refuse_uneven
+from paddle_ngraph.plan.data_parallel import check_divisible
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 # The gloo context of all ranks, as Paddle numbers it.
 RING = 0
 # The links of two ranks have numbers from here on.
-_FIRST_LINK = 7000
+_FIRST_LINK_ID = 7000
 # Of the jobs of a process, which have one store: all ranks make them in the same order.
-_numbers = count()
+_link_ids = count()
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlacement:
     """Where a process stands in its job.
 
     Attributes:
@@ -59,7 +59,7 @@ class Place:
     host: str = "127.0.0.1"
 
     @classmethod
-    def of_environment(cls, variables: Mapping[str, str]) -> Place:
+    def of_environment(cls, variables: Mapping[str, str]) -> RankPlacement:
         """The place that ``paddle.distributed.launch`` has given a process.
 
         Raises:
@@ -104,14 +104,14 @@ class Job:
         place: Where it stands there.
 
     Attributes:
-        meetings: How often the ranks have met: the same number on all of them.
+        num_exchanges: How often the ranks have met: the same number on all of them.
         checkpoints: Those in use, by their folder.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RankPlacement) -> None:
         self.place = place
-        self._number = next(_numbers)
-        self.meetings = 0
+        self._number = next(_link_ids)
+        self.num_exchanges = 0
         self.checkpoints: dict[Path, Any] = {}  # see checkpoints.of_job
 
     @cached_property
@@ -122,7 +122,7 @@ class Job:
             NgraphError: Rank 0 cannot open it.
         """
         if self.place.rank == 0 and not paddle.distributed.is_initialized():
-            _refuse_used_port(self.place.master)
+            _reject_used_port(self.place.master)
         return global_store()
 
     @cached_property
@@ -139,7 +139,7 @@ class Job:
         Args:
             number: Of the links that are made between two meetings, below ``2 * ranks``.
         """
-        return _FIRST_LINK + self.meetings * 2 * self.place.ranks + number
+        return _FIRST_LINK_ID + self.num_exchanges * 2 * self.place.ranks + number
 
     def new_store(self, name: str, opens: bool) -> Store:
         """Another table, which one rank opens and another one uses.
@@ -176,8 +176,8 @@ class Job:
         """
         if self.place.ranks == 1:
             return [text]
-        self.meetings += 1
-        reports.say_meeting(self.meetings)
+        self.num_exchanges += 1
+        reports.report_meeting(self.num_exchanges)
         try:
             return self._meeting_place.exchange(text)
         except NgraphError:
@@ -193,7 +193,7 @@ class Job:
         self.exchange("here")
 
 
-def _refuse_used_port(master: str) -> None:
+def _reject_used_port(master: str) -> None:
     """Paddle's store aborts the process if another one listens there."""
     _, _, port = master.rpartition(":")
     with socket.socket() as probe:
@@ -208,7 +208,7 @@ def _refuse_used_port(master: str) -> None:
             ) from error
 
 
-def share_of(name: str, batch: Any, place: Place) -> Any:
+def share_of(name: str, batch: Any, place: RankPlacement) -> Any:
     """The part of an array that a rank computes; as :func:`part_of`."""
     return part_of(name, batch, place.rank, place.ranks, "ranks")
 
@@ -228,7 +228,7 @@ def part_of(name: str, batch: Any, number: int, parts: int, what: str) -> Any:
     """
     batch = batch if hasattr(batch, "shape") else np.asarray(batch)
     size = batch.shape[0] if len(batch.shape) > 0 else 0
-    refuse_uneven(name, size, parts, what)
+    check_divisible(name, size, parts, what)
     size //= parts
     return batch[number * size : (number + 1) * size]
 
@@ -251,7 +251,7 @@ def cores_of(usable: Sequence[int], local_rank: int, local_ranks: int) -> list[i
     return cores[first:last]
 
 
-def pin(place: Place) -> list[int]:
+def pin(place: RankPlacement) -> list[int]:
     """Keeps all threads of this process on its cores; returns them."""
     cores = cores_of(list(os.sched_getaffinity(0)), place.local_rank, place.local_ranks)
     for thread in os.listdir("/proc/self/task"):
@@ -275,11 +275,11 @@ def start(seed: int | None, pins_cores: bool) -> Job:
     with _lock:
         if not _jobs:
             reports.connect(os.environ)
-            place = Place.of_environment(os.environ)
+            place = RankPlacement.of_environment(os.environ)
             job = Job(place)
             job.connect()
             # All ranks compile before the first step, and compute the same bits.
-            background_compile.never()
+            background_compile.disable()
             if pins_cores and place.local_ranks > 1:
                 pin(place)
             _jobs.append(job)

@@ -25,19 +25,19 @@ from typing import IO, Any, NamedTuple
 from paddle_ngraph.distributed import checkpoint_files, reports
 from paddle_ngraph.errors import NgraphError
 
-_BETWEEN_LOOKS = 0.05  # seconds, as all times here
+_POLL_SECONDS = 0.05  # seconds, as all times here
 # A stopped launcher has not heard anything either: it counts no more than this for each look.
-_LONGEST_LOOK = 1.0
+_MAX_POLL_SECONDS = 1.0
 # What follows from a failure gets so long to show, and to be told apart from its cause.
-_UNTIL_JUDGED = 2.0
+_JUDGEMENT_DELAY_SECONDS = 2.0
 # One that says that it ends gets so long to do so: how it ends may be the cause.
-_UNTIL_ENDED = 15.0
+_ENDING_TIMEOUT_SECONDS = 15.0
 # The peers of a process that ends notice a little earlier than its parent does; and much earlier
 # than a launcher that waits for a core.
-_HEAD_START = 0.25
+_HEAD_START_SECONDS = 0.25
 # If anything fails, whoever has been silent for so long has caused it.
-_SILENT = 5.0
-_UNTIL_KILLED, _UNTIL_KILLED_BY_USER = 2.0, 5.0
+_SILENCE_SECONDS = 5.0
+_KILL_TIMEOUT_SECONDS, _KILL_TIMEOUT_BY_USER_SECONDS = 2.0, 5.0
 _SHOWN_LINES = 20
 _RANK_STARTER = str(Path(__file__).with_name("bound_to_launcher.py"))
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -100,10 +100,10 @@ def launch(options: Options) -> int:
             if end.status != 1:
                 break
             if restart < options.max_restarts:
-                _say(f"{end.sentence}; all ranks start again {_from_where(options)} "
+                _print_status(f"{end.sentence}; all ranks start again {_from_where(options)} "
                      f"(restart {restart + 1} of {options.max_restarts})")  # fmt: skip
     if end.sentence:
-        _say(end.sentence)
+        _print_status(end.sentence)
     return end.status
 
 
@@ -129,7 +129,7 @@ class _Evidence(NamedTuple):
     what: str
 
 
-def _say(sentence: str) -> None:
+def _print_status(sentence: str) -> None:
     print(f"paddle_ngraph: {sentence}", file=sys.stderr, flush=True)
 
 
@@ -168,9 +168,9 @@ class _Rank:
         self.meetings = 0
         self.failure: _Failure | None = None
         self.silent = 0.0
-        self._said_to_end: float | None = None
-        self._has_lived = time.monotonic()  # when that was last seen
-        self._has_said = False
+        self._ending_since: float | None = None
+        self._last_seen = time.monotonic()  # when that was last seen
+        self._has_reported = False
         self._spent = -1
         self._pipe, end = os.pipe()
         os.set_blocking(self._pipe, False)
@@ -186,14 +186,14 @@ class _Rank:
         )
         os.close(end)
 
-    def look(self, elapsed: float) -> None:
+    def poll(self, elapsed: float) -> None:
         """Notes what has happened in the last seconds."""
         if self.status is None:
             now = time.monotonic()
             # Not reaped yet: its number, which is that of its group, stays its own.
             found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is None:
-                self._has_lived = now
+                self._last_seen = now
             else:
                 killed = found.si_code != os.CLD_EXITED
                 self.status = -found.si_status if killed else found.si_status
@@ -211,7 +211,7 @@ class _Rank:
         for line in lines:
             said = json.loads(line)
             self.meetings = said.get("meetings", self.meetings)
-            self._said_to_end = said.get("ends", self._said_to_end)
+            self._ending_since = said.get("ends", self._ending_since)
             if "failure" in said and self.failure is None:
                 when = said.get("when", time.monotonic())  # all processes have the same clock
                 self.failure = _Failure(when, said["failure"], said["refuses"])
@@ -219,23 +219,23 @@ class _Rank:
 
     def is_ending(self) -> bool:
         """Whether it has said that it ends, and not why."""
-        return self.status is None and self.failure is None and self._said_to_end is not None
+        return self.status is None and self.failure is None and self._ending_since is not None
 
     @property
-    def left(self) -> float:
+    def left_at(self) -> float:
         """When the others may have noticed first that it ends, or has ended."""
-        if self._said_to_end is not None:
-            return self._said_to_end
-        return min(self.ended - _HEAD_START, self._has_lived)
+        if self._ending_since is not None:
+            return self._ending_since
+        return min(self.ended - _HEAD_START_SECONDS, self._last_seen)
 
     def _count_silence(self, hears: bool, elapsed: float) -> None:
         """A process lives if it reports, computes, or waits for a core.
 
         Before it reports for the first time it may wait for anything; but not stopped.
         """
-        self._has_said |= hears
+        self._has_reported |= hears
         state, spent = _state_of(self._process.pid)
-        idle = self._has_said or state in "Tt"
+        idle = self._has_reported or state in "Tt"
         if hears or spent != self._spent or not idle or _waits_for_core(self._process.pid):
             self.silent = 0.0
         else:
@@ -306,7 +306,7 @@ class _Start:
 
     def run(self) -> _End:
         """Starts the ranks and watches them. None of them lives afterwards."""
-        patience = _UNTIL_KILLED
+        patience = _KILL_TIMEOUT_SECONDS
         try:
             # Kept until they have ended: so nobody else gets these ports.
             with _ports(self._options) as ports:
@@ -314,7 +314,7 @@ class _Start:
                     self._ranks.append(self._started(rank, ports, log))
                 end = self._watch()
                 if self._signals:
-                    patience = _UNTIL_KILLED_BY_USER
+                    patience = _KILL_TIMEOUT_BY_USER_SECONDS
                 self._stop(patience)
                 return end
         finally:
@@ -331,41 +331,47 @@ class _Start:
 
     def _watch(self) -> _End:
         while not self._signals:
-            self._look()
+            self._poll()
             if all(rank.status == 0 for rank in self._ranks):
                 return _End(0)
             if self._evidence() is not None:
-                return self._judged()
-            time.sleep(_BETWEEN_LOOKS)
+                return self._verdict()
+            time.sleep(_POLL_SECONDS)
         return _End(128 + self._signals[0])
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now = time.monotonic()
-        elapsed, self._last_look = min(now - self._last_look, _LONGEST_LOOK), now
+        elapsed, self._last_look = min(now - self._last_look, _MAX_POLL_SECONDS), now
         for rank in self._ranks:
-            rank.look(elapsed)
+            rank.poll(elapsed)
 
-    def _judged(self) -> _End:
+    def _verdict(self) -> _End:
         """What has ended the job, once the consequences are there, too."""
         begun = time.monotonic()
         while not self._signals:
-            limit = _UNTIL_ENDED if any(map(_Rank.is_ending, self._ranks)) else _UNTIL_JUDGED
+            limit = (
+                _ENDING_TIMEOUT_SECONDS
+                if any(map(_Rank.is_ending, self._ranks))
+                else _JUDGEMENT_DELAY_SECONDS
+            )
             if time.monotonic() > begun + limit:
                 break
             if all(rank.failure or rank.status is not None for rank in self._ranks):
                 break
-            time.sleep(_BETWEEN_LOOKS)
-            self._look()
+            time.sleep(_POLL_SECONDS)
+            self._poll()
         failures = [rank.failure for rank in self._ranks if rank.failure is not None]
         reasons = {failure.what for failure in failures}
         if len(failures) == len(self._ranks) and len(reasons) == 1 and failures[0].refuses:
             return _End(2, failures[0].what)
-        evidence = self._evidence(_SILENT)
+        evidence = self._evidence(_SILENCE_SECONDS)
         assert evidence is not None
         culprit, (when, what) = evidence
         for line in _shown(culprit):
             print(line, file=sys.stderr)
-        early = [str(rank.number) for rank in self._ranks if rank.status == 0 and rank.left < when]
+        early = [
+            str(rank.number) for rank in self._ranks if rank.status == 0 and rank.left_at < when
+        ]
         if early and culprit.status != 0:
             what += f", after rank {' and '.join(early)} had ended with exit status 0"
         return _End(1, f"rank {culprit.number} {what}")
@@ -373,25 +379,27 @@ class _Start:
     def _evidence(self, silent: float | None = None) -> tuple[_Rank, _Evidence] | None:
         """What happened first of all that ends a job, and to which rank."""
         limit = self._options.timeout if silent is None else min(silent, self._options.timeout)
-        found = [(each, what) for each in self._ranks if (what := self._against(each, limit))]
+        found = [
+            (each, what) for each in self._ranks if (what := self._evidence_against(each, limit))
+        ]
         return min(found, key=lambda pair: pair[1].when, default=None)
 
-    def _against(self, rank: _Rank, limit: float) -> _Evidence | None:
+    def _evidence_against(self, rank: _Rank, limit: float) -> _Evidence | None:
         if rank.status is not None and rank.status < 0:
             number = -rank.status
             # What Paddle aborts of may well be a consequence.
-            when = rank.ended if number == signal.SIGABRT else rank.left
+            when = rank.ended if number == signal.SIGABRT else rank.left_at
             return _Evidence(when, f"was killed by {_name_of(number)}{_by_whom(number)}")
         if rank.failure is not None:
             return _Evidence(rank.failure.when, f"has failed: {rank.failure.what}")
         if rank.status:
-            return _Evidence(rank.left, f"has ended with exit status {rank.status}")
+            return _Evidence(rank.left_at, f"has ended with exit status {rank.status}")
         if rank.status == 0:
             waiting = [o for o in self._ranks if o.status != 0 and o.meetings > rank.meetings]
             if not waiting:
                 return None
             return _Evidence(
-                rank.left,
+                rank.left_at,
                 f"has ended with exit status 0, and rank {waiting[0].number} still waits for it",
             )
         if rank.silent >= limit:
@@ -410,8 +418,8 @@ class _Start:
         while any(r.status is None for r in self._ranks) and time.monotonic() < until:
             if len(self._signals) > 1:  # the user insists
                 break
-            time.sleep(_BETWEEN_LOOKS)
-            self._look()
+            time.sleep(_POLL_SECONDS)
+            self._poll()
 
 
 def _name_of(number: int) -> str:

@@ -32,11 +32,11 @@ _DTYPES: tuple[str, ...] = (
     "int8",
 )
 _DTYPES += ("int16", "complex64", "complex128")
-_MOST_AXES = 9  # as in Paddle
-_SECONDS_BETWEEN_SIGNS = 5.0
+_MAX_AXES = 9  # as in Paddle
+_HEARTBEAT_SECONDS = 5.0
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What a message is about."""
 
     WAIT = 0  # there will be another one
@@ -52,13 +52,13 @@ class Kind(IntEnum):
 class Message(NamedTuple):
     """A message: arrays of any shape."""
 
-    kind: Kind
+    kind: MessageKind
     arrays: Sequence[np.ndarray] = ()
 
 
 def failure(sentence: str) -> Message:
     """A message that says what went wrong."""
-    return Message(Kind.FAILURE, [np.frombuffer(sentence.encode(), np.uint8)])
+    return Message(MessageKind.FAILURE, [np.frombuffer(sentence.encode(), np.uint8)])
 
 
 def sentence_of(message: Message) -> str:
@@ -91,26 +91,26 @@ class Link:
 
     def receive(self) -> Message:
         """The next message. Raises RuntimeError if the other process has gone."""
-        kind, count = Kind.WAIT, 0
-        while kind == Kind.WAIT:
+        kind, count = MessageKind.WAIT, 0
+        while kind == MessageKind.WAIT:
             kind, count = self._get([2], "int64")
-        forms = self._get([count, 2 + _MOST_AXES], "int64") if count else ()
+        forms = self._get([count, 2 + _MAX_AXES], "int64") if count else ()
         arrays = []
         for number, rank, *sizes in forms:
             dtype, shape = np.dtype(_DTYPES[number]), sizes[:rank]
             data = self._get([prod(map(int, shape)) * dtype.itemsize], "uint8")
             arrays.append(data.view(dtype).reshape(shape))
-        return Message(Kind(kind), arrays)
+        return Message(MessageKind(kind), arrays)
 
     def send_next(self, waiting: queue.SimpleQueue[Message]) -> Message:
         """Sends what is in the queue next, and keeps the other process waiting until then."""
         while True:
             try:
-                message = waiting.get(timeout=_SECONDS_BETWEEN_SIGNS)
+                message = waiting.get(timeout=_HEARTBEAT_SECONDS)
             except queue.Empty:
-                message = Message(Kind.WAIT)
+                message = Message(MessageKind.WAIT)
             self.send(message)
-            if message.kind != Kind.WAIT:
+            if message.kind != MessageKind.WAIT:
                 return message
 
     def _put(self, array: np.ndarray) -> None:
@@ -129,5 +129,5 @@ def _form(array: np.ndarray) -> list[int]:
         _DTYPES.index(str(array.dtype)),
         array.ndim,
         *array.shape,
-        *[0] * (_MOST_AXES - array.ndim),
+        *[0] * (_MAX_AXES - array.ndim),
     ]

@@ -20,13 +20,13 @@ from weakref import WeakSet
 from paddle_ngraph.paddle_private.protocols import Store
 
 # So long does a rank that has come wait for the others: as long as Paddle's store does.
-PATIENCE = 900.0  # seconds
-_SECONDS_TO_INTRODUCE = 10.0
+MEETING_TIMEOUT_SECONDS = 900.0  # seconds
+_INTRODUCTION_TIMEOUT_SECONDS = 10.0
 _LENGTH = struct.Struct(">Q")  # of a text in bytes: comes before it
-_TOKEN = 16  # bytes
-_COMING = ""  # rank 0 says so first: from here on it waits, too
+_TOKEN_BYTES = 16  # bytes
+_HEARTBEAT = ""  # rank 0 says so first: from here on it waits, too
 
-_open: WeakSet[Meetings] = WeakSet()
+_open_meetings: WeakSet[Meetings] = WeakSet()
 
 
 class Meetings:
@@ -47,7 +47,7 @@ class Meetings:
         self._rank = rank
         self._ranks = ranks
         self._peers: dict[int, socket.socket] = {}
-        _open.add(self)
+        _open_meetings.add(self)
         try:
             if rank == 0:
                 self._accept(store, key)
@@ -80,41 +80,41 @@ class Meetings:
     # -- how they find each other ----------------------------------------------------------------
 
     def _accept(self, store: Store, key: str) -> None:
-        token = secrets.token_bytes(_TOKEN)
-        until = time.monotonic() + PATIENCE
+        token = secrets.token_bytes(_TOKEN_BYTES)
+        until = time.monotonic() + MEETING_TIMEOUT_SECONDS
         with socket.create_server(("", 0), backlog=self._ranks) as listener:
             store.set(key, f"{listener.getsockname()[1]} {token.hex()}")
             while len(self._peers) < self._ranks - 1:
                 listener.settimeout(max(1.0, until - time.monotonic()))
                 peer, _ = listener.accept()
-                rank = _introduced(peer, token)
+                rank = _identified(peer, token)
                 if 0 < rank < self._ranks and rank not in self._peers:
-                    peer.settimeout(PATIENCE)
-                    self._peers[rank] = _quick(peer)
+                    peer.settimeout(MEETING_TIMEOUT_SECONDS)
+                    self._peers[rank] = _without_delay(peer)
                 else:
                     peer.close()  # a stranger
 
     def _connect(self, store: Store, key: str, host: str) -> None:
         port, token = store.get(key).decode().split()
-        peer = socket.create_connection((host, int(port)), PATIENCE)
-        self._peers[0] = _quick(peer)
+        peer = socket.create_connection((host, int(port)), MEETING_TIMEOUT_SECONDS)
+        self._peers[0] = _without_delay(peer)
         peer.sendall(bytes.fromhex(token) + _LENGTH.pack(self._rank))
 
     # -- a meeting -------------------------------------------------------------------------------
 
     def _lead(self, text: str) -> list[str]:
         for rank in self._peers:
-            self._send(rank, [_COMING])
-        texts = {0: text, **self._heard()}
+            self._send(rank, [_HEARTBEAT])
+        texts = {0: text, **self._receive_all()}
         answer = [texts[rank] for rank in range(self._ranks)]
         for rank in self._peers:
             self._send(rank, answer)
         return answer
 
-    def _heard(self) -> dict[int, str]:
+    def _receive_all(self) -> dict[int, str]:
         """What the others say. That one has gone is noticed even if it has said something."""
         texts: dict[int, str] = {}
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + MEETING_TIMEOUT_SECONDS
         with selectors.DefaultSelector() as selector:
             for rank, peer in self._peers.items():
                 selector.register(peer, selectors.EVENT_READ, rank)
@@ -122,51 +122,53 @@ class Meetings:
                 ready = selector.select(max(0.0, until - time.monotonic()))
                 if not ready:
                     late = min(self._peers.keys() - texts.keys())
-                    raise TimeoutError(f"rank {late} has not come for {PATIENCE:.0f} seconds")
+                    raise TimeoutError(
+                        f"rank {late} has not come for {MEETING_TIMEOUT_SECONDS:.0f} seconds"
+                    )
                 for key, _ in ready:
                     texts[key.data] = self._receive(key.data)
         return texts
 
     def _follow(self, text: str) -> list[str]:
         first = self._peers[0]
-        first.settimeout(PATIENCE)
+        first.settimeout(MEETING_TIMEOUT_SECONDS)
         self._send(0, [text])
         self._receive(0)
-        first.settimeout(2 * PATIENCE)  # rank 0 is the one to say who is late
+        first.settimeout(2 * MEETING_TIMEOUT_SECONDS)  # rank 0 is the one to say who is late
         return [self._receive(0) for _ in range(self._ranks)]
 
     def _send(self, rank: int, texts: Sequence[str]) -> None:
         encoded = [text.encode() for text in texts]
-        with _noticed(rank):
+        with _lost_rank_error(rank):
             self._peers[rank].sendall(b"".join(_LENGTH.pack(len(e)) + e for e in encoded))
 
     def _receive(self, rank: int) -> str:
         peer = self._peers[rank]
-        with _noticed(rank):
+        with _lost_rank_error(rank):
             (length,) = _LENGTH.unpack(_read(peer, _LENGTH.size))
             return _read(peer, length).decode()
 
 
 @contextmanager
-def _noticed(rank: int) -> Iterator[None]:
+def _lost_rank_error(rank: int) -> Iterator[None]:
     try:
         yield
     except (EOFError, ConnectionError) as error:
         raise ConnectionError(f"rank {rank} has gone") from error
 
 
-def _introduced(peer: socket.socket, token: bytes) -> int:
+def _identified(peer: socket.socket, token: bytes) -> int:
     """The rank of whoever has connected; -1 if it is none."""
-    peer.settimeout(_SECONDS_TO_INTRODUCE)
+    peer.settimeout(_INTRODUCTION_TIMEOUT_SECONDS)
     try:
-        said = _read(peer, _TOKEN + _LENGTH.size)
+        said = _read(peer, _TOKEN_BYTES + _LENGTH.size)
     except (OSError, EOFError):
         return -1
-    (rank,) = _LENGTH.unpack(said[_TOKEN:])
-    return int(rank) if hmac.compare_digest(said[:_TOKEN], token) else -1
+    (rank,) = _LENGTH.unpack(said[_TOKEN_BYTES:])
+    return int(rank) if hmac.compare_digest(said[:_TOKEN_BYTES], token) else -1
 
 
-def _quick(peer: socket.socket) -> socket.socket:
+def _without_delay(peer: socket.socket) -> socket.socket:
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return peer
 
@@ -182,11 +184,11 @@ def _read(peer: socket.socket, length: int) -> bytes:
     return bytes(data)
 
 
-def _part_from_all() -> None:
+def _close_in_child() -> None:
     """A forked process has no part in meetings, and keeps no connection open."""
-    for meetings in list(_open):
+    for meetings in list(_open_meetings):
         meetings.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_part_from_all)
+    os.register_at_fork(after_in_child=_close_in_child)

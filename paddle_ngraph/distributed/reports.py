@@ -24,8 +24,8 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 VARIABLE = "PADDLE_NGRAPH_REPORTS"
 # The name of this start of the job: two jobs may have been given the same port.
 JOB_VARIABLE = "PADDLE_NGRAPH_JOB"
-SECONDS_BETWEEN_SIGNS = 1.0
-_LONGEST_SENTENCE = 500  # a line is written as a whole up to 4096 bytes
+HEARTBEAT_SECONDS = 1.0
+_MAX_SENTENCE_LENGTH = 500  # a line is written as a whole up to 4096 bytes
 
 _lock = new_lock()
 _senders: list[_Sender] = []
@@ -58,14 +58,14 @@ class _Sender:
     def _live(self) -> None:
         while True:
             self.send()
-            time.sleep(SECONDS_BETWEEN_SIGNS)
+            time.sleep(HEARTBEAT_SECONDS)
 
     def _fail(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         refuses = isinstance(error, NgraphError)
         sentence = str(error) if refuses else f"{kind.__name__}: {_last_line(error)}"
-        said = sentence[:_LONGEST_SENTENCE]
+        said = sentence[:_MAX_SENTENCE_LENGTH]
         is_told = self.send(failure=said, refuses=refuses, when=time.monotonic())
         if not (refuses and is_told):  # the launcher shows a sentence of ours
             self._show(kind, error, trace)
@@ -80,7 +80,7 @@ def connect(variables: MutableMapping[str, str]) -> None:
             _senders.append(_Sender(int(number)))
 
 
-def say_meeting(number: int) -> None:
+def report_meeting(number: int) -> None:
     """Says how often this rank has come to meet the others, before it waits for them."""
     for sender in _senders:
         sender.send(meetings=number)

@@ -21,15 +21,15 @@ import paddle
 
 from paddle_ngraph.distributed import first_run
 from paddle_ngraph.distributed.job import Job, part_of
-from paddle_ngraph.distributed.link import Kind, Link, Message, failure, sentence_of
+from paddle_ngraph.distributed.link import Link, Message, MessageKind, failure, sentence_of
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.transpiler.pipeline_transpiler import Part, Pipeline, Stage
 from paddle_ngraph.transpiler.scope_copies import variables_of
 
-_ENDS = (Kind.DONE, Kind.FAILURE)
-_SECONDS_TO_END = 10.0
+_ENDS = (MessageKind.DONE, MessageKind.FAILURE)
+_END_TIMEOUT_SECONDS = 10.0
 
 Inbox = queue.SimpleQueue[tuple[int, Message]]
 
@@ -110,14 +110,14 @@ class PipelineStage:
         self._inbox = inbox
         self._outboxes = outboxes
         self._is_open = True
-        self._told = ""  # the failure of another stage
-        self._arrived: dict[int, deque[Sequence[np.ndarray]]] = defaultdict(deque)
+        self._failed_stage = ""  # the failure of another stage
+        self._received: dict[int, deque[Sequence[np.ndarray]]] = defaultdict(deque)
         self._steps: list[tuple[float, float]] = []  # seconds, and those of waiting
         self._waiting = 0.0
         # Of the batch that is under way:
         self._feeds: list[dict[str, Any]] = []
         self._sizes = np.zeros(0, "int64")
-        self._held: dict[int, dict[str, np.ndarray]] = {}  # by micro-batch
+        self._saved: dict[int, dict[str, np.ndarray]] = {}  # by micro-batch
         self._results: dict[int, list[np.ndarray]] = defaultdict(list)
 
     @property
@@ -167,7 +167,7 @@ class PipelineStage:
     def close(self) -> None:
         """Tells the others that nothing will follow."""
         if self._is_open:
-            self._end(Message(Kind.DONE))
+            self._end(Message(MessageKind.DONE))
 
     def __enter__(self) -> PipelineStage:
         return self
@@ -198,7 +198,7 @@ class PipelineStage:
         ]
         sizes = [np.shape(feed[name])[0] if name in feed else -1 for name in sorted(sliced)]
         self._sizes = np.array(sizes, "int64")
-        self._held.clear()
+        self._saved.clear()
         self._results.clear()
 
     def _run_micro_batches(self) -> None:
@@ -222,12 +222,12 @@ class PipelineStage:
             held.update(self._run(self._stage.forward, {**self._feeds[number], **held}))
             sent = [held[name] for name in self._stage.activations]
             self._send(self.number + 1, [self._sizes, *sent])
-        self._held[number] = {
+        self._saved[number] = {
             name: held[name] for name in self._stage.backward.takes if name in held
         }
 
     def _backward(self, number: int) -> None:
-        held = self._held.pop(number)
+        held = self._saved.pop(number)
         if self.number < self._last:
             names = self._form.stages[self.number + 1].gradients
             held.update(zip(names, self._receive(self.number + 1)))
@@ -291,30 +291,30 @@ class PipelineStage:
     # -- messages --------------------------------------------------------------------------------
 
     def _send(self, stage: int, arrays: Sequence[np.ndarray]) -> None:
-        self._outboxes[stage].put(Message(Kind.VALUES, arrays))
+        self._outboxes[stage].put(Message(MessageKind.VALUES, arrays))
 
     def _receive(self, stage: int) -> Sequence[np.ndarray]:
         """What another stage has sent next."""
         begin = time.monotonic()
-        while not self._arrived[stage]:
+        while not self._received[stage]:
             sender, message = self._inbox.get()
-            if message.kind == Kind.FAILURE:
-                self._told = sentence_of(message)
-                raise NgraphError(self._told)
-            if message.kind == Kind.DONE:
+            if message.kind == MessageKind.FAILURE:
+                self._failed_stage = sentence_of(message)
+                raise NgraphError(self._failed_stage)
+            if message.kind == MessageKind.DONE:
                 raise NgraphError(
                     f"stage {sender} is done and stage {self.number} is not: call run() equally "
                     "often on all ranks"
                 )
-            self._arrived[sender].append(message.arrays)
+            self._received[sender].append(message.arrays)
         self._waiting += time.monotonic() - begin
-        return self._arrived[stage].popleft()
+        return self._received[stage].popleft()
 
     def _fail(self, error: BaseException) -> None:
         """Tells the others what has happened."""
         if self._is_open:
             own = f"stage {self.number} has failed: {type(error).__name__}: {error}"
-            self._end(failure(self._told or own))
+            self._end(failure(self._failed_stage or own))
 
     def _end(self, message: Message) -> None:
         self._is_open = False
@@ -370,7 +370,7 @@ class LinkedStage(PipelineStage):
                 store = self._job.new_store(f"ngraph/link/{number}", self.number < other)
                 link = Link(store, number, int(self.number > other))
                 made.put(None)
-                kind = Kind.WAIT
+                kind = MessageKind.WAIT
                 while kind not in _ENDS:
                     if sends:
                         kind = link.send_next(outbox).kind
@@ -392,6 +392,6 @@ class LinkedStage(PipelineStage):
 
     def _end(self, message: Message) -> None:
         super()._end(message)
-        end = time.monotonic() + _SECONDS_TO_END
+        end = time.monotonic() + _END_TIMEOUT_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))

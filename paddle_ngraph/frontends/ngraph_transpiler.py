@@ -17,8 +17,8 @@ from paddle_ngraph.frontends.program_desc import translation
 from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
 from paddle_ngraph.paddle_private.names import (
     IrMapping,
-    OldStyleProgram,
-    maker_of,
+    LegacyProgram,
+    producer_of,
     program_in,
     promote_types,
     set_random_seed,
@@ -28,7 +28,7 @@ from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning import cost_model, program_pass
 from paddle_ngraph.partitioning.analysis.block_view import (
     FETCH,
-    keeps_no_weights,
+    is_trained_elsewhere,
     may_write_variables,
 )
 from paddle_ngraph.partitioning.report import Report
@@ -49,8 +49,8 @@ def transpile(program: Any, wanted: Sequence[Any] = ()) -> tuple[Program, list[V
             in ``wanted`` is no variable of it.
     """
     copy, fetching = copied(static_program(program, "transpile"), wanted)
-    rewrite_ahead(copy)
-    return copy, taken_out(copy, fetching)
+    rewrite_before_run(copy)
+    return copy, remove_fetches(copy, fetching)
 
 
 def copied(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Operation]]:
@@ -63,11 +63,11 @@ def copied(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Operation
     Raises:
         NgraphError: As in :func:`transpile`.
     """
-    copy = _translated if isinstance(program, OldStyleProgram) else _cloned
+    copy = _translated if isinstance(program, LegacyProgram) else _cloned
     return copy(program, wanted)
 
 
-def taken_out(program: Program, fetching: Sequence[Operation]) -> list[Value]:
+def remove_fetches(program: Program, fetching: Sequence[Operation]) -> list[Value]:
     """The values that operators fetch, which are removed from the program."""
     fetches = [op.operand_source(0) for op in fetching]
     for op in fetching:
@@ -94,24 +94,24 @@ def rewrite(
     """
     if may_write is None:
         may_write = may_write_variables(program)
-    keeps = not may_write and not keeps_no_weights(program)
+    keeps = not may_write and not is_trained_elsewhere(program)
     return program_pass.apply(program, keep_weights=keeps, open_size=open_size, tries=tries)
 
 
-def rewrite_ahead(program: Program) -> Report:
+def rewrite_before_run(program: Program) -> Report:
     """The same, before anybody knows what the program will be fed, and how often it will run."""
     report = rewrite(program)
-    if report.has_small_interval and not report.changes and fits_in_one([program]):
+    if report.has_small_interval and not report.changes and could_be_single_engine([program]):
         report = rewrite(program, open_size=None)
     return report
 
 
-def fits_in_one(programs: Iterable[Program]) -> bool:
+def could_be_single_engine(programs: Iterable[Program]) -> bool:
     """Whether one engine operator could be all of it, if the cost rule did not apply.
 
     That gains more than the rule knows of: nothing of Paddle's runs then.
     """
-    reports = [program_pass.plan(program, None) for program in programs]
+    reports = [program_pass.dry_run(program, None) for program in programs]
     is_one = sum(len(report.intervals) for report in reports) == 1
     return is_one and not any(report.ops_native or report.engines for report in reports)
 
@@ -129,7 +129,7 @@ def static_program(program: Any, function: str, others: str = "") -> Any:
     """
     if isinstance(program, paddle.static.CompiledProgram):
         program = program_in(program)
-    if isinstance(program, (paddle.pir.Program, OldStyleProgram)):
+    if isinstance(program, (paddle.pir.Program, LegacyProgram)):
         return program
     raise NgraphError(
         f"{function}() takes a static program, not {type(program).__name__}: pass the "
@@ -153,7 +153,7 @@ def _cloned(program: Program, wanted: Sequence[Any]) -> tuple[Program, list[Oper
         attributes = [("name", None, f"transpiled_{number}"), ("col", None, number)]
         operands = [mapping.look_up(value)]
         (fetched,) = _core.append_operator(copy.global_block(), FETCH, operands, None, attributes)
-        fetching.append(maker_of(fetched))
+        fetching.append(producer_of(fetched))
     return copy, fetching
 
 
@@ -171,7 +171,7 @@ def _translated(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Oper
         copy, fetching = translation.translate_fetching(old.desc, names)
     except NotTranslatable as reason:
         raise NgraphError(f"the program cannot become a PIR program: {reason}") from reason
-    translation.name_as_pir_does(copy)
+    translation.rename_as_pir(copy)
     set_random_seed(copy, program.random_seed)
     if (scheduler := getattr(program, "lr_scheduler", None)) is not None:
         set_scheduler(copy, scheduler)

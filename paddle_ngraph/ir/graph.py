@@ -32,7 +32,7 @@ FORMAT = 8
 
 # Integer tensors of at most this many elements whose contents are known are computed in 64 bits
 # while a function is built: shape arithmetic.
-FOLD_LIMIT = 1024
+MAX_FOLDED_ELEMENTS = 1024
 
 BFLOAT16 = "bfloat16"
 
@@ -72,23 +72,23 @@ class TensorSpec:
     shape: tuple[int, ...]
 
 
-def _widened(spec: TensorSpec) -> TensorSpec:
+def _as_float32(spec: TensorSpec) -> TensorSpec:
     return replace(spec, dtype="float32") if spec.dtype == BFLOAT16 else spec
 
 
 @dataclass
-class NativeForm:
+class FallbackForm:
     """What Paddle's own operator has and converters do not see.
 
     Attributes:
-        kinds: Paddle's types of attributes whose values do not show the type, by name:
+        attribute_types: Paddle's types of attributes whose values do not show the type, by name:
             ``attributes_of`` of the core lists them.
         lists: Inputs and outputs that hold a list of tensors, of any length.
         unused: Inputs that the converter does not read, computed by the same graph.
         results: The tensors of every output, including those that are ``None`` to converters.
     """
 
-    kinds: dict[str, str] = field(default_factory=dict)
+    attribute_types: dict[str, str] = field(default_factory=dict)
     lists: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     unused: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
     results: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Op:
     outputs: dict[str, tuple[TensorSpec | None, ...]] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)
     constants: dict[str, list[float] | list[int]] = field(default_factory=dict)
-    form: NativeForm | None = None
+    form: FallbackForm | None = None
     blocks: list[Graph] = field(default_factory=list)
     checked: bool = False
 
@@ -170,11 +170,11 @@ class Op:
         if not self.has_bfloat16() and BFLOAT16 not in self.attrs.values():
             return self
         attrs = {n: "float32" if v == BFLOAT16 else v for n, v in self.attrs.items()}
-        return replace(self._with_tensors(_widened), attrs=attrs)
+        return replace(self._with_tensors(_as_float32), attrs=attrs)
 
-    def renumbered(self, numbers: Mapping[int, int]) -> Op:
+    def with_tensor_ids(self, tensor_ids: Mapping[int, int]) -> Op:
         """The same with other numbers of its tensors. Without what only Paddle needs."""
-        other = self._with_tensors(lambda spec: replace(spec, id=numbers[spec.id]))
+        other = self._with_tensors(lambda spec: replace(spec, id=tensor_ids[spec.id]))
         return replace(other, form=None)
 
     def _with_tensors(self, change: Callable[[TensorSpec], TensorSpec]) -> Op:
@@ -397,22 +397,22 @@ def _op_to_json(op: Op) -> dict[str, Any]:
     return item
 
 
-def _form_to_json(op: Op, form: NativeForm) -> list[Any]:
+def _form_to_json(op: Op, form: FallbackForm) -> list[Any]:
     differing = {n: specs for n, specs in form.results.items() if specs != op.outputs.get(n, ())}
     unused, results = (
         {name: [spec.id for spec in specs] for name, specs in side.items()}
         for side in (form.unused, differing)
     )
-    return [form.kinds, *map(sorted, form.lists), unused, results]
+    return [form.attribute_types, *map(sorted, form.lists), unused, results]
 
 
 def _form_from_json(
     item: list[Any], outputs: Mapping[str, tuple[Any, ...]], tensors: dict[int, TensorSpec]
-) -> NativeForm:
+) -> FallbackForm:
     kinds, input_lists, output_lists, unused, differing = item
     results = {name: tuple(tensors[i] for i in ids) for name, ids in differing.items()}
-    return NativeForm(
-        kinds=kinds,
+    return FallbackForm(
+        attribute_types=kinds,
         lists=(frozenset(input_lists), frozenset(output_lists)),
         unused={name: tuple(tensors[i] for i in ids) for name, ids in unused.items()},
         results={name: results.get(name, specs) for name, specs in outputs.items()},

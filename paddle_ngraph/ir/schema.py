@@ -16,14 +16,14 @@ from paddle_ngraph.utils import dtypes
 MAX_RANK = 9
 # More elements than memory has addresses.
 _MAX_ELEMENTS = 2**48
-_MAX_NAME = 256
+_MAX_NAME_LENGTH = 256
 _MAX_INDEX = 2**31
 
 # How many blocks are inside of operators.
 BLOCKS = {"pd_op.while": 1, "pd_op.if": 2}
 
-_ARRAYS = frozenset(name + dtypes.ARRAY for name in dtypes.DTYPES)
-DTYPES = dtypes.UNSEEN | dtypes.DTYPES.keys() | _ARRAYS
+_ARRAYS = frozenset(name + dtypes.ARRAY_SUFFIX for name in dtypes.DTYPES)
+DTYPES = dtypes.UNCONVERTED_DTYPES | dtypes.DTYPES.keys() | _ARRAYS
 
 
 class Malformed(ValueError):
@@ -33,46 +33,46 @@ class Malformed(ValueError):
 Check = Callable[[Any, str], None]
 
 
-def _refuse(place: str, value: Any, expected: str) -> Malformed:
+def _mismatch(place: str, value: Any, expected: str) -> Malformed:
     text = repr(value)
     return Malformed(f"{place} is {text[:60]}{'...' * (len(text) > 60)}, not {expected}")
 
 
-def _natural(value: Any, place: str) -> None:
+def _non_negative(value: Any, place: str) -> None:
     # A bool is an int to Python.
     if type(value) is not int or not 0 <= value < _MAX_INDEX:
-        raise _refuse(place, value, "a whole number from 0 on")
+        raise _mismatch(place, value, "a whole number from 0 on")
 
 
-def _truth(value: Any, place: str) -> None:
+def _boolean(value: Any, place: str) -> None:
     if type(value) is not bool:
-        raise _refuse(place, value, "true or false")
+        raise _mismatch(place, value, "true or false")
 
 
 def _name(value: Any, place: str) -> None:
     plain = isinstance(value, str) and value.isascii() and value.isprintable()
-    if not plain or not 0 < len(value) <= _MAX_NAME:
-        raise _refuse(place, value, "a name")
+    if not plain or not 0 < len(value) <= _MAX_NAME_LENGTH:
+        raise _mismatch(place, value, "a name")
 
 
 def _dtype(value: Any, place: str) -> None:
     if not isinstance(value, str) or value not in DTYPES:
-        raise _refuse(place, value, "a dtype")
+        raise _mismatch(place, value, "a dtype")
 
 
 def _shape(value: Any, place: str) -> None:
     if not isinstance(value, list) or len(value) > MAX_RANK:
-        raise _refuse(place, value, f"a list of at most {MAX_RANK} dimensions")
+        raise _mismatch(place, value, f"a list of at most {MAX_RANK} dimensions")
     elements = 1
     for dim in value:
         if type(dim) is not int or dim < -1:
-            raise _refuse(place, value, "a list of sizes, -1 where they are open")
+            raise _mismatch(place, value, "a list of sizes, -1 where they are open")
         elements *= max(dim, 1)
         if elements > _MAX_ELEMENTS:
-            raise _refuse(place, value, "a shape that fits into memory")
+            raise _mismatch(place, value, "a shape that fits into memory")
 
 
-def _anything(value: Any, place: str) -> None:
+def _unchecked(value: Any, place: str) -> None:
     """Attributes are checked by the converters that read them."""
 
 
@@ -87,7 +87,7 @@ def _optional(check: Check) -> Check:
 def _list_of(check: Check) -> Check:
     def check_list(value: Any, place: str) -> None:
         if not isinstance(value, list):
-            raise _refuse(place, value, "a list")
+            raise _mismatch(place, value, "a list")
         for item in value:
             check(item, place)
 
@@ -97,7 +97,7 @@ def _list_of(check: Check) -> Check:
 def _by_name(check: Check) -> Check:
     def check_dict(value: Any, place: str) -> None:
         if not isinstance(value, dict):
-            raise _refuse(place, value, "an object")
+            raise _mismatch(place, value, "an object")
         for key, item in value.items():
             _name(key, place)
             check(item, f"{place}.{key}")
@@ -108,7 +108,7 @@ def _by_name(check: Check) -> Check:
 def _record(fields: dict[str, Check], optional: frozenset[str] = frozenset()) -> Check:
     def check_record(value: Any, place: str) -> None:
         if not isinstance(value, dict):
-            raise _refuse(place, value, "an object")
+            raise _mismatch(place, value, "an object")
         odd = sorted((value.keys() ^ fields.keys()) - optional)
         if odd:
             raise Malformed(f"{place} lacks or should not have {', '.join(map(repr, odd))[:200]}")
@@ -121,7 +121,7 @@ def _record(fields: dict[str, Check], optional: frozenset[str] = frozenset()) ->
 def _row(*checks: Check) -> Check:
     def check_row(value: Any, place: str) -> None:
         if not isinstance(value, list) or len(value) != len(checks):
-            raise _refuse(place, value, f"a list of {len(checks)}")
+            raise _mismatch(place, value, f"a list of {len(checks)}")
         for check, item in zip(checks, value):
             check(item, place)
 
@@ -135,8 +135,8 @@ _FORM = _row(
     _by_name(_name),
     _list_of(_name),
     _list_of(_name),
-    _by_name(_list_of(_natural)),
-    _by_name(_list_of(_natural)),
+    _by_name(_list_of(_non_negative)),
+    _by_name(_list_of(_non_negative)),
 )
 
 
@@ -146,22 +146,22 @@ def _blocks(value: Any, place: str) -> None:
 
 _OPERATOR: dict[str, Check] = {
     "type": _name,
-    "index": _natural,
-    "inputs": _by_name(_list_of(_natural)),
-    "outputs": _by_name(_list_of(_optional(_natural))),
-    "attrs": _by_name(_anything),
+    "index": _non_negative,
+    "inputs": _by_name(_list_of(_non_negative)),
+    "outputs": _by_name(_list_of(_optional(_non_negative))),
+    "attrs": _by_name(_unchecked),
     "form": _FORM,
     "blocks": _blocks,
-    "checked": _truth,
+    "checked": _boolean,
 }
 
 _check_operator = _record(_OPERATOR, optional=frozenset({"form", "blocks", "checked"}))
 
 # What is inside of an operator.
 _BLOCK: dict[str, Check] = {
-    "tensors": _list_of(_row(_natural, _dtype, _shape)),
-    "inputs": _list_of(_natural),
-    "outputs": _list_of(_natural),
+    "tensors": _list_of(_row(_non_negative, _dtype, _shape)),
+    "inputs": _list_of(_non_negative),
+    "outputs": _list_of(_non_negative),
     "ops": _list_of(_check_operator),
 }
 
@@ -169,15 +169,15 @@ _check_block = _record(_BLOCK)
 
 _GRAPH: dict[str, Check] = {
     **_BLOCK,
-    "states": _list_of(_natural),
-    "state_outputs": _list_of(_natural),
-    "value_inputs": _list_of(_natural),
-    "weights": _list_of(_natural),
-    "eager_weights": _truth,
-    "adapts": _truth,
+    "states": _list_of(_non_negative),
+    "state_outputs": _list_of(_non_negative),
+    "value_inputs": _list_of(_non_negative),
+    "weights": _list_of(_non_negative),
+    "eager_weights": _boolean,
+    "adapts": _boolean,
     "gradients": _list_of(_name),
-    "threads": _natural,
-    "runs_at_once": _natural,
+    "threads": _non_negative,
+    "runs_at_once": _non_negative,
     "device": _name,
 }
 
@@ -190,7 +190,7 @@ def check(data: Any) -> None:
     """Raises Malformed where ``data`` is no graph."""
     _check_graph(data, "graph")
     known = _check_tensors(data)
-    _check_border(data, known)
+    _check_boundary(data, known)
     _check_flow(data, known)
 
 
@@ -201,7 +201,7 @@ def _check_tensors(data: dict[str, Any]) -> set[int]:
     return known
 
 
-def _check_border(data: dict[str, Any], known: set[int]) -> None:
+def _check_boundary(data: dict[str, Any], known: set[int]) -> None:
     read = data["inputs"] + data["states"]
     if len(set(read)) != len(read):
         raise Malformed("a tensor is an input twice")
@@ -229,9 +229,9 @@ def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
     inputs, form = op["inputs"], op.get("form", [{}, [], [], {}, {}])
     if inputs.keys() != {"cond", "inputs", "captured"} or op["outputs"].keys() != {"out"}:
         raise Malformed(f"{kind} has other inputs and outputs")
-    starts, made = inputs["inputs"], form[4].get("out", op["outputs"]["out"])
+    starts, produced = inputs["inputs"], form[4].get("out", op["outputs"]["out"])
     is_loop = kind == "pd_op.while"
-    if len(inputs["cond"]) != 1 or len(starts) != (len(made) if is_loop else 0):
+    if len(inputs["cond"]) != 1 or len(starts) != (len(produced) if is_loop else 0):
         raise Malformed(f"{kind} does not end with as much as it starts from")
     for block in blocks:
         known = _check_tensors(block)
@@ -241,7 +241,7 @@ def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
             raise Malformed(f"inside of {kind}, a tensor is an input twice")
         _check_flow({"states": [], "state_outputs": [], **block}, known)
         read = [*starts, *inputs["captured"]]
-        results = [*(inputs["cond"] if is_loop else ()), *made]
+        results = [*(inputs["cond"] if is_loop else ()), *produced]
         for theirs, mine in ((read, block["inputs"]), (results, block["outputs"])):
             if [tensors[n][1] for n in theirs if n is not None] != [
                 own[n][1] for n, other in zip(mine, theirs) if other is not None
@@ -252,48 +252,48 @@ def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
 def _check_flow(data: dict[str, Any], known: set[int]) -> None:
     """Every tensor is computed once, before it is read."""
     tensors = {row[0]: row for row in data["tensors"]}
-    there = {*data["inputs"], *data["states"]}  # to converters
-    made_natively = set(there)  # what nobody reads, or what converters ignore, included
+    defined = {*data["inputs"], *data["states"]}  # to converters
+    made_natively = set(defined)  # what nobody reads, or what converters ignore, included
     for op in data["ops"]:
         for name, ids in op["inputs"].items():
-            _require(ids, there, f"input '{name}' of {op['type']}")
+            _require(ids, defined, f"input '{name}' of {op['type']}")
         outputs = {
             name: [number for number in ids if number is not None]
             for name, ids in op["outputs"].items()
         }
         _check_form(op, outputs, known, made_natively)
         _check_blocks(op, tensors)
-        for name, made in outputs.items():
-            _require(made, known, f"output '{name}' of {op['type']}")
-            _add_new(made, there, f"output '{name}' of {op['type']}")
+        for name, produced in outputs.items():
+            _require(produced, known, f"output '{name}' of {op['type']}")
+            _add_new(produced, defined, f"output '{name}' of {op['type']}")
     for field in ("outputs", "state_outputs"):
-        _require(data[field], there, f"graph.{field}")
+        _require(data[field], defined, f"graph.{field}")
 
 
 def _check_form(
-    op: dict[str, Any], outputs: dict[str, list[int]], known: set[int], there: set[int]
+    op: dict[str, Any], outputs: dict[str, list[int]], known: set[int], defined: set[int]
 ) -> None:
     """What Paddle's own operator reads is there; its results are the outputs, and more."""
     *_, unused, differing = op.get("form", [{}, {}])
     for name, ids in unused.items():
-        _require(ids, there, f"unused input '{name}' of {op['type']}")
+        _require(ids, defined, f"unused input '{name}' of {op['type']}")
     if not differing.keys() <= outputs.keys():
         raise Malformed(f"{op['type']} has results that are not outputs")
-    for name, made in outputs.items():
+    for name, produced in outputs.items():
         place = f"result '{name}' of {op['type']}"
-        results = differing.get(name, made)
+        results = differing.get(name, produced)
         _require(results, known, place)
-        _require(made, set(results), place)
-        _add_new(results, there, place)
+        _require(produced, set(results), place)
+        _add_new(results, defined, place)
 
 
-def _add_new(made: list[int], there: set[int], place: str) -> None:
-    if len(set(made)) != len(made) or not there.isdisjoint(made):
+def _add_new(produced: list[int], defined: set[int], place: str) -> None:
+    if len(set(produced)) != len(produced) or not defined.isdisjoint(produced):
         raise Malformed(f"{place} is computed twice")
-    there.update(made)
+    defined.update(produced)
 
 
-def _require(ids: list[int], there: set[int], place: str) -> None:
-    if not there.issuperset(ids):
-        missing = next(number for number in ids if number not in there)
+def _require(ids: list[int], defined: set[int], place: str) -> None:
+    if not defined.issuperset(ids):
+        missing = next(number for number in ids if number not in defined)
         raise Malformed(f"{place}: tensor {missing} is not there")

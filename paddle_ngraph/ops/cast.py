@@ -12,7 +12,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from paddle_ngraph.conversion.registry import Limit, converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.ops.nodes import too_wide
+from paddle_ngraph.ops.nodes import overflow_message
 
 # What the engine converts exactly as Paddle does: dtype of ``x`` -> dtypes of ``out``.
 _CASTS = {
@@ -30,12 +30,12 @@ _EXACT = Limit(
 )
 
 
-def _cuts_off(op: Op) -> bool:
+def _truncates(op: Op) -> bool:
     return op.input("x").dtype == "float32" and op.output("out").dtype == "int64"
 
 
 @converter(
-    "pd_op.cast", "pd_op.cast_", dtypes=_CASTS, limits=[_EXACT], moves=True, checks=_cuts_off
+    "pd_op.cast", "pd_op.cast_", dtypes=_CASTS, limits=[_EXACT], moves=True, checks=_truncates
 )
 def cast(bridge: NgraphBridge, op: Op) -> None:
     """``out = x`` as attribute ``dtype``; anything but 0 is true (Paddle ``cast``).
@@ -49,13 +49,13 @@ def cast(bridge: NgraphBridge, op: Op) -> None:
         # The engine's own conversion takes NaN for 0.
         node = opset15.not_equal(x, bridge.full(0, kind))
     elif kind == Type.f32 and target == Type.i64:
-        return _cut_off(bridge, op, x)
+        return _truncated(bridge, op, x)
     elif kind != target:
         node = opset15.convert(x, target)
     bridge.set_output_node(op, "out", node)
 
 
-def _cut_off(bridge: NgraphBridge, op: Op, x: Output) -> None:
+def _truncated(bridge: NgraphBridge, op: Op, x: Output) -> None:
     """int64 of what is in front of the point; 0, and a doubt, for what 32 bits do not hold."""
     if not bridge.on_cpu:
         raise NgraphError(f"whole numbers are not checked on {bridge.device}")
@@ -64,4 +64,4 @@ def _cut_off(bridge: NgraphBridge, op: Op, x: Output) -> None:
     wrong = opset15.logical_or(opset15.logical_not(inside), opset15.not_equal(x, x))
     whole = opset15.convert(opset15.select(wrong, bridge.full(0.0, Type.f32), x), Type.i32)
     bridge.set_output_node(op, "out", opset15.convert(whole, Type.i64))
-    bridge.doubt(op, "out", wrong, too_wide(op))
+    bridge.defer_check(op, "out", wrong, overflow_message(op))

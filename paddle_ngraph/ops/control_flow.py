@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from openvino import Output, Type, opset15
 
-from paddle_ngraph.conversion.analysis.loop_invariants import computed_before, only_chooses
+from paddle_ngraph.conversion.analysis.loop_invariants import hoist_invariants, only_selects
 from paddle_ngraph.conversion.bodies import body_of_branch, body_of_loop
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.node_tools import select
 from paddle_ngraph.conversion.regions import Branch, Loop
 from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, converter
 from paddle_ngraph.conversion.symbolic_sizes import Number
-from paddle_ngraph.conversion.tensor_arrays import TensorArray, hand_on_what_is_read
+from paddle_ngraph.conversion.tensor_arrays import TensorArray, carry_read_arrays
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op, TensorSpec
 from paddle_ngraph.ops.nodes import reshaped
 
 
-def _may_be_alike(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> bool:
+def _may_have_same_shapes(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> bool:
     """Whether tensors may have the same shapes, as far as the program declares them."""
     return all(
         len(a.shape) == len(b.shape)
@@ -32,7 +32,7 @@ def _may_be_alike(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> boo
 # Paddle declares every size open that a turn changes.
 _SAME_SHAPES = Limit(
     "its branches have results of several shapes",
-    lambda op: _may_be_alike(op.blocks[0].outputs, op.blocks[1].outputs),
+    lambda op: _may_have_same_shapes(op.blocks[0].outputs, op.blocks[1].outputs),
 )
 
 
@@ -50,26 +50,26 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
             bridge.set_output_node(op, "out", start, number)
         return
     given = [*starts, *bridge.get_captured(op)]
-    block, order = hand_on_what_is_read(op.blocks[0], len(starts), given)
+    block, order = carry_read_arrays(op.blocks[0], len(starts), given)
     args = len(block.outputs) - 1
-    before, block = computed_before(block, args)
+    before, block = hoist_invariants(block, args)
     specs = [*op.inputs["inputs"], *op.inputs["captured"]]
     sources = [given[number] for number in order]
     kept = [place for place, number in enumerate(order) if bridge.is_used_later(specs[number])]
     firsts = [bridge.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]]
     captured = [*sources[args:], *bridge.inline(before, sources)]
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept)
-    loop = Loop(_with_turns(bridge, condition) if body.collected else condition, read, body)
+    loop = Loop(_require_iteration(bridge, condition) if body.collected else condition, read, body)
     outputs = bridge.add_region(loop, shapes)
     for number, output in enumerate(outputs[: len(starts)]):
         bridge.set_output_node(op, "out", output, number)
     for array, output in zip(sources[len(starts) : args], outputs[len(starts) :]):
-        array.parts = [output]
+        array.chunks = [output]
     for place, output in zip(body.collected, outputs[args:], strict=True):
-        _append_collected(bridge, sources[place], output)
+        _append_loop_elements(bridge, sources[place], output)
 
 
-def _append_collected(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
+def _append_loop_elements(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
     """Appends what turns have appended to a TensorArray: axis 0 counts them, axis 1 in each."""
     turns, count, *shape = bridge.shape(output)
     bridge.append(array, reshaped(bridge, output, [turns * count, *shape]))
@@ -79,12 +79,12 @@ def _append_collected(bridge: NgraphBridge, array: TensorArray, output: Output) 
 def if_(bridge: NgraphBridge, op: Op) -> None:
     """Computes one of two blocks (Paddle ``if``), the results of which have the same shapes."""
     sources = bridge.get_captured(op)
-    if all(map(only_chooses, op.blocks)):
-        _choose(bridge, op, *(bridge.inline(block, sources) for block in op.blocks))
+    if all(map(only_selects, op.blocks)):
+        _select_results(bridge, op, *(bridge.inline(block, sources) for block in op.blocks))
         return
     (first, _), (second, read) = (body_of_branch(bridge, block, sources) for block in op.blocks)
     for one, other in zip(first.shapes, second.shapes, strict=True):
-        _require_one(one, other, "the results of a branch have several shapes")
+        _require_equal(one, other, "the results of a branch have several shapes")
     if not first.shapes:
         return
     branch = Branch(_condition(bridge, op), read, [first, second])
@@ -92,12 +92,14 @@ def if_(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "out", output, number)
 
 
-def _choose(bridge: NgraphBridge, op: Op, ones: Sequence[Output], others: Sequence[Output]) -> None:
+def _select_results(
+    bridge: NgraphBridge, op: Op, ones: Sequence[Output], others: Sequence[Output]
+) -> None:
     """Branches that compute nothing, as those of a ``break`` in a loop: no models are run."""
     condition = reshaped(bridge, _condition(bridge, op), [])
     for number, (one, other) in enumerate(zip(ones, others, strict=True)):
         shapes = bridge.shape(one), bridge.shape(other)
-        _require_one(*shapes, "the results of a branch have several shapes")
+        _require_equal(*shapes, "the results of a branch have several shapes")
         bridge.set_output_node(op, "out", select(condition, one, other), number)
 
 
@@ -109,7 +111,7 @@ def _condition(bridge: NgraphBridge, op: Op) -> Output:
     return condition
 
 
-def _with_turns(bridge: NgraphBridge, condition: Output) -> Output:
+def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
     """The condition of a loop that has at least one turn; Paddle does that run where it has none.
 
     The plugin would keep what turns of the last run have appended.
@@ -125,6 +127,6 @@ def _is_false(condition: Output) -> bool:
     return node.get_type_name() == "Constant" and not node.get_data().any()
 
 
-def _require_one(one: Sequence[Number], other: Sequence[Number], reason: str) -> None:
+def _require_equal(one: Sequence[Number], other: Sequence[Number], reason: str) -> None:
     if len(one) != len(other) or any(a != b for a, b in zip(one, other)):
         raise NgraphError(f"{reason}: {list(one)} and {list(other)}")

@@ -10,16 +10,16 @@ from openvino import Node, Type, opset15
 
 from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from paddle_ngraph.conversion.registry import ANY, INTEGER, Limit, Range, Role, converter, range_of
-from paddle_ngraph.conversion.symbolic_sizes import Size, is_open
+from paddle_ngraph.conversion.symbolic_sizes import Size, is_symbolic
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, known_ints, known_number, scalar_input
 
-_SMALL = Limit(
+_FITS_INT32 = Limit(
     "a value of attribute 'values' needs 64 bits",
     lambda op: op.attr("dtype") != "int64" or all(abs(v) < 2**31 for v in op.attr("values")),
 )
-_NEAR = Limit(
+_RANGE_FITS_INT32 = Limit(
     "it begins or ends where an int64 needs 64 bits",
     lambda op: (
         op.output("out").dtype != "int64"
@@ -27,7 +27,7 @@ _NEAR = Limit(
     ),
 )
 
-_NARROW_VALUE = Limit(
+_VALUE_FITS_INT32 = Limit(
     "an int64 must be a constant of the program that fits into 32 bits",
     lambda op: (
         op.output("out").dtype != "int64"
@@ -66,7 +66,7 @@ def _value_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     "pd_op.full_like",
     dtypes=ANY,
     inputs={"x": Role.SHAPE_ONLY},
-    limits=[_NARROW_VALUE],
+    limits=[_VALUE_FITS_INT32],
     integers=_value_range,
 )
 def full_like(bridge: NgraphBridge, op: Op) -> None:
@@ -102,12 +102,12 @@ def _range_of_values(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of(op.attr("values"))
 
 
-@converter("pd_op.assign_value", dtypes=ANY, limits=[_SMALL], integers=_range_of_values)
+@converter("pd_op.assign_value", dtypes=ANY, limits=[_FITS_INT32], integers=_range_of_values)
 @converter(
     "pd_op.assign_value_",
     dtypes=ANY,
     inputs={"output": Role.SHAPE_ONLY},
-    limits=[_SMALL],
+    limits=[_FITS_INT32],
     integers=_range_of_values,
 )
 def assign_value(bridge: NgraphBridge, op: Op) -> None:
@@ -128,7 +128,7 @@ def _counted_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     "pd_op.arange",
     dtypes=ANY,
     inputs={"start": Role.CONSTANT, "end": Role.CONSTANT, "step": Role.CONSTANT},
-    limits=[_NEAR],
+    limits=[_RANGE_FITS_INT32],
     small_integers=True,
     integers=_counted_range,
 )
@@ -138,7 +138,7 @@ def arange(bridge: NgraphBridge, op: Op) -> None:
     start, end, step = (known_number(bridge, op, name) for name in ("start", "end", "step"))
     if kind == Type.i64 and max(abs(start), abs(end)) >= 2**31:
         raise NgraphError("it begins or ends where an int64 needs 64 bits")
-    if is_open((start, end, step)) and _counts_exactly(kind, start, end, step):
+    if is_symbolic((start, end, step)) and _counts_exactly(kind, start, end, step):
         numbers = (bridge.full(each, Type.i64) for each in (start, end, step))
         bridge.set_output_node(op, "out", opset15.range(*numbers, output_type=kind))
         return

@@ -15,11 +15,18 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from paddle_ngraph.conversion.registry import ANY, BOOL, FLOAT, INT32, Limit, Role, converter
-from paddle_ngraph.conversion.symbolic_sizes import Number, is_open
+from paddle_ngraph.conversion.symbolic_sizes import Number, is_symbolic
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.ops.nodes import axis_of, broadcast_to, counting, known_int, reshaped, transposed
+from paddle_ngraph.ops.nodes import (
+    axis_of,
+    broadcast_to,
+    index_range,
+    known_int,
+    reshaped,
+    transposed,
+)
 
-_MOVED = FLOAT | INT32 | BOOL
+_MOVED_DTYPES = FLOAT | INT32 | BOOL
 
 
 @converter(
@@ -63,7 +70,7 @@ def diag(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     dims, offset = bridge.shape(x), op.attr("offset")
     if len(dims) == 2:
-        bridge.set_output_node(op, "out", _taken(bridge, x, 0, 1, offset))
+        bridge.set_output_node(op, "out", _diagonal_values(bridge, x, 0, 1, offset))
         return
     line = reshaped(bridge, x, [math.prod(dims)])
     bridge.set_output_node(
@@ -79,11 +86,11 @@ def diag_grad(bridge: NgraphBridge, op: Op) -> None:
     if len(dims) == 2:
         node = _on_diagonal(bridge, bridge.full(0.0, "float32", dims), out_grad, 0, 1, offset)
     else:
-        node = reshaped(bridge, _taken(bridge, out_grad, 0, 1, offset), dims)
+        node = reshaped(bridge, _diagonal_values(bridge, out_grad, 0, 1, offset), dims)
     bridge.set_output_node(op, "x_grad", node)
 
 
-@converter("pd_op.diag_embed", dtypes=_MOVED)
+@converter("pd_op.diag_embed", dtypes=_MOVED_DTYPES)
 def diag_embed(bridge: NgraphBridge, op: Op) -> None:
     """The last axis of ``input`` on the diagonals of matrices of ``dim1``, ``dim2``."""
     x = bridge.get_input_node(op, "input")
@@ -112,7 +119,7 @@ def _embedded(
 def diagonal(bridge: NgraphBridge, op: Op) -> None:
     """A diagonal of ``axis1`` and ``axis2``, as the last axis (Paddle ``diagonal``)."""
     x = bridge.get_input_node(op, "x")
-    bridge.set_output_node(op, "out", _taken(bridge, x, *_axes(bridge, op, x)))
+    bridge.set_output_node(op, "out", _diagonal_values(bridge, x, *_axes(bridge, op, x)))
 
 
 @converter("pd_op.diagonal_grad", inputs={"x": Role.SHAPE_ONLY})
@@ -129,7 +136,7 @@ def diagonal_grad(bridge: NgraphBridge, op: Op) -> None:
 def trace(bridge: NgraphBridge, op: Op) -> None:
     """The sum of a diagonal of ``axis1`` and ``axis2`` (Paddle ``trace``)."""
     x = bridge.get_input_node(op, "x")
-    taken = _taken(bridge, x, *_axes(bridge, op, x))
+    taken = _diagonal_values(bridge, x, *_axes(bridge, op, x))
     bridge.set_output_node(op, "out", opset15.reduce_sum(taken, bridge.ints([-1]), False))
 
 
@@ -140,7 +147,7 @@ def trace_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(x)
     axis1, axis2, offset = _axes(bridge, op, x)
     batch = [dim for i, dim in enumerate(dims) if i not in (axis1, axis2)]
-    length = len(_places(dims[axis1], dims[axis2], offset))
+    length = len(_diagonal_positions(dims[axis1], dims[axis2], offset))
     cells = reshaped(bridge, bridge.get_input_node(op, "out_grad"), [*batch, 1])
     line = broadcast_to(bridge, cells, [*batch, length])
     zeros = bridge.full(0.0, "float32", dims)
@@ -155,7 +162,7 @@ def _axes(bridge: NgraphBridge, op: Op, x: NodeInput) -> tuple[int, int, int]:
 # -- filled ----------------------------------------------------------------------------------------
 
 
-@converter("pd_op.fill_diagonal", "pd_op.fill_diagonal_", dtypes=_MOVED)
+@converter("pd_op.fill_diagonal", "pd_op.fill_diagonal_", dtypes=_MOVED_DTYPES)
 def fill_diagonal(bridge: NgraphBridge, op: Op) -> None:
     """``x``, but ``value`` where all positions are equal (Paddle ``fill_diagonal``).
 
@@ -198,7 +205,7 @@ def _rank(op: Op) -> int:
 @converter(
     "pd_op.fill_diagonal_tensor",
     "pd_op.fill_diagonal_tensor_",
-    dtypes=_MOVED,
+    dtypes=_MOVED_DTYPES,
     limits=[_ORDERED_AXES],
 )
 def fill_diagonal_tensor(bridge: NgraphBridge, op: Op) -> None:
@@ -224,7 +231,12 @@ def _diagonal_of(bridge: NgraphBridge, op: Op, x: NodeInput) -> tuple[int, int, 
     dims, offset = bridge.shape(x), op.attr("offset")
     axis1, axis2 = axis_of(op.attr("dim1"), len(dims)), axis_of(op.attr("dim2"), len(dims))
     batch = [dim for i, dim in enumerate(dims) if i not in (axis1, axis2)]
-    return axis1, axis2, offset, [*batch, len(_places(dims[axis1], dims[axis2], offset))]
+    return (
+        axis1,
+        axis2,
+        offset,
+        [*batch, len(_diagonal_positions(dims[axis1], dims[axis2], offset))],
+    )
 
 
 # -- triangles -------------------------------------------------------------------------------------
@@ -241,17 +253,17 @@ def _triangle(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None
 
 def _side(bridge: NgraphBridge, op: Op, rows: Number, columns: Number) -> Any:
     """Which elements of a matrix are on one side of a diagonal."""
-    if is_open((rows, columns)):
-        below = opset15.unsqueeze(counting(bridge, rows, Type.f32), bridge.ints([1]))
+    if is_symbolic((rows, columns)):
+        below = opset15.unsqueeze(index_range(bridge, rows, Type.f32), bridge.ints([1]))
         border = opset15.add(below, bridge.full(op.attr("diagonal"), "float32"))
         keep = opset15.less_equal if "tril" in op.type else opset15.greater_equal
-        return keep(counting(bridge, columns, Type.f32), border)
+        return keep(index_range(bridge, columns, Type.f32), border)
     mask = np.ones((rows, columns), dtype=bool)
     side = np.tril if "tril" in op.type else np.triu
     return opset15.constant(side(mask, op.attr("diagonal")))
 
 
-@converter("pd_op.tril", "pd_op.tril_", "pd_op.triu", "pd_op.triu_", dtypes=_MOVED)
+@converter("pd_op.tril", "pd_op.tril_", "pd_op.triu", "pd_op.triu_", dtypes=_MOVED_DTYPES)
 def triangle(bridge: NgraphBridge, op: Op) -> None:
     """``x`` on and below (``tril``) or above (``triu``) a diagonal, 0 elsewhere."""
     _triangle(bridge, op, "x", "out")
@@ -266,7 +278,7 @@ def triangle_grad(bridge: NgraphBridge, op: Op) -> None:
 # -- helpers ---------------------------------------------------------------------------------------
 
 
-def _places(rows: int, columns: int, offset: int) -> np.ndarray:
+def _diagonal_positions(rows: int, columns: int, offset: int) -> np.ndarray:
     """The positions of a diagonal in a matrix, line by line."""
     length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
     steps = np.arange(length)
@@ -277,12 +289,14 @@ def _order(rank: int, axis1: int, axis2: int) -> list[int]:
     return [*(i for i in range(rank) if i not in (axis1, axis2)), axis1, axis2]
 
 
-def _taken(bridge: NgraphBridge, x: NodeInput, axis1: int, axis2: int, offset: int) -> Node:
+def _diagonal_values(
+    bridge: NgraphBridge, x: NodeInput, axis1: int, axis2: int, offset: int
+) -> Node:
     """A diagonal of two axes, as the last axis."""
     node = transposed(bridge, x, _order(len(bridge.shape(x)), axis1, axis2))
     *batch, rows, columns = bridge.shape(node)
     lines = reshaped(bridge, node, [*batch, rows * columns])
-    places = bridge.ints(_places(rows, columns, offset).tolist())
+    places = bridge.ints(_diagonal_positions(rows, columns, offset).tolist())
     return opset15.gather(lines, places, bridge.ints([len(batch)]))
 
 
@@ -293,7 +307,7 @@ def _on_diagonal(
     order = _order(len(bridge.shape(x)), axis1, axis2)
     node = transposed(bridge, x, order)
     *_, rows, columns = bridge.shape(node)
-    places = _places(rows, columns, offset)
+    places = _diagonal_positions(rows, columns, offset)
     if not len(places):
         return x
     mask = np.zeros(rows * columns, dtype=bool)

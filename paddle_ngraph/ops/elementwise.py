@@ -12,7 +12,7 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.node_tools import as_output
-from paddle_ngraph.conversion.passes.algebra import ADDS_ZERO
+from paddle_ngraph.conversion.passes.algebra import ADD_ZERO_MARK
 from paddle_ngraph.conversion.registry import (
     BOOL,
     FLOAT,
@@ -26,24 +26,24 @@ from paddle_ngraph.conversion.registry import (
     converter,
     range_of,
 )
-from paddle_ngraph.conversion.size_rules import broadcast_shapes, same
+from paddle_ngraph.conversion.size_rules import broadcast_shapes, is_same_shape
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     always,
-    chosen,
     in_32_bits,
     is_constant,
     keep_nan,
     reduce_to,
     scalar_input,
+    select_number,
     set_reduced,
 )
 
 Binary = Callable[[Any, Any], Node]
 
 # int64 passes where the values are known when the function is built, or surely fit into 32 bits.
-_NUMBERS = FLOAT | INTEGER
+_NUMERIC_DTYPES = FLOAT | INTEGER
 
 
 def _aligns_last_dimensions(op: Op) -> bool:
@@ -51,10 +51,10 @@ def _aligns_last_dimensions(op: Op) -> bool:
     return op.attr("axis", -1) in (-1, max(ranks) - min(ranks))
 
 
-_TRAILING = Limit(
+_TRAILING_ALIGNMENT = Limit(
     "attribute 'axis' aligns the smaller input with leading dimensions", _aligns_last_dimensions
 )
-_EVEN_PIECES = Limit(
+_EQUAL_SHAPES = Limit(
     "its inputs differ in shape",
     lambda op: len({spec.shape for spec in op.inputs["inputs"]}) == 1,
 )
@@ -86,7 +86,7 @@ def _register_arithmetic(
 
     converter(
         *(f"pd_op.{name}", f"pd_op.{name}_"),
-        dtypes=_NUMBERS if of_bools is None else _NUMBERS | BOOL,
+        dtypes=_NUMERIC_DTYPES if of_bools is None else _NUMERIC_DTYPES | BOOL,
         integers=_extremes(of_integers),
         checks=always,
     )(convert)
@@ -132,7 +132,9 @@ def _floored(bridge: NgraphBridge, name: str, x: NodeInput, y: NodeInput) -> Any
     """The core's ``FloorDivide`` or ``Remainder`` of x and y, broadcast to each other."""
     shape = broadcast_shapes(bridge.shape(x), bridge.shape(y))
     operands = [
-        value if same(bridge.shape(value), shape) else opset15.broadcast(value, bridge.ints(shape))
+        value
+        if is_same_shape(bridge.shape(value), shape)
+        else opset15.broadcast(value, bridge.ints(shape))
         for value in (x, y)
     ]
     return bridge.extension(name, operands)
@@ -156,21 +158,21 @@ def _convert_floored(bridge: NgraphBridge, op: Op, name: str, of_known: Binary) 
     bridge.set_output_node(op, "out", out)
 
 
-@converter("pd_op.floor_divide", dtypes=_NUMBERS, integers=_quotient_range)
-@converter("pd_op.floor_divide_", dtypes=_NUMBERS, integers=_quotient_range)
+@converter("pd_op.floor_divide", dtypes=_NUMERIC_DTYPES, integers=_quotient_range)
+@converter("pd_op.floor_divide_", dtypes=_NUMERIC_DTYPES, integers=_quotient_range)
 def floor_divide(bridge: NgraphBridge, op: Op) -> None:
     """``floor(x / y)`` (Paddle ``floor_divide``)."""
     _convert_floored(bridge, op, "FloorDivide", opset15.divide)
 
 
-@converter("pd_op.remainder", dtypes=_NUMBERS, integers=_remainder_range)
-@converter("pd_op.remainder_", dtypes=_NUMBERS, integers=_remainder_range)
+@converter("pd_op.remainder", dtypes=_NUMERIC_DTYPES, integers=_remainder_range)
+@converter("pd_op.remainder_", dtypes=_NUMERIC_DTYPES, integers=_remainder_range)
 def remainder(bridge: NgraphBridge, op: Op) -> None:
     """``x - floor(x / y) y``, with the sign of y (Paddle ``remainder``)."""
     _convert_floored(bridge, op, "Remainder", opset15.floor_mod)
 
 
-@converter("pd_op.remainder_grad", limits=[_TRAILING])
+@converter("pd_op.remainder_grad", limits=[_TRAILING_ALIGNMENT])
 def remainder_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad floor(x / y))``.
 
@@ -190,7 +192,9 @@ def remainder_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter(
-    "pd_op.add_grad", inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY}, limits=[_TRAILING]
+    "pd_op.add_grad",
+    inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY},
+    limits=[_TRAILING_ALIGNMENT],
 )
 def add_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, out_grad)``, ``y_grad`` likewise (Paddle ``add_grad``)."""
@@ -200,7 +204,9 @@ def add_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter(
-    "pd_op.subtract_grad", inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY}, limits=[_TRAILING]
+    "pd_op.subtract_grad",
+    inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY},
+    limits=[_TRAILING_ALIGNMENT],
 )
 def subtract_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad)``."""
@@ -212,7 +218,7 @@ def subtract_grad(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "y_grad", opset15.negative(reduced))
 
 
-@converter("pd_op.multiply_grad", limits=[_TRAILING])
+@converter("pd_op.multiply_grad", limits=[_TRAILING_ALIGNMENT])
 def multiply_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, out_grad * y)``, ``y_grad = sum_to(y, out_grad * x)``."""
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
@@ -221,7 +227,7 @@ def multiply_grad(bridge: NgraphBridge, op: Op) -> None:
     set_reduced(bridge, op, "y", lambda: opset15.multiply(grad, x))
 
 
-@converter("pd_op.divide_grad", inputs={"x": Role.SHAPE_ONLY}, limits=[_TRAILING])
+@converter("pd_op.divide_grad", inputs={"x": Role.SHAPE_ONLY}, limits=[_TRAILING_ALIGNMENT])
 def divide_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, g)``, ``y_grad = sum_to(y, -out * g)`` with ``g = out_grad / y``."""
     y, out = bridge.get_input_node(op, "y"), bridge.get_input_node(op, "out")
@@ -256,14 +262,14 @@ def _register_choice(
         grad = bridge.get_input_node(op, "out_grad")
 
         def share(mine: Any, other: NodeInput) -> Node:
-            won = opset15.multiply(grad, chosen(wins(mine, other)))
-            tied = opset15.multiply(grad, chosen(opset15.equal(mine, other), 0.5))
+            won = opset15.multiply(grad, select_number(wins(mine, other)))
+            tied = opset15.multiply(grad, select_number(opset15.equal(mine, other), 0.5))
             return opset15.add(won, tied)
 
         set_reduced(bridge, op, "x", lambda: share(x, y))
         set_reduced(bridge, op, "y", lambda: share(y, x))
 
-    _register_binary(name, _either(choose), _NUMBERS, _extremes(of_integers))
+    _register_binary(name, _either(choose), _NUMERIC_DTYPES, _extremes(of_integers))
     converter(f"pd_op.{name}_grad")(gradient)
 
 
@@ -316,17 +322,17 @@ def _scaled_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of(x * factor + bias if after else (x + bias) * factor for x in ranges["x"])
 
 
-def _is_narrow(found: Range | None) -> bool:
+def _fits_int32(found: Range | None) -> bool:
     least, most = RANGES["int32"]
     return found is not None and least <= found[0] and found[1] <= most
 
 
-def _has_narrow_terms(op: Op) -> bool:
-    return _is_narrow(range_of([*op.constants.get("scale", [np.inf]), op.attr("bias", 0.0)]))
+def _terms_fit_int32(op: Op) -> bool:
+    return _fits_int32(range_of([*op.constants.get("scale", [np.inf]), op.attr("bias", 0.0)]))
 
 
-@converter("pd_op.scale_", dtypes=_NUMBERS, integers=_scaled_range, checks=_has_narrow_terms)
-@converter("pd_op.scale", dtypes=_NUMBERS, integers=_scaled_range, checks=_has_narrow_terms)
+@converter("pd_op.scale_", dtypes=_NUMERIC_DTYPES, integers=_scaled_range, checks=_terms_fit_int32)
+@converter("pd_op.scale", dtypes=_NUMERIC_DTYPES, integers=_scaled_range, checks=_terms_fit_int32)
 def scale(bridge: NgraphBridge, op: Op) -> None:
     """``x * scale + bias``, or ``(x + bias) * scale`` (Paddle ``scale``).
 
@@ -348,7 +354,7 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
             out = in_32_bits(bridge, op, function, *pair)
         elif function is opset15.add and kind == Type.f32:  # 0 makes 0 of -0
             if is_product:  # marked, so that others know it as such
-                as_output(out).get_node().get_rt_info()[ADDS_ZERO] = True
+                as_output(out).get_node().get_rt_info()[ADD_ZERO_MARK] = True
             else:
                 out = opset15.add(out, bias)
         is_product = function is opset15.multiply and not is_constant(operand, neutral)
@@ -360,14 +366,16 @@ def _incremented_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of(x + int(step) for x in ranges["x"]) if range_of([step]) else None
 
 
-def _has_narrow_step(op: Op) -> bool:
-    return _is_narrow(range_of([op.attr("value")]))
+def _step_fits_int32(op: Op) -> bool:
+    return _fits_int32(range_of([op.attr("value")]))
 
 
 @converter(
-    "pd_op.increment_", dtypes=_NUMBERS, integers=_incremented_range, checks=_has_narrow_step
+    "pd_op.increment_", dtypes=_NUMERIC_DTYPES, integers=_incremented_range, checks=_step_fits_int32
 )
-@converter("pd_op.increment", dtypes=_NUMBERS, integers=_incremented_range, checks=_has_narrow_step)
+@converter(
+    "pd_op.increment", dtypes=_NUMERIC_DTYPES, integers=_incremented_range, checks=_step_fits_int32
+)
 def increment(bridge: NgraphBridge, op: Op) -> None:
     """``x + value`` for the attribute ``value`` (Paddle ``increment``)."""
     x = bridge.get_input_node(op, "x")
@@ -376,7 +384,7 @@ def increment(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", in_32_bits(bridge, op, opset15.add, x, step))
 
 
-@converter("pd_op.add_n", dtypes=FLOAT | INT32, limits=[_EVEN_PIECES])
+@converter("pd_op.add_n", dtypes=FLOAT | INT32, limits=[_EQUAL_SHAPES])
 def add_n(bridge: NgraphBridge, op: Op) -> None:
     """The sum of all ``inputs`` (Paddle ``add_n``)."""
     first, *others = bridge.get_input_nodes(op, "inputs")
@@ -391,17 +399,17 @@ def _clipped_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of([*ranges["x"], *op.constants["min"], *op.constants["max"]])
 
 
-def _has_room(op: Op) -> bool:
+def _has_valid_bounds(op: Op) -> bool:
     low, high = (op.constants.get(name) for name in ("min", "max"))
     return not low or not high or low[0] <= high[0]
 
 
 # Paddle raises.
-_ROOM = Limit("its minimum is above its maximum", _has_room)
+_VALID_BOUNDS = Limit("its minimum is above its maximum", _has_valid_bounds)
 
 
-@converter("pd_op.clip_", dtypes=_NUMBERS, limits=[_ROOM], integers=_clipped_range)
-@converter("pd_op.clip", dtypes=_NUMBERS, limits=[_ROOM], integers=_clipped_range)
+@converter("pd_op.clip_", dtypes=_NUMERIC_DTYPES, limits=[_VALID_BOUNDS], integers=_clipped_range)
+@converter("pd_op.clip", dtypes=_NUMERIC_DTYPES, limits=[_VALID_BOUNDS], integers=_clipped_range)
 def clip(bridge: NgraphBridge, op: Op) -> None:
     """``min(max(x, min), max)``; NaN stays NaN (Paddle ``clip``)."""
     x = bridge.get_input_node(op, "x")

@@ -11,10 +11,10 @@ from openvino.utils.types import NodeInput
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import Role, converter
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reshaped
+from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped, select_number
 
 # Paddle's binary cross entropy lets no logarithm fall below this.
-_LOWEST_LOGARITHM = -100.0
+_MIN_LOGARITHM = -100.0
 
 
 # -- binary cross entropy ------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def _probability(bridge: NgraphBridge, op: Op) -> Node:
         opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
     )
     axes = bridge.ints(range(len(bridge.shape(x))))
-    outside = opset15.reduce_sum(chosen(inside, 0.0, 1.0), axes, False)
+    outside = opset15.reduce_sum(select_number(inside, 0.0, 1.0), axes, False)
     message = (
         f"{op.type} (operator {op.index}): the number of elements of 'input' that are "
         "out of range, which is from 0 to 1."
@@ -52,7 +52,7 @@ def _probability(bridge: NgraphBridge, op: Op) -> Node:
 
 
 def _limited_log(x: NodeInput) -> Node:
-    return opset15.maximum(opset15.log(x), constant(_LOWEST_LOGARITHM))
+    return opset15.maximum(opset15.log(x), constant(_MIN_LOGARITHM))
 
 
 @converter("pd_op.bce_loss_grad")
@@ -100,7 +100,7 @@ def _odds(bridge: NgraphBridge, op: Op) -> tuple[Node, Node]:
 # -- hinge loss ----------------------------------------------------------------------------------
 
 
-def _side(bridge: NgraphBridge, op: Op) -> Node:
+def _sign_of_label(bridge: NgraphBridge, op: Op) -> Node:
     """-1 for label 0, 1 for label 1."""
     label = bridge.get_input_node(op, "labels")
     return opset15.subtract(opset15.multiply(label, constant(2.0)), constant(1.0))
@@ -109,7 +109,7 @@ def _side(bridge: NgraphBridge, op: Op) -> Node:
 @converter("pd_op.hinge_loss")
 def hinge_loss(bridge: NgraphBridge, op: Op) -> None:
     """``max(1 - logits * (2 * labels - 1), 0)`` (Paddle ``hinge_loss``)."""
-    product = opset15.multiply(bridge.get_input_node(op, "logits"), _side(bridge, op))
+    product = opset15.multiply(bridge.get_input_node(op, "logits"), _sign_of_label(bridge, op))
     margin = opset15.subtract(constant(1.0), product)
     bridge.set_output_node(op, "loss", opset15.relu(margin))
 
@@ -117,9 +117,9 @@ def hinge_loss(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.hinge_loss_grad")
 def hinge_loss_grad(bridge: NgraphBridge, op: Op) -> None:
     """``-loss_grad * (2 * labels - 1)`` where the loss is not 0 (Paddle ``hinge_loss_grad``)."""
-    side = _side(bridge, op)
+    side = _sign_of_label(bridge, op)
     product = opset15.multiply(bridge.get_input_node(op, "logits"), side)
-    counts = chosen(opset15.less(product, constant(1.0)))
+    counts = select_number(opset15.less(product, constant(1.0)))
     slope = opset15.multiply(opset15.negative(side), counts)
     gradient = opset15.multiply(bridge.get_input_node(op, "loss_grad"), slope)
     bridge.set_output_node(op, "logits_grad", gradient)

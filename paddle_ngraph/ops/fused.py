@@ -46,7 +46,7 @@ _RELU = Limit(
     lambda op: op.attr("activation_type") in ("", "relu"),
 )
 # Rows and columns that weights are longer by, for caches.
-_PADDING = 4
+_FC_PADDING = 4
 
 
 @converter("pd_op.fc", limits=[_RELU])
@@ -58,7 +58,7 @@ def fc(bridge: NgraphBridge, op: Op) -> None:
     x, w = bridge.get_input_node(op, "input"), bridge.get_input_node(op, "w")
     shape, rows = bridge.shape(x), op.attr("in_num_col_dims")
     if op.attr("padding_weights"):
-        ends = [size - _PADDING for size in bridge.shape(w)]
+        ends = [size - _FC_PADDING for size in bridge.shape(w)]
         w = opset15.slice(w, bridge.ints([0, 0]), bridge.ints(ends), bridge.ints([1, 1]))
     x = reshaped(bridge, x, [-1, math.prod(shape[rows:])])
     bias = bridge.get_input_node(op, "bias") if op.has_input("bias") else None

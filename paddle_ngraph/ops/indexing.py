@@ -16,24 +16,24 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import ANY, INTEGER, Limit, Role, converter
-from paddle_ngraph.conversion.size_rules import same
+from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import axis_first, axis_of, known_int, reshaped, transposed
 
 _NO_PADDING = -1
 # The engine compares integers as float32.
-_EXACT_IN_FLOAT = 2**24
+_MAX_EXACT_FLOAT32_INTEGER = 2**24
 
 # -- rows of a table -------------------------------------------------------------------------------
 
 
-_COMPARABLE = Limit(
+_ROWS_EXACT_IN_FLOAT32 = Limit(
     "with padding_idx the table must have at most 2^24 rows",
-    lambda op: _padding(op) is None or op.input("weight").shape[0] <= _EXACT_IN_FLOAT,
+    lambda op: _padding(op) is None or op.input("weight").shape[0] <= _MAX_EXACT_FLOAT32_INTEGER,
 )
 
 
-@converter("pd_op.embedding", inputs={"x": Role.INDEX}, limits=[_COMPARABLE])
+@converter("pd_op.embedding", inputs={"x": Role.INDEX}, limits=[_ROWS_EXACT_IN_FLOAT32])
 def embedding(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = weight[x[...]]``, 0 where ``x`` is ``padding_idx`` (Paddle ``embedding``)."""
     weight = bridge.get_input_node(op, "weight")
@@ -41,7 +41,7 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
     padding = _padding(op)
     bridge.require_range(op, "x", 0, rows, ignored=padding)
     ids = bridge.get_input_node(op, "x")
-    out = taken(bridge, weight, ids, 0)
+    out = gathered_slices(bridge, weight, ids, 0)
     if padding is not None:
         # Not by a position that Gather makes zeros for: the engine moves what follows before it.
         is_padding = opset15.equal(ids, bridge.full(padding, ids.get_element_type()))
@@ -77,36 +77,36 @@ def _padding(op: Op) -> int | None:
 )
 def gather(bridge: NgraphBridge, op: Op) -> None:
     """The slices of ``x`` at the positions ``index`` along ``axis`` (Paddle ``gather``)."""
-    _take(bridge, op, known_int(bridge, op, "axis"))
+    _gathered(bridge, op, known_int(bridge, op, "axis"))
 
 
 @converter("pd_op.index_select", dtypes=ANY, inputs={"index": Role.INDEX}, moves=True)
 def index_select(bridge: NgraphBridge, op: Op) -> None:
     """The slices of ``x`` at the positions ``index`` along ``axis`` (Paddle ``index_select``)."""
-    _take(bridge, op, op.attr("axis"))
+    _gathered(bridge, op, op.attr("axis"))
 
 
-def _take(bridge: NgraphBridge, op: Op, axis: int) -> None:
+def _gathered(bridge: NgraphBridge, op: Op, axis: int) -> None:
     x = bridge.get_input_node(op, "x")
     size = bridge.shape(x)[axis]
     bridge.require_range(op, "index", -size, size)
-    index = _line(bridge, bridge.get_input_node(op, "index"))
-    bridge.set_output_node(op, "out", taken(bridge, x, index, axis))
+    index = _flat_index(bridge, bridge.get_input_node(op, "index"))
+    bridge.set_output_node(op, "out", gathered_slices(bridge, x, index, axis))
 
 
-def taken(bridge: NgraphBridge, x: NodeInput, index: NodeInput, axis: int) -> Node:
+def gathered_slices(bridge: NgraphBridge, x: NodeInput, index: NodeInput, axis: int) -> Node:
     """The slices of ``x`` at positions along an axis, which are read however many slices there are.
 
     The plugin drops a Gather of the only slice that there is, and the check of its position with
     it; not one with positions of another rank.
     """
-    only = same([bridge.shape(x)[axis], *bridge.shape(index)], [1, 1])
+    only = is_same_shape([bridge.shape(x)[axis], *bridge.shape(index)], [1, 1])
     places = opset15.unsqueeze(index, bridge.ints([0])) if only else index
     out = opset15.gather(x, places, bridge.full(axis, "int64"))
     return opset15.reshape(out, bridge.ints(bridge.shape(x)), False) if only else out
 
 
-_LINE = Limit(
+_SCALAR_INDEX_AXIS = Limit(
     "with a 0-D index the axis must be 0: Paddle's gradient differs for others",
     lambda op: bool(op.input("index").shape) or op.constants.get("axis") == [0],
 )
@@ -115,24 +115,24 @@ _LINE = Limit(
 @converter(
     "pd_op.gather_grad",
     inputs={"index": Role.INDEX, "axis": Role.CONSTANT, "x": Role.SHAPE_ONLY},
-    limits=[_LINE],
+    limits=[_SCALAR_INDEX_AXIS],
 )
 def gather_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of the slices taken there (Paddle ``gather_grad``)."""
-    _put(bridge, op, known_int(bridge, op, "axis"))
+    _set_gathered_gradient(bridge, op, known_int(bridge, op, "axis"))
 
 
 @converter("pd_op.index_select_grad", inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY})
 def index_select_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of the slices taken there (``index_select_grad``)."""
-    _put(bridge, op, op.attr("axis"))
+    _set_gathered_gradient(bridge, op, op.attr("axis"))
 
 
-def _put(bridge: NgraphBridge, op: Op, axis: int) -> None:
+def _set_gathered_gradient(bridge: NgraphBridge, op: Op, axis: int) -> None:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     axis = axis_of(axis, len(shape))
     bridge.require_range(op, "index", -shape[axis], shape[axis])
-    index = _line(bridge, bridge.get_input_node(op, "index"))
+    index = _flat_index(bridge, bridge.get_input_node(op, "index"))
     out_grad = bridge.get_input_node(op, "out_grad")
     order = axis_first(axis, len(shape))
     if bridge.shape(index):
@@ -141,7 +141,7 @@ def _put(bridge: NgraphBridge, op: Op, axis: int) -> None:
     bridge.set_output_node(op, "x_grad", transposed(bridge, rows, order, back=True))
 
 
-def _line(bridge: NgraphBridge, index: Output) -> Node | Output:
+def _flat_index(bridge: NgraphBridge, index: Output) -> Node | Output:
     """``index`` of shape [n, 1] as [n]."""
     return index if len(bridge.shape(index)) < 2 else reshaped(bridge, index, [-1])
 
@@ -157,14 +157,14 @@ def _added_rows(bridge: NgraphBridge, shape: Sequence[int], ids: Any, rows: Node
 
 # -- single elements -------------------------------------------------------------------------------
 
-_POSITIONS = Limit(
+_HAS_POSITIONS = Limit(
     "index must hold at least one number for each element",
     lambda op: op.input("index").shape[-1] != 0,
 )
 
 
 @converter(
-    "pd_op.gather_nd", dtypes=ANY, inputs={"index": Role.INDEX}, limits=[_POSITIONS], moves=True
+    "pd_op.gather_nd", dtypes=ANY, inputs={"index": Role.INDEX}, limits=[_HAS_POSITIONS], moves=True
 )
 def gather_nd(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = x[index[..., 0], index[..., 1], ...]`` (Paddle ``gather_nd``)."""
@@ -174,7 +174,9 @@ def gather_nd(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter(
-    "pd_op.gather_nd_grad", inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY}, limits=[_POSITIONS]
+    "pd_op.gather_nd_grad",
+    inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY},
+    limits=[_HAS_POSITIONS],
 )
 def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of ``out_grad`` there (Paddle ``gather_nd_grad``)."""

@@ -15,8 +15,8 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import Role, converter
-from paddle_ngraph.conversion.size_rules import same
-from paddle_ngraph.conversion.symbolic_sizes import Number, is_open
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.symbolic_sizes import Number, is_symbolic
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_ints
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
@@ -24,7 +24,11 @@ from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 _CUBIC = -0.75  # the parameter of the cubic kernel
 
 # Native Paddle looks at the input's centre for an output of one element; the others at its corner.
-_CENTRED = ("pd_op.linear_interp", "pd_op.trilinear_interp", "pd_op.trilinear_interp_grad")
+_CENTRED_OPERATORS = (
+    "pd_op.linear_interp",
+    "pd_op.trilinear_interp",
+    "pd_op.trilinear_interp_grad",
+)
 
 
 def _scales(bridge: NgraphBridge, op: Op, axes: int) -> list[float]:
@@ -50,7 +54,7 @@ def _sizes(
 
 def _ratio(op: Op, size: int, out: int, scale: float) -> np.float32:
     """How far apart in the input the neighbours in the output are."""
-    if out <= 1 and (op.type not in _CENTRED or op.attr("align_corners")):
+    if out <= 1 and (op.type not in _CENTRED_OPERATORS or op.attr("align_corners")):
         return np.float32(0)  # the only element is the input's first
     if op.attr("align_corners"):
         return np.float32(size - 1) / np.float32(out - 1)
@@ -86,21 +90,26 @@ def _cubic(op: Op, size: int, out: int, ratio: np.float32) -> AxisMap:
     left = np.floor(at)
     share = at - left
     positions = np.clip(left[:, None].astype(np.int64) + np.arange(-1, 3), 0, size - 1)
-    weights = [_far(1 + share), _near(share), _near(1 - share), _far(2 - share)]
+    weights = [
+        _cubic_outer(1 + share),
+        _cubic_inner(share),
+        _cubic_inner(1 - share),
+        _cubic_outer(2 - share),
+    ]
     return AxisMap(positions, np.stack(weights, 1))
 
 
-def _near(t: np.ndarray) -> np.ndarray:
+def _cubic_inner(t: np.ndarray) -> np.ndarray:
     """The cubic kernel at a distance up to 1."""
     return ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
 
 
-def _far(t: np.ndarray) -> np.ndarray:
+def _cubic_outer(t: np.ndarray) -> np.ndarray:
     """The cubic kernel at a distance from 1 to 2."""
     return ((_CUBIC * t - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
 
 
-_KINDS: dict[str, Callable[[Op, int, int, np.float32], AxisMap]] = {
+_AXIS_MAPS: dict[str, Callable[[Op, int, int, np.float32], AxisMap]] = {
     "nearest": _nearest,
     "linear": _linear,
     "bilinear": _linear,
@@ -119,7 +128,7 @@ def _maps(bridge: NgraphBridge, op: Op) -> list[tuple[int, int, AxisMap]]:
     outs = _sizes(bridge, op, sizes, scales)
     if outs == sizes:
         return []
-    kind = _KINDS[op.attr("interp_method")]
+    kind = _AXIS_MAPS[op.attr("interp_method")]
     found = []
     for axis, size, out, scale in zip(axes, sizes, outs, scales):
         ratio = _ratio(op, size, out, scale)
@@ -152,10 +161,10 @@ def _repeats(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]] | None
         return None
     sizes = [dims[axis] for axis in axes]
     scales = _scales(bridge, op, 2)
-    if not is_open(sizes) or not all(scale in (2, 4, 8, 16) for scale in scales):
+    if not is_symbolic(sizes) or not all(scale in (2, 4, 8, 16) for scale in scales):
         return None
     outs = [size * int(scale) for size, scale in zip(sizes, scales)]
-    if not same(_sizes(bridge, op, sizes, scales), outs):
+    if not is_same_shape(_sizes(bridge, op, sizes, scales), outs):
         return None
     return axes, [int(scale) for scale in scales]
 
@@ -183,7 +192,7 @@ def interpolate_grad(bridge: NgraphBridge, op: Op) -> None:
 
 _SIZES = dict.fromkeys(("out_size", "size_tensor", "scale_tensor"), Role.CONSTANT)
 
-for _kind in _KINDS:
+for _kind in _AXIS_MAPS:
     converter(f"pd_op.{_kind}_interp", inputs=_SIZES)(interpolate)
     converter(f"pd_op.{_kind}_interp_grad", inputs={**_SIZES, "x": Role.SHAPE_ONLY})(
         interpolate_grad

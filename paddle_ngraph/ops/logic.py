@@ -39,7 +39,7 @@ def _register_unary(name: str, function: Unary, dtypes: frozenset[str]) -> None:
 
 _INTEGERS = (Type.i32, Type.i64)
 # int64 passes where the values surely fit into 32 bits.
-_NUMBERS = FLOAT | INTEGER
+_NUMERIC_DTYPES = FLOAT | INTEGER
 
 
 def _are_known(x: NodeInput, y: NodeInput) -> bool:
@@ -78,7 +78,7 @@ def _ordered(of_floats: Binary, choose: Binary, strict: bool) -> Binary:
     return function
 
 
-def _register_with_twin(name: str, function: Binary, dtypes: frozenset[str]) -> None:
+def _register_with_in_place(name: str, function: Binary, dtypes: frozenset[str]) -> None:
     for variant in (name, f"{name}_"):
         _register_binary(variant, function, dtypes)
 
@@ -87,15 +87,15 @@ _less = _ordered(opset15.less, opset15.maximum, strict=True)
 _less_equal = _ordered(opset15.less_equal, opset15.minimum, strict=False)
 _greater = _ordered(opset15.greater, opset15.minimum, strict=True)
 _greater_equal = _ordered(opset15.greater_equal, opset15.maximum, strict=False)
-_register_with_twin("equal", _equal, _NUMBERS | BOOL)
-_register_with_twin("not_equal", _not_equal, _NUMBERS | BOOL)
-_register_with_twin("less_than", _less, _NUMBERS)
-_register_with_twin("less_equal", _less_equal, _NUMBERS)
-_register_with_twin("greater_than", _greater, _NUMBERS)
-_register_with_twin("greater_equal", _greater_equal, _NUMBERS)
+_register_with_in_place("equal", _equal, _NUMERIC_DTYPES | BOOL)
+_register_with_in_place("not_equal", _not_equal, _NUMERIC_DTYPES | BOOL)
+_register_with_in_place("less_than", _less, _NUMERIC_DTYPES)
+_register_with_in_place("less_equal", _less_equal, _NUMERIC_DTYPES)
+_register_with_in_place("greater_than", _greater, _NUMERIC_DTYPES)
+_register_with_in_place("greater_equal", _greater_equal, _NUMERIC_DTYPES)
 
 
-def _whether_all(bridge: NgraphBridge, node: NodeInput) -> Any:
+def _all_elements(bridge: NgraphBridge, node: NodeInput) -> Any:
     rank = len(bridge.shape(node))
     return opset15.reduce_logical_and(node, bridge.ints(range(rank))) if rank else node
 
@@ -126,7 +126,7 @@ def isclose(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.allclose", inputs={"rtol": Role.CONSTANT, "atol": Role.CONSTANT}, limits=[_REAL])
 def allclose(bridge: NgraphBridge, op: Op) -> None:
     """Whether all elements are close as in :func:`isclose` (Paddle ``allclose``)."""
-    bridge.set_output_node(op, "out", _whether_all(bridge, _is_close(bridge, op)))
+    bridge.set_output_node(op, "out", _all_elements(bridge, _is_close(bridge, op)))
 
 
 def _is_close(bridge: NgraphBridge, op: Op) -> Any:
@@ -145,23 +145,23 @@ def _is_close(bridge: NgraphBridge, op: Op) -> Any:
 # -- logic ---------------------------------------------------------------------------------------
 
 
-def _truth(x: NodeInput) -> Any:
+def _as_boolean(x: NodeInput) -> Any:
     """Whether ``x`` is not 0; no int32 but 0 becomes 0.0."""
     kind = x.get_element_type()
     return x if kind == Type.boolean else opset15.not_equal(x, opset15.constant(0, kind))
 
 
-def _of_truths(function: Binary) -> Binary:
-    return lambda x, y: function(_truth(x), _truth(y))
+def _on_booleans(function: Binary) -> Binary:
+    return lambda x, y: function(_as_boolean(x), _as_boolean(y))
 
 
 def _logical_not(x: NodeInput) -> Node:
-    return opset15.logical_not(_truth(x))
+    return opset15.logical_not(_as_boolean(x))
 
 
-_register_with_twin("logical_and", _of_truths(opset15.logical_and), _NUMBERS | BOOL)
-_register_with_twin("logical_or", _of_truths(opset15.logical_or), _NUMBERS | BOOL)
-_register_with_twin("logical_xor", _of_truths(opset15.logical_xor), _NUMBERS | BOOL)
+_register_with_in_place("logical_and", _on_booleans(opset15.logical_and), _NUMERIC_DTYPES | BOOL)
+_register_with_in_place("logical_or", _on_booleans(opset15.logical_or), _NUMERIC_DTYPES | BOOL)
+_register_with_in_place("logical_xor", _on_booleans(opset15.logical_xor), _NUMERIC_DTYPES | BOOL)
 
 
 def _is_finite(x: NodeInput) -> Node:
@@ -174,8 +174,8 @@ def _is_infinite(x: NodeInput) -> Node:
     return opset15.equal(opset15.abs(x), constant(np.inf))
 
 
-_register_unary("logical_not", _logical_not, _NUMBERS | BOOL)
-_register_unary("logical_not_", _logical_not, _NUMBERS | BOOL)
+_register_unary("logical_not", _logical_not, _NUMERIC_DTYPES | BOOL)
+_register_unary("logical_not_", _logical_not, _NUMERIC_DTYPES | BOOL)
 _register_unary("isnan", opset15.is_nan, FLOAT)
 _register_unary("isinf", _is_infinite, FLOAT)
 _register_unary("isfinite", _is_finite, FLOAT)
@@ -183,7 +183,7 @@ _register_unary("isfinite", _is_finite, FLOAT)
 # -- bits ----------------------------------------------------------------------------------------
 
 
-def _of_bits(of_integers: Binary, of_bools: Binary) -> Binary:
+def _bitwise(of_integers: Binary, of_bools: Binary) -> Binary:
     def function(x: NodeInput, y: NodeInput) -> Node:
         return (of_bools if x.get_element_type() == Type.boolean else of_integers)(x, y)
 
@@ -195,9 +195,9 @@ def _bitwise_not(x: NodeInput) -> Node:
     return opset15.logical_not(x) if is_bool else opset15.bitwise_not(x)
 
 
-_bitwise_and = _of_bits(opset15.bitwise_and, opset15.logical_and)
-_bitwise_or = _of_bits(opset15.bitwise_or, opset15.logical_or)
-_bitwise_xor = _of_bits(opset15.bitwise_xor, opset15.logical_xor)
+_bitwise_and = _bitwise(opset15.bitwise_and, opset15.logical_and)
+_bitwise_or = _bitwise(opset15.bitwise_or, opset15.logical_or)
+_bitwise_xor = _bitwise(opset15.bitwise_xor, opset15.logical_xor)
 for _suffix in ("", "_"):
     _register_binary(f"bitwise_and{_suffix}", _bitwise_and, INT32 | BOOL)
     _register_binary(f"bitwise_or{_suffix}", _bitwise_or, INT32 | BOOL)

@@ -99,12 +99,14 @@ def _not_one(shape: Sequence[int]) -> list[int]:
     return [i for i, dim in enumerate(shape) if dim != 1]
 
 
-def _without_open_ones(op: Op) -> bool:
+def _has_static_unit_dimensions(op: Op) -> bool:
     shapes = op.input("out_grad").shape, op.output("x_grad").shape
     return len({len(_not_one(shape)) for shape in shapes}) == 1
 
 
-_CLOSED = Limit("a dimension that it adds or removes is open", _without_open_ones)
+_STATIC_UNIT_DIMENSIONS = Limit(
+    "a dimension that it adds or removes is open", _has_static_unit_dimensions
+)
 
 
 # An old-style program hands on an ``x`` without contents and, in part, without a shape.
@@ -114,7 +116,7 @@ _CLOSED = Limit("a dimension that it adds or removes is open", _without_open_one
     "pd_op.unsqueeze_grad",
     "pd_op.unsqueeze_grad_",
     inputs={"x": Role.UNUSED, "axis": Role.SHAPE_ONLY},
-    limits=[_CLOSED],
+    limits=[_STATIC_UNIT_DIMENSIONS],
 )
 def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad`` with dimensions 1 elsewhere (``squeeze_grad``, ``unsqueeze_grad``)."""

@@ -12,7 +12,14 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import FLOAT, INTEGER, Limit, Range, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import Backward, Forward, register
-from paddle_ngraph.ops.nodes import always, chosen, constant, in_32_bits, keep_nan, set_reduced
+from paddle_ngraph.ops.nodes import (
+    always,
+    constant,
+    in_32_bits,
+    keep_nan,
+    select_number,
+    set_reduced,
+)
 
 _WHOLE = Limit("attribute 'decimals' is not 0", lambda op: op.attr("decimals", 0) == 0)
 
@@ -263,4 +270,4 @@ def heaviside_grad(bridge: NgraphBridge, op: Op) -> None:
     x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
     at_zero = opset15.equal(x, constant(0.0))
     set_reduced(bridge, op, "x", lambda: opset15.multiply(grad, constant(0.0)))
-    set_reduced(bridge, op, "y", lambda: opset15.multiply(grad, chosen(at_zero)))
+    set_reduced(bridge, op, "y", lambda: opset15.multiply(grad, select_number(at_zero)))

@@ -13,12 +13,12 @@ from openvino.utils.types import NodeInput
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.registry import Range
-from paddle_ngraph.conversion.size_rules import same
-from paddle_ngraph.conversion.symbolic_sizes import Number, Size, is_open
-from paddle_ngraph.errors import TOO_WIDE, NgraphError
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.symbolic_sizes import Number, Size, is_symbolic
+from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
 from paddle_ngraph.ir.graph import Op
 
-_EXACT_IN_FLOAT = 2**24
+_MAX_EXACT_FLOAT32_INTEGER = 2**24
 
 # -- ranges of integers ----------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ def known_number(bridge: NgraphBridge, op: Op, name: str) -> Any:
     A size that became float32 is a size, if float32 has it.
     """
     size = bridge.size_behind(op, name)
-    if size is not None and -_EXACT_IN_FLOAT <= size <= _EXACT_IN_FLOAT:
+    if size is not None and -_MAX_EXACT_FLOAT32_INTEGER <= size <= _MAX_EXACT_FLOAT32_INTEGER:
         return size
     return bridge.constant(op, name).item()
 
@@ -103,7 +103,7 @@ def _integer(number: Any) -> Number:
 
 # -- arithmetic of int64 -------------------------------------------------------------------------
 
-_CHECKED: Mapping[Callable[..., Node], str] = {
+_CHECKED_OPERATORS: Mapping[Callable[..., Node], str] = {
     opset15.add: "CheckedAdd",
     opset15.multiply: "CheckedMultiply",
     opset15.subtract: "CheckedSubtract",
@@ -115,9 +115,9 @@ def always(op: Op) -> bool:
     return True
 
 
-def too_wide(op: Op) -> str:
+def overflow_message(op: Op) -> str:
     """What is said of a run in which an operator makes more than 32 bits hold."""
-    return f"{op.type} (operator {op.index}): {TOO_WIDE}."
+    return f"{op.type} (operator {op.index}): {INT32_OVERFLOW}."
 
 
 def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: Any, y: Any) -> Any:
@@ -127,22 +127,24 @@ def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: A
         return out
     shape = bridge.shape(out)
     operands = [
-        each if same(bridge.shape(each), shape) else opset15.broadcast(each, bridge.ints(shape))
+        each
+        if is_same_shape(bridge.shape(each), shape)
+        else opset15.broadcast(each, bridge.ints(shape))
         for each in (x, y)
     ]
-    made = bridge.extension(_CHECKED[function], operands, message=too_wide(op))
+    made = bridge.extension(_CHECKED_OPERATORS[function], operands, message=overflow_message(op))
     return opset15.convert(made, Type.i64)
 
 
 # -- choices ---------------------------------------------------------------------------------------
 
 
-def chosen(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> Node:
+def select_number(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> Node:
     """One of two numbers by a condition; by default the condition as 1 or 0."""
     return opset15.select(condition, constant(yes), constant(no))
 
 
-def counting(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
+def index_range(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
     """0, 1, ..., of this many numbers."""
     if not isinstance(count, Size):
         return opset15.constant(np.arange(count).astype(kind.to_dtype()), kind)
@@ -174,7 +176,7 @@ def axis_first(axis: int, rank: int) -> list[int]:
 def reshaped(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Output:
     """``x`` in ``shape``, of which one dimension may be -1: it is inferred."""
     now = bridge.shape(x)
-    if not same(now, shape):
+    if not is_same_shape(now, shape):
         target, keeps = _target(now, shape)
         x = opset15.reshape(x, bridge.ints(target), keeps)
     return as_output(x)
@@ -183,13 +185,13 @@ def reshaped(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Out
 def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number], bool]:
     """The target of a Reshape, and whether 0 keeps a dimension: by numbers alone if possible."""
     target = list(shape)
-    if not is_open(target) or any(same([size], [0]) for size in target):
+    if not is_symbolic(target) or any(is_same_shape([size], [0]) for size in target):
         return target, False
     for axis, pair in enumerate(zip(now, shape)):
-        if isinstance(pair[1], Size) and same(pair[:1], pair[1:]):
+        if isinstance(pair[1], Size) and is_same_shape(pair[:1], pair[1:]):
             target[axis] = 0
     left = [axis for axis, size in enumerate(target) if isinstance(size, Size)]
-    if len(left) == 1 and not any(same([size], [-1]) for size in target):
+    if len(left) == 1 and not any(is_same_shape([size], [-1]) for size in target):
         target[left[0]] = -1
     return target, True
 
@@ -211,10 +213,13 @@ def broadcast_to(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) ->
     dims = bridge.shape(x)
     # Broadcast goes through single elements one by one
     by_gather = (
-        bool(dims) and same(dims[-1:], [1]) and isinstance(shape[-1], int) and shape[-1] != 1
+        bool(dims)
+        and is_same_shape(dims[-1:], [1])
+        and isinstance(shape[-1], int)
+        and shape[-1] != 1
     )
     target = [*shape[:-1], 1] if by_gather else list(shape)
-    if not same(dims, target):
+    if not is_same_shape(dims, target):
         x = opset15.broadcast(x, bridge.ints(target))
     if by_gather:
         x = opset15.gather(x, bridge.ints([0] * shape[-1]), bridge.ints([len(shape) - 1]))

@@ -13,11 +13,11 @@ from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     axis_first,
-    chosen,
     constant,
     keep_nan,
     reduce_to,
     reshaped,
+    select_number,
     sum_over,
     transposed,
 )
@@ -44,7 +44,7 @@ def _norm(bridge: NgraphBridge, x: NodeInput, order: float, axes: list[int]) -> 
     """``sum(|x|^p)^(1/p)`` over one of the axes or over all; the limit for p 0 or infinite."""
     if order == 0:
         counted = opset15.not_equal(x, constant(0.0))
-        return sum_over(bridge, chosen(counted), axes)
+        return sum_over(bridge, select_number(counted), axes)
     size = opset15.abs(x)
     if np.isfinite(order):
         return _root(sum_over(bridge, _power(size, order), axes), order)
@@ -234,10 +234,10 @@ def renorm(bridge: NgraphBridge, op: Op) -> None:
     axes = [axis for axis in range(len(bridge.shape(x))) if axis != op.attr("axis")]
     order = op.attr("p")
     length = _root(sum_over(bridge, _power(opset15.abs(x), order), axes), order)
-    bridge.set_output_node(op, "out", opset15.multiply(x, _shrinkage(op, length)))
+    bridge.set_output_node(op, "out", opset15.multiply(x, _clip_factor(op, length)))
 
 
-def _shrinkage(op: Op, length: Any) -> Any:
+def _clip_factor(op: Op, length: Any) -> Any:
     bound = constant(op.attr("max_norm"))
     return opset15.select(
         opset15.greater(length, bound), opset15.divide(bound, length), constant(1.0)
@@ -262,9 +262,9 @@ def renorm_grad(bridge: NgraphBridge, op: Op) -> None:
     is_longer = opset15.greater(length, bound)
     slope = opset15.multiply(product, opset15.select(is_longer, steepness, constant(0.0)))
     at_least_0 = opset15.greater_equal(x, constant(0.0))
-    sign = chosen(at_least_0, 1.0, -1.0)
+    sign = select_number(at_least_0, 1.0, -1.0)
     along = opset15.multiply(opset15.multiply(slope, _power(size, order - 1)), sign)
-    direct = opset15.multiply(grad, _shrinkage(op, length))
+    direct = opset15.multiply(grad, _clip_factor(op, length))
     bridge.set_output_node(op, "x_grad", opset15.subtract(direct, along))
 
 

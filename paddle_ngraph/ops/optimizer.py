@@ -21,7 +21,7 @@ _SINGLE_PRECISION = Limit(
     "its multi-precision form keeps a second copy of the parameter",
     lambda op: not op.attr("multi_precision") and not op.has_input("master_param"),
 )
-_ALWAYS_UPDATES = Limit(
+_NO_SKIPPED_UPDATE = Limit(
     "it may be told to skip an update", lambda op: not op.has_input("skip_update")
 )
 _OWN_BETA_POWERS = Limit(
@@ -80,7 +80,7 @@ def _adam(bridge: NgraphBridge, op: Op, **decay: Any) -> None:
         bridge.set_output_node(op, name, opset15.multiply(constant(beta), power))
 
 
-_ADAM_LIMITS = [_SINGLE_PRECISION, _ALWAYS_UPDATES, _OWN_BETA_POWERS]
+_ADAM_LIMITS = [_SINGLE_PRECISION, _NO_SKIPPED_UPDATE, _OWN_BETA_POWERS]
 
 
 @converter(
@@ -114,7 +114,7 @@ def adamw(bridge: NgraphBridge, op: Op) -> None:
     )
 
 
-@converter("pd_op.lamb_", limits=[_SINGLE_PRECISION, _ALWAYS_UPDATES])
+@converter("pd_op.lamb_", limits=[_SINGLE_PRECISION, _NO_SKIPPED_UPDATE])
 def lamb(bridge: NgraphBridge, op: Op) -> None:
     """One step of LAMB (Paddle ``lamb``).
 
@@ -126,8 +126,8 @@ def lamb(bridge: NgraphBridge, op: Op) -> None:
     power1 = bridge.get_input_node(op, "beta1_pow")
     power2 = bridge.get_input_node(op, "beta2_pow")
     beta1, beta2 = np.float32(op.attr("beta1")), np.float32(op.attr("beta2"))
-    moment1 = _mixed(bridge.get_input_node(op, "moment1"), beta1, grad)
-    moment2 = _mixed_square(bridge.get_input_node(op, "moment2"), beta2, grad)
+    moment1 = _moving_average(bridge.get_input_node(op, "moment1"), beta1, grad)
+    moment2 = _moving_average_of_square(bridge.get_input_node(op, "moment2"), beta2, grad)
     mean = opset15.divide(moment1, opset15.subtract(constant(1.0), _scalar(bridge, power1)))
     square = opset15.divide(moment2, opset15.subtract(constant(1.0), _scalar(bridge, power2)))
     scale = opset15.add(opset15.sqrt(square), constant(op.attr("epsilon")))
@@ -164,7 +164,7 @@ def adamax(bridge: NgraphBridge, op: Op) -> None:
     grad = _gradient(bridge, op)
     power = _scalar(bridge, bridge.get_input_node(op, "beta1_pow"))
     rate = opset15.divide(_learning_rate(bridge, op), opset15.subtract(constant(1.0), power))
-    moment = _mixed(bridge.get_input_node(op, "moment"), op.attr("beta1"), grad)
+    moment = _moving_average(bridge.get_input_node(op, "moment"), op.attr("beta1"), grad)
     norm = opset15.multiply(constant(op.attr("beta2")), bridge.get_input_node(op, "inf_norm"))
     norm = opset15.add(norm, constant(op.attr("epsilon")))
     # A NaN so far counts for nothing, as in Paddle, and a NaN of the gradient stays.
@@ -200,13 +200,13 @@ def adadelta(bridge: NgraphBridge, op: Op) -> None:
     rho, epsilon = op.attr("rho"), constant(op.attr("epsilon"))
     squares = bridge.get_input_node(op, "avg_squared_grad")
     updates = bridge.get_input_node(op, "avg_squared_update")
-    squares = _mixed(squares, rho, opset15.multiply(grad, grad))
+    squares = _moving_average(squares, rho, opset15.multiply(grad, grad))
     ratio = opset15.divide(
         opset15.sqrt(opset15.add(updates, epsilon)), opset15.sqrt(opset15.add(squares, epsilon))
     )
     update = opset15.multiply(ratio, grad)
     step = opset15.multiply(_learning_rate(bridge, op), update)
-    updates = _mixed(updates, rho, opset15.multiply(update, update))
+    updates = _moving_average(updates, rho, opset15.multiply(update, update))
     # Paddle gives the outputs these names.
     bridge.set_output_node(op, "moment_out", squares)
     bridge.set_output_node(op, "inf_norm_out", updates)
@@ -222,12 +222,12 @@ def rmsprop(bridge: NgraphBridge, op: Op) -> None:
     """
     grad = _gradient(bridge, op)
     decay = np.float32(op.attr("decay"))
-    square = _mixed_square(bridge.get_input_node(op, "mean_square"), decay, grad)
+    square = _moving_average_of_square(bridge.get_input_node(op, "mean_square"), decay, grad)
     variance = square
     if op.has_input("mean_grad"):
         mean = bridge.get_input_node(op, "mean_grad")
         if op.attr("centered"):
-            mean = _mixed(mean, decay, grad)
+            mean = _moving_average(mean, decay, grad)
             variance = opset15.subtract(square, opset15.multiply(mean, mean))
         bridge.set_output_node(op, "mean_grad_out", mean)
     scale = opset15.sqrt(opset15.add(variance, constant(op.attr("epsilon"))))
@@ -272,7 +272,7 @@ def _minus(param: NodeInput, step: NodeInput) -> Any:
     return opset15.subtract(param, step)
 
 
-def _mixed(average: NodeInput, keep: float | np.floating[Any], new: NodeInput) -> Any:
+def _moving_average(average: NodeInput, keep: float | np.floating[Any], new: NodeInput) -> Any:
     """``keep * average + (1 - keep) * new``."""
     kept = np.float32(keep)
     return opset15.add(
@@ -281,7 +281,7 @@ def _mixed(average: NodeInput, keep: float | np.floating[Any], new: NodeInput) -
     )
 
 
-def _mixed_square(average: NodeInput, keep: np.floating[Any], new: NodeInput) -> Any:
+def _moving_average_of_square(average: NodeInput, keep: np.floating[Any], new: NodeInput) -> Any:
     """``keep * average + (1 - keep) * new * new``, multiplied from left to right."""
     part = opset15.multiply(opset15.multiply(constant(np.float32(1) - keep), new), new)
     return opset15.add(opset15.multiply(constant(keep), average), part)

@@ -35,10 +35,10 @@ _LIMITS = (
 )
 
 
-_AXES = ("size", "kernel", "strides", "begin", "out")
+_SPATIAL_FIELDS = ("size", "kernel", "strides", "begin", "out")
 
 # Where a maximum starts in native Paddle: what a window in the padding gives.
-_LOWEST = float(np.finfo("float32").min)
+_FLOAT32_MIN = float(np.finfo("float32").min)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class _Pooling:
 
     def plane(self) -> _Pooling:
         """The pooling along the last two axes only."""
-        picked: dict[str, Any] = {name: getattr(self, name)[1:] for name in _AXES}
+        picked: dict[str, Any] = {name: getattr(self, name)[1:] for name in _SPATIAL_FIELDS}
         return replace(self, **picked)
 
     def depth(self, width: int) -> _Pooling:
@@ -83,7 +83,9 @@ class _Pooling:
         rest = {"size": width, "kernel": 1, "strides": 1, "begin": 0, "out": width}
         if self.adaptive:
             rest["kernel"] = width
-        picked: dict[str, Any] = {name: [getattr(self, name)[0], rest[name]] for name in _AXES}
+        picked: dict[str, Any] = {
+            name: [getattr(self, name)[0], rest[name]] for name in _SPATIAL_FIELDS
+        }
         return replace(self, **picked)
 
     def window(self, axis: int, index: int) -> range:
@@ -91,7 +93,7 @@ class _Pooling:
         begin = index * self.strides[axis] - self.begin[axis]
         return range(max(begin, 0), min(begin + self.kernel[axis], self.size[axis]))
 
-    def sees_data(self) -> bool:
+    def has_data_in_each_window(self) -> bool:
         """Whether every window holds an element that is not padding: the first and the last do."""
         return self.adaptive or all(
             self.kernel[axis] > begin and (out - 1) * self.strides[axis] - begin < self.size[axis]
@@ -104,7 +106,7 @@ class _Pooling:
             self.kernel == self.size and all(out == 1 for out in self.out) and not any(self.begin)
         )
 
-    def counts_plainly(self) -> bool:
+    def has_openvino_divisor(self) -> bool:
         """Whether OpenVINO's average divides by the same number as native Paddle's.
 
         It does not for windows that lie in the padding, and for windows beyond it that count.
@@ -167,7 +169,7 @@ def pool_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _in_blocks(layout: Blocked, x: Output, pooling: _Pooling) -> Output | None:
     """The blocked form of ``x``, if there is one and its padding of zeros stays zero."""
-    return layout.find(x) if pooling.sees_data() else None
+    return layout.find(x) if pooling.has_data_in_each_window() else None
 
 
 def _pooled_in_blocks(kind: str, bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any | None:
@@ -189,7 +191,7 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
         pooling = replace(pooling, adaptive=False, kernel=steps, strides=steps)
     if pooling.adaptive and not bridge.on_cpu:
         return opset15.adaptive_avg_pool(x, bridge.ints(pooling.out))
-    if pooling.adaptive or not pooling.counts_plainly():
+    if pooling.adaptive or not pooling.has_openvino_divisor():
         return _average_by_planes(bridge, x, pooling)
     if pooling.is_global():  # the same, with no size among its attributes
         return opset15.reduce_mean(x, bridge.ints(range(2, 2 + len(pooling.size))), True)
@@ -236,10 +238,10 @@ def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     pooled = _pooled_in_blocks("PaddleMaxPool", bridge, x, pooling)
     if pooled is not None:
         return pooled
-    if not bridge.on_cpu and pooling.sees_data():
+    if not bridge.on_cpu and pooling.has_data_in_each_window():
         end = [pooling.end(axis) for axis in range(len(pooling.size))]
         largest = opset1.max_pool(x, pooling.strides, pooling.begin, end, pooling.kernel)
-        return opset15.maximum(largest, bridge.full(_LOWEST, "float32"))
+        return opset15.maximum(largest, bridge.full(_FLOAT32_MIN, "float32"))
     if len(pooling.size) == 2:
         return bridge.extension("PaddleMaxPool", [x], **pooling.attributes())
     rows = _Rows(pooling)
@@ -307,7 +309,7 @@ class _Rows:
         position[outside] = depth * height
         node = reshaped(bridge, x, [batch, channels, depth * height, width])
         if outside.any():
-            lowest = bridge.full(_LOWEST, "float32", [batch, channels, 1, width])
+            lowest = bridge.full(_FLOAT32_MIN, "float32", [batch, channels, 1, width])
             node = opset15.concat([node, lowest], 2)
         return AxisMap(position.reshape(-1, 1)).apply(bridge, node, 2)
 
@@ -341,7 +343,7 @@ _LP_LIMITS = (
 )
 
 
-def _framed(pooling: _Pooling) -> tuple[_Pooling, list[int]]:
+def _with_padding_included(pooling: _Pooling) -> tuple[_Pooling, list[int]]:
     """The same windows over data with its padding included, and the padding after it."""
     axes = range(len(pooling.size))
     end = [pooling.end(axis) for axis in axes]
@@ -354,7 +356,7 @@ def lp_pool(bridge: NgraphBridge, op: Op) -> None:
     """The sum of each window, or the root of the sum of squares (Paddle ``lp_pool2d``)."""
     x: Any = get_data(bridge, op, "x")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
-    framed, end = _framed(pooling)
+    framed, end = _with_padding_included(pooling)
     if op.attr("norm_type") == 2:
         x = opset15.multiply(x, x)
     if any(pooling.begin + end):
@@ -371,7 +373,7 @@ def lp_pool_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` to each element, times ``x / out`` for norm 2 (Paddle ``lp_pool2d_grad``)."""
     x, grad = get_data(bridge, op, "x"), get_data(bridge, op, "out_grad")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
-    framed, end = _framed(pooling)
+    framed, end = _with_padding_included(pooling)
     share: Any = grad
     if op.attr("norm_type") == 2:
         share = opset15.divide(grad, get_data(bridge, op, "out"))

@@ -23,12 +23,12 @@ from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped
 
 # Paddle's numbers for how it rounds: to even with qmax + 1 numbers below zero, or away from zero
 # with qmax of them.
-_TO_EVEN = 0
+_ROUND_TO_EVEN = 0
 # Scales up to this one Paddle takes for zero, and divides by a little more.
-_LEAST_SCALE = 1e-30
+_MIN_SCALE = 1e-30
 _EPSILON = 1e-6
 
-_EVALUATES = Limit("it updates its scale: in training", lambda op: bool(op.attr("is_test")))
+_IS_INFERENCE = Limit("it updates its scale: in training", lambda op: bool(op.attr("is_test")))
 _IS_INTEGER = Limit("its numbers are float8", lambda op: op.attr("qmax") not in (448, 57344))
 
 
@@ -36,7 +36,7 @@ def _largest(bits: int) -> int:
     return (1 << (bits - 1)) - 1
 
 
-def _spread(bridge: NgraphBridge, scale: Output, x: Output, axis: int) -> Output:
+def _broadcast_scale(bridge: NgraphBridge, scale: Output, x: Output, axis: int) -> Output:
     """One scale for each channel of ``x`` along ``axis``; a scalar for a negative ``axis``."""
     if axis < 0:
         return reshaped(bridge, scale, [])
@@ -46,7 +46,7 @@ def _spread(bridge: NgraphBridge, scale: Output, x: Output, axis: int) -> Output
 
 def _inverse(scale: Output) -> Any:
     padded = opset15.add(scale, constant(_EPSILON))
-    is_zero = opset15.less_equal(scale, constant(_LEAST_SCALE))
+    is_zero = opset15.less_equal(scale, constant(_MIN_SCALE))
     return opset15.divide(constant(1.0), opset15.select(is_zero, padded, scale))
 
 
@@ -54,7 +54,7 @@ def _quantized(x: Output, scale: Output, qmax: int, round_type: int) -> Any:
     """Whole numbers, in float32; NaN stays."""
     factor = opset15.multiply(constant(qmax), _inverse(scale))
     low, mode, inside = -qmax - 1, "half_to_even", x
-    if round_type != _TO_EVEN:
+    if round_type != _ROUND_TO_EVEN:
         low, mode = -qmax, "half_away_from_zero"
         above = opset15.maximum(x, opset15.negative(scale))
         inside = opset15.minimum(above, scale)
@@ -79,7 +79,7 @@ def _largest_magnitude(bridge: NgraphBridge, x: Output, axis: int = -1) -> Any:
     "pd_op.quantize_linear",
     inputs={name: Role.UNUSED for name in ("zero_point", "in_accum", "in_state")},
     outputs={name: Role.OMITTED for name in ("out_state", "out_accum", "out_scale")},
-    limits=[_EVALUATES, _IS_INTEGER],
+    limits=[_IS_INFERENCE, _IS_INTEGER],
 )
 def quantize_linear(bridge: NgraphBridge, op: Op) -> None:
     """``y = clip(round(x * qmax / scale))``, in float32 (Paddle ``quantize_linear``).
@@ -91,7 +91,7 @@ def quantize_linear(bridge: NgraphBridge, op: Op) -> None:
     if op.attr("only_observer"):
         bridge.set_output_node(op, "y", x)
         return
-    scale = _spread(bridge, bridge.get_input_node(op, "scale"), x, op.attr("quant_axis"))
+    scale = _broadcast_scale(bridge, bridge.get_input_node(op, "scale"), x, op.attr("quant_axis"))
     found = _quantized(x, scale, op.attr("qmax"), op.attr("round_type"))
     bridge.set_output_node(op, "y", found)
 
@@ -100,7 +100,7 @@ def quantize_linear(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.fake_quantize_range_abs_max",
     inputs={"iter": Role.UNUSED},
     outputs={name: Role.OMITTED for name in ("out_scale", "out_scales")},
-    limits=[_EVALUATES],
+    limits=[_IS_INFERENCE],
 )
 def fake_quantize_range_abs_max(bridge: NgraphBridge, op: Op) -> None:
     """``out = round(clip(x, -scale, scale) * qmax / scale)``; see :func:`_quantized`."""
@@ -159,7 +159,7 @@ def fake_channel_wise_quantize_dequantize_abs_max(bridge: NgraphBridge, op: Op) 
     x, axis = bridge.get_input_node(op, "x"), op.attr("quant_axis")
     scale = _largest_magnitude(bridge, x, axis)
     bridge.set_output_node(op, "out_scale", scale)
-    _set_simulated(bridge, op, x, _spread(bridge, scale, x, axis))
+    _set_simulated(bridge, op, x, _broadcast_scale(bridge, scale, x, axis))
 
 
 @converter(
@@ -192,10 +192,10 @@ def fake_channel_wise_dequantize_max_abs(bridge: NgraphBridge, op: Op) -> None:
     first, *others = bridge.get_input_nodes(op, "scales")
     bits: Sequence[int] = op.attr("quant_bits")
     if not others:
-        scale = _spread(bridge, first, x, op.attr("quant_axis"))
+        scale = _broadcast_scale(bridge, first, x, op.attr("quant_axis"))
         bridge.set_output_node(op, "out", _dequantized(x, scale, _largest(bits[0])))
         return
-    channels = _spread(bridge, first, x, op.attr("x_num_col_dims"))
+    channels = _broadcast_scale(bridge, first, x, op.attr("x_num_col_dims"))
     scale = opset15.multiply(channels, reshaped(bridge, others[0], []))
     qmax = float(np.float32(_largest(bits[0])) * np.float32(_largest(bits[1])))
     bridge.set_output_node(op, "out", _dequantized(x, scale, qmax))

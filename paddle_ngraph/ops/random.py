@@ -8,10 +8,10 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import ANY, Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
-from paddle_ngraph.ops.nodes import chosen, constant, known_ints
+from paddle_ngraph.ops.nodes import constant, known_ints, select_number
 
 _FLOAT32 = Limit("attribute 'dtype' is not float32", lambda op: op.attr("dtype") == "float32")
-_LITERAL = Limit(
+_CONSTANT_BOUNDS = Limit(
     "the bounds are known only at run time",
     lambda op: "min" in op.constants and "max" in op.constants,
 )
@@ -22,7 +22,7 @@ _LITERAL = Limit(
     dtypes=ANY,
     rounds=False,
     inputs={"shape": Role.CONSTANT, "min": Role.CONSTANT, "max": Role.CONSTANT},
-    limits=[_FLOAT32, _LITERAL],
+    limits=[_FLOAT32, _CONSTANT_BOUNDS],
     draws=lambda op: True,
 )
 def uniform(bridge: NgraphBridge, op: Op) -> None:
@@ -58,12 +58,12 @@ def bernoulli(bridge: NgraphBridge, op: Op) -> None:
     message = f"{op.type} (operator {op.index}): a probability is not between 0 and 1."
     bad = bridge.in_range(opset15.convert(outside, "i32"), 0, 1, message)
     numbers = bridge.draw("uniform", 0.0, 1.0, 0, bridge.shape(x))
-    hit = chosen(opset15.less(numbers, x))
+    hit = select_number(opset15.less(numbers, x))
     bridge.set_output_node(op, "out", opset15.add(hit, opset15.convert(bad, "f32")))
 
 
 # Paddle's noise comes of uniform numbers from here to 1.
-_LEAST_NOISE = 1e-5
+_MIN_NOISE = 1e-5
 
 
 @converter("pd_op.gumbel_softmax", draws=lambda op: len(op.input("x").shape) > 0, rounds=False)
@@ -77,7 +77,7 @@ def gumbel_softmax(bridge: NgraphBridge, op: Op) -> None:
     if not shape:
         bridge.set_output_node(op, "out", bridge.full(1.0, "float32"))
         return
-    uniform = bridge.draw("uniform", _LEAST_NOISE, 1.0, 0, shape)
+    uniform = bridge.draw("uniform", _MIN_NOISE, 1.0, 0, shape)
     noise = opset15.negative(opset15.log(opset15.negative(opset15.log(uniform))))
     scaled = opset15.divide(opset15.add(x, noise), bridge.full(op.attr("temperature"), "float32"))
     out = Softmax(bridge, scaled, axis).probabilities()

@@ -47,13 +47,13 @@ _TRAINING = Limit(
 )
 
 
-def _drops(op: Op) -> bool:
+def _has_dropout(op: Op) -> bool:
     """Whether there is dropout between its layers."""
     return op.attr("num_layers") > 1 and op.attr("dropout_prob") > 0 and not op.attr("is_test")
 
 
 def _draws(op: Op) -> bool:
-    return _drops(op) and op.attr("dropout_prob") < 1  # else Paddle draws nothing
+    return _has_dropout(op) and op.attr("dropout_prob") < 1  # else Paddle draws nothing
 
 
 # -- what both ways need ---------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def _computed(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
         bridge.require_range(op, "sequence_length", 0, steps + 1)
         mask = _mask(bridge.get_input_node(op, "sequence_length"), steps)
     cells = _cells(bridge, op, directions)
-    kept = dropout if _drops(op) else None
+    kept = dropout if _has_dropout(op) else None
     inputs: list[Value] = [x]
     passes: list[_Pass] = []
     for layer in range(op.attr("num_layers")):
@@ -261,7 +261,7 @@ def _dropout(bridge: NgraphBridge, op: Op) -> Output:
     steps, batch, _ = bridge.shape(bridge.get_input_node(op, "x"))
     shape = [steps, batch, op.attr("hidden_size") * (2 if op.attr("is_bidirec") else 1)]
     probability = np.float32(op.attr("dropout_prob"))
-    if not _drops(op):
+    if not _has_dropout(op):
         return bridge.full(1.0, "float32").output(0)
     if not _draws(op):
         return bridge.full(0.0, "float32", shape).output(0)
@@ -280,7 +280,7 @@ def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) 
     recurrent = opset15.matmul(states[0], loop.invariant(cell.weight_hh), False, True)
     if mode == "GRU":
         recurrent = opset15.add(recurrent, loop.invariant(cell.bias_hh))
-    after, kept = _STEPS[mode](gates, recurrent, states)
+    after, kept = _CELL_STEPS[mode](gates, recurrent, states)
     out = after[0]
     if mask is not None:
         # Products, not a choice: Paddle's spread a NaN from after the end of a sequence, too.
@@ -314,18 +314,18 @@ def _gru(gates: Node, recurrent: Node, states: list[Node]) -> tuple[list[Node], 
     return [h], [r, z, n, n_h]
 
 
-def _plain(activation: Callable[[Node], Node]) -> Callable[..., tuple[list[Node], list[Node]]]:
+def _simple_rnn(activation: Callable[[Node], Node]) -> Callable[..., tuple[list[Node], list[Node]]]:
     def step(gates: Node, recurrent: Node, states: list[Node]) -> tuple[list[Node], list[Node]]:
         return [activation(opset15.add(gates, recurrent))], []
 
     return step
 
 
-_STEPS: dict[str, Callable[..., tuple[list[Node], list[Node]]]] = {
+_CELL_STEPS: dict[str, Callable[..., tuple[list[Node], list[Node]]]] = {
     "LSTM": _lstm,
     "GRU": _gru,
-    "RNN_TANH": _plain(opset15.tanh),
-    "RNN_RELU": _plain(opset15.relu),
+    "RNN_TANH": _simple_rnn(opset15.tanh),
+    "RNN_RELU": _simple_rnn(opset15.relu),
 }
 
 
@@ -385,7 +385,7 @@ def rnn_grad(bridge: NgraphBridge, op: Op) -> None:
 def _set_weight_grads(
     bridge: NgraphBridge, op: Op, network: _Network, i: int, gates: _Gates, x: Value
 ) -> None:
-    count, h = len(network.cells), _h_before(network, i)
+    count, h = len(network.cells), _previous_hidden(network, i)
     for position, grad, other in ((0, gates.of_input, x), (1, gates.of_recurrent, h)):
         weight_grad = opset15.matmul(_flat(bridge, grad), _flat(bridge, other), True, False)
         bridge.set_output_node(op, "weight_list_grad", weight_grad, 2 * i + position)
@@ -399,14 +399,14 @@ def _backward(network: _Network, i: int, out_grad: Value, last_grads: list[Value
         return _lstm_grad(network, i, out_grad, last_grads)
     if network.mode == "GRU":
         return _gru_grad(network, i, out_grad, last_grads)
-    return _plain_grad(network, i, out_grad, last_grads)
+    return _simple_rnn_grad(network, i, out_grad, last_grads)
 
 
 def _lstm_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value]) -> _Gates:
     cell, mask = network.cells[i], network.mask
     c, total = network.passes[i].kept
     i_, f, g, o = _lstm_gates(total)
-    c_before = _before(cell, c, cell.states[1])
+    c_before = _previous_states(cell, c, cell.states[1])
     active = opset15.tanh(c)
     slopes = [
         _product(g, _sigmoid_slope(i_)),
@@ -437,7 +437,7 @@ def _gru_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value
     cell, mask = network.cells[i], network.mask
     r, z, n, n_h = network.passes[i].kept
     to_n = _product(_complement(z), _tanh_slope(n))
-    to_z = _product(opset15.subtract(_h_before(network, i), n), _sigmoid_slope(z))
+    to_z = _product(opset15.subtract(_previous_hidden(network, i), n), _sigmoid_slope(z))
     # Paddle keeps r * n_h and divides: NaN where r is 0.
     to_r = _product(to_n, opset15.divide(_product(r, n_h), r), _sigmoid_slope(r))
     slopes = opset15.concat([to_r, to_z, _product(to_n, r)], 2)
@@ -459,7 +459,7 @@ def _gru_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value
     return _Gates(opset15.concat([r_grad, z_grad, n_grad], 2), gate_grads, states)
 
 
-def _plain_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value]) -> _Gates:
+def _simple_rnn_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value]) -> _Gates:
     cell, mask, out = network.cells[i], network.mask, network.passes[i].out
     slope = _tanh_slope(out)
     if network.mode == "RNN_RELU":
@@ -475,16 +475,16 @@ def _plain_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Val
     return _Gates(gate_grads, gate_grads, states)
 
 
-def _h_before(network: _Network, i: int) -> Value:
+def _previous_hidden(network: _Network, i: int) -> Value:
     """h before each step, as in Paddle's gradient: 0 where a sequence, read backwards, begins.
 
     (The forward pass holds the initial h until there.)
     """
     cell = network.cells[i]
-    return _before(cell, network.passes[i].out, cell.states[0])
+    return _previous_states(cell, network.passes[i].out, cell.states[0])
 
 
-def _before(cell: _Cell, steps: Value, initial: Value) -> Value:
+def _previous_states(cell: _Cell, steps: Value, initial: Value) -> Value:
     ints, count = cell.bridge.ints, cell.bridge.shape(steps)[0]
     if count == 1:
         return initial

@@ -16,7 +16,7 @@ from paddle_ngraph.conversion.registry import (
     FLOAT,
     INT32,
     INTEGER,
-    LONGEST_AXIS,
+    MAX_AXIS_SIZE,
     Limit,
     Range,
     Role,
@@ -25,7 +25,6 @@ from paddle_ngraph.conversion.registry import (
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
-    chosen,
     keep_nan,
     known_int,
     known_ints,
@@ -33,15 +32,16 @@ from paddle_ngraph.ops.nodes import (
     reduce_to,
     require_declared,
     reshaped,
+    select_number,
     transposed,
 )
 
 Reduce = Callable[[NgraphBridge, Any, "list[int]", bool], Any]
 
 # float32 counts no further.
-_COUNT_LIMIT = 2**24
+_MAX_EXACT_COUNT = 2**24
 # The extremes where Paddle's search for a position starts.
-_LARGEST = float(np.finfo(np.float32).max)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _AXIS = {"axis": Role.CONSTANT}
 
 
@@ -109,7 +109,7 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     shape, named = op.input("x").shape, op.constants.get("axis")
     reduced = [shape[int(axis)] for axis in named] if named and shape else shape
     # What is open is looked at when a function is built.
-    count = LONGEST_AXIS if -1 in reduced else math.prod(reduced)
+    count = MAX_AXIS_SIZE if -1 in reduced else math.prod(reduced)
     low, high = ranges["x"]
     return min(low * count, low, 0), max(high * count, high, 0)
 
@@ -132,22 +132,22 @@ def sum(bridge: NgraphBridge, op: Op) -> None:
     if not x.get_element_type().is_real():
         require_declared(bridge, op, axes)
     if x.get_element_type() in (Type.i32, Type.i64):
-        bridge.set_output_node(op, "out", _whole_sum(bridge, op, opset15.convert(x, kind), axes))
+        bridge.set_output_node(op, "out", _integer_sum(bridge, op, opset15.convert(x, kind), axes))
         return
     if x.get_element_type() == Type.boolean:
-        if math.prod(shape) > _COUNT_LIMIT:
+        if math.prod(shape) > _MAX_EXACT_COUNT:
             raise NgraphError("it counts more elements than float32 can")
-        x = chosen(x)
+        x = select_number(x)
     out = _sum(bridge, x, axes, _keep(op)) if axes else x
     bridge.set_output_node(op, "out", out if kind == Type.f32 else opset15.convert(out, kind))
 
 
-def _whole_sum(bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]) -> Any:
+def _integer_sum(bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]) -> Any:
     """The last running sum: the engine reduces integers in float32, but scans do not."""
     shape = bridge.shape(x)
     others = [axis for axis in range(len(shape)) if axis not in axes]
     count = math.prod(shape[axis] for axis in axes)
-    if count > LONGEST_AXIS:
+    if count > MAX_AXIS_SIZE:
         raise NgraphError("the sum of this many integers needs 64 bits")
     rows = transposed(bridge, x, [*others, *axes])
     rows = reshaped(bridge, rows, [math.prod(shape[axis] for axis in others), count])
@@ -219,7 +219,7 @@ def _extreme(mode: str) -> Reduce:
 
 def _register_extreme(name: str, mode: str) -> None:
     def share_among_ties(bridge: NgraphBridge, op: Op) -> None:
-        hits = _hits(bridge, op)
+        hits = _extreme_mask(bridge, op)
         shape = bridge.shape(hits)
         axes = reduced_axes(bridge, op, len(shape))
         grad = opset15.multiply(spread(bridge, op, "out_grad"), hits)
@@ -235,10 +235,10 @@ def _register_extreme(name: str, mode: str) -> None:
         converter(f"pd_op.{variant}_grad", inputs=inputs)(share_among_ties)
 
 
-def _hits(bridge: NgraphBridge, op: Op) -> Node:
+def _extreme_mask(bridge: NgraphBridge, op: Op) -> Node:
     """1 where ``x`` is the element that became ``out``, else 0."""
     hit = opset15.equal(bridge.get_input_node(op, "x"), spread(bridge, op, "out"))
-    return chosen(hit)
+    return select_number(hit)
 
 
 _register_extreme("max", "max")
@@ -253,7 +253,7 @@ def _first_position(bridge: NgraphBridge, x: NodeInput, axis: int, mode: str) ->
     """
     if bridge.on_cpu:
         return bridge.extension("ArgMax", [x if mode == "max" else opset15.negative(x)], axis=axis)
-    start = bridge.full(-_LARGEST if mode == "max" else _LARGEST, "float32")
+    start = bridge.full(-_FLOAT32_MAX if mode == "max" else _FLOAT32_MAX, "float32")
     better = opset15.maximum if mode == "max" else opset15.minimum
     x = opset15.select(opset15.equal(x, x), better(x, start), start)
     one = bridge.full(1, "int64")

@@ -14,7 +14,7 @@ from openvino import opset15
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import ANY, Role, converter
-from paddle_ngraph.conversion.size_rules import broadcast_shapes, same
+from paddle_ngraph.conversion.size_rules import broadcast_shapes, is_same_shape
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     axis_first,
@@ -107,7 +107,7 @@ def tile(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     dims, repeats = _tile_factors(bridge, op, bridge.shape(x))
     node = reshaped(bridge, x, dims)
-    if not same(repeats, [1] * len(repeats)):
+    if not is_same_shape(repeats, [1] * len(repeats)):
         node = opset15.tile(node, bridge.ints(repeats))
     bridge.set_output_node(op, "out", node)
 

@@ -73,13 +73,13 @@ class _Neighbour:
     """One of the two elements beside every point, along one axis.
 
     Attributes:
-        inside: Whether it is in the image, [N, P].
+        is_inside: Whether it is in the image, [N, P].
         position: Where it is, int32; meaningless if it is not inside.
         weight: How near the point is, ``None`` if there is only one neighbour.
         sign: The derivative of the weight by the point's coordinate.
     """
 
-    inside: Node
+    is_inside: Node
     position: Node
     weight: Any
     sign: int
@@ -174,11 +174,11 @@ class _Sampling:
     def index(self, corner: Sequence[_Neighbour], outside: int) -> Node:
         """Where the corner is in the image as one line, [N, P]; ``outside`` if it is not in it."""
         position: Any = corner[0].position
-        inside: Any = corner[0].inside
+        inside: Any = corner[0].is_inside
         for neighbour, size in zip(corner[1:], self._sizes[1:]):
             position = opset15.multiply(position, self._bridge.full(size, "int32"))
             position = opset15.add(position, neighbour.position)
-            inside = opset15.logical_and(inside, neighbour.inside)
+            inside = opset15.logical_and(inside, neighbour.is_inside)
         return opset15.select(inside, position, self._bridge.full(outside, "int32"))
 
     def weight(self, corner: Sequence[_Neighbour], without: int | None = None) -> Any:

@@ -15,7 +15,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from paddle_ngraph.conversion.registry import (
     FLOAT,
     INTEGER,
-    LONGEST_AXIS,
+    MAX_AXIS_SIZE,
     Limit,
     Range,
     Role,
@@ -26,19 +26,19 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, require_declared, reshaped
 
 # A running product takes one node for each position.
-_LONGEST_PRODUCT = 64
+_MAX_PRODUCT_AXIS = 64
 
 
 def _has_short_axis(op: Op) -> bool:
     shape = op.input("x").shape
-    return not shape or 0 < shape[op.attr("dim")] <= _LONGEST_PRODUCT
+    return not shape or 0 < shape[op.attr("dim")] <= _MAX_PRODUCT_AXIS
 
 
-_SHORT = Limit(
-    f"its axis is open or longer than {_LONGEST_PRODUCT}",
+_SHORT_AXIS = Limit(
+    f"its axis is open or longer than {_MAX_PRODUCT_AXIS}",
     _has_short_axis,
 )
-_PLAIN = Limit(
+_NOT_EXCLUSIVE = Limit(
     "it is exclusive or reversed", lambda op: not (op.attr("exclusive") or op.attr("reverse"))
 )
 
@@ -51,7 +51,7 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     shape = op.input("x").shape
     if not op.attr("flatten") and "axis" in op.constants and shape:
         shape = (shape[int(op.constants["axis"][0])],)
-    count = math.prod(LONGEST_AXIS if size < 0 else size for size in shape)
+    count = math.prod(MAX_AXIS_SIZE if size < 0 else size for size in shape)
     return min(low * count, low, 0), max(high * count, high, 0)
 
 
@@ -91,7 +91,7 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: NodeInput, reverse: bool) -> A
     if op.attr("flatten") or not shape:
         x = reshaped(bridge, x, [-1])
     exclusive = op.attr("exclusive")
-    if x.get_element_type() == Type.i64 and bridge.shape(x)[axis] > LONGEST_AXIS:
+    if x.get_element_type() == Type.i64 and bridge.shape(x)[axis] > MAX_AXIS_SIZE:
         raise NgraphError("sums along such a long axis need 64 bits")
     known = _known_sums(x, axis, exclusive, reverse)
     if known is not None and known.size and np.abs(known).max() >= 2**31:
@@ -118,8 +118,8 @@ def _known_sums(
 # -- products ------------------------------------------------------------------------------------
 
 
-@converter("pd_op.cumprod", limits=[_SHORT, _PLAIN])
-@converter("pd_op.cumprod_", limits=[_SHORT, _PLAIN])
+@converter("pd_op.cumprod", limits=[_SHORT_AXIS, _NOT_EXCLUSIVE])
+@converter("pd_op.cumprod_", limits=[_SHORT_AXIS, _NOT_EXCLUSIVE])
 def cumprod(bridge: NgraphBridge, op: Op) -> None:
     """``out[i] = x[0] * ... * x[i]`` along attribute ``dim`` (Paddle ``cumprod``)."""
     x = bridge.get_input_node(op, "x")
@@ -135,7 +135,7 @@ def cumprod(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.concat(products, axis))
 
 
-@converter("pd_op.cumprod_grad", limits=[_SHORT, _PLAIN])
+@converter("pd_op.cumprod_grad", limits=[_SHORT_AXIS, _NOT_EXCLUSIVE])
 def cumprod_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad[i] = out[i - 1] s[i]`` with ``s[i] = out_grad[i] + x[i + 1] s[i + 1]``.
 

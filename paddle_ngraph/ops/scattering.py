@@ -208,7 +208,7 @@ def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
     shape = bridge.shape(arr)
     places = _line_places(bridge, op, shape)
     dims = bridge.shape(bridge.get_input_node(op, "indices"))
-    values = _first_of_each(bridge, bridge.get_input_node(op, "values"), dims)
+    values = _leading_elements(bridge, bridge.get_input_node(op, "values"), dims)
     values = reshaped(bridge, values, [-1])
     line: Any = reshaped(bridge, arr, [-1])
     if op.attr("reduce") == "assign":
@@ -221,11 +221,11 @@ def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
             line = opset15.scatter_nd_update(line, places, start)
         node = opset15.scatter_nd_update(line, places, values, reduction)
         if op.attr("reduce") == "mean":
-            node = opset15.divide(node, _shares(bridge, op, bridge.shape(line), places))
+            node = opset15.divide(node, _mean_counts(bridge, op, bridge.shape(line), places))
     bridge.set_output_node(op, "out", reshaped(bridge, node, shape))
 
 
-def _shares(bridge: NgraphBridge, op: Op, shape: Sequence[int], places: Any) -> Node:
+def _mean_counts(bridge: NgraphBridge, op: Op, shape: Sequence[int], places: Any) -> Node:
     """The number of values in the mean at each place; 1 where nothing changes."""
     include_self = op.attr("include_self")
     start = bridge.full(1.0 if include_self else 0.0, Type.f32, shape)
@@ -234,7 +234,7 @@ def _shares(bridge: NgraphBridge, op: Op, shape: Sequence[int], places: Any) -> 
     return counts if include_self else opset15.maximum(counts, bridge.full(1.0, Type.f32))
 
 
-def _first_of_each(bridge: NgraphBridge, node: NodeInput, dims: Sequence[int]) -> Any:
+def _leading_elements(bridge: NgraphBridge, node: NodeInput, dims: Sequence[int]) -> Any:
     """The first ``dims[i]`` elements of every axis ``i``."""
     if bridge.shape(node) == list(dims):
         return node
@@ -266,7 +266,7 @@ def put_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
     line = reshaped(bridge, out_grad, [-1])
     count = bridge.shape(places)[0]
     if op.attr("reduce") == "mean":
-        line = opset15.divide(line, _shares(bridge, op, bridge.shape(line), places))
+        line = opset15.divide(line, _mean_counts(bridge, op, bridge.shape(line), places))
     taken: Any = opset15.gather_nd(line, places)
     rest: Any = reshaped(bridge, line, shape)
     if op.attr("reduce") == "assign":
@@ -519,12 +519,12 @@ def _with_slice(
         inner = [Positions(0, taken.count) if i == axis else r for i, r in enumerate(ranges)]
         value = _with_slice(bridge, sliced(bridge, x, alone), inner, value)
     if taken.step != 1 and taken.count > 1:
-        size, places = int(dims[axis]), taken.known()
+        size, places = int(dims[axis]), taken.fixed()
         order = np.arange(size)
         order[list(places)] = size + np.arange(len(places))
         both = opset15.concat([x, value], axis)
         return opset15.gather(both, bridge.ints(order.tolist()), bridge.full(axis, "int64"))
-    if taken.are_anywhere():
+    if taken.has_dynamic_start():
         axis_node = bridge.full(axis, "int64")
         return opset15.scatter_update(x, taken.node(bridge), value, axis_node)
     first, last = taken.start, taken.start + taken.count

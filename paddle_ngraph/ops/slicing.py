@@ -16,17 +16,17 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import ANY, BOOL, FLOAT, INT32, Role, converter
-from paddle_ngraph.conversion.size_rules import same
-from paddle_ngraph.conversion.size_rules import taken as taken_of
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.size_rules import slice_extent as taken_of
 from paddle_ngraph.conversion.symbolic_sizes import Number, Size
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.ops.indexing import taken as gathered
+from paddle_ngraph.ops.indexing import gathered_slices as gathered
 from paddle_ngraph.ops.nodes import axis_of, known_ints, reshaped
 from paddle_ngraph.ops.spatial import AxisMap
 
-_MOVED = FLOAT | INT32 | BOOL
-_ANYWHERE = -(2**31), 2**31
+_MOVED_DTYPES = FLOAT | INT32 | BOOL
+_UNBOUNDED_RANGE = -(2**31), 2**31
 
 # -- slices ----------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ def slice_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(bridge.get_input_node(op, "input"))
     ranges = slice_ranges(bridge, op, dims)
     out_grad = bridge.get_input_node(op, "out_grad")
-    bridge.set_output_node(op, "input_grad", _put_back(bridge, out_grad, ranges, dims))
+    bridge.set_output_node(op, "input_grad", _scattered_back(bridge, out_grad, ranges, dims))
 
 
 @converter(
@@ -90,7 +90,7 @@ def strided_slice_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     ranges = slice_ranges(bridge, op, dims)
     out_grad = bridge.get_input_node(op, "out_grad")
-    bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
+    bridge.set_output_node(op, "x_grad", _scattered_back(bridge, out_grad, ranges, dims))
 
 
 @converter("pd_op.flip", dtypes=ANY, moves=True)
@@ -127,28 +127,32 @@ class Positions:
 
     def are_all(self, size: Number) -> bool:
         """Whether they are those of an axis of ``size``, in order."""
-        return self.read is None and self.step == 1 and same([self.start, self.count], [0, size])
+        return (
+            self.read is None
+            and self.step == 1
+            and is_same_shape([self.start, self.count], [0, size])
+        )
 
     def are_none(self) -> bool:
         """Whether there are none."""
-        return same([self.count], [0])
+        return is_same_shape([self.count], [0])
 
     def reversed(self) -> Positions:
         """The same, the last one first."""
         return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
 
-    def are_anywhere(self) -> bool:
+    def has_dynamic_start(self) -> bool:
         """Whether only where they begin is open: a slice of fixed shape."""
         is_open_start = self.read is not None or isinstance(self.start, Size)
         is_fixed = not isinstance(self.count, Size) and self.count > 0
         return is_open_start and is_fixed and self.step == 1
 
     def node(self, bridge: NgraphBridge) -> Node | Output:
-        """The positions as a tensor, if they are :meth:`are_anywhere`."""
+        """The positions as a tensor, if they are :meth:`has_dynamic_start`."""
         first = bridge.ints([self.start]) if self.read is None else self.read
         return first if self.count == 1 else opset15.add(first, bridge.ints(range(self.count)))
 
-    def known(self) -> range:
+    def fixed(self) -> range:
         """What they are at hand, which fixes them."""
         start, count = int(self.start), int(self.count)
         return range(start, start + count * self.step, self.step)
@@ -157,7 +161,7 @@ class Positions:
 def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
     """The positions taken along every axis."""
     if not bridge.is_known(op, "starts") or not bridge.is_known(op, "ends"):
-        return _ranges_of_a_run(bridge, op, dims)
+        return _runtime_ranges(bridge, op, dims)
     ranges = [Positions(0, dim) for dim in dims]
     starts, ends = (known_ints(bridge, op, name) for name in ("starts", "ends"))
     name = next((name for name in ("strides", "steps") if op.has_input(name)), None)
@@ -170,14 +174,14 @@ def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[P
     return ranges
 
 
-def _ranges_of_a_run(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
+def _runtime_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
     """The same, where only a run tells where slices begin: inside, or Paddle does that run."""
-    pairs = bridge.offsets.taken(op)
+    pairs = bridge.offsets.slice_bounds(op)
     if pairs is None:
         raise NgraphError("input 'starts' is known only at run time")
     axes = [axis_of(axis, len(dims)) for axis in op.attr("axes")]
     spaces = [
-        _ANYWHERE if start.base is None else (0, dims[axis] - (end.added - start.added) + 1)
+        _UNBOUNDED_RANGE if start.base is None else (0, dims[axis] - (end.added - start.added) + 1)
         for axis, (start, end) in zip(axes, pairs, strict=True)
     ]
     low, high = ([int(at) for at in side] for side in zip(*spaces))
@@ -200,7 +204,7 @@ def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> N
     dims = bridge.shape(x)
     last = len(dims) - 1
     axes = [axis for axis, dim in enumerate(dims) if not ranges[axis].are_all(dim)]
-    for axis in [axis for axis in axes if ranges[axis].are_anywhere()]:
+    for axis in [axis for axis in axes if ranges[axis].has_dynamic_start()]:
         axes.remove(axis)
         x = gathered(bridge, x, ranges[axis].node(bridge), axis)
     by_gather = last in axes and ranges[last].step != 1 and isinstance(ranges[last].count, int)
@@ -218,10 +222,10 @@ def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> N
         )
     if not by_gather:
         return x
-    return opset15.gather(x, bridge.ints(ranges[last].known()), bridge.ints([last]))
+    return opset15.gather(x, bridge.ints(ranges[last].fixed()), bridge.ints([last]))
 
 
-def _put_back(
+def _scattered_back(
     bridge: NgraphBridge, part: Any, ranges: Sequence[Positions], dims: Sequence[Number]
 ) -> Node | Output:
     """A tensor of shape ``dims`` that is ``part`` at the positions ``ranges`` and 0 elsewhere."""
@@ -281,7 +285,7 @@ def crop_grad(bridge: NgraphBridge, op: Op) -> None:
     counts = bridge.shape(out_grad)
     offsets = known_ints(bridge, op, "offsets")
     ranges = [Positions(first, count) for first, count in zip(offsets, counts)]
-    bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
+    bridge.set_output_node(op, "x_grad", _scattered_back(bridge, out_grad, ranges, dims))
 
 
 @converter("pd_op.roll", dtypes=ANY, inputs={"shifts": Role.CONSTANT}, moves=True)
@@ -311,7 +315,7 @@ def _rolled(bridge: NgraphBridge, op: Op, x: Output, shifts: Sequence[int]) -> N
 # -- frames ----------------------------------------------------------------------------------------
 
 
-@converter("pd_op.pad", dtypes=_MOVED, inputs={"pad_value": Role.CONSTANT})
+@converter("pd_op.pad", dtypes=_MOVED_DTYPES, inputs={"pad_value": Role.CONSTANT})
 def pad(bridge: NgraphBridge, op: Op) -> None:
     """``x`` framed by ``pad_value``: ``paddings`` are before, after of each axis (``pad``)."""
     paddings = op.attr("paddings")
@@ -330,7 +334,7 @@ def pad_grad(bridge: NgraphBridge, op: Op) -> None:
 _PAD3D_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
 
-@converter("pd_op.pad3d", dtypes=_MOVED, inputs={"paddings": Role.CONSTANT})
+@converter("pd_op.pad3d", dtypes=_MOVED_DTYPES, inputs={"paddings": Role.CONSTANT})
 def pad3d(bridge: NgraphBridge, op: Op) -> None:
     """The last three axes framed (Paddle ``pad3d``).
 

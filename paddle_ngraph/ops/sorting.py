@@ -8,11 +8,11 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
-    chosen,
     known_int,
     positions_along_axis,
     require_declared,
     reshaped,
+    select_number,
     transposed,
 )
 
@@ -96,5 +96,5 @@ def accuracy(bridge: NgraphBridge, op: Op) -> None:
     )
     hit = opset15.equal(distance, bridge.full(0, "int32"))
     right = opset15.reduce_logical_or(hit, bridge.ints([1]), False)
-    total = opset15.reduce_sum(chosen(right), bridge.ints([0]), False)
+    total = opset15.reduce_sum(select_number(right), bridge.ints([0]), False)
     bridge.set_output_node(op, "accuracy", opset15.divide(total, bridge.full(rows, "float32")))

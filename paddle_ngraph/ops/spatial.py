@@ -93,9 +93,9 @@ class AxisMap:
                 return node
             cells = reshaped(bridge, node, [*before, rows, terms, *after])
             return opset15.reduce_sum(cells, bridge.ints([axis + 1]), False)
-        if terms <= _FEW_TERMS:
+        if terms <= _MAX_UNROLLED_TERMS:
             return self._added(bridge, node, axis)
-        found = _taken(bridge, node, axis, self.positions.T.reshape(-1))
+        found = _gathered(bridge, node, axis, self.positions.T.reshape(-1))
         if self.weights is not None:
             found = self._weighted(found, self.weights.T, len(after))
         cells = reshaped(bridge, found, [*before, terms, rows, *after])
@@ -113,11 +113,11 @@ class AxisMap:
         weights = None if self.weights is None else self.weights.reshape(-1)[order]
         starts = np.concatenate([[0], np.cumsum(counts)])
         breaks = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), size]
-        if len(breaks) > _MOST_STRETCHES + 1:
+        if len(breaks) > _MAX_PIECES + 1:
             rows = len(self.positions)
             if counts.min() == 0:  # what no row names takes a zero put behind the last row
                 node = _with_zero(bridge, node, axis)
-            return _evened(counts, starts, sources, weights, rows).apply(bridge, node, axis)
+            return _padded_rows(counts, starts, sources, weights, rows).apply(bridge, node, axis)
         parts = []
         for first, last in zip(breaks, breaks[1:]):
             taken = slice(starts[first], starts[last])
@@ -137,7 +137,7 @@ class AxisMap:
         after = len(bridge.shape(node)) - axis - 1
         total = None
         for k in range(self.positions.shape[1]):
-            term = _taken(bridge, node, axis, self.positions[:, k])
+            term = _gathered(bridge, node, axis, self.positions[:, k])
             if self.weights is not None:
                 term = self._weighted(term, self.weights[:, k], after)
             total = term if total is None else opset15.add(total, term)
@@ -153,11 +153,11 @@ class AxisMap:
         return bool(flat.size == size and (flat == np.arange(size)).all())
 
 
-_MOST_STRETCHES = 8
-_FEW_TERMS = 32
+_MAX_PIECES = 8
+_MAX_UNROLLED_TERMS = 32
 
 
-def _evened(
+def _padded_rows(
     counts: np.ndarray,
     starts: np.ndarray,
     sources: np.ndarray,
@@ -186,7 +186,7 @@ def _with_zero(bridge: NgraphBridge, node: NodeInput, axis: int) -> Node:
     return opset15.concat([node, zero], axis)
 
 
-def _taken(bridge: NgraphBridge, node: NodeInput, axis: int, positions: np.ndarray) -> Any:
+def _gathered(bridge: NgraphBridge, node: NodeInput, axis: int, positions: np.ndarray) -> Any:
     """The elements ``positions`` along ``axis``."""
     first, last = int(positions[0]), int(positions[-1]) + 1
     if not np.array_equal(positions, np.arange(first, last)):

@@ -7,8 +7,8 @@ from openvino import Output, Type, opset15
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, Role, converter
-from paddle_ngraph.conversion.size_rules import same
-from paddle_ngraph.conversion.symbolic_sizes import MOST_OPEN, Number, is_always_at_least
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.symbolic_sizes import MAX_SYMBOLIC_SIZE, Number, is_always_at_least
 from paddle_ngraph.conversion.tensor_arrays import APPEND, TensorArray
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
@@ -39,7 +39,7 @@ def array_write_(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.array_length",
     dtypes=ARRAYS,
     inputs={"x": Role.SHAPE_ONLY},
-    integers=lambda op, ranges: (0, MOST_OPEN),
+    integers=lambda op, ranges: (0, MAX_SYMBOLIC_SIZE),
 )
 def array_length(bridge: NgraphBridge, op: Op) -> None:
     """The number of elements (Paddle ``array_length``)."""
@@ -77,7 +77,7 @@ def array_to_tensor(bridge: NgraphBridge, op: Op) -> None:
 )
 def slice_array_dense(bridge: NgraphBridge, op: Op) -> None:
     """One element, counted from the end where that is negative (Paddle ``slice_array_dense``)."""
-    _set_element(bridge, op, "input", "starts", -MOST_OPEN)
+    _set_element(bridge, op, "input", "starts", -MAX_SYMBOLIC_SIZE)
 
 
 @converter("pd_op.array_read", dtypes=ARRAYS, inputs={"i": Role.INDEX}, small_integers=True)
@@ -91,7 +91,7 @@ def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int
     array = bridge.get_array(op, name)
     place = known_int(bridge, op, index) if bridge.is_known(op, index) else None
     if isinstance(place, int) and least <= place < 0:
-        if (element := _from_the_end(bridge, array, -place)) is not None:
+        if (element := _recent_element(bridge, array, -place)) is not None:
             bridge.set_output_node(op, "out", element)
             return
         place = bridge.length(array) + place
@@ -99,22 +99,22 @@ def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int
     if place is not None and is_always_at_least(place, 0) and is_always_at_least(count - 1, place):
         node = reshaped(bridge, bridge.ints([place]), [])
     else:
-        node = _checked_place(bridge, op, index, least, count)
+        node = _checked_index(bridge, op, index, least, count)
     out = opset15.gather(elements, node, opset15.constant(np.int64(0)))
     bridge.set_output_node(op, "out", out)
 
 
-def _from_the_end(bridge: NgraphBridge, array: TensorArray, number: int) -> Output | None:
+def _recent_element(bridge: NgraphBridge, array: TensorArray, number: int) -> Output | None:
     """One of the last elements, if they have been appended one by one: so a turn knows its own."""
-    last = array.parts[-number:]
-    if len(last) < number or not all(same(bridge.shape(part)[:1], [1]) for part in last):
+    last = array.chunks[-number:]
+    if len(last) < number or not all(is_same_shape(bridge.shape(part)[:1], [1]) for part in last):
         return None
     return reshaped(bridge, last[0], bridge.shape(last[0])[1:])
 
 
-def _checked_place(bridge: NgraphBridge, op: Op, index: str, least: int, count: Number) -> Output:
+def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: Number) -> Output:
     """The place of an element that only a run tells; Paddle does that run where there is none."""
-    bridge.require_range(op, index, least, MOST_OPEN)
+    bridge.require_range(op, index, least, MAX_SYMBOLIC_SIZE)
     place = opset15.convert(reshaped(bridge, bridge.get_input_node(op, index), []), Type.i32)
     number = opset15.convert(reshaped(bridge, bridge.ints([count]), []), Type.i32)
     if least < 0:
@@ -124,7 +124,7 @@ def _checked_place(bridge: NgraphBridge, op: Op, index: str, least: int, count: 
     # A check has limits that a build knows. So it looks at how many elements are before the place,
     # and at how many are behind it.
     message = f"{op.type} (operator {op.index}): input '{index}' is out of range."
-    before = bridge.in_range(place, 0, MOST_OPEN, message)
+    before = bridge.in_range(place, 0, MAX_SYMBOLIC_SIZE, message)
     last = opset15.subtract(number, opset15.constant(np.int32(1)))
-    behind = bridge.in_range(opset15.subtract(last, before), 0, MOST_OPEN, message)
+    behind = bridge.in_range(opset15.subtract(last, before), 0, MAX_SYMBOLIC_SIZE, message)
     return opset15.subtract(last, behind).output(0)

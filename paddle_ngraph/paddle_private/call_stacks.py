@@ -10,10 +10,12 @@ from functools import wraps
 from traceback import StackSummary
 from types import FrameType
 
-from paddle_ngraph.utils.thread_local import PerThread
+from paddle_ngraph.utils.thread_local import ThreadLocal
 
 
-def answering(answer: Callable[[FrameType], StackSummary]) -> Callable[..., StackSummary]:
+def intercepting_extract_stack(
+    answer: Callable[[FrameType], StackSummary],
+) -> Callable[..., StackSummary]:
     """``traceback.extract_stack``, but what Paddle asks for, without arguments, is ``answer``'s.
 
     Python code that calls it by its name is not Paddle: a handler of signals, say, or ``__del__``.
@@ -34,11 +36,11 @@ def answering(answer: Callable[[FrameType], StackSummary]) -> Callable[..., Stac
     return extract_stack
 
 
-_makes_programs: PerThread[bool] = PerThread(False)
+_skips_call_stacks: ThreadLocal[bool] = ThreadLocal(False)
 
 
 @contextmanager
-def no_call_stacks() -> Iterator[None]:
+def without_call_stacks() -> Iterator[None]:
     """Inside of ``with``, operators do not know where this thread makes them.
 
     Paddle never frees what it gets: kilobytes for each operator, or tens of them where calls are
@@ -50,12 +52,12 @@ def no_call_stacks() -> Iterator[None]:
     nothing = StackSummary()  # one for all, which Paddle does not free either
 
     def answer(frame: FrameType) -> StackSummary:
-        return nothing if _makes_programs.value else original(frame)
+        return nothing if _skips_call_stacks.value else original(frame)
 
-    stand_in = answering(answer)
+    stand_in = intercepting_extract_stack(answer)
     traceback.extract_stack = stand_in
     try:
-        with _makes_programs.set_to(True):
+        with _skips_call_stacks.overridden(True):
             yield
     finally:
         if traceback.extract_stack is stand_in:

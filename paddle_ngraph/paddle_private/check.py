@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from paddle_ngraph.paddle_private import names, protocols, replaced
-from paddle_ngraph.paddle_private.place import Place
+from paddle_ngraph.paddle_private.place import PatchTarget
 
 
 @cache
@@ -15,17 +15,17 @@ def why_unfit() -> str | None:
 
     To be called before anything is replaced; the answer is cached.
     """
-    return next(reasons(), None)
+    return next(mismatches(), None)
 
 
-def reasons() -> Iterator[str]:
+def mismatches() -> Iterator[str]:
     """Everything that is not as expected."""
-    return (reason for place in places() if (reason := place.why_unfit()) is not None)
+    return (reason for place in patch_targets() if (reason := place.why_unfit()) is not None)
 
 
-def places() -> Iterator[Place]:
+def patch_targets() -> Iterator[PatchTarget]:
     """Everything that is checked."""
-    yield from replaced.places()
-    yield from names.PLACES
+    yield from replaced.patch_targets()
+    yield from names.READ_TARGETS
     for protocol in protocols.CLASSES:
         yield from protocols.members(protocol)

@@ -11,11 +11,11 @@ from operator import attrgetter
 from types import CodeType
 from typing import Any, TypeVar
 
-from paddle_ngraph.paddle_private.place import ATTRIBUTE, Place, resolve
+from paddle_ngraph.paddle_private.place import ATTRIBUTE, PatchTarget, resolve
 from paddle_ngraph.paddle_private.protocols import (
-    OldBlock,
-    OldOperator,
-    OldProgram,
+    LegacyBlock,
+    LegacyOperator,
+    LegacyProgramDesc,
     Operation,
     ProcessGroup,
     Program,
@@ -28,7 +28,7 @@ from paddle_ngraph.paddle_private.protocols import (
 
 T = TypeVar("T")
 
-PLACES: list[Place] = []
+READ_TARGETS: list[PatchTarget] = []
 
 _CORE, _LIBRARY = "paddle.base.core", "paddle.base.libpaddle"
 _core = resolve(_CORE)
@@ -36,33 +36,33 @@ _LAYER = "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer"
 
 
 def _read(owner: str, name: str, signature: str | None = None) -> Any:
-    place = Place(owner, name, signature)
-    PLACES.append(place)
-    return place.now
+    place = PatchTarget(owner, name, signature)
+    READ_TARGETS.append(place)
+    return place.current
 
 
 def _attribute(owner: str, name: str) -> Callable[[Any], Any]:
     """Reads what each object of a class has."""
-    PLACES.append(Place(owner, name, ATTRIBUTE))
+    READ_TARGETS.append(PatchTarget(owner, name, ATTRIBUTE))
     return attrgetter(name)
 
 
 # -- classes -------------------------------------------------------------------------------------
 
 StandaloneExecutor = _read(_CORE, "StandaloneExecutor")
-ExecutionPlan = _read(_CORE, "Plan")
-ExecutionJob = _read(_CORE, "Job")
+PaddlePlan = _read(_CORE, "Plan")
+PaddleJob = _read(_CORE, "Job")
 DenseTensor = _read(_CORE, "DenseTensor")
 PaddleDType = _read(_CORE, "PaddleDType")
 ProgramDesc = _read(_CORE, "ProgramDesc")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
 AnalysisConfig = _read(_CORE, "AnalysisConfig")
 IrMapping = _read(f"{_LIBRARY}:pir", "IrMapping")
-OldStyleProgram = _read("paddle.base.framework", "Program")
+LegacyProgram = _read("paddle.base.framework", "Program")
 StaticFunction = _read("paddle.jit.dy2static.program_translator", "StaticFunction")
 ASTStaticFunction = _read("paddle.jit.dy2static.program_translator", "ASTStaticFunction")
 PirTranslatedLayer = _read("paddle.jit.pir_translated_layer", "PirTranslatedLayer")
-OldTranslatedLayer = _read("paddle.jit.translated_layer", "TranslatedLayer")
+LegacyTranslatedLayer = _read("paddle.jit.translated_layer", "TranslatedLayer")
 RNNBase = _read("paddle.nn.layer.rnn", "RNNBase")
 PartialProgramLayer: Any = resolve(_LAYER)
 
@@ -91,8 +91,10 @@ NO_GRADIENT: str = _read("paddle.jit.dy2static.pir_partial_program", "FAKE_VALUE
 # -- functions -----------------------------------------------------------------------------------
 
 new_scope: Callable[[], Scope] = _read(_CORE, "Scope", "() -> _Scope")
-# Paddle's own, which tells nobody; see `end_scope`. It is one of those that are replaced.
-remove_scope: Callable[[Scope], None] = Place(f"{_LIBRARY}:_Scope", "_remove_from_pool").now
+# Paddle's own, which tells nobody; see `free_scope`. It is one of those that are replaced.
+remove_scope: Callable[[Scope], None] = PatchTarget(
+    f"{_LIBRARY}:_Scope", "_remove_from_pool"
+).current
 flag_values: Callable[[], dict[str, Any]] = _read(
     _CORE, "globals", "() -> GlobalVarGetterSetterRegistry"
 )
@@ -117,18 +119,20 @@ clone_program: Callable[[Program], tuple[Program, Any]] = _read(
     "clone_program",
     "(arg0) -> tuple[Program, tuple[list[Value], list[Value]]]",
 )
-translate: Callable[[OldProgram], Program] = _read(
+translate: Callable[[LegacyProgramDesc], Program] = _read(
     f"{_LIBRARY}:pir", "translate_to_pir", "(arg0) -> Program"
 )
-translate_with_values: Callable[[OldProgram], tuple[Program, dict[str, list[Value]]]] = _read(
-    f"{_LIBRARY}:pir",
-    "translate_to_pir_with_param_map",
-    "(arg0) -> tuple[Program, dict[str, list[Value]]]",
+translate_with_values: Callable[[LegacyProgramDesc], tuple[Program, dict[str, list[Value]]]] = (
+    _read(
+        f"{_LIBRARY}:pir",
+        "translate_to_pir_with_param_map",
+        "(arg0) -> tuple[Program, dict[str, list[Value]]]",
+    )
 )
 tensor_of_array: Callable[..., Tensor] = _read(
     "paddle.base.executor", "_as_lodtensor", "(data, place, dtype=...)"
 )
-key_of_names: Callable[..., str] = _read(
+cache_key_of_names: Callable[..., str] = _read(
     "paddle.base.executor", "_get_program_cache_key", "(feed, fetch_list)"
 )
 promote_types: Callable[[Any], Any] = _read(
@@ -162,13 +166,13 @@ is_initialized: Callable[[Tensor], bool] = _read(_TENSOR, "_is_initialized", "(s
 clear_tensor: Callable[[Tensor], None] = _read(_TENSOR, "_clear", "(self) -> None")
 copy_of: Callable[[Tensor, Any], Tensor] = _read(_TENSOR, "_copy", "(self, arg0) -> DenseTensor")
 dtype_of: Callable[[Tensor], Any] = _read(_TENSOR, "_dtype", "(self) -> VarType")
-set_attribute: Callable[[OldOperator, str, Any], None] = _read(
+set_attribute: Callable[[LegacyOperator, str, Any], None] = _read(
     f"{_LIBRARY}:OpDesc", "_set_attr", "(self, arg0, arg1) -> None"
 )
-block_number: Callable[[OldOperator, str], int] = _read(
+block_number: Callable[[LegacyOperator, str], int] = _read(
     f"{_LIBRARY}:OpDesc", "_block_attr_id", "(self, arg0) -> int"
 )
-insert_operator: Callable[[OldBlock, int], OldOperator] = _read(
+insert_operator: Callable[[LegacyBlock, int], LegacyOperator] = _read(
     f"{_LIBRARY}:BlockDesc", "_insert_op", "(self, arg0) -> OpDesc"
 )
 prepare_attributes: Callable[[StaticLayer, bool], tuple[Any, Any]] = _read(
@@ -186,11 +190,11 @@ skip_frames_of: Callable[[tuple[str, ...]], None] = _read(
     _CORE, "eval_frame_skip_file_prefix", "(py_codes) -> object"
 )
 # It gives up a frame with all that it calls where ten calls had no graph, but not these.
-never_give_up: Callable[[tuple[CodeType, ...]], None] = _read(
+exempt_from_sot_fallback: Callable[[tuple[CodeType, ...]], None] = _read(
     _CORE, "sot_setup_codes_with_graph", "(py_codes) -> object"
 )
 # False where Python runs; what SOT takes it for, where it reads the code instead, is True.
-is_read_by_sot: Callable[[], bool] = _read(
+is_sot_simulating: Callable[[], bool] = _read(
     "paddle.base.dygraph.base", "in_sot_simulation_mode", "()"
 )
 
@@ -230,17 +234,17 @@ layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "
 outputs_of = _attribute(_LAYER, "_outputs")
 weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
 # What is called by its own name.
-PLACES += [
-    Place(f"{_LIBRARY}:_Scope", "_can_reused"),
-    Place("paddle.base.executor:Executor", "plan", ATTRIBUTE),
-    Place("paddle.base.executor:Executor", "place", ATTRIBUTE),
-    Place("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
-    Place("paddle.jit.dy2static.program_translator:StaticFunction", "program_cache"),
-    Place(f"{_TRACES}:ParametersRecorder", "params_dict", ATTRIBUTE),
-    Place(f"{_TRACES}:ParametersRecorder", "tensor2value", ATTRIBUTE),
-    Place(f"{_TRACES}:InplaceMap", "params_dict", ATTRIBUTE),
+READ_TARGETS += [
+    PatchTarget(f"{_LIBRARY}:_Scope", "_can_reused"),
+    PatchTarget("paddle.base.executor:Executor", "plan", ATTRIBUTE),
+    PatchTarget("paddle.base.executor:Executor", "place", ATTRIBUTE),
+    PatchTarget("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
+    PatchTarget("paddle.jit.dy2static.program_translator:StaticFunction", "program_cache"),
+    PatchTarget(f"{_TRACES}:ParametersRecorder", "params_dict", ATTRIBUTE),
+    PatchTarget(f"{_TRACES}:ParametersRecorder", "tensor2value", ATTRIBUTE),
+    PatchTarget(f"{_TRACES}:InplaceMap", "params_dict", ATTRIBUTE),
     # A layer overrides it.
-    Place(
+    PatchTarget(
         "paddle.nn.layer.rnn:RNNBase",
         "_cudnn_impl",
         "(self, inputs, initial_states, sequence_length)",
@@ -275,7 +279,7 @@ def variables_of_programs() -> dict[str, Any]:
     return dict(vars(resolve("paddle.pir.core")))
 
 
-def is_watched_by_sot() -> bool:
+def is_sot_tracing() -> bool:
     """Whether SOT reads the code of the frames that this thread enters."""
     callback = set_frame_callback(None)
     if callback is not None:
@@ -308,7 +312,7 @@ def set_reusable(scope: Any, on: bool) -> None:
     scope._can_reused = on
 
 
-def forget_trace(key: int) -> None:
+def clear_trace(key: int) -> None:
     """Drops what Paddle keeps of the trace of a function, by its number."""
     _parameters_of_traces.params_dict.pop(key, None)
     _parameters_of_traces.tensor2value.pop(key, None)
@@ -317,7 +321,7 @@ def forget_trace(key: int) -> None:
 
 def make_persistable(value: Value) -> None:
     """Makes the variable of a value outlive a run."""
-    for result in maker_of(value).results():  # all, or its attributes cannot be read
+    for result in producer_of(value).results():  # all, or its attributes cannot be read
         is_this = result.initialized() and result.id == value.id
         result.persistable = is_this or (result.initialized() and result.persistable)
 
@@ -328,7 +332,7 @@ _PARAMETER = "is_parameter"  # as Paddle's operators of parameters say it
 def make_parameter(value: Value) -> None:
     """Has the variable that a program is given be one of its parameters."""
     make_persistable(value)
-    maker_of(value).set_bool_attr(_PARAMETER, True)
+    producer_of(value).set_bool_attr(_PARAMETER, True)
 
 
 def is_parameter(op: Operation) -> bool:
@@ -346,14 +350,14 @@ def set_random_seed(program: Program, seed: int) -> None:
     program.random_seed = seed
 
 
-def plain_stream(stream: Any) -> list[Any]:
+def stream_to_plain(stream: Any) -> list[Any]:
     """A stream of random numbers (``paddle.get_rng_state``) as numbers and a text."""
     *numbers, text = _state_of_stream(stream)
     return [*numbers, bytes(text).decode("ascii")]
 
 
-def stream_of(plain: list[Any]) -> Any:
-    """The stream that :func:`plain_stream` was given."""
+def stream_from_plain(plain: list[Any]) -> Any:
+    """The stream that :func:`stream_to_plain` was given."""
     *numbers, text = plain
     stream = _Stream.__new__(_Stream)
     _set_state_of_stream(stream, (*numbers, list(text.encode("ascii"))))
@@ -373,28 +377,28 @@ def drop_scheduler(program: Any) -> None:
         del program.lr_scheduler
 
 
-def become(thing: Any, kind: type) -> None:
+def change_class(target: Any, kind: type) -> None:
     """Turns a Paddle object into one of a class derived from its own."""
-    thing.__class__ = kind
+    target.__class__ = kind
 
 
-def kept_on(thing: Any, name: str, make: Callable[[], T]) -> T:
+def attached_to(target: Any, name: str, make: Callable[[], T]) -> T:
     """What we keep on a Paddle object, for as long as that lives."""
     try:
-        kept: T = thing.__dict__[name]
+        kept: T = target.__dict__[name]
     except KeyError:
-        kept = thing.__dict__.setdefault(name, make())
+        kept = target.__dict__.setdefault(name, make())
     return kept
 
 
-def end_scope(scope: Any) -> None:
+def free_scope(scope: Any) -> None:
     """Frees a scope, which Paddle keeps for good otherwise."""
     scope._remove_from_pool()
 
 
-def attributes_of(thing: Any) -> dict[str, Any]:
+def attributes_of(target: Any) -> dict[str, Any]:
     """What an object has of its own; of a layer also parameters, sub-layers and hooks, by kind."""
-    attributes: dict[str, Any] = getattr(thing, "__dict__", {})
+    attributes: dict[str, Any] = getattr(target, "__dict__", {})
     return attributes
 
 
@@ -403,7 +407,7 @@ def set_forward(layer: Any, forward: Callable[..., Any]) -> None:
     layer.forward = forward
 
 
-def maker_of(value: Value) -> Operation:
+def producer_of(value: Value) -> Operation:
     """The operation that makes a value; there has to be one."""
     maker = value.get_defining_op()
     assert maker is not None

@@ -16,7 +16,7 @@ ATTRIBUTE = "attribute"
 MISSING = object()
 
 
-class Place(NamedTuple):
+class PatchTarget(NamedTuple):
     """A name in a module or class of Paddle.
 
     Attributes:
@@ -34,13 +34,13 @@ class Place(NamedTuple):
         return f"{self.owner}.{self.name}".replace(":", ".")
 
     @property
-    def now(self) -> Any:
+    def current(self) -> Any:
         """What is there now: Paddle's object, or what has replaced it; ``MISSING`` if nothing."""
         return getattr(resolve(self.owner), self.name, MISSING)
 
     def why_unfit(self) -> str | None:
         """What is not as expected, or ``None``."""
-        found = self.now
+        found = self.current
         if self.signature == ATTRIBUTE:
             is_there = found is not MISSING or self.name in _attributes_of(resolve(self.owner))
             return None if is_there else f"there is no {self}"
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
         A name that Paddle lacks stays missing (``PADDLE_NGRAPH_UNCHECKED``).
         """
-        original = self.now
+        original = self.current
         if self in _replaced or original is MISSING:
             return
         _replaced.add(self)
@@ -66,20 +66,20 @@ class Place(NamedTuple):
             setattr(core, self.name, new)
 
 
-_replaced: set[Place] = set()
+_replaced: set[PatchTarget] = set()
 
 
-def replace_everywhere(pairs: Iterable[tuple[Any, Any]], but_in: dict[str, Any]) -> None:
+def replace_everywhere(pairs: Iterable[tuple[Any, Any]], except_in: dict[str, Any]) -> None:
     """Replaces objects wherever a module holds them, under whatever name.
 
     Args:
         pairs: Pairs of an object and its replacement.
-        but_in: The names of a module that needs the originals.
+        except_in: The names of a module that needs the originals.
     """
     by_id = {id(original): new for original, new in pairs}
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)
-        if not isinstance(names, dict) or names is but_in:
+        if not isinstance(names, dict) or names is except_in:
             continue
         for name, value in list(names.items()):
             if id(value) in by_id:
@@ -118,7 +118,10 @@ def signature_of(function: Any) -> str | None:
             return _without_values(inspect.signature(function))
     except ValueError:
         return None
-    return " or ".join(dict.fromkeys(_forms(getattr(function, "__doc__", None) or ""))) or None
+    return (
+        " or ".join(dict.fromkeys(_documented_signatures(getattr(function, "__doc__", None) or "")))
+        or None
+    )
 
 
 def _without_values(signature: inspect.Signature) -> str:
@@ -132,11 +135,11 @@ def _without_values(signature: inspect.Signature) -> str:
     return str(inspect.Signature(parameters)).replace("Ellipsis", "...")
 
 
-_FORM = re.compile(r"^(?:\d+\. )?\w+\((.*)\) -> (.*)$", re.MULTILINE)
+_SIGNATURE_PATTERN = re.compile(r"^(?:\d+\. )?\w+\((.*)\) -> (.*)$", re.MULTILINE)
 
 
-def _forms(documentation: str) -> Iterator[str]:
-    for parameters, returned in _FORM.findall(documentation):
+def _documented_signatures(documentation: str) -> Iterator[str]:
+    for parameters, returned in _SIGNATURE_PATTERN.findall(documentation):
         names = ", ".join(map(_name, _split(parameters)))
         yield f"({names}) -> {re.sub(r'(?:[A-Za-z_]+(?:[.]|::))+', '', returned)}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from paddle_ngraph.paddle_private.place import ATTRIBUTE, Place
+from paddle_ngraph.paddle_private.place import ATTRIBUTE, PatchTarget
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,7 +102,7 @@ class Program(Protocol):
 # -- old-style programs --------------------------------------------------------------------------
 
 
-class OldVariable(Protocol):
+class LegacyVariable(Protocol):
     """A variable of an old-style program."""
 
     def name(self) -> str: ...
@@ -119,7 +119,7 @@ class OldVariable(Protocol):
     def set_stop_gradient(self, stop_gradient: bool, /) -> None: ...
 
 
-class OldOperator(Protocol):
+class LegacyOperator(Protocol):
     """An operator of an old-style program."""
 
     def type(self) -> str: ...
@@ -129,7 +129,7 @@ class OldOperator(Protocol):
     def attr_names(self) -> list[str]: ...
     def remove_attr(self, name: str, /) -> None: ...
     def check_attrs(self) -> None: ...
-    def copy_from(self, other: OldOperator, /) -> None: ...
+    def copy_from(self, other: LegacyOperator, /) -> None: ...
     def input(self, slot: str, /) -> list[str]: ...
     def output(self, slot: str, /) -> list[str]: ...
     def input_names(self) -> list[str]: ...
@@ -140,22 +140,22 @@ class OldOperator(Protocol):
     def set_output(self, slot: str, names: list[str], /) -> None: ...
 
 
-class OldBlock(Protocol):
+class LegacyBlock(Protocol):
     """A block of an old-style program."""
 
-    def op(self, number: int, /) -> OldOperator: ...
+    def op(self, number: int, /) -> LegacyOperator: ...
     def op_size(self) -> int: ...
-    def append_op(self) -> OldOperator: ...
-    def var(self, name: bytes, /) -> OldVariable: ...
-    def all_vars(self) -> list[OldVariable]: ...
-    def find_var(self, name: bytes, /) -> OldVariable | None: ...
-    def find_var_recursive(self, name: bytes, /) -> OldVariable | None: ...
+    def append_op(self) -> LegacyOperator: ...
+    def var(self, name: bytes, /) -> LegacyVariable: ...
+    def all_vars(self) -> list[LegacyVariable]: ...
+    def find_var(self, name: bytes, /) -> LegacyVariable | None: ...
+    def find_var_recursive(self, name: bytes, /) -> LegacyVariable | None: ...
 
 
-class OldProgram(Protocol):
+class LegacyProgramDesc(Protocol):
     """An old-style program, a ``ProgramDesc``."""
 
-    def block(self, number: int, /) -> OldBlock: ...
+    def block(self, number: int, /) -> LegacyBlock: ...
     def num_blocks(self) -> int: ...
 
 
@@ -202,7 +202,7 @@ class Plan(Protocol):
     def job_list(self) -> list[Job]: ...
     def job_types(self) -> list[str]: ...
     def ir_program(self, job_type: str, /) -> Program: ...
-    def program(self, job_type: str, /) -> OldProgram: ...
+    def program(self, job_type: str, /) -> LegacyProgramDesc: ...
 
 
 class StaticPrograms(Protocol):
@@ -308,10 +308,10 @@ CLASSES: dict[type, str] = {
     Operation: f"{_LIBRARY}:pir.Operation",
     Block: f"{_LIBRARY}:pir.Block",
     Program: f"{_LIBRARY}:pir.Program",
-    OldVariable: f"{_LIBRARY}:VarDesc",
-    OldOperator: f"{_LIBRARY}:OpDesc",
-    OldBlock: f"{_LIBRARY}:BlockDesc",
-    OldProgram: f"{_LIBRARY}:ProgramDesc",
+    LegacyVariable: f"{_LIBRARY}:VarDesc",
+    LegacyOperator: f"{_LIBRARY}:OpDesc",
+    LegacyBlock: f"{_LIBRARY}:BlockDesc",
+    LegacyProgramDesc: f"{_LIBRARY}:ProgramDesc",
     Tensor: f"{_LIBRARY}:DenseTensor",
     Variable: f"{_LIBRARY}:Variable",
     Scope: f"{_LIBRARY}:_Scope",
@@ -328,15 +328,17 @@ CLASSES: dict[type, str] = {
 }
 
 
-_SPECIAL = ("__array__", "__enter__", "__exit__")
+_SPECIAL_METHODS = ("__array__", "__enter__", "__exit__")
 
 
-def members(protocol: type) -> list[Place]:
+def members(protocol: type) -> list[PatchTarget]:
     """The members that a protocol requires of its class."""
     owner = CLASSES[protocol]
-    methods = (name for name in vars(protocol) if name in _SPECIAL or not name.startswith("_"))
+    methods = (
+        name for name in vars(protocol) if name in _SPECIAL_METHODS or not name.startswith("_")
+    )
     fields = vars(protocol).get("__annotations__", ())
     return [
-        *(Place(owner, name) for name in methods),
-        *(Place(owner, n, ATTRIBUTE) for n in fields),
+        *(PatchTarget(owner, name) for name in methods),
+        *(PatchTarget(owner, n, ATTRIBUTE) for n in fields),
     ]

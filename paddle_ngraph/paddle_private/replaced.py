@@ -8,23 +8,23 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from paddle_ngraph.paddle_private.place import Place, resolve
+from paddle_ngraph.paddle_private.place import PatchTarget, resolve
 
 _LIBRARY = "paddle.base.libpaddle"
 
 
-def _of(owner: str, **signatures: str | None) -> tuple[Place, ...]:
-    return tuple(Place(owner, name, signature) for name, signature in signatures.items())
+def _targets(owner: str, **signatures: str | None) -> tuple[PatchTarget, ...]:
+    return tuple(PatchTarget(owner, name, signature) for name, signature in signatures.items())
 
 
 # -- programs that Executor runs -----------------------------------------------------------------
 
-MAKE_EXECUTOR, RUN_EXECUTOR = _of(
+CREATE_EXECUTOR, RUN_EXECUTOR = _targets(
     "paddle.base.executor:_StandaloneExecutor",
     _create_new_executor="(self)",
     run="(self, feed_names, return_numpy=..., enable_job_schedule_profiler=...)",
 )
-FEED_OLD_STYLE, FEED_PIR, RUN_PIR, RUN_OLD_STYLE = _of(
+FEED_LEGACY, FEED_PIR, RUN_PIR, RUN_LEGACY = _targets(
     "paddle.base.executor:Executor",
     _feed_data="(self, program, feed, feed_var_name, scope)",
     _pir_feed_data="(self, program, feed, scope, data_op_infos)",
@@ -33,12 +33,12 @@ FEED_OLD_STYLE, FEED_PIR, RUN_PIR, RUN_OLD_STYLE = _of(
     _run_impl="(self, program, feed, fetch_list, feed_var_name, fetch_var_name, scope, "
     "return_numpy, use_program_cache, use_prune)",
 )
-(MAKE_PLAN,) = _of(
+(CREATE_PLAN,) = _targets(
     "paddle.base.executor:_ExecutorCache",
     get_program_and_executor="(self, program, feed, fetch_list, feed_var_name, fetch_var_name, "
     "place, scope)",
 )
-ADD_FETCHES, ADD_FETCH, KEY_OF_CALL = _of(
+ADD_FETCHES, ADD_FETCH, KEY_OF_CALL = _targets(
     "paddle.base.executor",
     _add_pir_fetch_ops="(program, fetch_list, fetch_var_name)",
     _add_single_pir_fetch_op="(program, fetch_value, fetch_name, fetch_col)",
@@ -47,48 +47,50 @@ ADD_FETCHES, ADD_FETCH, KEY_OF_CALL = _of(
 
 # -- programs of dynamic mode --------------------------------------------------------------------
 
-RUN_STATIC, GET_SCOPE = _of(
+RUN_STATIC, GET_SCOPE = _targets(
     "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer",
     call_run_impl_with_hook="(self, inputs, parameters, attrs)",
     _get_scope="(self, cache_key=..., use_scope_cache=...)",
 )
 
 # The number under which Paddle keeps the parameters of a program while it traces a function.
-(KEY_OF_TRACE,) = _of("paddle.jit.dy2static.parameter_recorder", _program_hash="(program)")
+(KEY_OF_TRACE,) = _targets("paddle.jit.dy2static.parameter_recorder", _program_hash="(program)")
 # How Paddle comes to the function of what it makes static, and of what that calls.
 UNWRAP, UNWRAP_CALLED = (
-    Place(owner, "unwrap_decorators", "(func)")
+    PatchTarget(owner, "unwrap_decorators", "(func)")
     for owner in ("paddle.jit.api", "paddle.jit.dy2static.convert_call_func")
 )
 # What ``Tensor.backward`` and ``paddle.grad`` call.
-RUN_BACKWARD, RUN_PARTIAL_GRAD = _of(f"{_LIBRARY}:eager", run_backward=None, run_partial_grad=None)
+RUN_BACKWARD, RUN_PARTIAL_GRAD = _targets(
+    f"{_LIBRARY}:eager", run_backward=None, run_partial_grad=None
+)
 # What each thread knows of its mode; new threads take over what was set last.
-(SET_MODE,) = _of("paddle.base.framework:GlobalThreadLocal", __setattr__="(self, name, val)")
+(SET_MODE,) = _targets("paddle.base.framework:GlobalThreadLocal", __setattr__="(self, name, val)")
 # The default programs of the process.
-DEFAULT_PROGRAMS = _of(
+DEFAULT_PROGRAMS = _targets(
     "paddle.pir.core",
     default_main_program="()",
     default_startup_program="()",
     switch_main_program="(program, insertion_point=...)",
     switch_startup_program="(program)",
 )
-(SET_PRECISION,) = _of(
+(SET_PRECISION,) = _targets(
     "paddle.amp",
     auto_cast="(enable=..., custom_white_list=..., custom_black_list=..., level=..., dtype=..., "
     "use_promote=...)",
 )
 # What returns references into the storage of a block.
-ARGUMENTS, KEYWORD_ARGUMENTS = _of(
+ARGUMENTS, KEYWORD_ARGUMENTS = _targets(
     f"{_LIBRARY}:pir.Block", args="(self) -> list[Value]", kwargs="(self) -> dict[str, Value]"
 )
 # The gradients of programs ask for it, whose values have none.
-(PLACE_OF_VALUE,) = _of(f"{_LIBRARY}:pir.Value", place=None)
-(MAKE_TENSOR,) = _of(f"{_LIBRARY}:eager.Tensor", __init__="(self, *args, **kwargs)")
-(CALL_LAYER,) = _of("paddle.nn:Layer", __call__="(self, *inputs, **kwargs)")
+(PLACE_OF_VALUE,) = _targets(f"{_LIBRARY}:pir.Value", place=None)
+(CREATE_TENSOR,) = _targets(f"{_LIBRARY}:eager.Tensor", __init__="(self, *args, **kwargs)")
+(CALL_LAYER,) = _targets("paddle.nn:Layer", __call__="(self, *inputs, **kwargs)")
 
 # -- predictors ----------------------------------------------------------------------------------
 
-MAKE_CONFIG, ENABLE_PASSES, SET_THREADS, SET_MODEL_BUFFER, MODEL_FROM_MEMORY = _of(
+CREATE_CONFIG, ENABLE_PASSES, SET_THREADS, SET_MODEL_BUFFER, MODEL_FROM_MEMORY = _targets(
     f"{_LIBRARY}:AnalysisConfig",
     __init__="(self) -> None or (self, arg0) -> None or (self, arg0, arg1) -> None",
     enable_custom_passes="(self, passes=..., custom_pass_only=...) -> None",
@@ -97,7 +99,7 @@ MAKE_CONFIG, ENABLE_PASSES, SET_THREADS, SET_MODEL_BUFFER, MODEL_FROM_MEMORY = _
     model_from_memory="(self) -> bool",
 )
 # What a configuration is asked for and does not tell.
-ASK_OF_CONFIG = _of(
+CONFIG_SETTERS = _targets(
     f"{_LIBRARY}:AnalysisConfig",
     enable_onednn_bfloat16="(self) -> None",
     enable_mkldnn_bfloat16="(self) -> None",
@@ -109,41 +111,41 @@ ASK_OF_CONFIG = _of(
     enable_save_optim_model="(self, save_optimized_model=...) -> None",
     use_optimized_model="(self, x=...) -> None",
 )
-MAKE_PREDICTOR, RUN_PREDICTOR, CLONE_PREDICTOR = _of(
+INIT_PREDICTOR, RUN_PREDICTOR, CLONE_PREDICTOR = _targets(
     f"{_LIBRARY}:PaddleInferPredictor",
     __init__="(self, arg0) -> None",
     run="(self, inputs) -> list[Tensor] or (self) -> None",
     clone="(self) -> PaddleInferPredictor",
 )
-FREE_MEMORY = _of(
+FREE_MEMORY = _targets(
     f"{_LIBRARY}:PaddleInferPredictor",
     clear_intermediate_tensor="(self) -> None",
     try_shrink_memory="(self) -> int",
 )
-HOOK_OPERATORS = _of(
+HOOK_OPERATORS = _targets(
     f"{_LIBRARY}:PaddleInferPredictor",
     register_input_hook="(self, arg0) -> None",
     register_output_hook="(self, arg0) -> None",
 )
-HAND_OUT = _of(
+GET_HANDLES = _targets(
     f"{_LIBRARY}:PaddleInferPredictor",
     get_input_handle="(self, arg0) -> Tensor",
     get_output_handle="(self, arg0) -> Tensor",
 )
-(COPY_RESULT,) = _of(f"{_LIBRARY}:PaddleInferTensor", copy_to_cpu="(self) -> ndarray")
+(COPY_RESULT,) = _targets(f"{_LIBRARY}:PaddleInferTensor", copy_to_cpu="(self) -> ndarray")
 # These two wherever a module has them.
-CREATE_PREDICTOR, PREDICTOR_POOL = _of(
+CREATE_PREDICTOR, PREDICTOR_POOL = _targets(
     "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor", PredictorPool=None
 )
 
 # -- files of models -----------------------------------------------------------------------------
 
-OPEN_PROGRAM, LOAD_COMBINED = _of(
+OPEN_PROGRAM, LOAD_COMBINED = _targets(
     "paddle.base.core",
     deserialize_pir_program="(file_path, program, pir_version=...) -> bool",
     load_combine_func="(arg0, arg1, arg2, arg3, arg4) -> None",
 )
-(LOAD_VARIABLES,) = _of(
+(LOAD_VARIABLES,) = _targets(
     "paddle.static.io",
     load_vars="(executor, dirname, main_program=..., vars=..., predicate=..., filename=...)",
 )
@@ -151,43 +153,45 @@ OPEN_PROGRAM, LOAD_COMBINED = _of(
 # -- variables -----------------------------------------------------------------------------------
 
 # What erases variables, and what ends scopes.
-ENDING_VARIABLES = _of(
+ERASE_VARIABLES = _targets(
     f"{_LIBRARY}:_Scope",
     erase="(self, names) -> None",
     drop_kids="(self) -> None",
     _remove_from_pool="(self) -> None",
 )
 # What returns the tensor of a variable, or tensors that may share its memory.
-HANDING_OUT = (
-    *_of(
+EXPOSE_TENSORS = (
+    *_targets(
         _LIBRARY,
         get_fetch_variable="(arg0, arg1, arg2) -> object",
         get_variable_tensor="(arg0, arg1) -> DenseTensor",
     ),
-    *_of(f"{_LIBRARY}:pir.Program", _state_dict="(self, arg0, arg1) -> dict[str, DenseTensor]"),
-    *_of(
+    *_targets(
+        f"{_LIBRARY}:pir.Program", _state_dict="(self, arg0, arg1) -> dict[str, DenseTensor]"
+    ),
+    *_targets(
         f"{_LIBRARY}:DenseTensorArray",
         __getitem__="(self, arg0) -> DenseTensor",
         _move_to_list="(self) -> list",
     ),
-    *_of(f"{_LIBRARY}:DistTensor", get_tensor="(self) -> DenseTensor"),
-    *_of(f"{_LIBRARY}:eager.Tensor", get_tensor=None),
-    *_of(f"{_LIBRARY}:FetchList", _move_to_list="(self) -> list"),
-    *_of(f"{_LIBRARY}:FetchUnmergedList", _move_to_list="(self) -> list"),
-    *_of(f"{_LIBRARY}:SelectedRows", get_tensor="(self) -> DenseTensor"),
-    *_of(f"{_LIBRARY}:Variable", get_tensor="(self) -> DenseTensor"),
+    *_targets(f"{_LIBRARY}:DistTensor", get_tensor="(self) -> DenseTensor"),
+    *_targets(f"{_LIBRARY}:eager.Tensor", get_tensor=None),
+    *_targets(f"{_LIBRARY}:FetchList", _move_to_list="(self) -> list"),
+    *_targets(f"{_LIBRARY}:FetchUnmergedList", _move_to_list="(self) -> list"),
+    *_targets(f"{_LIBRARY}:SelectedRows", get_tensor="(self) -> DenseTensor"),
+    *_targets(f"{_LIBRARY}:Variable", get_tensor="(self) -> DenseTensor"),
 )
 # What returns the bare address of memory.
-GIVING_ADDRESSES = (
-    *_of(
+EXPOSE_ADDRESSES = (
+    *_targets(
         f"{_LIBRARY}:DenseTensor",
         _mutable_data="(self, arg0, arg1) -> int",
         _ptr="(self) -> int",
     ),
-    *_of(f"{_LIBRARY}:eager.Tensor", data_ptr=None),
+    *_targets(f"{_LIBRARY}:eager.Tensor", data_ptr=None),
 )
 # What passes the memory of a tensor on, its own or that of one it is given.
-PASSING_ON = _of(
+SHARE_MEMORY = _targets(
     f"{_LIBRARY}:DenseTensor",
     _share_data_nocheck_with="(self, arg0) -> DenseTensor",
     _share_data_with="(self, arg0) -> DenseTensor",
@@ -196,31 +200,31 @@ PASSING_ON = _of(
     _to_dlpack_versioned="(self, dl_device=..., copy=...) -> capsule",
 )
 # What remembers the address of the memory of a tensor that it is given, without holding it.
-KEEPING_ADDRESSES = _of(
+RETAIN_ADDRESSES = _targets(
     f"{_LIBRARY}:PaddleInferTensor",
     _share_external_data_bind="(self, arg0) -> None",
     _share_external_data_paddle_tensor_bind="(self, arg0) -> None",
 )
 # What runs on a scope, or writes variables of one otherwise.
-RUNNING = (
-    *_of(
+RUN_PROGRAMS = (
+    *_targets(
         _LIBRARY,
         _create_loaded_parameter="(arg0, arg1, arg2) -> None",
         set_variable="(arg0, arg1, arg2) -> None",
     ),
-    *_of(f"{_LIBRARY}:pir", create_loaded_parameter="(arg0, arg1, arg2) -> None"),
-    *_of(f"{_LIBRARY}:pir.PassManager", run="(self, arg0) -> None"),
-    *_of(
+    *_targets(f"{_LIBRARY}:pir", create_loaded_parameter="(arg0, arg1, arg2) -> None"),
+    *_targets(f"{_LIBRARY}:pir.PassManager", run="(self, arg0) -> None"),
+    *_targets(
         f"{_LIBRARY}:pir.Program",
         set_state_dict="(self, state_dict, scope, copy_tensor=...) -> None",
     ),
-    *_of(
+    *_targets(
         f"{_LIBRARY}:AnalysisPredictor",
         init="(self, arg0, arg1) -> bool",
         run="(self, arg0) -> list[PaddleTensor]",
         zero_copy_run="(self, switch_stream=...) -> bool",
     ),
-    *_of(
+    *_targets(
         f"{_LIBRARY}:Executor",
         create_variables="(self, arg0, arg1, arg2) -> None",
         init_for_dataset="(self, arg0, arg1, arg2, arg3) -> TrainerBase",
@@ -228,7 +232,7 @@ RUNNING = (
         run_prepared_ctx="(self, arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7) -> None or "
         "(self, arg0, arg1, arg2, arg3, arg4) -> None",
     ),
-    *_of(
+    *_targets(
         f"{_LIBRARY}:Fleet",
         init_model="(self, arg0, arg1, arg2) -> None",
         load_from_paddle_model="(self, arg0, arg1, arg2, arg3, arg4, arg5, arg6) -> None",
@@ -236,25 +240,25 @@ RUNNING = (
         push_dense="(self, arg0, arg1, arg2) -> None",
         shrink_dense_table="(self, arg0, arg1, arg2, arg3, arg4) -> None",
     ),
-    *_of(
+    *_targets(
         f"{_LIBRARY}:NativePaddlePredictor",
         init="(self, arg0) -> bool",
         run="(self, arg0) -> list[PaddleTensor]",
         zero_copy_run="(self, switch_stream=...) -> bool",
     ),
-    *_of(f"{_LIBRARY}:Operator", run="(self, arg0, arg1) -> None"),
-    *_of(f"{_LIBRARY}:Pass", apply="(self, arg0) -> None"),
-    *_of(
+    *_targets(f"{_LIBRARY}:Operator", run="(self, arg0, arg1) -> None"),
+    *_targets(f"{_LIBRARY}:Pass", apply="(self, arg0) -> None"),
+    *_targets(
         f"{_LIBRARY}:StandaloneExecutor",
         run="(self, arg0, arg1) -> object",
         run_profile="(self, arg0) -> object",
     ),
 )
 # Trainers write in threads of their own, from the first function until one of the others.
-STARTING = _of(f"{_LIBRARY}:Executor", run_from_dataset="(self, arg0) -> None")
-ENDING = (
-    *_of(f"{_LIBRARY}:Executor", release_trainer="(self, arg0) -> None"),
-    *_of(f"{_LIBRARY}:TrainerBase", finalize="(self) -> None"),
+START_TRAINER = _targets(f"{_LIBRARY}:Executor", run_from_dataset="(self, arg0) -> None")
+END_TRAINER = (
+    *_targets(f"{_LIBRARY}:Executor", release_trainer="(self, arg0) -> None"),
+    *_targets(f"{_LIBRARY}:TrainerBase", finalize="(self) -> None"),
 )
 
 # -- eager tensors -------------------------------------------------------------------------------
@@ -282,7 +286,7 @@ _READING_FUNCTIONS = frozenset(
 )
 # All methods but those that only read, or give back what is watched by its memory.
 _EAGER_TENSOR = f"{_LIBRARY}:eager.Tensor"
-_READ = (
+_READING_METHOD_NAMES = (
     "numpy clone cols contiguous crows data_ptr dense_dim detach element_size get_map_tensor "
     "get_selected_rows get_strides get_tensor indices is_coalesced is_contiguous is_dense is_dist "
     "is_same_shape is_selected_rows is_sparse is_sparse_coo is_sparse_csr nnz retain_grads rows "
@@ -295,14 +299,14 @@ _READ = (
     "__floordiv__ __rfloordiv__ __pow__ __rpow__ __mod__ __rmod__ __matmul__ __rmatmul__ __gt__ "
     "__ge__ __lt__ __le__ __eq__ __ne__"
 )
-_READING_METHODS = frozenset(_READ.split())
+_READING_METHODS = frozenset(_READING_METHOD_NAMES.split())
 # What exchanges eager tensors between processes. On a CPU that is Gloo, which has written them when
 # a call returns, also one that does not ask for that (``sync_op=False``). What adds up gradients
 # (``paddle.DataParallel``) keeps the parameters, and writes gradients in backward passes only.
 _COLLECTIVES = (f"{_LIBRARY}:ProcessGroup", f"{_LIBRARY}:EagerReducer")
 
 
-def _behind(found: Any) -> Any:
+def _unwrapped(found: Any) -> Any:
     """What Paddle's Python has wrapped, or a hook."""
     return inspect.unwrap(found) if callable(found) else found
 
@@ -310,13 +314,21 @@ def _behind(found: Any) -> Any:
 def _functions_of_modules() -> Iterator[tuple[str, Any]]:
     for module in _EAGER_MODULES:
         for name, found in vars(resolve(module)).items():
-            function = _behind(found)
+            function = _unwrapped(found)
             if isinstance(function, types.BuiltinFunctionType) and name not in _READING_FUNCTIONS:
                 yield name, function
 
 
 # Operators of dynamic mode that optimizers call, which the core has kernels for.
-OF_OPTIMIZERS = ("sgd_", "momentum_", "adam_", "adamw_", "squared_l2_norm", "multiply", "multiply_")
+OPTIMIZER_FUNCTIONS = (
+    "sgd_",
+    "momentum_",
+    "adam_",
+    "adamw_",
+    "squared_l2_norm",
+    "multiply",
+    "multiply_",
+)
 
 
 def eager_functions() -> Iterator[tuple[str, Any]]:
@@ -360,46 +372,46 @@ def setting_functions() -> Iterator[tuple[str, Any]]:
 def methods_of_tensors() -> Iterator[tuple[str, Any]]:
     """(name, method) of all methods in C of eager tensors."""
     for name, found in vars(resolve(_EAGER_TENSOR)).items():
-        method = _behind(found)
+        method = _unwrapped(found)
         if isinstance(method, types.MethodDescriptorType):
             yield name, method
 
 
 def other_functions() -> Iterator[tuple[str, Any]]:
     """(name, function) of all others in C, few of which take eager tensors."""
-    told = {id(function) for _, function in other_functions_of_tensors()}
+    seen = {id(function) for _, function in other_functions_of_tensors()}
     library = resolve(_LIBRARY)
     for module in (library, library.pir):
         for name, found in vars(module).items():
-            function = _behind(found)
-            if isinstance(function, types.BuiltinFunctionType) and id(function) not in told:
+            function = _unwrapped(found)
+            if isinstance(function, types.BuiltinFunctionType) and id(function) not in seen:
                 yield name, function
             elif isinstance(function, type):
-                yield from _methods_of(function, told)
+                yield from _methods_of(function, seen)
 
 
 # What adds operators to programs, or says where, which all threads share.
-_BUILDING = re.compile("append_|build_|cf_|(re)?set_|get_current_")
-_BUILDING_GRADIENTS = ("call_decomp_rule", "call_decomp_vjp", "call_vjp", "sinking_decomp")
+_BUILDING_PATTERN = re.compile("append_|build_|cf_|(re)?set_|get_current_")
+_GRADIENT_BUILDERS = ("call_decomp_rule", "call_decomp_vjp", "call_vjp", "sinking_decomp")
 
 
 def functions_of_building() -> Iterator[tuple[str, Any]]:
     """(name, function) of all others in C that use where operators are added to programs."""
     library = resolve(_LIBRARY)
-    found = {n: each for n, each in vars(library.pir).items() if _BUILDING.match(n)}
-    found |= {n: getattr(library, n, None) for n in _BUILDING_GRADIENTS}
+    found = {n: each for n, each in vars(library.pir).items() if _BUILDING_PATTERN.match(n)}
+    found |= {n: getattr(library, n, None) for n in _GRADIENT_BUILDERS}
     found |= {f"Block.{n}": getattr(library.pir.Block, n) for n in ("__enter__", "__exit__")}
     for name, each in found.items():
-        function = _behind(each)
+        function = _unwrapped(each)
         if isinstance(getattr(function, "__func__", function), types.BuiltinFunctionType):
             yield name, function
 
 
-def _methods_of(owner: type, told: set[int]) -> Iterator[tuple[str, Any]]:
+def _methods_of(owner: type, seen: set[int]) -> Iterator[tuple[str, Any]]:
     for name, found in vars(owner).items():
-        method = _behind(found)
+        method = _unwrapped(found)
         function = getattr(method, "__func__", None)
-        if isinstance(function, types.BuiltinFunctionType) and id(method) not in told:
+        if isinstance(function, types.BuiltinFunctionType) and id(method) not in seen:
             yield f"{owner.__name__}.{name}", method
 
 
@@ -419,12 +431,12 @@ def collective_functions() -> Iterator[Any]:
                 yield method
 
 
-def places() -> list[Place]:
+def patch_targets() -> list[PatchTarget]:
     """All of them."""
-    found: list[Place] = []
+    found: list[PatchTarget] = []
     for value in globals().values():
-        if isinstance(value, Place):
+        if isinstance(value, PatchTarget):
             found.append(value)
         elif isinstance(value, tuple):
-            found += (each for each in value if isinstance(each, Place))
+            found += (each for each in value if isinstance(each, PatchTarget))
     return found

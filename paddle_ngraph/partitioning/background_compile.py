@@ -22,44 +22,44 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.conversion.denylist import interval_key
+from paddle_ngraph.conversion.denylist import subgraph_key
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.fork_safe_locks import new_condition
-from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.lru_cache import LRUCache
 
 # ``auto`` compiles in the background what takes longer than so many native runs.
 NATIVE_RUNS = 20
 
 # What a build takes for an operator, as long as none was measured.
-_US_PER_OPERATOR = 2000.0
+_INITIAL_BUILD_US_PER_OPERATOR = 2000.0
 
 # While a function is built, Python's threads take turns of so many seconds: a native run waits
 # several times for one, and doubled with Python's default of 5 ms.
-_TURN = 0.0005
+_SWITCH_INTERVAL_SECONDS = 0.0005
 
 
 @dataclass
-class _Facts:
+class _GraphFacts:
     """What is known of a graph.
 
     Attributes:
         graph: It.
         interval: A key that is the same whatever a program asks the interval for.
-        may_wait: Whether Paddle may run it instead of the engine.
+        can_fall_back: Whether Paddle may run it instead of the engine.
         trains: Whether it updates anything, or belongs to a program that trains.
     """
 
     graph: Graph
     interval: str
-    may_wait: bool
+    can_fall_back: bool
     trains: bool
 
     @classmethod
-    def of(cls, text: str) -> _Facts:
+    def of(cls, text: str) -> _GraphFacts:
         """Those of a graph string."""
         graph = Graph.from_string(text)
         may_wait = not any(
@@ -68,7 +68,7 @@ class _Facts:
             for op in graph.all_ops()
         )
         trains = bool(graph.states) or graph.trains
-        return cls(graph, interval_key(graph), may_wait, trains)
+        return cls(graph, subgraph_key(graph), may_wait, trains)
 
     @property
     def operators(self) -> int:
@@ -90,29 +90,29 @@ def _is_unchecked(op: Op) -> bool:
 
 
 # While turns are short: what they are to be afterwards, and what they are.
-_turns: list[tuple[float, float]] = []
+_switch_intervals: list[tuple[float, float]] = []
 
 
 @contextmanager
-def _short_turns() -> Iterator[None]:
+def _short_switch_interval() -> Iterator[None]:
     before = sys.getswitchinterval()
-    if before > _TURN:
-        sys.setswitchinterval(_TURN)
-        _turns.append((before, sys.getswitchinterval()))
+    if before > _SWITCH_INTERVAL_SECONDS:
+        sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+        _switch_intervals.append((before, sys.getswitchinterval()))
     try:
         yield
     finally:
-        _restore_turns()
+        _restore_switch_interval()
 
 
-def _restore_turns() -> None:
-    for before, now in _turns:
+def _restore_switch_interval() -> None:
+    for before, now in _switch_intervals:
         if sys.getswitchinterval() == now:  # nobody else has set it
             sys.setswitchinterval(before)
-    _turns.clear()
+    _switch_intervals.clear()
 
 
-class _Orders:
+class _CompileQueue:
     """The orders of the process, and the thread that builds them.
 
     Args:
@@ -122,22 +122,22 @@ class _Orders:
     def __init__(self, now: Clock = clock.now) -> None:
         self._now = now
         self._changed = new_condition()
-        self._waiting: deque[_core.CompileJob] = deque()
+        self._pending: deque[_core.CompileJob] = deque()
         self._building: _core.CompileJob | None = None
         self._thread: threading.Thread | None = None
-        self._refusing = 0
-        self.us_per_operator = _US_PER_OPERATOR
+        self._num_paused = 0
+        self.us_per_operator = _INITIAL_BUILD_US_PER_OPERATOR
 
-    def takes_some(self) -> bool:
+    def is_accepting(self) -> bool:
         """Whether there may be any."""
-        return self._refusing == 0 and threading.main_thread().is_alive()
+        return self._num_paused == 0 and threading.main_thread().is_alive()
 
-    def take(self, order: _core.CompileJob) -> bool:
+    def submit(self, job: _core.CompileJob) -> bool:
         """Has an order built; returns whether it is."""
         with self._changed:
-            if not self.takes_some():
+            if not self.is_accepting():
                 return False
-            self._waiting.append(order)
+            self._pending.append(job)
             if self._thread is None:
                 # No daemon: a process that ends while OpenVINO compiles would crash.
                 self._thread = threading.Thread(
@@ -148,7 +148,7 @@ class _Orders:
                 except BaseException as error:  # there are no more threads, or it was Ctrl-C
                     if self._thread.is_alive():
                         raise
-                    self._waiting.pop()
+                    self._pending.pop()
                     self._thread = None
                     if not isinstance(error, RuntimeError):
                         raise
@@ -160,9 +160,9 @@ class _Orders:
         with self._changed:
             if threading.current_thread() is self._thread:
                 return False
-            return self._changed.wait_for(lambda: not self._all(), timeout)
+            return self._changed.wait_for(lambda: not self._unfinished(), timeout)
 
-    def end(self) -> None:
+    def join_thread(self) -> None:
         """Returns when the thread has ended, if Ctrl-C has ended Python's wait for it."""
         if (thread := self._thread) is None:
             return
@@ -170,58 +170,58 @@ class _Orders:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # it would end a join for good
         thread.join()
 
-    def refuse(self) -> None:
+    def stop(self) -> None:
         """Takes none from here on, and returns when there is none."""
-        self._refuse()
+        self._pause()
         self.wait()
 
-    def _refuse(self) -> None:
+    def _pause(self) -> None:
         with self._changed:
-            self._refusing += 1
+            self._num_paused += 1
 
     @contextmanager
-    def refused(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Inside of the ``with`` block there are none, and none comes in."""
-        self._refuse()
+        self._pause()
         try:
             self.wait()  # Ctrl-C may end it
             yield
         finally:
             with self._changed:
-                self._refusing -= 1
+                self._num_paused -= 1
 
     def cancel(self) -> None:
         """Nothing becomes of those that there are now."""
         with self._changed:
-            for order in self._all():
-                order.cancel()
-            self._waiting.clear()
+            for job in self._unfinished():
+                job.cancel()
+            self._pending.clear()
             self._changed.notify_all()
 
     def runs_meanwhile(self, interval: str) -> int | None:
-        """See :func:`runs_meanwhile`."""
+        """See :func:`native_runs_while_compiling`."""
         with self._changed:
-            for order in self._all():
-                if _facts(order.graph).interval == interval:
-                    return order.fallback_runs
-        return _done.get(interval)
+            for job in self._unfinished():
+                if _facts(job.graph).interval == interval:
+                    return job.fallback_runs
+        return _native_runs.get(interval)
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._unfinished())
 
-    def _all(self) -> list[_core.CompileJob]:
-        return [*self._waiting, *([] if self._building is None else [self._building])]
+    def _unfinished(self) -> list[_core.CompileJob]:
+        return [*self._pending, *([] if self._building is None else [self._building])]
 
     def _build_all(self) -> None:
-        while (order := self._next()) is not None:
+        while (job := self._next()) is not None:
             start = self._now()
-            with _short_turns():
-                order.build()
-            facts = _facts(order.graph)
+            with _short_switch_interval():
+                job.build()
+            facts = _facts(job.graph)
             us = (self._now() - start) * 1e6 / facts.operators
             self.us_per_operator = (self.us_per_operator + us) / 2
-            _done.put(facts.interval, order.fallback_runs)
-            del order
+            _native_runs.put(facts.interval, job.fallback_runs)
+            del job
 
     def _next(self) -> _core.CompileJob | None:
         """The next order; ``None`` ends the thread."""
@@ -229,8 +229,8 @@ class _Orders:
             self._building = None
             if not threading.main_thread().is_alive():  # the process ends
                 self.cancel()
-            if self._waiting:
-                self._building = self._waiting.popleft()
+            if self._pending:
+                self._building = self._pending.popleft()
             else:
                 self._thread = None
             self._changed.notify_all()
@@ -240,21 +240,21 @@ class _Orders:
         """A forked process has no thread that builds, and so no orders."""
         self.cancel()
         self._building = self._thread = None
-        _restore_turns()
+        _restore_switch_interval()
 
 
-_known: Latest[str, _Facts] = Latest(32)
-_orders = _Orders()
+_facts_by_graph: LRUCache[str, _GraphFacts] = LRUCache(32)
+_queue = _CompileQueue()
 # How many runs were native while functions were compiled, by interval.
-_done: Latest[str, int] = Latest(1024)
+_native_runs: LRUCache[str, int] = LRUCache(1024)
 
-atexit.register(_orders.end)
+atexit.register(_queue.join_thread)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_orders.forget_in_child)
+    os.register_at_fork(after_in_child=_queue.forget_in_child)
 
 
-def _facts(text: str) -> _Facts:
-    return _known.get_or_make(text.partition("\n")[0], lambda: _Facts.of(text))
+def _facts(text: str) -> _GraphFacts:
+    return _facts_by_graph.get_or_create(text.partition("\n")[0], lambda: _GraphFacts.of(text))
 
 
 def wants(text: str, shapes: Sequence[Sequence[int]] = (), native_us: int = 0) -> bool:
@@ -266,23 +266,23 @@ def wants(text: str, shapes: Sequence[Sequence[int]] = (), native_us: int = 0) -
         native_us: How long a native run took; 0 if none was measured.
     """
     when = flags.get("ngraph_background_compile")
-    if when == "0" or flags.get("ngraph_strict") or not _orders.takes_some():
+    if when == "0" or flags.get("ngraph_strict") or not _queue.is_accepting():
         return False
     facts = _facts(text)
-    if not facts.may_wait or when == "1":
-        return facts.may_wait
-    expected = facts.operators * _orders.us_per_operator
+    if not facts.can_fall_back or when == "1":
+        return facts.can_fall_back
+    expected = facts.operators * _queue.us_per_operator
     return not facts.trains and expected > NATIVE_RUNS * (native_us or facts.us_of_run(shapes))
 
 
 def may_leave(text: str) -> bool:
     """Called by the C++ engine: whether Paddle may do runs of a graph, one of them or another."""
-    return _orders.takes_some() and _facts(text).may_wait
+    return _queue.is_accepting() and _facts(text).can_fall_back
 
 
-def take(order: _core.CompileJob) -> bool:
+def take(job: _core.CompileJob) -> bool:
     """Called by the C++ engine: takes an order to build; ``False`` if none is taken now."""
-    return _orders.take(order)
+    return _queue.submit(job)
 
 
 def wait(timeout: float | None = None) -> bool:
@@ -291,29 +291,29 @@ def wait(timeout: float | None = None) -> bool:
     Returns:
         Whether nothing is.
     """
-    return _orders.wait(timeout)
+    return _queue.wait(timeout)
 
 
-def runs_meanwhile(graph: Graph) -> int | None:
+def native_runs_while_compiling(graph: Graph) -> int | None:
     """How many runs of an interval were native while its functions were compiled, so far.
 
     ``None`` if none was compiled in the background.
     """
-    return _orders.runs_meanwhile(interval_key(graph)) if len(_done) or _orders else None
+    return _queue.runs_meanwhile(subgraph_key(graph)) if len(_native_runs) or _queue else None
 
 
-def awaited() -> AbstractContextManager[None]:
+def compile_synchronously() -> AbstractContextManager[None]:
     """Inside of the ``with`` block nothing is compiled in the background: runs wait."""
-    return _orders.refused()
+    return _queue.paused()
 
 
-def never() -> None:
+def disable() -> None:
     """From here on nothing is compiled in the background in this process: runs wait."""
-    _orders.refuse()
+    _queue.stop()
 
 
 def cancel() -> None:
     """Nothing becomes of what is being compiled in the background, and of what waits."""
-    _orders.cancel()
-    _done.clear()
-    _known.clear()
+    _queue.cancel()
+    _native_runs.clear()
+    _facts_by_graph.clear()

@@ -18,7 +18,7 @@ from paddle_ngraph.conversion.passes.blocked_layout import (
     blocks_of_convolution,
 )
 from paddle_ngraph.conversion.registry import find_converter
-from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import (
     SHADOW_OUTPUT,
@@ -34,11 +34,13 @@ _NAMES = """
 add add_ batch_norm batch_norm_ clip elu hardshrink hardsigmoid hardswish hardtanh leaky_relu mish
 multiply multiply_ pool2d relu relu_ relu6 scale sigmoid silu softplus subtract swish tanh
 """
-_FOLLOWERS = frozenset(f"pd_op.{name}" for name in _NAMES.split())
-_OF_BACKWARD = frozenset(f"{name.rstrip('_')}_grad" for name in (*_CONVOLUTIONS, *_FOLLOWERS))
+_LAYOUT_PRESERVING = frozenset(f"pd_op.{name}" for name in _NAMES.split())
+_BACKWARD_OPERATORS = frozenset(
+    f"{name.rstrip('_')}_grad" for name in (*_CONVOLUTIONS, *_LAYOUT_PRESERVING)
+)
 
 
-def hand_on_in_blocks(forward: Program, backward: Program, as_it_is: Container[str]) -> bool:
+def save_in_blocked_layout(forward: Program, backward: Program, as_it_is: Container[str]) -> bool:
     """Has a forward program hand on in blocks what both programs compute with in blocks.
 
     Args:
@@ -52,8 +54,8 @@ def hand_on_in_blocks(forward: Program, backward: Program, as_it_is: Container[s
     if not given:
         return False
     makers, readers = list(ahead.ops), list(behind.ops)
-    made_at = _places(makers)
-    read_at = _places(readers)
+    made_at = _positions(makers)
+    read_at = _positions(readers)
     blocks = _blocks(makers)
     handed_on: dict[int, Value] = {}  # by the value in the forward program
     for op in [op for op in makers if op.name() == SHADOW_OUTPUT]:
@@ -63,7 +65,7 @@ def hand_on_in_blocks(forward: Program, backward: Program, as_it_is: Container[s
         size = blocks.get(value.id, 1)
         if size > 1 and not is_overwritten(value):
             if value.id not in handed_on:
-                behind_maker = makers[made_at[maker_of(value).id()] + 1]
+                behind_maker = makers[made_at[producer_of(value).id()] + 1]
                 handed_on[value.id] = _to_blocks(value, size, behind_maker)
             op.operand(0).set_source(handed_on[value.id])
             # The first of all, if one in a loop reads it.
@@ -72,7 +74,7 @@ def hand_on_in_blocks(forward: Program, backward: Program, as_it_is: Container[s
     return bool(handed_on)
 
 
-def is_left_to_paddle(*programs: Program) -> bool:
+def must_paddle_transpose(*programs: Program) -> bool:
     """Whether Paddle would have to transpose any of it, which takes longer than it saves."""
     return any(
         op.name() == "pd_op.transpose" and op.attrs()["perm"] in (TO_BLOCKS, FROM_BLOCKS)
@@ -81,7 +83,7 @@ def is_left_to_paddle(*programs: Program) -> bool:
     )
 
 
-def _places(ops: Sequence[Operation]) -> dict[int, int]:
+def _positions(ops: Sequence[Operation]) -> dict[int, int]:
     return {op.id(): place for place, op in enumerate(ops)}
 
 
@@ -90,10 +92,10 @@ def _blocks(ops: Sequence[Operation]) -> dict[int, int]:
     found: dict[int, int] = {}
     for op in ops:
         name = op.name()
-        if name not in _CONVOLUTIONS and name not in _FOLLOWERS:
+        if name not in _CONVOLUTIONS and name not in _LAYOUT_PRESERVING:
             continue
         value = op.result(0)
-        if not _may_be_blocked(value) or not _is_converted(name):
+        if not _can_be_blocked(value) or not _is_converted(name):
             continue
         if name in _CONVOLUTIONS:
             size = _of_convolution(op) if _is_converted(f"{name}_grad") else 1
@@ -105,7 +107,7 @@ def _blocks(ops: Sequence[Operation]) -> dict[int, int]:
     return found
 
 
-def _may_be_blocked(value: Value) -> bool:
+def _can_be_blocked(value: Value) -> bool:
     """Whether it is [N, C, H, W] in float32 with a size for C, H and W."""
     if not value.initialized() or not value.is_dense_tensor_type():
         return False
@@ -122,7 +124,7 @@ def _of_convolution(op: Operation) -> int:
 
 def _is_read_in_blocks(value: Value) -> bool:
     readers = (op.name() for op in value.all_used_ops())
-    return any(name in _OF_BACKWARD and _is_converted(name) for name in readers)
+    return any(name in _BACKWARD_OPERATORS and _is_converted(name) for name in readers)
 
 
 def _is_converted(name: str) -> bool:
@@ -143,7 +145,7 @@ def _from_blocks(given: Value, blocked: Value, before: Operation) -> None:
     apart = _transposed(given, FROM_BLOCKS, before)
     plain = _reshaped(apart, [channels, *area], before)
     given.replace_all_uses_with(plain)
-    maker_of(apart).operand(0).set_source(given)
+    producer_of(apart).operand(0).set_source(given)
 
 
 def _reshaped(value: Value, rest: Sequence[int], before: Operation) -> Value:

@@ -27,8 +27,8 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     slots,
     value_id,
 )
-from paddle_ngraph.partitioning.analysis.capability import Body, Candidates, Capability
-from paddle_ngraph.partitioning.analysis.empty_tensors import empty_in
+from paddle_ngraph.partitioning.analysis.capability import Candidates, Capability, ConvertibleBlock
+from paddle_ngraph.partitioning.analysis.empty_tensors import always_empty
 from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
 from paddle_ngraph.partitioning.analysis.placement import NATIVE
 from paddle_ngraph.partitioning.subgraph import graph_of
@@ -47,17 +47,17 @@ def fixpoint(candidates: Candidates) -> Capability:
     """
     while True:
         integers = Integers(candidates)
-        wide = integers.what_needs_64_bits()
-        if checked := integers.what_to_check():
-            candidates = candidates.checking(checked)
+        wide = integers.wide_operators()
+        if checked := integers.operators_to_check():
+            candidates = candidates.with_checks(checked)
             continue
-        refused = wide or _what_is_read_natively(candidates) or _what_is_made_natively(candidates)
+        refused = wide or _outputs_read_natively(candidates) or _inputs_made_natively(candidates)
         if not refused:
             return Capability(**{**vars(candidates), "static": integers.static})
         candidates = candidates.without(refused)
 
 
-def _what_is_read_natively(candidates: Candidates) -> dict[OpNode, str]:
+def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
     """Operators with an output that a native one reads, but their converter does not make."""
     return {
         node: "a native operator uses an output that the engine does not make"
@@ -66,13 +66,13 @@ def _what_is_read_natively(candidates: Candidates) -> dict[OpNode, str]:
     }
 
 
-def _what_is_made_natively(candidates: Candidates) -> dict[OpNode, str]:
+def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
     """Operators with an input that is right only if a converted operator made it."""
     return {
         node: "its forward operator stays native"
         for node in candidates.ops
         for vid in candidates.inputs_of(node, Role.SAVED)
-        if not any(map(candidates.can_convert, candidates.makers(vid)))
+        if not any(map(candidates.can_convert, candidates.producers(vid)))
     }
 
 
@@ -81,12 +81,12 @@ class _Classifier:
 
     def __init__(self, view: BlockView) -> None:
         self._view = view
-        self._empty = empty_in(view)
+        self._empty = always_empty(view)
         self._is_fed = any(node.is_source and is_fed(node.op) for node in view.nodes)
         self._slots = {node: slots(view, node) for node in view.nodes}
-        self._numbers: dict[str, int] = {}
+        self._tensor_ids: dict[str, int] = {}
         self._unused_by: dict[OpNode, list[OpNode]] = {}
-        self._bodies: dict[OpNode, list[Body]] = {}
+        self._bodies: dict[OpNode, list[ConvertibleBlock]] = {}
 
     def candidates(self) -> Candidates:
         """All operators that can be converted, looking at each on its own."""
@@ -97,7 +97,7 @@ class _Classifier:
         for node in self._view.nodes:
             entry = find_converter(node.type)
             if entry is not None and self._is_constant(node):
-                described = describe(self._view, node, self._numbers)
+                described = describe(self._view, node, self._tensor_ids)
                 if not isinstance(described, Op) or not _is_known(described):
                     continue
                 constants.add(node)
@@ -117,7 +117,7 @@ class _Classifier:
             ops=ops,
             converters=converters,
             reasons=reasons,
-            numbers=self._numbers,
+            tensor_ids=self._tensor_ids,
             constants=frozenset(constants),
             unused_by=self._unused_by,
             bodies=self._bodies,
@@ -130,25 +130,25 @@ class _Classifier:
         """The operator as converters see it, or why it stays native."""
         if node.device == NATIVE:
             return "it is placed on native Paddle"
-        if COMMUNICATE in node.ordered:
+        if COMMUNICATE in node.effects:
             return "it communicates with other processes"
         if (reason := self._reason_in_memory(node)) is not None:
             return reason
-        op = describe(self._view, node, self._numbers, entry.named(Role.OMITTED))
+        op = describe(self._view, node, self._tensor_ids, entry.named(Role.OMITTED))
         if isinstance(op, str):
             return op
         if self._empty and (reason := self._reason_without_elements(node, entry, op)) is not None:
             return reason
         if node.type in REGIONS:
             return self._with_bodies(node, op)
-        if self._reads_what_nothing_writes(node, entry):
+        if self._reads_unwritten_variable(node, entry):
             return "an input has a shape, but no contents"
-        self._leave_out_what_is_unused(node, op, entry)
+        self._drop_unused_inputs(node, op, entry)
         if op.outputs_used():  # what nobody reads is dropped, whatever it is
             reason = entry.reason_against_roles(op) or entry.reason_against(op)
             if reason is not None:
                 return reason
-        if (reason := _refused(node, op)) is not None:
+        if (reason := _denial_reason(node, op)) is not None:
             return reason
         if entry.draws(op) and not op.outputs_used():
             # Dropped, it would not move the random stream on.
@@ -170,7 +170,7 @@ class _Classifier:
         self._bodies[node] = bodies
         entry = find_converter(node.type)
         assert entry is not None
-        return entry.reason_against(op) or _refused(node, op) or op
+        return entry.reason_against(op) or _denial_reason(node, op) or op
 
     def _reason_without_elements(self, node: OpNode, entry: Converter, op: Op) -> str | None:
         """Why an operator stays native because of what it computes with no elements.
@@ -178,13 +178,13 @@ class _Classifier:
         Loops have intervals inside then, for those turns that have something.
         """
         names = {vid: name for name, vid in self._slots[node] if vid in self._empty}
-        if not names.keys().isdisjoint(node.starts):
+        if not names.keys().isdisjoint(node.initial_values):
             return "it starts from an empty tensor, with which nGraph does not compute"
         # Converters may know what becomes of no positions.
         if any(entry.role(name) not in (Role.UNUSED, Role.INDEX) for name in names.values()):
             return "it reads an empty tensor, with which nGraph does not compute"
         used = {spec.id for spec in op.outputs_used()}
-        if any(self._numbers[vid] in used for vid in node.writes if vid in self._empty):
+        if any(self._tensor_ids[vid] in used for vid in node.writes if vid in self._empty):
             return "it makes an empty tensor, with which nGraph does not compute"
         return None
 
@@ -201,7 +201,7 @@ class _Classifier:
             return "it writes to a TensorArray of an outer block"
         return None
 
-    def body(self, args: Sequence[Value], captured: Sequence[Value]) -> Body | str:
+    def body(self, args: Sequence[Value], captured: Sequence[Value]) -> ConvertibleBlock | str:
         """The block as one of a loop or branch, or why it has to stay native.
 
         Args:
@@ -219,12 +219,12 @@ class _Classifier:
         if not all(map(view.is_tensor, {*given} - arrays)):
             return "something is handed on that is not a dense tensor"
         for vid in given:
-            self._numbers.setdefault(vid, len(self._numbers))
+            self._tensor_ids.setdefault(vid, len(self._tensor_ids))
         candidates = self.candidates()
         for node in nodes:
             if (reason := _reason_inside(candidates, node)) is not None:
                 return f"{node.type.removeprefix('pd_op.')} stays native: {reason}"
-        return Body(candidates, given[: len(args)], given[len(args) :], end.reads)
+        return ConvertibleBlock(candidates, given[: len(args)], given[len(args) :], end.reads)
 
     def _reason_in_memory(self, node: OpNode) -> str | None:
         """Why an operator stays native because of the variables that it writes."""
@@ -239,11 +239,11 @@ class _Classifier:
         if not self._is_fed and any(map(view.is_named, node.writes)):
             # An initial value: Paddle writes it where the variable is, and others may look.
             return "it writes a variable of the scope, which others may hold"
-        if any(map(view.names_a_rival, node.writes)):
+        if any(map(view.has_aliased_name, node.writes)):
             return "it writes a variable that the program also has under another value"
         return None
 
-    def _reads_what_nothing_writes(self, node: OpNode, entry: Converter) -> bool:
+    def _reads_unwritten_variable(self, node: OpNode, entry: Converter) -> bool:
         """Whether it reads what nothing writes: ``data`` beside the ``feed`` of old programs."""
         producer = self._view.producer
         inputs = zip(node.op.get_input_names(), node.op.operands_source())
@@ -255,13 +255,13 @@ class _Classifier:
         unfed = [vid for vid in read if vid in producer and producer[vid].type == "pd_op.data"]
         return bool(unfed) and any(other.type == "pd_op.feed" for other in self._view.nodes)
 
-    def _leave_out_what_is_unused(self, node: OpNode, op: Op, entry: Converter) -> None:
+    def _drop_unused_inputs(self, node: OpNode, op: Op, entry: Converter) -> None:
         for name, value in zip(node.op.get_output_names(), node.op.results()):
             if entry.output_role(name) is not Role.OMITTED:
                 continue
             members = [vid for vid in self._view.result_members(value) or () if vid is not None]
             reads = [read for vid in members for read in self._reads_through_lists(vid)]
-            if reads and all(self._has_no_use(reader, vid) for reader, vid in reads):
+            if reads and all(self._ignores(reader, vid) for reader, vid in reads):
                 op.outputs[name] = (None,) * len(op.outputs[name])
                 self._unused_by.setdefault(node, []).extend(reader for reader, _ in reads)
 
@@ -274,7 +274,7 @@ class _Classifier:
             for joined in reader.writes:
                 yield from ((last, vid) for last in self._view.readers.get(joined, ()))
 
-    def _has_no_use(self, reader: OpNode, vid: str) -> bool:
+    def _ignores(self, reader: OpNode, vid: str) -> bool:
         entry = find_converter(reader.type)
         if entry is None:  # what hands a variable on has no names for its inputs either
             return False
@@ -282,9 +282,9 @@ class _Classifier:
         return roles == {Role.UNUSED}
 
 
-def _refused(node: OpNode, op: Op) -> str | None:
+def _denial_reason(node: OpNode, op: Op) -> str | None:
     """Why an operator like this was left native before, where it is placed."""
-    return denylist.reason_against(op, compiled_for(node.device))
+    return denylist.denial_reason(op, compiled_for(node.device))
 
 
 def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
@@ -293,7 +293,7 @@ def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
         if node.type in LISTS:
             return None
         return candidates.reasons.get(node, "it belongs to the program around it")
-    if node.ordered and node.type not in REGIONS:
+    if node.effects and node.type not in REGIONS:
         return "it has to stay in order with others"
     if node.device:
         return "it is placed on a device"

@@ -25,28 +25,28 @@ from paddle_ngraph.paddle_private.protocols import Program
 from paddle_ngraph.partitioning.analysis.block_view import WHILE, BlockView, OpNode
 
 # What Executor takes to start one operator.
-US_PER_OPERATOR = 8.0
+DISPATCH_US = 8.0
 # Elements that one thread reads or writes in a microsecond.
 ELEMENTS_PER_US = 2000.0
 # Products that one core computes in a microsecond, at about half of its peak.
-_PRODUCTS_PER_US = 30e3
-_MULTIPLYING = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
+_MULTIPLICATIONS_PER_US = 30e3
+_MATMUL_PREFIXES = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
 
 # Beside Paddle's oneDNN an operator of an interval gains so much, a few microseconds. In the same
 # unit: what the two borders of an interval cost, and what an operator loses that oneDNN has a
 # kernel for and that stays native. Rounded up from benchmarks/results/intervals.md.
-_GAIN = 1
-_COST_OF_BORDERS = 2
-_LOSS_OF_KERNEL = 16
+_ONEDNN_GAIN_PER_OPERATOR = 1
+_ONEDNN_BOUNDARY_COST = 2
+_ONEDNN_KERNEL_LOSS = 16
 
 # A dimension that the program leaves open, where nobody knows what it is fed.
 TYPICAL_SIZE = 64
 
 # How often a loop is repeated, which nobody knows.
-TYPICAL_TURNS = 16
+TYPICAL_ITERATIONS = 16
 
 # A program whose feeds have grown by so much is looked at again.
-GROWTH = 4
+REPLAN_GROWTH_FACTOR = 4
 
 
 def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
@@ -60,9 +60,9 @@ def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
     for op in graph.ops:
         specs = (*op.input_specs(), *op.output_specs())
         elements = sum(_elements(spec, open_size) for spec in specs)
-        us += US_PER_OPERATOR + elements / ELEMENTS_PER_US
+        us += DISPATCH_US + elements / ELEMENTS_PER_US
         inside = [native_us(block, open_size) for block in op.blocks]
-        us += TYPICAL_TURNS * sum(inside) if op.type == WHILE else max(inside, default=0.0)
+        us += TYPICAL_ITERATIONS * sum(inside) if op.type == WHILE else max(inside, default=0.0)
     return us
 
 
@@ -87,8 +87,8 @@ def us_of(view: BlockView, node: OpNode) -> float:
     """About how many microseconds one core takes for an operator."""
     read = [elements_of(view, m) for vid in node.reads for m in view.members(vid)]
     written = [elements_of(view, vid) for vid in node.writes]
-    us = US_PER_OPERATOR + (sum(read) + sum(written)) / ELEMENTS_PER_US
-    return us + _us_of_products(node.type, read, written)
+    us = DISPATCH_US + (sum(read) + sum(written)) / ELEMENTS_PER_US
+    return us + _matmul_us(node.type, read, written)
 
 
 def us_of_run(graph: Graph, open_size: int) -> float:
@@ -100,16 +100,16 @@ def us_of_run(graph: Graph, open_size: int) -> float:
     us = native_us(graph, open_size)
     for op in graph.ops:
         read = [_elements(spec, open_size) for spec in op.input_specs()]
-        us += _us_of_products(op.type, read, [_elements(s, open_size) for s in op.output_specs()])
+        us += _matmul_us(op.type, read, [_elements(s, open_size) for s in op.output_specs()])
     return us
 
 
-def _us_of_products(kind: str, read: Sequence[int], written: Sequence[int]) -> float:
+def _matmul_us(kind: str, read: Sequence[int], written: Sequence[int]) -> float:
     """What an operator takes for products, given how many elements it reads and writes."""
-    if not _multiplies(kind) or len(read) < 2 or not written:
+    if not _is_matmul_type(kind) or len(read) < 2 or not written:
         return 0.0
     # With [M, K], [K, N] and [M, N] this is MKN.
-    return math.sqrt(read[0] * read[1] * max(written)) / _PRODUCTS_PER_US
+    return math.sqrt(read[0] * read[1] * max(written)) / _MULTIPLICATIONS_PER_US
 
 
 def elements_of(view: BlockView, vid: str) -> int:
@@ -119,20 +119,20 @@ def elements_of(view: BlockView, vid: str) -> int:
     return math.prod(TYPICAL_SIZE if s < 0 else s for s in view.spec(vid, 0).shape)
 
 
-def multiplies(node: OpNode) -> bool:
+def is_matmul_or_convolution(node: OpNode) -> bool:
     """Whether it computes products of matrices, or convolutions."""
-    return _multiplies(node.type)
+    return _is_matmul_type(node.type)
 
 
-def _multiplies(kind: str) -> bool:
-    return kind.removeprefix("pd_op.").startswith(_MULTIPLYING)
+def _is_matmul_type(kind: str) -> bool:
+    return kind.removeprefix("pd_op.").startswith(_MATMUL_PREFIXES)
 
 
 def _elements(spec: TensorSpec, open_size: int) -> int:
     return math.prod(open_size if size < 0 else size for size in spec.shape)
 
 
-def open_axes(programs: Iterable[Program]) -> list[tuple[str, int]]:
+def dynamic_axes(programs: Iterable[Program]) -> list[tuple[str, int]]:
     """(feed, axis) for every dimension that the programs leave open."""
     return [
         (op.attrs()["name"], axis)
@@ -144,7 +144,7 @@ def open_axes(programs: Iterable[Program]) -> list[tuple[str, int]]:
     ]
 
 
-def pays_over_onednn(converted: int, intervals: int, native: Iterable[str]) -> bool:
+def is_faster_than_onednn(converted: int, intervals: int, native: Iterable[str]) -> bool:
     """Whether a predictor whose configuration has oneDNN on is faster through the engine.
 
     Args:
@@ -153,7 +153,10 @@ def pays_over_onednn(converted: int, intervals: int, native: Iterable[str]) -> b
         native: The types of the operators that stay native.
     """
     kernels = sum(has_onednn_kernel(kind) for kind in native)
-    return _GAIN * converted >= _COST_OF_BORDERS * intervals + _LOSS_OF_KERNEL * kernels
+    return (
+        _ONEDNN_GAIN_PER_OPERATOR * converted
+        >= _ONEDNN_BOUNDARY_COST * intervals + _ONEDNN_KERNEL_LOSS * kernels
+    )
 
 
 def has_onednn_kernel(kind: str) -> bool:

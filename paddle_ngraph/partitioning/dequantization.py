@@ -9,16 +9,22 @@ for the engine and for Paddle's interpreter alike.
 from __future__ import annotations
 
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.partitioning.analysis.block_view import blocks_outside_in, dtype_name, put_before
+from paddle_ngraph.partitioning.analysis.block_view import (
+    blocks_outermost_first,
+    dtype_name,
+    put_before,
+)
 
 _TYPE = "pd_op.dequantize_linear"
 _PER_TENSOR = "pd_op.fake_dequantize_max_abs"
 _PER_CHANNEL = "pd_op.fake_channel_wise_dequantize_max_abs"
 
 
-def rephrase(program: Program) -> None:
+def replace_dequantize_linear(program: Program) -> None:
     """Replaces each ``dequantize_linear`` of a PIR program whose statistics nothing reads."""
-    found = [op for block in blocks_outside_in(program) for op in block.ops if op.name() == _TYPE]
+    found = [
+        op for block in blocks_outermost_first(program) for op in block.ops if op.name() == _TYPE
+    ]
     for op in found:
         result, *statistics = op.results()
         if not any(value.initialized() and value.all_used_ops() for value in statistics):

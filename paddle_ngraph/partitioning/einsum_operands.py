@@ -11,20 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.partitioning.analysis.block_view import blocks_outside_in
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
 
 _EINSUM = "pd_op.einsum"
 _XSHAPE = 2  # its place among the results
 
 
-def hand_on_operands(program: Program) -> None:
+def give_gradients_operands(program: Program) -> None:
     """Has the gradients of ``einsum`` in a PIR program, or in the one behind it, get its operands.
 
     They are copied: what they were may be overwritten before the gradient is computed.
     """
-    found = [op for block in blocks_outside_in(program) for op in block.ops if op.name() == _EINSUM]
+    found = [
+        op for block in blocks_outermost_first(program) for op in block.ops if op.name() == _EINSUM
+    ]
     for op in found:
         shapes = op.results()[_XSHAPE]
         if shapes.initialized() and not shapes.use_empty():
@@ -32,7 +34,7 @@ def hand_on_operands(program: Program) -> None:
 
 
 def _copies(op: Operation) -> Iterator[Value]:
-    for operand in maker_of(op.operand_source(0)).operands_source():
+    for operand in producer_of(op.operand_source(0)).operands_source():
         yield from _core.insert_operator(op, "pd_op.assign", [operand], [operand], {})
 
 

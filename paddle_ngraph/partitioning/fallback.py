@@ -18,10 +18,10 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import Graph, NativeForm, Op, TensorSpec
+from paddle_ngraph.ir.graph import FallbackForm, Graph, Op, TensorSpec
 from paddle_ngraph.paddle_private.names import (
-    ExecutionJob,
-    ExecutionPlan,
+    PaddleJob,
+    PaddlePlan,
     StandaloneExecutor,
     clear_tensor,
     copy_of,
@@ -38,25 +38,25 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     COND,
     CONSTANTS,
     FETCH,
+    INITIAL_VALUES,
     OUT,
-    STARTS,
     WHILE,
-    blocks_outside_in,
+    blocks_outermost_first,
     dtype_name,
 )
-from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.lru_cache import LRUCache
 
 Tensors = Sequence[Tensor]
 
 # Of so many graphs, programs wait for another run.
-_MOST_GRAPHS = 32
+_MAX_IDLE_GRAPHS = 32
 
 # Executors take PIR programs, and stay in the thread that asks.
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
-_IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
+_TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 # Without the pass that lets the last reader of a value take its memory: it does not know that a
 # branch may hand on what it was given, or that the value may belong to a variable.
-_NOT_IN_PLACE = _core.FlagOverride("pir_apply_inplace_pass")
+_WITHOUT_INPLACE_PASS = _core.FlagOverride("pir_apply_inplace_pass")
 
 
 def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
@@ -72,18 +72,18 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
         What Paddle's operators raise.
     """
     dtypes = tuple(map(_dtype, [*inputs, *states]))
-    program = _take(text, dtypes)
+    program = _acquire(text, dtypes)
     if program is None:
         try:
             graph = Graph.from_string(text)
             _require_kernels(graph)
-            if _name(text) not in _made:
+            if _name(text) not in _recorded_graphs:
                 program_of(graph, dtypes, as_declared=False)
-            program = NativeInterval(graph, dtypes)
+            program = FallbackProgram(graph, dtypes)
         except Exception as error:
             raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
     program.run(inputs, states, outputs)
-    _give(text, dtypes, program)
+    _release(text, dtypes, program)
 
 
 def _require_kernels(graph: Graph) -> None:
@@ -109,19 +109,19 @@ def _computes_bfloat16(name: str) -> bool:
 # Graphs that the program pass has made in this process. Paddle's kernels rely on what Paddle checks
 # when it makes an operator; those of any other graph, one of a saved program, are made in that way
 # once. So are those of a graph that is forgotten.
-_made: Latest[str, bool] = Latest(4096)
+_recorded_graphs: LRUCache[str, bool] = LRUCache(4096)
 
 
-def made(text: str) -> None:
+def record_graph(text: str) -> None:
     """Records that a graph string was made from the operators of a program."""
-    _made.put(_name(text), True)
+    _recorded_graphs.put(_name(text), True)
 
 
 def _name(text: str) -> str:
     return text.partition("\n")[0]
 
 
-class NativeInterval:
+class FallbackProgram:
     """A graph as a program of Paddle's own operators, with a scope of its own. One run at a time.
 
     Args:
@@ -140,8 +140,8 @@ class NativeInterval:
         scope = own_scope.scope
         sources = [*graph.inputs, *graph.states]
         self._inputs = [scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
-        with _PIR_IN_EXECUTOR, _NOT_IN_PLACE:
-            plan = ExecutionPlan([ExecutionJob("default")], {"default": program})
+        with _PIR_IN_EXECUTOR, _WITHOUT_INPLACE_PASS:
+            plan = PaddlePlan([PaddleJob("default")], {"default": program})
             own_scope.set_user(StandaloneExecutor(paddle.CPUPlace(), plan, scope))
         self._own_scope = own_scope  # the last to go: that takes long, and signals may come in it
 
@@ -151,12 +151,12 @@ class NativeInterval:
         try:
             for mine, theirs in zip(self._inputs, given):
                 _core.share_tensor(mine, theirs)
-            with _PIR_IN_EXECUTOR, _IN_THIS_THREAD:
+            with _PIR_IN_EXECUTOR, _TRACE_RUN:
                 fetched = values_of(self._own_scope.user.run([], False))
             for number in range(len(outputs)):
                 clear_tensor(self._own_scope.scope.var(f"output_{number}@fetch").get_tensor())
             for mine, theirs in zip(fetched, outputs):
-                _core.share_tensor(theirs, _own(mine))
+                _core.share_tensor(theirs, _with_own_memory(mine))
         finally:  # a kernel that fails may have written states before
             for mine, theirs in zip(self._inputs[len(inputs) :], states):
                 _core.share_tensor(theirs, mine)
@@ -164,7 +164,7 @@ class NativeInterval:
                 clear_tensor(mine)
 
 
-def _own(tensor: Tensor) -> Tensor:
+def _with_own_memory(tensor: Tensor) -> Tensor:
     """A result with memory of its own: a variable of the interpreter has the present one.
 
     The next run writes there again, while the user may still have the result of this one, or a
@@ -178,9 +178,9 @@ def _own(tensor: Tensor) -> Tensor:
 
 
 # A list of axes among them may well be empty.
-_GIVEN = CONSTANTS | {"builtin.parameter"}
+_CONSTANT_TYPES = CONSTANTS | {"builtin.parameter"}
 # Added to sizes, it is more than any window.
-_MUCH = 1 << 12
+_LARGE_DIMENSION = 1 << 12
 
 
 def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
@@ -201,7 +201,7 @@ def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
         if not any(size < 0 for shape in found for size in shape):
             return False
         larger = _inferred(
-            graph, dtypes, list(map(_larger, [*graph.inputs, *graph.states], shapes))
+            graph, dtypes, list(map(_enlarged, [*graph.inputs, *graph.states], shapes))
         )
     except Exception:  # whatever Paddle's shape inference says
         return False
@@ -222,21 +222,23 @@ def _inferred(
     program = program_of(
         replace(graph, inputs=specs[:count], states=specs[count:]), dtypes, as_declared=False
     )
-    operators = [op for block in blocks_outside_in(program) for op in block.ops]
-    values = [value for op in operators if op.name() not in _GIVEN for value in op.results()]
+    operators = [op for block in blocks_outermost_first(program) for op in block.ops]
+    values = [
+        value for op in operators if op.name() not in _CONSTANT_TYPES for value in op.results()
+    ]
     return [tuple(value.shape) for value in values if value.is_dense_tensor_type()]
 
 
-def _larger(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _enlarged(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape, if the open dimensions of the program were larger."""
-    return tuple(now + _MUCH * (size < 0) for size, now in zip(spec.shape, shape))
+    return tuple(now + _LARGE_DIMENSION * (size < 0) for size, now in zip(spec.shape, shape))
 
 
 def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = True) -> Program:
     """The graph as a PIR program: inputs and states are variables, outputs are fetched.
 
     Args:
-        graph, dtypes: See :class:`NativeInterval`.
+        graph, dtypes: See :class:`FallbackProgram`.
         as_declared: Whether results have the types that the graph declares, or those that Paddle
             infers.
     """
@@ -278,12 +280,12 @@ def reason_against(graph: Graph) -> tuple[Op, str] | None:
             made = {spec.id for other in graph.ops for spec in other.output_specs()}
             if not made.issuperset(saved):
                 return op, "its forward operator is in another interval"
-        if op.type in _RESHAPING and "x" not in kept and _drops_open_ones(graph, op):
+        if op.type in _RESHAPING and "x" not in kept and _squeezes_dynamic_dimension(graph, op):
             return op, "the shape that it restores is known in another interval"
     return None
 
 
-def _drops_open_ones(graph: Graph, op: Op) -> bool:
+def _squeezes_dynamic_dimension(graph: Graph, op: Op) -> bool:
     """Whether only a run shows which dimensions a ``squeeze`` drops: whichever are 1."""
     is_open = any(-1 in spec.shape for spec in op.output_specs())
     axes = {spec.id for spec in op.inputs["axis"]}
@@ -337,7 +339,7 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
             _packed([_type(spec) for spec in specs], name in output_lists)
             for name, specs in form.results.items()
         ]
-    attributes = [(name, form.kinds.get(name), value) for name, value in op.attrs.items()]
+    attributes = [(name, form.attribute_types.get(name), value) for name, value in op.attrs.items()]
     results = _core.append_operator(block, op.type, operands, types, attributes)
     for (name, specs), made in zip(form.results.items(), results):
         members = made if name in output_lists else [made]
@@ -374,13 +376,13 @@ def _element(block: Block, op: Op, values: dict[int, Value], as_declared: bool) 
 
 
 def _append_region(
-    block: Block, op: Op, form: NativeForm, values: dict[int, Value], as_declared: bool
+    block: Block, op: Op, form: FallbackForm, values: dict[int, Value], as_declared: bool
 ) -> None:
     """A loop or branch, and what is inside of it."""
     read = {name: [values[spec.id] for spec in specs] for name, specs in op.inputs.items()}
     (condition,), captured = read[COND], read[CAPTURED]
     if op.type == WHILE:
-        body, args, results = _core.append_while(block, condition, read[STARTS])
+        body, args, results = _core.append_while(block, condition, read[INITIAL_VALUES])
         bodies = [body]
     else:
         types = list(map(_type, form.results[OUT]))
@@ -434,27 +436,29 @@ def _input_name(number: int) -> str:
 
 
 # Programs that wait for a run, by graph and dtypes of inputs; each belongs to one run at a time.
-_waiting: Latest[tuple[str, tuple[str | None, ...]], list[NativeInterval]] = Latest(_MOST_GRAPHS)
+_idle_programs: LRUCache[tuple[str, tuple[str | None, ...]], list[FallbackProgram]] = LRUCache(
+    _MAX_IDLE_GRAPHS
+)
 
 
-def _take(text: str, dtypes: tuple[str | None, ...]) -> NativeInterval | None:
+def _acquire(text: str, dtypes: tuple[str | None, ...]) -> FallbackProgram | None:
     """Takes a waiting program; it belongs to the caller from then on."""
-    programs = _waiting.get((text, dtypes))
+    programs = _idle_programs.get((text, dtypes))
     try:
         return programs.pop() if programs else None
     except IndexError:  # another thread took the last one
         return None
 
 
-def _give(text: str, dtypes: tuple[str | None, ...], program: NativeInterval) -> None:
-    _waiting.get_or_make((text, dtypes), list).append(program)
+def _release(text: str, dtypes: tuple[str | None, ...], program: FallbackProgram) -> None:
+    _idle_programs.get_or_create((text, dtypes), list).append(program)
 
 
 def count() -> int:
     """The number of graphs with programs waiting for another run."""
-    return len(_waiting)
+    return len(_idle_programs)
 
 
 def clear() -> None:
     """Drops every program that waits for another run."""
-    _waiting.clear()
+    _idle_programs.clear()

@@ -14,19 +14,19 @@ from paddle_ngraph.mkl_packed.layers import OPERATORS, OPT_OUT
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import (
     SHADOW_OUTPUT,
-    blocks_outside_in,
+    blocks_outermost_first,
     dtype_name,
     scope_name,
 )
-from paddle_ngraph.utils.thread_local import PerThread
+from paddle_ngraph.utils.thread_local import ThreadLocal
 
 _LAYER = "pd_op.rnn"
-_leaves_out = PerThread(False)
+_is_disabled = ThreadLocal(False)
 
 
-def left_out() -> AbstractContextManager[None]:
+def disabled() -> AbstractContextManager[None]:
     """In this thread layers stay what the engine converts, for what has to consist of intervals."""
-    return _leaves_out.set_to(True)
+    return _is_disabled.overridden(True)
 
 
 def apply(program: Program | Block) -> int:
@@ -38,7 +38,7 @@ def apply(program: Program | Block) -> int:
     Returns:
         How many recurrent operators were replaced, gradients not counted.
     """
-    return _apply([op for block in blocks_outside_in(program) for op in block.ops])
+    return _apply([op for block in blocks_outermost_first(program) for op in block.ops])
 
 
 def apply_across(forward: Program, backward: Program) -> int:
@@ -54,15 +54,16 @@ def apply_across(forward: Program, backward: Program) -> int:
         As :func:`apply`.
     """
     return _apply(
-        [op for op in forward.global_block().ops if _is_handed_on(op)], backward.global_block()
+        [op for op in forward.global_block().ops if _saves_all_for_backward(op)],
+        backward.global_block(),
     )
 
 
-def _is_handed_on(op: Operation) -> bool:
+def _saves_all_for_backward(op: Operation) -> bool:
     """Whether it is a layer that hands everything that it keeps on to another program."""
     if op.name() != _LAYER:
         return False
-    users = [value.all_used_ops() for value in _kept(op)]
+    users = [value.all_used_ops() for value in _private_results(op)]
     return all(len(each) == 1 and each[0].name() == SHADOW_OUTPUT for each in users)
 
 
@@ -73,7 +74,7 @@ def _apply(ops: list[Operation], other: Block | None = None) -> int:
         ops: Where to look for layers.
         other: Where the gradients are, if not beside them.
     """
-    if not flags.get("use_mkl_packed") or _leaves_out.value:
+    if not flags.get("use_mkl_packed") or _is_disabled.value:
         return 0
     layers = [op for op in ops if op.name() == _LAYER and _can_be_replaced(op)]
     found = [(op, _gradients(op, other)) for op in layers]
@@ -94,19 +95,19 @@ def _can_be_replaced(op: Operation) -> bool:
         return False
     if any(dtype_name(value.dtype) != "float32" for value in inputs):
         return False
-    return _is_taken_apart(_result(op, "state"))
+    return _is_only_unpacked(_result(op, "state"))
 
 
-def _kept(op: Operation) -> list[Value]:
+def _private_results(op: Operation) -> list[Value]:
     """The results that only the operator's own gradient understands."""
     return [_result(op, "reserve"), _result(op, "dropout_state_out")]
 
 
 def _gradients(op: Operation, other: Block | None) -> list[Operation] | None:
     """The operators that read what a layer keeps; ``None`` if one cannot be replaced."""
-    values: list[Value | None] = [*_kept(op)]
+    values: list[Value | None] = [*_private_results(op)]
     if other is not None:
-        names = [scope_name(value.all_used_ops()[0]) for value in _kept(op)]
+        names = [scope_name(value.all_used_ops()[0]) for value in _private_results(op)]
         values = [other.kwargs().get(name) for name in names]
     known = [value for value in values if value is not None]
     users = {user.id(): user for value in known for user in value.all_used_ops()}
@@ -121,12 +122,12 @@ def _is_gradient(user: Operation, block: Block) -> bool:
         and user.get_parent_block() == block
         and _inputs(user) is not None
         and _members(_operand(user, "state_grad")) is not None
-        and _is_taken_apart(_result(user, "pre_state_grad"))
-        and _is_taken_apart(_result(user, "weight_list_grad"))
+        and _is_only_unpacked(_result(user, "pre_state_grad"))
+        and _is_only_unpacked(_result(user, "weight_list_grad"))
     )
 
 
-def _is_taken_apart(value: Value) -> bool:
+def _is_only_unpacked(value: Value) -> bool:
     """Whether a list is used only to be split into its members."""
     return not value.initialized() or all(
         user.name() == "builtin.split" for user in value.all_used_ops()
@@ -139,7 +140,7 @@ def _replace(op: Operation, gradients: list[Operation]) -> None:
     states = _members(_operand(op, "pre_state")) or []
     reserve = _result(op, "reserve")
     attributes = _attributes(attrs)
-    if not gradients and not _drops(attrs):
+    if not gradients and not _has_dropout(attrs):
         attributes["is_test"] = True  # the same numbers, and nothing kept for a gradient
     out, *others = _core.insert_operator(
         op,
@@ -148,7 +149,7 @@ def _replace(op: Operation, gradients: list[Operation]) -> None:
         [_result(op, "out"), *states, reserve, reserve],
         attributes,
     )
-    for old, new in zip([_result(op, "out"), *_kept(op)], [out, *others[len(states) :]]):
+    for old, new in zip([_result(op, "out"), *_private_results(op)], [out, *others[len(states) :]]):
         old.replace_all_uses_with(new)
     for gradient in gradients:
         _replace_gradient(gradient, f"{name}_grad")
@@ -156,7 +157,7 @@ def _replace(op: Operation, gradients: list[Operation]) -> None:
     op.get_parent_block().remove_op(op)
 
 
-def _drops(attrs: dict[str, Any]) -> bool:
+def _has_dropout(attrs: dict[str, Any]) -> bool:
     return bool(attrs["dropout_prob"] > 0 and attrs["num_layers"] > 1)
 
 

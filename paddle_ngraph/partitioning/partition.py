@@ -20,7 +20,7 @@ from typing import NamedTuple
 from paddle_ngraph.partitioning.analysis import dependencies
 from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode
 from paddle_ngraph.partitioning.analysis.capability import Capability
-from paddle_ngraph.partitioning.analysis.placement import LINK
+from paddle_ngraph.partitioning.analysis.placement import LINK_DEVICE
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Interval:
 @dataclass
 class _Edge:
     source: OpNode
-    apart: bool = False  # the two may not share an interval
+    must_separate: bool = False  # the two may not share an interval
 
 
 class Partition(NamedTuple):
@@ -74,17 +74,17 @@ def _levels(capable: Capability) -> dict[OpNode, int]:
         for edge in edges[node]:
             step = 0
             if converted:
-                step = 1 if edge.apart or not capable.can_convert(edge.source) else 0
+                step = 1 if edge.must_separate or not capable.can_convert(edge.source) else 0
             level = max(level, levels[edge.source] + step)
         levels[node] = level
-        if node.device == LINK:
+        if node.device == LINK_DEVICE:
             first = max(first, level + 1)
     if not any(node.device for node in capable.ops):
-        _move_late(capable, edges, levels)  # which makes other devices wait
+        _delay_operators(capable, edges, levels)  # which makes other devices wait
     return levels
 
 
-def _move_late(
+def _delay_operators(
     capable: Capability, edges: dict[OpNode, list[_Edge]], levels: dict[OpNode, int]
 ) -> None:
     latest: dict[OpNode, int] = {}
@@ -94,7 +94,7 @@ def _move_late(
         for edge in edges[node]:
             if node.type in LISTS or not capable.can_convert(edge.source):
                 continue
-            bound = levels[node] - (1 if edge.apart and capable.can_convert(node) else 0)
+            bound = levels[node] - (1 if edge.must_separate and capable.can_convert(node) else 0)
             latest[edge.source] = min(latest.get(edge.source, bound), bound)
     for node in capable.view.nodes:  # lists follow what they hold
         if node.type in LISTS:
@@ -103,19 +103,21 @@ def _move_late(
 
 def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
     """What each operator has to wait for: data, memory that is overwritten, and order."""
-    others = dependencies.by_memory_and_order(
+    others = dependencies.memory_and_effect_dependencies(
         capable.view, lambda node: not capable.can_convert(node)
     )
     edges: dict[OpNode, list[_Edge]] = {}
     for node in capable.view.nodes:
         apart = capable.read_by_value(node)
-        data = [_Edge(maker, vid in apart) for vid in node.reads for maker in capable.makers(vid)]
+        data = [
+            _Edge(maker, vid in apart) for vid in node.reads for maker in capable.producers(vid)
+        ]
         edges[node] = [*data, *map(_Edge, others[node])]
-    _part_devices(capable, edges)
+    _separate_devices(capable, edges)
     return edges
 
 
-def _part_devices(capable: Capability, edges: dict[OpNode, list[_Edge]]) -> None:
+def _separate_devices(capable: Capability, edges: dict[OpNode, list[_Edge]]) -> None:
     """Operators of two devices do not share an interval; nor what one of them waits for."""
 
     def crosses(node: OpNode, edge: _Edge) -> bool:
@@ -125,4 +127,4 @@ def _part_devices(capable: Capability, edges: dict[OpNode, list[_Edge]]) -> None
     awaited = {edge.source for node in edges for edge in edges[node] if crosses(node, edge)}
     for node in edges if awaited else ():
         for edge in edges[node]:
-            edge.apart |= edge.source in awaited
+            edge.must_separate |= edge.source in awaited

@@ -1,7 +1,7 @@
 """The program pass: finds the convertible intervals of a program, replaces each with one operator.
 
 Data flows one way: :func:`classify` determines which operators can be converted, :func:`partition`
-groups the convertible ones into as few intervals as the dependencies allow, :func:`border_of`
+groups the convertible ones into as few intervals as the dependencies allow, :func:`subgraph_of`
 describes an interval as a graph, and :func:`rewrite` replaces each interval with one
 ``ngraph_engine`` operator. This module has the loop around the first three, and the entry points.
 """
@@ -26,7 +26,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     FETCH,
     BlockView,
     OpNode,
-    blocks_outside_in,
+    blocks_outermost_first,
     changes_parameters,
     is_packed,
     may_write_variables,
@@ -36,8 +36,8 @@ from paddle_ngraph.partitioning.classify import classify, fixpoint
 from paddle_ngraph.partitioning.partition import partition
 from paddle_ngraph.partitioning.report import BlockReport, IntervalReport, NativeOp, Report
 from paddle_ngraph.partitioning.rewrite import rewrite
-from paddle_ngraph.partitioning.subgraph import Border, Purpose, border_of
-from paddle_ngraph.partitioning.whole_program import Whole, described
+from paddle_ngraph.partitioning.subgraph import Subgraph, SubgraphSettings, subgraph_of
+from paddle_ngraph.partitioning.whole_program import Whole, find_whole_program
 from paddle_ngraph.utils import signals
 
 T = TypeVar("T")
@@ -72,26 +72,28 @@ def apply(
     """
     if (programs := _rewritten.get()) is not None:
         programs.append(program)
-    packed = prepare(program)
-    purpose = Purpose(keep_weights, open_size, sorted(gradients), eager_weights, threads, tries)
-    blocks = [_apply_to_block(block, purpose) for block in blocks_outside_in(program)]
+    packed = canonicalize(program)
+    settings = SubgraphSettings(
+        keep_weights, open_size, sorted(gradients), eager_weights, threads, tries
+    )
+    blocks = [_apply_to_block(block, settings) for block in blocks_outermost_first(program)]
     report = Report(blocks, packed)
     statistics.count(report)
     return report
 
 
-def prepare(program: Any) -> int:
+def canonicalize(program: Any) -> int:
     """What changes operators before they are grouped; a second time it changes nothing.
 
     Returns:
         How many recurrent layers have packed weights from now on.
     """
-    with signals.put_off():
-        single_assignment.rephrase(program)
-        loops.let_go_of_what_nobody_reads(program)
-        loops.copy_start_values(program)
-        dequantization.rephrase(program)
-        einsum_operands.hand_on_operands(program)
+    with signals.deferred_signals():
+        single_assignment.to_single_assignment(program)
+        loops.drop_dead_loop_outputs(program)
+        loops.copy_shared_initial_values(program)
+        dequantization.replace_dequantize_linear(program)
+        einsum_operands.give_gradients_operands(program)
         return packed_layers.apply(program)
 
 
@@ -109,7 +111,9 @@ def apply_by_name(block: Any, scope: Any) -> None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
         ]
-        runs.append(RunByName(report, has_state, parameters, scope, described(block.ops, FETCH)))
+        runs.append(
+            RunByName(report, has_state, parameters, scope, find_whole_program(block.ops, FETCH))
+        )
 
 
 class RunByName(NamedTuple):
@@ -167,37 +171,37 @@ def rewritten_programs() -> AbstractContextManager[list[Any]]:
     return _collected(_rewritten)
 
 
-def plan(program: Any, open_size: int | None = cost_model.TYPICAL_SIZE) -> Report:
+def dry_run(program: Any, open_size: int | None = cost_model.TYPICAL_SIZE) -> Report:
     """What :func:`apply` would do, without changing the program."""
     copy = program.clone()
-    packed = prepare(copy)
-    purpose = Purpose(False, open_size)
+    packed = canonicalize(copy)
+    settings = SubgraphSettings(False, open_size)
     reports, pending = [], [copy.global_block()]
     while pending:
         block = pending.pop(0)
-        plan = _plan_block(block, purpose)
+        plan = _partition_block(block, settings)
         reports.append(plan.report())
-        inside = {node.index for border in plan.borders for node in border.interval.nodes}
+        inside = {node.index for border in plan.subgraphs for node in border.interval.nodes}
         # What is inside of a loop or branch that is a part of an interval is too.
         left = [op for index, op in enumerate(block.ops) if index not in inside]
         pending += [inner for op in left if op.num_regions() > 0 for inner in op.blocks()]
     return Report(reports, packed)
 
 
-def _apply_to_block(block: Any, purpose: Purpose) -> BlockReport:
-    plan = _plan_block(block, purpose)
-    if plan.borders:
-        with signals.put_off():
-            rewrite(plan.capable, plan.levels, plan.borders)
+def _apply_to_block(block: Any, settings: SubgraphSettings) -> BlockReport:
+    plan = _partition_block(block, settings)
+    if plan.subgraphs:
+        with signals.deferred_signals():
+            rewrite(plan.capable, plan.levels, plan.subgraphs)
     return plan.report()
 
 
-class _Plan(NamedTuple):
+class _BlockPlan(NamedTuple):
     """What becomes of a block."""
 
     capable: Capability
     levels: Mapping[OpNode, int]
-    borders: Sequence[Border]
+    subgraphs: Sequence[Subgraph]
     has_small_interval: bool
 
     def report(self) -> BlockReport:
@@ -208,12 +212,12 @@ class _Plan(NamedTuple):
                 first=interval.range[0],
                 last=interval.range[1],
                 types=[node.type for node in interval.nodes],
-                draws=bool(capable.drawing(interval.nodes)),
+                draws=bool(capable.random_nodes(interval.nodes)),
                 device=interval.device,
                 indices=[node.index for node in interval.nodes],
                 graph=border.graph,
             )
-            for border, interval in ((border, border.interval) for border in self.borders)
+            for border, interval in ((border, border.interval) for border in self.subgraphs)
         ]
         nodes = capable.view.nodes
         return BlockReport(
@@ -229,7 +233,7 @@ class _Plan(NamedTuple):
         )
 
 
-def _plan_block(block: Any, purpose: Purpose) -> _Plan:
+def _partition_block(block: Any, settings: SubgraphSettings) -> _BlockPlan:
     """Finds intervals that may stay as they are.
 
     This terminates: each round rejects at least one operator, or cuts at least one more off from a
@@ -239,16 +243,16 @@ def _plan_block(block: Any, purpose: Purpose) -> _Plan:
     has_small_interval = False
     while True:
         intervals, levels = partition(capable)
-        borders = [border_of(capable, interval, purpose) for interval in intervals]
+        subgraphs = [subgraph_of(capable, interval, settings) for interval in intervals]
         refused: dict[OpNode, str] = {}
-        for border in borders:
-            reason = cost_model.reason_against(border.graph, purpose.open_size)
+        for border in subgraphs:
+            reason = cost_model.reason_against(border.graph, settings.open_size)
             if reason is not None:
                 has_small_interval = True
                 refused.update(dict.fromkeys(border.interval.nodes, reason))
             else:
-                refused.update(rules.refused(capable, border, purpose.tries))
-        cut_off = frozenset(rules.cut_off(capable, intervals)) - capable.cut_off
+                refused.update(rules.illegal_operators(capable, border, settings.tries))
+        cut_off = frozenset(rules.build_time_cuts(capable, intervals)) - capable.cut_off
         if not refused and not cut_off:
-            return _Plan(capable, levels, borders, has_small_interval)
-        capable = fixpoint(capable.without(refused).cut(cut_off))
+            return _BlockPlan(capable, levels, subgraphs, has_small_interval)
+        capable = fixpoint(capable.without(refused).with_cuts(cut_off))

@@ -46,7 +46,11 @@ class IntervalReport:
 
         ``None`` if none was compiled in the background.
         """
-        return None if self.graph is None else background_compile.runs_meanwhile(self.graph)
+        return (
+            None
+            if self.graph is None
+            else background_compile.native_runs_while_compiling(self.graph)
+        )
 
 
 @dataclass(frozen=True)
@@ -164,18 +168,18 @@ def _block_lines(number: int, block: BlockReport) -> list[str]:
         by_reason.setdefault((op.type, op.reason), []).append(op.index)
     for (kind, reason), indices in by_reason.items():
         places = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
-        lines.append(f"  native {_short(kind)} x{len(indices)} (at {places}): {reason}")
+        lines.append(f"  native {_short_name(kind)} x{len(indices)} (at {places}): {reason}")
     return lines
 
 
 def summary(types: Sequence[str]) -> str:
     """The commonest of some types of operators, with how many there are."""
-    counts = Counter(_short(kind) for kind in types).most_common()
+    counts = Counter(_short_name(kind) for kind in types).most_common()
     named = [f"{kind} x{count}" if count > 1 else kind for kind, count in counts[:8]]
     return ", ".join(named) + (", ..." if len(counts) > 8 else "")
 
 
-def _short(kind: str) -> str:
+def _short_name(kind: str) -> str:
     return kind.removeprefix("pd_op.")
 
 

@@ -10,37 +10,39 @@ from paddle_ngraph.paddle_private.names import make_persistable
 from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS, LISTS, OpNode
 from paddle_ngraph.partitioning.analysis.capability import Capability
-from paddle_ngraph.partitioning.subgraph import Border
+from paddle_ngraph.partitioning.subgraph import Subgraph
 
 
-def rewrite(capable: Capability, levels: Mapping[OpNode, int], borders: Sequence[Border]) -> None:
+def rewrite(
+    capable: Capability, levels: Mapping[OpNode, int], subgraphs: Sequence[Subgraph]
+) -> None:
     """Replaces each interval of a block with one ``ngraph_engine`` operator, and drops dead code.
 
     Args:
         capable: The block.
         levels: Those of all operators: the order of intervals and native operators.
-        borders: The intervals.
+        subgraphs: The intervals.
     """
-    _Rewriter(capable, levels, borders).run()
+    _Rewriter(capable, levels, subgraphs).run()
 
 
 class _Rewriter:
     """See :func:`rewrite`."""
 
     def __init__(
-        self, capable: Capability, levels: Mapping[OpNode, int], borders: Sequence[Border]
+        self, capable: Capability, levels: Mapping[OpNode, int], subgraphs: Sequence[Subgraph]
     ) -> None:
         self._capable = capable
         self._view = capable.view
-        self._borders: dict[int, list[Border]] = {}
-        for border in borders:
-            self._borders.setdefault(border.interval.level, []).append(border)
+        self._subgraphs: dict[int, list[Subgraph]] = {}
+        for subgraph in subgraphs:
+            self._subgraphs.setdefault(subgraph.interval.level, []).append(subgraph)
         self._levels = levels
-        self._current = dict(capable.view.values)  # variable -> the value that holds it now
+        self._replacements = dict(capable.view.values)  # variable -> the value that holds it now
 
     def run(self) -> None:
-        borders = self._borders
-        inside = {node for level in borders.values() for b in level for node in b.interval.nodes}
+        subgraphs = self._subgraphs
+        inside = {node for level in subgraphs.values() for b in level for node in b.interval.nodes}
         kept = [node for node in self._view.nodes if node not in inside]
         first = [n for n in kept if n.is_source or n in self._capable.constants]
         last = [n for n in kept if n.type == "cf.yield"]
@@ -49,10 +51,10 @@ class _Rewriter:
         by_level: dict[int, list[OpNode]] = {}
         for node in rest:
             by_level.setdefault(self._levels[node], []).append(node)
-        for level in sorted({*by_level, *borders}):
-            for border in borders.get(level, ()):
-                if border.outputs or border.states:
-                    self._insert(border)
+        for level in sorted({*by_level, *subgraphs}):
+            for subgraph in subgraphs.get(level, ()):
+                if subgraph.outputs or subgraph.states:
+                    self._insert(subgraph)
             self._to_end(by_level.get(level, []))
         self._to_end(last)
         self._drop_dead(inside)
@@ -61,25 +63,25 @@ class _Rewriter:
         for node in nodes:
             self._view.block.move_op_to_block_end(node.op)
 
-    def _insert(self, border: Border) -> None:
-        fallback.made(border.text)
+    def _insert(self, subgraph: Subgraph) -> None:
+        fallback.record_graph(subgraph.text)
         values = _core.insert_ngraph_engine(
             self._view.block,
             None,
-            [self._current[v] for v in border.inputs],
-            [self._current[v] for v in border.states],
-            [self._view.values[v] for v in border.outputs],
-            border.text,
-            border.interval.range,
+            [self._replacements[v] for v in subgraph.inputs],
+            [self._replacements[v] for v in subgraph.states],
+            [self._view.values[v] for v in subgraph.outputs],
+            subgraph.text,
+            subgraph.interval.range,
         )
-        for old, new in zip((self._view.values[v] for v in border.outputs), values):
+        for old, new in zip((self._view.values[v] for v in subgraph.outputs), values):
             if old.persistable:  # Paddle looks for it in the outermost scope
                 make_persistable(new)
-        offset = {"output": 0, "state": len(border.outputs)}
-        for vid, (kind, position) in border.replaced_by.items():
+        offset = {"output": 0, "state": len(subgraph.outputs)}
+        for vid, (kind, position) in subgraph.replaced_by.items():
             value = values[offset[kind] + position]
             self._view.values[vid].replace_all_uses_with(value)
-            self._current[vid] = value
+            self._replacements[vid] = value
 
     def _drop_dead(self, inside: set[OpNode]) -> None:
         for node in reversed(self._view.nodes):

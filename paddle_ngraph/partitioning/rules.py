@@ -6,25 +6,27 @@ from collections.abc import Iterator
 
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import denylist, disk_cache
-from paddle_ngraph.conversion.build import try_conversion
+from paddle_ngraph.conversion.build import conversion_error
 from paddle_ngraph.conversion.registry import Role
 from paddle_ngraph.partitioning import background_compile, fallback
 from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode
 from paddle_ngraph.partitioning.analysis.capability import Capability
 from paddle_ngraph.partitioning.partition import Interval
-from paddle_ngraph.partitioning.subgraph import Border
+from paddle_ngraph.partitioning.subgraph import Subgraph
 
 _MAX_OUTPUTS: int = _core.max_outputs
 
 
-def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[OpNode, str]]:
+def illegal_operators(
+    capable: Capability, border: Subgraph, tries: bool
+) -> Iterator[tuple[OpNode, str]]:
     """Operators that cannot stay in their interval, and why.
 
     Args:
         tries: Whether to convert an interval here whose function no run is going to wait for.
     """
     interval = border.interval
-    if crossing := list(_on_crossing_arrays(capable, border)):
+    if crossing := list(_arrays_crossing_boundary(capable, border)):
         yield from ((node, "its TensorArray is used outside of its interval") for node in crossing)
     elif len(border.outputs) > _MAX_OUTPUTS:
         makers = {
@@ -32,10 +34,10 @@ def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[
         }
         for spec in border.graph.outputs[_MAX_OUTPUTS:]:
             yield makers[spec.id], f"its interval has more than {_MAX_OUTPUTS} outputs"
-    elif drawing := list(_draws_for_nobody(capable, border)):
+    elif drawing := list(_unused_random_operators(capable, border)):
         for node in drawing:
             yield node, "nothing in its interval reads its random numbers"
-    elif (reason := denylist.reason_against_interval(border.graph)) is not None:
+    elif (reason := denylist.subgraph_denial_reason(border.graph)) is not None:
         yield from ((node, reason) for node in interval.nodes)
     elif (found := fallback.reason_against(border.graph)) is not None:
         yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
@@ -43,12 +45,12 @@ def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[
         return  # it was converted before
     elif not tries and background_compile.wants(border.text):
         return  # no run waits for the conversion: it is the background's
-    elif error := try_conversion(border.graph, border.text):
+    elif error := conversion_error(border.graph, border.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
-        yield failing, denylist.refuse_operator(error)
+        yield failing, denylist.deny_operator(error)
 
 
-def _on_crossing_arrays(capable: Capability, border: Border) -> Iterator[OpNode]:
+def _arrays_crossing_boundary(capable: Capability, border: Subgraph) -> Iterator[OpNode]:
     """Operators on TensorArrays that do not live and end in the interval."""
     view = capable.view
     given = map(view.root, (*border.inputs, *border.states, *border.outputs))
@@ -58,9 +60,9 @@ def _on_crossing_arrays(capable: Capability, border: Border) -> Iterator[OpNode]
             yield node
 
 
-def _draws_for_nobody(capable: Capability, border: Border) -> Iterator[OpNode]:
+def _unused_random_operators(capable: Capability, border: Subgraph) -> Iterator[OpNode]:
     """Operators that would draw random numbers that are only passed on, or dropped."""
-    drawing = capable.drawing(border.interval.nodes)
+    drawing = capable.random_nodes(border.interval.nodes)
     if drawing and not border.outputs and not border.states:
         yield from drawing
     inside = set(border.interval.nodes)
@@ -72,7 +74,7 @@ def _draws_for_nobody(capable: Capability, border: Border) -> Iterator[OpNode]:
             yield node
 
 
-def cut_off(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
+def build_time_cuts(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
     """Operators that read a variable known only while another interval is built; and which."""
     level = {node: interval.level for interval in intervals for node in interval.nodes}
     for node in level:

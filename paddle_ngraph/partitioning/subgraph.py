@@ -12,16 +12,16 @@ from paddle_ngraph.conversion.registry import Role
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, Op, TensorSpec
 from paddle_ngraph.paddle_private.names import is_parameter
 from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode, dtype_name
-from paddle_ngraph.partitioning.analysis.capability import Body, Candidates, Capability
-from paddle_ngraph.partitioning.analysis.placement import parts_of, threads_of
+from paddle_ngraph.partitioning.analysis.capability import Candidates, Capability, ConvertibleBlock
+from paddle_ngraph.partitioning.analysis.placement import share_count, threads_of
 from paddle_ngraph.partitioning.partition import Interval
 
 # Dtypes of the parameters that functions keep. Those of quantized models are int8: were they
 # read in each run, the plugin would multiply in float32.
-_WEIGHTS = frozenset({"float32", "int8", BFLOAT16})
+_WEIGHT_DTYPES = frozenset({"float32", "int8", BFLOAT16})
 
 
-class Purpose(NamedTuple):
+class SubgraphSettings(NamedTuple):
     """What intervals are made for: see :func:`program_pass.apply`."""
 
     keep_weights: bool
@@ -33,7 +33,7 @@ class Purpose(NamedTuple):
 
 
 @dataclass
-class Border:
+class Subgraph:
     """The graph of an interval and the variables that cross its border."""
 
     interval: Interval
@@ -49,12 +49,12 @@ class Border:
         return self.graph.to_string()
 
 
-def border_of(capable: Capability, interval: Interval, purpose: Purpose) -> Border:
+def subgraph_of(capable: Capability, interval: Interval, settings: SubgraphSettings) -> Subgraph:
     """Describes an interval."""
-    return _IntervalBuilder(capable, interval, purpose).build()
+    return _IntervalBuilder(capable, interval, settings).build()
 
 
-def graph_of(body: Body) -> Graph:
+def graph_of(body: ConvertibleBlock) -> Graph:
     """Describes a block inside of an operator: a graph without states."""
     return _BodyBuilder(body).build()
 
@@ -69,13 +69,13 @@ class _GraphBuilder:
     def __init__(self, candidates: Candidates) -> None:
         self._candidates = candidates
         self._view = candidates.view
-        self._names = {number: vid for vid, number in candidates.numbers.items()}
+        self._names = {number: vid for vid, number in candidates.tensor_ids.items()}
         self._content: dict[str, str] = {}  # memory -> the variable that names what it holds
         self._external: list[str] = []  # memory that comes from outside, in order of first use
         self._external_names: dict[str, str] = {}
         self._overwritten: dict[str, None] = {}  # those of them, in order of their last writes
         self._ops: list[Op] = []
-        self._made: set[int] = set()  # tensors, those that converters do not make too
+        self._produced: set[int] = set()  # tensors, those that converters do not make too
 
     def _add(self, node: OpNode) -> None:
         op = self._candidates.ops[node]
@@ -85,7 +85,7 @@ class _GraphBuilder:
             for name, specs in op.inputs.items()
         }
         assert op.form is not None
-        kept = {name: self._known_here(op.inputs.get(name, ())) for name in unused}
+        kept = {name: self._known_specs(op.inputs.get(name, ())) for name in unused}
         form = replace(op.form, unused={name: specs for name, specs in kept.items() if specs})
         bodies = self._candidates.bodies.get(node, ())
         described = replace(
@@ -97,7 +97,7 @@ class _GraphBuilder:
             checked=node in self._candidates.checked,
         )
         self._ops.append(described)
-        self._made.update(spec.id for specs in op.form.results.values() for spec in specs)
+        self._produced.update(spec.id for specs in op.form.results.values() for spec in specs)
         for spec in op.output_specs():
             vid = self._names[spec.id]
             root = self._view.root(vid)
@@ -109,14 +109,16 @@ class _GraphBuilder:
                 self._overwritten[root] = None
             self._content[root] = vid
 
-    def _known_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    def _known_specs(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
         """The tensors, if the interval already makes or reads all of them."""
         roots = [self._view.root(self._names[spec.id]) for spec in specs]
         now = [
             self._spec(self._content[root]) if root in self._content else spec
             for root, spec in zip(roots, specs)
         ]
-        known = (root in self._content or spec.id in self._made for root, spec in zip(roots, specs))
+        known = (
+            root in self._content or spec.id in self._produced for root, spec in zip(roots, specs)
+        )
         return tuple(now) if all(known) else ()
 
     def _read(self, vid: str) -> TensorSpec:
@@ -126,10 +128,10 @@ class _GraphBuilder:
             if producer is not None and producer in self._candidates.constants:
                 self._add_constant(producer)
             else:
-                self._take(vid)
+                self._add_input(vid)
         return self._spec(self._content[root])
 
-    def _take(self, vid: str) -> None:
+    def _add_input(self, vid: str) -> None:
         """Reads a variable from outside."""
         root = self._view.root(vid)
         self._external.append(root)
@@ -144,25 +146,27 @@ class _GraphBuilder:
             self._content[vid] = vid
 
     def _spec(self, vid: str) -> TensorSpec:
-        return self._view.spec(vid, self._candidates.numbers[vid])
+        return self._view.spec(vid, self._candidates.tensor_ids[vid])
 
 
 class _IntervalBuilder(_GraphBuilder):
     """Describes one interval."""
 
-    def __init__(self, capable: Capability, interval: Interval, purpose: Purpose) -> None:
+    def __init__(self, capable: Capability, interval: Interval, settings: SubgraphSettings) -> None:
         super().__init__(capable)
         self._capable = capable
         self._interval = interval
-        self._purpose = purpose
+        self._settings = settings
         self._nodes = set(interval.nodes)
-        self._by_value: set[str] = set()
+        self._value_inputs: set[str] = set()
 
-    def build(self) -> Border:
+    def build(self) -> Subgraph:
         """The interval as a graph."""
         for node in self._interval.nodes:
             if self._capable.ops[node].outputs_used():
-                self._by_value |= {self._view.root(v) for v in self._capable.read_by_value(node)}
+                self._value_inputs |= {
+                    self._view.root(v) for v in self._capable.read_by_value(node)
+                }
                 self._add(node)
         # nGraph computes results in their order: what is written early may be freed early.
         states = list(self._overwritten)
@@ -174,16 +178,16 @@ class _IntervalBuilder(_GraphBuilder):
             states=[self._spec(self._external_names[root]) for root in states],
             outputs=[self._spec(self._content[root]) for root in outputs],
             state_outputs=[self._spec(self._content[root]) for root in states],
-            value_inputs=[i for i, root in enumerate(inputs) if root in self._by_value],
+            value_inputs=[i for i, root in enumerate(inputs) if root in self._value_inputs],
             weights=[i for i, root in enumerate(inputs) if self._is_weight(root)],
-            eager_weights=self._purpose.eager_weights,
+            eager_weights=self._settings.eager_weights,
             adapts=any(node.type == "pd_op.feed" for node in self._view.nodes),
-            gradients=list(self._purpose.gradients),
+            gradients=list(self._settings.gradients),
             threads=self._threads(),
-            runs_at_once=parts_of(self._interval.device) or 1,
+            runs_at_once=share_count(self._interval.device) or 1,
             device=self._interval.device,
         )
-        return Border(
+        return Subgraph(
             interval=self._interval,
             graph=graph,
             inputs=[self._external_names[root] for root in inputs],
@@ -194,13 +198,15 @@ class _IntervalBuilder(_GraphBuilder):
 
     def _threads(self) -> int:
         wanted = threads_of(self._interval.device, _core.num_threads())
-        return wanted or self._purpose.threads
+        return wanted or self._settings.threads
 
     def _is_weight(self, root: str) -> bool:
         value = self._view.values[root]
         maker = value.get_defining_op()
         is_weight = maker is not None and is_parameter(maker)
-        return self._purpose.keep_weights and is_weight and dtype_name(value.dtype) in _WEIGHTS
+        return (
+            self._settings.keep_weights and is_weight and dtype_name(value.dtype) in _WEIGHT_DTYPES
+        )
 
     def _outputs(self, states: list[str]) -> tuple[dict[str, tuple[str, int]], list[str]]:
         replaced: dict[str, tuple[str, int]] = {}
@@ -230,14 +236,14 @@ class _IntervalBuilder(_GraphBuilder):
 class _BodyBuilder(_GraphBuilder):
     """Describes the block of a loop or branch."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: ConvertibleBlock) -> None:
         super().__init__(body.candidates)
         self._body = body
 
     def build(self) -> Graph:
         """The block as a graph: what a turn starts from and what it captures, to what it yields."""
         for vid in (*self._body.args, *self._body.captured):
-            self._take(vid)
+            self._add_input(vid)
         inputs = [self._spec(vid) for vid in (*self._body.args, *self._body.captured)]
         for node in self._view.nodes:
             if not self._candidates.can_convert(node) or node in self._candidates.constants:

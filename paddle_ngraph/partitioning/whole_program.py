@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Operation, Value
 from paddle_ngraph.partitioning.analysis.block_view import (
     FEEDS,
@@ -17,7 +17,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 
 _PARAMETER = "builtin.parameter"
-_AROUND = LISTS | FEEDS | {_PARAMETER}
+_BOOKKEEPING = LISTS | FEEDS | {_PARAMETER}
 
 
 class Source(NamedTuple):
@@ -52,7 +52,7 @@ class Target(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A program of one engine operator. See :func:`described`.
+    """A program of one engine operator. See :func:`find_whole_program`.
 
     Attributes:
         graph, interval: The attributes of the operator.
@@ -68,7 +68,7 @@ class Whole(NamedTuple):
     fed: frozenset[str]
 
 
-def described(operators: Sequence[Operation], end: str) -> Whole | None:
+def find_whole_program(operators: Sequence[Operation], end: str) -> Whole | None:
     """What the operators of a block are, if one of them is an engine and the others only name.
 
     Args:
@@ -80,10 +80,10 @@ def described(operators: Sequence[Operation], end: str) -> Whole | None:
     """
     engines = [op for op in operators if is_engine(op.name())]
     others = [op for op in operators if not is_engine(op.name())]
-    if len(engines) != 1 or any(op.name() not in _AROUND | {end} for op in others):
+    if len(engines) != 1 or any(op.name() not in _BOOKKEEPING | {end} for op in others):
         return None
     (engine,) = engines
-    makers = [maker_of(value) for value in _members(engine)]
+    makers = [producer_of(value) for value in _members(engine)]
     if any(op.name() not in FEEDS | {_PARAMETER} for op in makers):
         return None
     targets = [_target(op, engine) for op in others if op.name() == end]
@@ -104,7 +104,7 @@ def _members(engine: Operation) -> Iterator[Value]:
     """The variables that the operator reads: the members of its lists."""
     for operand in engine.operands_source():
         if operand.initialized():
-            yield from maker_of(operand).operands_source()
+            yield from producer_of(operand).operands_source()
 
 
 def _target(op: Operation, engine: Operation) -> Target | None:

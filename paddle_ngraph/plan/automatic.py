@@ -36,21 +36,21 @@ from paddle_ngraph.utils import clock
 
 SERIAL = "serial"
 # Predictions are right to about so much, so plans that are closer to each other are all timed.
-_CLOSE = 1.15
-_MOST_GROUPS = 8
+_MAX_TIME_RATIO_TO_MEASURE = 1.15
+_MAX_CORE_GROUPS = 8
 # Numbers of slices that pipelines are tried with.
-_IN_PIPELINES = (2, 4)
+_PIPELINE_SLICES = (2, 4)
 _Planned = tuple[PirProgram, list[Value]]
 _Make = Callable[[], _Planned]
-_RUNS, _SECONDS = 7, 0.5
+_MIN_RUNS, _MIN_SECONDS = 7, 0.5
 # How far results may part from those of the serial plan, measured by the largest number; variables,
 # all of one together; and how large gradients that are nothing but rounding may be, measured by the
 # largest of all.
-_TOLERANCE, _NEAR, _ROUNDING = 1e-3, 5e-3, 1e-6
+_TOLERANCE, _VARIABLE_TOLERANCE, _ROUNDING = 1e-3, 5e-3, 1e-6
 # The optimizers that divide by the size of the gradient: where that is nothing but rounding, they
 # make steps of full size in the direction of its sign. What shows the gradient after a step: an
 # operand, and the power of it that is linear in the gradient.
-_SHOWING: dict[str, tuple[str, float]] = {
+_NORMALIZING_OPTIMIZERS: dict[str, tuple[str, float]] = {
     **{f"pd_op.{kind}_": ("moment1", 1.0) for kind in ("adam", "adamw", "lamb", "nadam", "radam")},
     "pd_op.adamax_": ("moment", 1.0),
     "pd_op.adagrad_": ("moment", 0.5),
@@ -66,12 +66,12 @@ class Steps(NamedTuple):
 
     Attributes:
         alone: Of each interval, in the order of the program, when they run one at a time.
-        in_company: The same when they run side by side, and share memory and caches.
+        concurrent: The same when they run side by side, and share memory and caches.
         besides: What ``Executor.run`` takes besides its intervals.
     """
 
     alone: Sequence[float]
-    in_company: Sequence[float]
+    concurrent: Sequence[float]
     besides: float
 
 
@@ -192,13 +192,13 @@ def automatic_plan(
     arrays = {name: np.asarray(value) for name, value in feed.items()}
     random = paddle.get_rng_state("cpu")
     try:
-        with background_compile.awaited():  # what is measured is the engine
-            return _Choice(program, arrays, wanted, scope, stopwatch, random).made()
+        with background_compile.compile_synchronously():  # what is measured is the engine
+            return _PlanSelection(program, arrays, wanted, scope, stopwatch, random).made()
     finally:
         paddle.set_rng_state(random, "cpu")
 
 
-class _Choice:
+class _PlanSelection:
     """The choice for one program."""
 
     def __init__(
@@ -217,7 +217,7 @@ class _Choice:
         self._stopwatch = stopwatch
         self._random = random
         self._ways: dict[str, Way] = {}
-        self._left_out: dict[str, str] = {}
+        self._skipped: dict[str, str] = {}
 
     def made(self) -> AutomaticPlan:
         """Builds, compares, times and chooses."""
@@ -232,43 +232,43 @@ class _Choice:
         best = min(measured[SERIAL], *(ms for ms in predicted.values() if ms is not None), math.inf)
         self._ways = {SERIAL: serial, **self._ways}
         for name, ms in predicted.items():
-            if ms is None or ms <= best * _CLOSE:
+            if ms is None or ms <= best * _MAX_TIME_RATIO_TO_MEASURE:
                 measured[name] = self._stopwatch.run(self._ways[name])
         chosen = min(measured, key=measured.__getitem__)
         options = [Option(name, predicted.get(name), measured.get(name)) for name in self._ways]
-        options += [Option(name, reason=reason) for name, reason in self._left_out.items()]
+        options += [Option(name, reason=reason) for name, reason in self._skipped.items()]
         way = self._ways[chosen]
         return AutomaticPlan(way.program, way.fetches, chosen, options)
 
     def _others(self) -> Iterator[tuple[str, _Make]]:
         """The ways besides the serial one, and what makes their programs."""
         cores = devices.usable_cores()
-        for count in range(2, min(len(cores), _MOST_GROUPS) + 1):
+        for count in range(2, min(len(cores), _MAX_CORE_GROUPS) + 1):
             if len(cores) % count == 0:
                 yield f"{count} slices", partial(self._slices, count)
                 yield f"{count} core groups", partial(self._groups, count)
-                for slices in _IN_PIPELINES:
+                for slices in _PIPELINE_SLICES:
                     if slices >= count:  # else a stage has nothing to do all the time
                         name = f"pipeline of {count} stages, {slices} slices"
                         yield name, partial(self._pipeline, name, count, slices)
 
     def _slices(self, count: int) -> _Planned:
-        self._refuse_uneven(count)
+        self._check_divisible(count)
         made = data_parallel(self._program, count, self._wanted)
         return made.program, made.fetches
 
-    def _refuse_uneven(self, count: int) -> None:
+    def _check_divisible(self, count: int) -> None:
         if all(value.ndim == 0 or value.shape[0] % count for value in self._feed.values()):
             raise NgraphError(f"the batch does not divide into {count} slices")
 
     def _pipeline(self, name: str, count: int, slices: int) -> _Planned:
         """A pipeline whose stages take about as long as each other, measured."""
-        self._refuse_uneven(slices)
+        self._check_divisible(slices)
         groups = _core_groups(count)
         made = pipeline(self._program, slices, groups, self._wanted)
         way = self._way(name, made.program, made.fetches)
         measured = self._ms_of(way, groups)
-        if max(measured, default=0.0) > _CLOSE * sum(measured) / count:
+        if max(measured, default=0.0) > _MAX_TIME_RATIO_TO_MEASURE * sum(measured) / count:
             made = pipeline(self._program, slices, groups, self._wanted, measured)
         return made.program, made.fetches
 
@@ -277,7 +277,7 @@ class _Choice:
         if way.schedule is None:
             return []
         found = dict.fromkeys((frozenset(cores_of(group)) for group in groups), 0.0)
-        for step, ms in zip(way.schedule.steps, self._stopwatch.steps(way).in_company):
+        for step, ms in zip(way.schedule.steps, self._stopwatch.steps(way).concurrent):
             if step.groups[0] in found:
                 found[step.groups[0]] += ms
         return list(found.values())
@@ -301,12 +301,12 @@ class _Choice:
             computed = self._computed(way)
         except Exception as error:  # Paddle's own has many classes; the serial way works
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            self._left_out[name] = lines[-1].strip()
+            self._skipped[name] = lines[-1].strip()
             return
-        if _agree(computed, expected, gradients):
+        if _is_equivalent(computed, expected, gradients):
             self._ways[name] = way
         else:
-            self._left_out[name] = "it computes other numbers than the serial plan"
+            self._skipped[name] = "it computes other numbers than the serial plan"
 
     def _way(self, name: str, program: PirProgram, fetches: list[Value]) -> Way:
         schedule = schedule_of(program)
@@ -322,7 +322,7 @@ class _Choice:
             return None
         steps = self._stopwatch.steps(way)
         # The engine runs them in one thread where that is faster.
-        return min(sum(steps.alone), total_ms(way.tasks(steps.in_company))) + steps.besides
+        return min(sum(steps.alone), total_ms(way.tasks(steps.concurrent))) + steps.besides
 
 
 def _core_groups(count: int) -> list[str]:
@@ -344,8 +344,8 @@ def _gradients(program: Any, wanted: Sequence[Any]) -> dict[str, float]:
     view = BlockView(copy.global_block())
     found: dict[str, float] = {}
     for node in view.nodes:
-        if node.type in _SHOWING:
-            operand, power = _SHOWING[node.type]
+        if node.type in _NORMALIZING_OPTIMIZERS:
+            operand, power = _NORMALIZING_OPTIMIZERS[node.type]
             shown = dict(zip(node.op.get_input_names(), node.op.operands_source()))[operand]
             for vid, _ in node.overwrites:
                 maker = view.producer[view.root(vid)]
@@ -353,7 +353,7 @@ def _gradients(program: Any, wanted: Sequence[Any]) -> dict[str, float]:
     return found
 
 
-def _agree(found: Computed, expected: Computed, gradients: Mapping[str, float]) -> bool:
+def _is_equivalent(found: Computed, expected: Computed, gradients: Mapping[str, float]) -> bool:
     """Whether a run computed what was expected; ``gradients``: see :func:`_gradients`."""
     if len(found.fetched) != len(expected.fetched):
         return False
@@ -392,7 +392,7 @@ def _is_near(one: np.ndarray, other: np.ndarray, rounding: float) -> bool:
     finite = np.isfinite(other)
     if one.shape != other.shape or not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return False
-    allowed = _NEAR * np.linalg.norm(other[finite]) + rounding * math.sqrt(other.size)
+    allowed = _VARIABLE_TOLERANCE * np.linalg.norm(other[finite]) + rounding * math.sqrt(other.size)
     return bool(np.linalg.norm(one[finite].astype("float64") - other[finite]) <= allowed)
 
 
@@ -440,8 +440,8 @@ def _runs(run: Callable[[], object]) -> Iterator[float]:
     """The milliseconds of each of some runs, after two that are not counted."""
     for _ in range(2):
         run()
-    count, end = 0, clock.now() + _SECONDS
-    while count < _RUNS or clock.now() < end:
+    count, end = 0, clock.now() + _MIN_SECONDS
+    while count < _MIN_RUNS or clock.now() < end:
         start = clock.now()
         run()
         count += 1

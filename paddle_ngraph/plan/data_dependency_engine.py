@@ -32,8 +32,8 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.ir.graph import CPU, Graph, is_accelerator
 from paddle_ngraph.paddle_private.names import (
-    ExecutionJob,
-    ExecutionPlan,
+    PaddleJob,
+    PaddlePlan,
     StandaloneExecutor,
     clear_tensor,
     new_scope,
@@ -52,28 +52,28 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     is_fed,
     scope_name,
 )
-from paddle_ngraph.partitioning.analysis.placement import LINK, cores_of, parts_of
+from paddle_ngraph.partitioning.analysis.placement import LINK_DEVICE, cores_of, share_count
 from paddle_ngraph.plan.devices import usable_cores
-from paddle_ngraph.plan.rows import RowPart, only_divides, parts_of_rows, puts_rows_together
+from paddle_ngraph.plan.rows import RowPart, is_row_concat, is_row_split, row_parts
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock
-from paddle_ngraph.utils.dtypes import OF_NUMPY
+from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.lru_cache import LRUCache
 
 # Where a collective runs: on none of the cores.
-_LINK = frozenset({-1})
+_LINK_GROUP = frozenset({-1})
 # The number of the first GPU or NPU; those of others are below.
 _FIRST_ACCELERATOR = -2
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
 # How many runs in one number of threads are compared with as many in another, and how many come
 # before; runs that take longer than so many milliseconds are not.
-_TRIALS, _UNCOUNTED, _LONG_MS = 7, 2, 10.0
-_DECIDED_RUNS = 1000
+_TRIAL_RUNS, _WARMUP_RUNS, _MAX_TUNED_MS = 7, 2, 10.0
+_RUNS_BEFORE_RETUNING = 1000
 # For feeds of so many shapes it is known which is faster.
-_MOST_PACES = 16
+_MAX_TUNED_SHAPES = 16
 T = TypeVar("T")
 
 
@@ -126,17 +126,17 @@ def schedule_of(program: Program) -> Schedule | None:
     """A program as steps; ``None`` if it computes or names anything besides, or is on no device."""
     view = BlockView(program.global_block())
     graphs = {node: Graph.from_string(node.graph) for node in view.nodes if node.is_engine}
-    collectives = [node for node in view.nodes if node.device == LINK]
-    joining = [node for node in view.nodes if puts_rows_together(view, node)]
+    collectives = [node for node in view.nodes if node.device == LINK_DEVICE]
+    joining = [node for node in view.nodes if is_row_concat(view, node)]
     steps = _steps(view, graphs, [*graphs, *collectives, *joining])
     if not steps or (not collectives and not any(graph.device for graph in graphs.values())):
         return None
     known = {step.node for step in steps}
-    others = [node for node in view.nodes if node not in known and not only_divides(view, node)]
+    others = [node for node in view.nodes if node not in known and not is_row_split(view, node)]
     if any(node.type not in SOURCES | LISTS | {FETCH} for node in others):
         return None
     read = {vid for step in steps for vid in step.reads}
-    parts = {vid: part for vid, part in parts_of_rows(view).items() if vid in read}
+    parts = {vid: part for vid, part in row_parts(view).items() if vid in read}
     read |= {part.whole for part in parts.values()}
     sources = {n.writes[0]: n for n in others if n.is_source and n.writes[0] in read}
     if any(node.type == "builtin.constant" for node in sources.values()):
@@ -156,7 +156,7 @@ def schedule_of(program: Program) -> Schedule | None:
     if not wholes <= fed.keys() or not overwritten.isdisjoint(wholes | parts.keys()):
         return None  # what is overwritten has memory of its own
     crossing = [*fed.values(), *(view.values[vid] for vid in fetches.values())]
-    fits = all(dtype_name(value.dtype) in OF_NUMPY for value in crossing)
+    fits = all(dtype_name(value.dtype) in NUMPY_DTYPES for value in crossing)
     return Schedule(
         steps=steps,
         sources={vid: scope_name(node.op) for vid, node in sources.items()},
@@ -174,18 +174,18 @@ def _steps(
     """These operators as steps; none if fewer than two of them are engine operators."""
 
     def deeds(node: OpNode) -> frozenset[str]:
-        return node.ordered if not node.is_engine or node.draws else node.ordered - {DRAW}
+        return node.effects if not node.is_engine or node.draws else node.effects - {DRAW}
 
     if len(graphs) < 2:
         return []
-    others = dependencies.by_memory_and_order(view, lambda node: False, deeds)
+    others = dependencies.memory_and_effect_dependencies(view, lambda node: False, deeds)
     nodes = sorted(nodes, key=attrgetter("index"))
     numbers = {node: number for number, node in enumerate(nodes)}
     accelerators = sorted({g.device for g in graphs.values() if is_accelerator(g.device)})
     steps = []
     for node in nodes:
         graph = graphs.get(node)
-        is_native = graph is None and node.device != LINK
+        is_native = graph is None and node.device != LINK_DEVICE
         given = node.reads[:1] if is_native else node.reads  # what it puts together, not the axis
         members = [m for vid in given for m in view.members(vid)]
         makers = [view.producer.get(view.root(member)) for member in members]
@@ -197,8 +197,8 @@ def _steps(
             step = replace(
                 step, groups=_groups(graph.device, accelerators), states=states, writes=made
             )
-        elif node.device == LINK:
-            step = replace(step, groups=[_LINK], states=reads, writes=[])
+        elif node.device == LINK_DEVICE:
+            step = replace(step, groups=[_LINK_GROUP], states=reads, writes=[])
         steps.append(step)
     return steps
 
@@ -211,7 +211,7 @@ def _groups(device: str, accelerators: Sequence[str]) -> Sequence[frozenset[int]
     if device in accelerators:
         return [frozenset({_FIRST_ACCELERATOR - accelerators.index(device)})]
     cores = usable_cores()
-    count = min(parts_of(device), len(cores))
+    count = min(share_count(device), len(cores))
     if count:
         size = len(cores) // count
         return [frozenset(cores[size * i : size * (i + 1)]) for i in range(count)]
@@ -281,7 +281,9 @@ class PlannedProgram:
             steps, [self._slots[vid] for vid in made], [numbers[vid] for vid in schedule.fetches]
         )
         self._own_scope.set_user(engine)
-        self._paces: Latest[tuple[tuple[int, ...], ...], _Pace] = Latest(_MOST_PACES)
+        self._thread_tuners: LRUCache[tuple[tuple[int, ...], ...], _ThreadCountTuner] = LRUCache(
+            _MAX_TUNED_SHAPES
+        )
         self._lock = new_lock()
 
     def _operator(self, step: Step, given: list[Tensor]) -> Any:
@@ -308,7 +310,7 @@ class PlannedProgram:
         schedule = self._schedule
         if not schedule.takes_arrays or len(feed) != len(schedule.fed):
             return None
-        with signals.put_off(but_ctrl_c=True), self._lock:
+        with signals.deferred_signals(except_ctrl_c=True), self._lock:
             try:
                 for vid in schedule.fed:
                     array = feed.get(schedule.sources[vid])
@@ -332,7 +334,7 @@ class PlannedProgram:
             What the first of the operators raises that fail, in program order. The feeds are then
             still there.
         """
-        with signals.put_off(but_ctrl_c=True), self._lock:
+        with signals.deferred_signals(except_ctrl_c=True), self._lock:
             try:
                 names = self._schedule.sources
                 fed = {vid: _tensor(self._scope, names[vid]) for vid in sorted(self._schedule.fed)}
@@ -358,7 +360,9 @@ class PlannedProgram:
         times: dict[int, float] | None = getattr(_timing, "times", None)
         if times is None:
             shapes = tuple(tuple(self._slots[vid].shape()) for vid in self._schedule.fed)
-            pace = self._paces.get_or_make(shapes, lambda: _Pace(self._schedule))
+            pace = self._thread_tuners.get_or_create(
+                shapes, lambda: _ThreadCountTuner(self._schedule)
+            )
             return pace.run(engine.run)
         fetched = engine.run(1 if _timing.is_alone else _width(self._schedule))
         times.update(enumerate(engine.last_ms))
@@ -370,7 +374,7 @@ def _interval(step: Step, given: list[Tensor]) -> Any:
     return _core.WholeProgram(step.node.graph, step.node.op.attrs()["interval"], given, [], kept)
 
 
-class _Pace:
+class _ThreadCountTuner:
     """In how many threads a schedule runs: in several, or in one where that is faster.
 
     To wake a thread may take longer than short steps gain by running side by side. The first runs
@@ -386,17 +390,19 @@ class _Pace:
     def __init__(self, schedule: Schedule, now: Clock = clock.now) -> None:
         self._now = now
         several = _width(schedule)
-        has_collectives = any(step.groups == [_LINK] for step in schedule.steps)
+        has_collectives = any(step.groups == [_LINK_GROUP] for step in schedule.steps)
         is_known = several == 1 or has_collectives
-        self._threads, self._known_for = several, sys.maxsize if is_known else 0
+        self._threads, self._runs_until_retuned = several, sys.maxsize if is_known else 0
         self._trials: dict[int, list[float]] = {several: [], 1: []}
 
     def run(self, run: Callable[[int], T]) -> T:
         """Calls ``run`` with a number of threads."""
-        if self._known_for > 0:
-            self._known_for -= 1
+        if self._runs_until_retuned > 0:
+            self._runs_until_retuned -= 1
             return run(self._threads)
-        threads = next(n for n, times in self._trials.items() if len(times) < _UNCOUNTED + _TRIALS)
+        threads = next(
+            n for n, times in self._trials.items() if len(times) < _WARMUP_RUNS + _TRIAL_RUNS
+        )
         before = _core.engine_stats()["native_runs"]
         start = self._now()
         results = run(threads)
@@ -407,14 +413,14 @@ class _Pace:
 
     def _note(self, threads: int, ms: float) -> None:
         self._trials[threads].append(ms)
-        counted = {count: times[_UNCOUNTED:] for count, times in self._trials.items()}
-        if len(counted[1]) == _TRIALS:
+        counted = {count: times[_WARMUP_RUNS:] for count, times in self._trials.items()}
+        if len(counted[1]) == _TRIAL_RUNS:
             self._decide(min(counted, key=lambda count: statistics.median(counted[count])))
-        elif min(counted[threads], default=0.0) > _LONG_MS:
+        elif min(counted[threads], default=0.0) > _MAX_TUNED_MS:
             self._decide(max(counted))
 
     def _decide(self, threads: int) -> None:
-        self._threads, self._known_for = threads, _DECIDED_RUNS
+        self._threads, self._runs_until_retuned = threads, _RUNS_BEFORE_RETUNING
         for times in self._trials.values():
             times.clear()
 
@@ -435,7 +441,7 @@ class _Collective:
         variable = build.variable(vid, list(source.shape), dtype_name(source.dtype))
         build.like(step.node.op, [variable])
         with _PIR_IN_EXECUTOR:
-            plan = ExecutionPlan([ExecutionJob("default")], {"default": program})
+            plan = PaddlePlan([PaddleJob("default")], {"default": program})
             self._executor = StandaloneExecutor(paddle.CPUPlace(), plan, scope)
 
     def run(self) -> Sequence[Tensor]:

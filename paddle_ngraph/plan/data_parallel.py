@@ -20,7 +20,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning import packed_layers, program_pass
 from paddle_ngraph.partitioning.analysis.block_view import (
@@ -35,10 +35,10 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.partitioning.analysis.placement import (
     NATIVE,
+    clear_device,
+    core_share,
     device_of,
     place_on,
-    share,
-    unplace,
 )
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.plan import rows
@@ -47,7 +47,7 @@ from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.training_program import TrainingProgram, is_update
 
 # More slices than any machine has cores.
-_MOST_PLACES = 1024
+_MAX_SLICES = 1024
 # The devices of operators of a block, in program order.
 _Placing = Callable[[BlockView, Sequence[OpNode]], dict[OpNode, str]]
 
@@ -67,7 +67,7 @@ class DataParallel:
     places: int
 
 
-def refuse_uneven(name: str, size: int, parts: int, what: str) -> None:
+def check_divisible(name: str, size: int, parts: int, what: str) -> None:
     """Refuses a batch that does not divide.
 
     Args:
@@ -93,14 +93,14 @@ def feeds_in_slices(program: Program) -> tuple[int, list[str]]:
         1, and no names, if it is none that this module has made.
     """
     view = BlockView(program.global_block())
-    parts = rows.divided_feeds(view)
+    parts = rows.split_feeds(view)
     return max(parts.values(), default=1), [scope_name(node.op) for node in parts]
 
 
 def data_parallel(program: Any, places: int, wanted: Sequence[Any]) -> DataParallel:
     """See :func:`paddle_ngraph.data_parallel`."""
     return _in_slices(
-        program, places, wanted, lambda view, nodes: dict.fromkeys(nodes, share(places))
+        program, places, wanted, lambda view, nodes: dict.fromkeys(nodes, core_share(places))
     )
 
 
@@ -132,14 +132,14 @@ def pipeline(
 def _in_slices(program: Any, places: int, wanted: Sequence[Any], placing: _Placing) -> DataParallel:
     given = ngraph_transpiler.static_program(program, "data_parallel")
     is_number = isinstance(places, int) and not isinstance(places, bool)
-    if not is_number or not 1 <= places <= _MOST_PLACES:
-        raise NgraphError(f"places is {places!r}: give a whole number from 1 to {_MOST_PLACES}")
+    if not is_number or not 1 <= places <= _MAX_SLICES:
+        raise NgraphError(f"places is {places!r}: give a whole number from 1 to {_MAX_SLICES}")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    with packed_layers.left_out():  # what is computed of the data has to be one interval
-        program_pass.prepare(copy)
+    with packed_layers.disabled():  # what is computed of the data has to be one interval
+        program_pass.canonicalize(copy)
         _Slices(copy, places, placing).make()
         ngraph_transpiler.rewrite(copy, open_size=None)
-    return DataParallel(copy, ngraph_transpiler.taken_out(copy, fetching), places)
+    return DataParallel(copy, ngraph_transpiler.remove_fetches(copy, fetching), places)
 
 
 class _Slices:
@@ -164,7 +164,7 @@ class _Slices:
         Raises:
             NgraphError: The program is none that can be computed in slices.
         """
-        engines = self._gather()
+        engines = self._convert_to_engines()
         for engine in engines:
             self._divide(engine)
         for engine in reversed(engines):  # what read its results in another stage is gone
@@ -195,13 +195,13 @@ class _Slices:
         after = Builder(self._block, engine)
         for old in engine.results():
             if not old.use_empty():
-                old.replace_all_uses_with(self._together(after, self._slices[value_id(old)]))
-        combined = [maker_of(value) for value in engine.operands_source() if value.initialized()]
+                old.replace_all_uses_with(self._concatenated(after, self._slices[value_id(old)]))
+        combined = [producer_of(value) for value in engine.operands_source() if value.initialized()]
         self._block.remove_op(engine)
         for op in combined:
             self._block.remove_op(op)
 
-    def _gather(self) -> list[Operation]:
+    def _convert_to_engines(self) -> list[Operation]:
         """Makes engine operators of all that is computed of the data, one on each device."""
         view = BlockView(self._block)
         computing = [node for node in view.nodes if can_be_placed(node.op)]
@@ -214,11 +214,11 @@ class _Slices:
         for node in computing:
             place_on(node.op, placed.get(node, NATIVE))
         report = ngraph_transpiler.rewrite(self._program, open_size=None)
-        _refuse_native(report, {node.index for node in local})
+        _reject_native(report, {node.index for node in local})
         engines = [op for op in self._block.ops if is_engine(op.name())]
         for op in self._block.ops:
             if device_of(op) == NATIVE:
-                unplace(op)
+                clear_device(op)
         graphs = [Graph.from_string(op.attrs()["graph"]) for op in engines]
         if len(set(placed.values())) <= 1 and len(engines) != 1:
             raise NgraphError(
@@ -238,7 +238,7 @@ class _Slices:
         if any(is_update(node.op) for node in view.nodes):
             training = TrainingProgram(self._program)
             if statistics := training.running_statistics():
-                name = scope_name(maker_of(statistics[0]))
+                name = scope_name(producer_of(statistics[0]))
                 raise NgraphError(
                     "a batch normalization takes the mean and the variance of the whole batch, "
                     f"which no slice of it has, and updates {name!r} with them: such a program "
@@ -266,17 +266,17 @@ class _Slices:
         """An input of an interval for each slice."""
         vid = value_id(value)
         if vid not in self._slices:
-            is_divided = self._places > 1 and is_fed(maker_of(value)) and _is_sliced(value)
-            parts = rows.divided(build, value, self._places) if is_divided else None
+            is_divided = self._places > 1 and is_fed(producer_of(value)) and _is_sliced(value)
+            parts = rows.split_rows(build, value, self._places) if is_divided else None
             self._slices[vid] = parts or [value] * self._places
         return self._slices[vid]
 
-    def _together(self, build: Builder, slices: list[Value]) -> Value:
+    def _concatenated(self, build: Builder, slices: list[Value]) -> Value:
         """What the slices have computed, for the whole batch."""
         if self._places == 1:
             return slices[0]
         if _is_sliced(slices[0]):
-            return rows.put_together(build, slices)
+            return rows.concat_rows(build, slices)
         if any(size < 0 for size in slices[0].shape):
             raise NgraphError(
                 f"a result of shape {list(slices[0].shape)} has its samples in another dimension "
@@ -297,10 +297,10 @@ def _is_sliced(value: Value) -> bool:
 
 
 def _members(value: Value) -> list[Value]:
-    return list(maker_of(value).operands_source())
+    return list(producer_of(value).operands_source())
 
 
-def _refuse_native(report: Report, local: set[int]) -> None:
+def _reject_native(report: Report, local: set[int]) -> None:
     for block in report.blocks[:1]:
         for op in block.native:
             if op.index in local:

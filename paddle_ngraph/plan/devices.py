@@ -13,7 +13,7 @@ from paddle_ngraph import flags
 from paddle_ngraph.conversion import accelerators
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, is_accelerator
-from paddle_ngraph.paddle_private.names import in_pir_mode, maker_of
+from paddle_ngraph.paddle_private.names import in_pir_mode, producer_of
 from paddle_ngraph.partitioning.analysis.block_view import can_be_placed
 from paddle_ngraph.partitioning.analysis.placement import (
     NATIVE,
@@ -26,7 +26,7 @@ from paddle_ngraph.partitioning.analysis.placement import (
 
 def devices() -> list[str]:
     """See :func:`paddle_ngraph.devices`."""
-    return [CPU, *map(core_group, zip(usable_cores())), *accelerators.found(), NATIVE]
+    return [CPU, *map(core_group, zip(usable_cores())), *accelerators.available(), NATIVE]
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -43,14 +43,14 @@ def known_device(name: Any) -> str:
     """
     if name in (CPU, NATIVE):
         return str(name)
-    if isinstance(name, str) and is_accelerator(name) and name in accelerators.found():
+    if isinstance(name, str) and is_accelerator(name) and name in accelerators.available():
         accelerators.device_for(name, "f16" if flags.get("ngraph_precision") == "f16" else "f32")
         return name
     cores = cores_of(name) if isinstance(name, str) else ()
     if cores and set(cores) <= set(usable_cores()):
         return core_group(cores)
     usable = core_group(usable_cores())
-    others = "".join(f"{device}, " for device in accelerators.found())
+    others = "".join(f"{device}, " for device in accelerators.available())
     raise NgraphError(
         f"there is no device {name!r}: take {CPU}, a group of its cores ({usable} or some of "
         f"these), {others}or {NATIVE}; paddle_ngraph.automatic_plan() finds out what is fastest"
@@ -94,7 +94,7 @@ def copy(x: Any, name: str) -> Any:
             "one, paddle.assign copies"
         )
     copied = paddle.assign(x)
-    op = maker_of(copied)
+    op = producer_of(copied)
     place_copy(op, chosen)
     for placed in placed_inside:
         placed.add(op.id())

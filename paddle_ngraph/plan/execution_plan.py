@@ -11,7 +11,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.ir.graph import CPU
-from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Program, Value
 from paddle_ngraph.partitioning import program_pass
 from paddle_ngraph.partitioning.analysis.block_view import (
@@ -31,7 +31,7 @@ from paddle_ngraph.partitioning.analysis.placement import (
 )
 from paddle_ngraph.partitioning.report import Report, summary
 from paddle_ngraph.plan.devices import known_device
-from paddle_ngraph.plan.spreading import followed, makers_of, spread
+from paddle_ngraph.plan.spreading import assign_devices, leading_operators, producers_of
 from paddle_ngraph.transpiler.training_program import is_update
 
 
@@ -59,7 +59,7 @@ class PlacedOperator:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Planned:
     """What a plan comes to."""
 
     program: Program
@@ -80,7 +80,7 @@ class ExecutionPlan:
         self._defaults = [known_device(name) for name in default_devices or [CPU]]
         self._wanted = wanted
         self._rules: list[tuple[int | str, str]] = []
-        self._made: _Made | None = None
+        self._made: _Planned | None = None
         ngraph_transpiler.copied(self._given, wanted)  # raises what is wrong with them
 
     def place(self, which: Any, device: str) -> ExecutionPlan:
@@ -135,7 +135,7 @@ class ExecutionPlan:
 
     def __str__(self) -> str:
         operators = self.operators
-        intervals = _by_interval(operators)
+        intervals = _grouped_by_interval(operators)
         copies = [op for op in operators if op.copied_from is not None]
         native = [op for op in operators if op.interval is None]
         counts = f"{len(intervals)} intervals, {len(copies)} copies, {len(native)} native operators"
@@ -153,7 +153,7 @@ class ExecutionPlan:
         lines = ["digraph plan {", "  node [shape=box, style=filled];"]
         placed = sorted({op.device for op in self.operators})
         colour = {device: f"/set312/{number % 12 + 1}" for number, device in enumerate(placed)}
-        for number, members in _by_interval(self.operators).items():
+        for number, members in _grouped_by_interval(self.operators).items():
             lines.append(f"  subgraph cluster_{number} {{")
             lines.append(f'    label="interval {number} on {members[0].device}";')
             lines += [f"    {_dot_node(op, colour[op.device])}" for op in members]
@@ -186,20 +186,20 @@ class ExecutionPlan:
             "block that compute something"
         )
 
-    def _make(self) -> _Made:
+    def _make(self) -> _Planned:
         if self._made is None:
             copy, fetching = ngraph_transpiler.copied(self._given, self._wanted)
-            program_pass.prepare(copy)
+            program_pass.canonicalize(copy)
             self._place_all(BlockView(copy.global_block()))
             _insert_copies(BlockView(copy.global_block()))
             view = BlockView(copy.global_block())
             nodes = _placeable(view)
-            reads = {node: [maker.index for maker in makers_of(view, node)] for node in nodes}
+            reads = {node: [maker.index for maker in producers_of(view, node)] for node in nodes}
             devices = {node: (device_of(node.op), _source(view, node)) for node in nodes}
             report = ngraph_transpiler.rewrite(copy, open_size=None)
-            fetches = ngraph_transpiler.taken_out(copy, fetching)
+            fetches = ngraph_transpiler.remove_fetches(copy, fetching)
             operators = list(_described(nodes, reads, devices, report))
-            self._made = _Made(copy, fetches, operators, report)
+            self._made = _Planned(copy, fetches, operators, report)
         return self._made
 
     def _place_all(self, view: BlockView) -> None:
@@ -211,8 +211,8 @@ class ExecutionPlan:
                 is_meant = node.index == rule if isinstance(rule, int) else False
                 if is_meant or (isinstance(rule, str) and _matches(view, node, rule)):
                     fixed[node] = device
-        forward = followed(view, nodes)
-        for node, device in spread(view, nodes, fixed, forward, self._defaults).items():
+        forward = leading_operators(view, nodes)
+        for node, device in assign_devices(view, nodes, fixed, forward, self._defaults).items():
             place_on(node.op, device)
 
 
@@ -242,7 +242,7 @@ def _matches(view: BlockView, node: OpNode, pattern: str) -> bool:
 def _insert_copies(view: BlockView) -> None:
     """Puts a copy where data changes device: one for each variable and device."""
     overwritten = {view.root(operand) for node in view.nodes for operand, _ in node.overwrites}
-    overwritten |= {view.root(vid) for node in view.nodes for vid in node.touches}
+    overwritten |= {view.root(vid) for node in view.nodes for vid in node.outer_writes}
     for node in view.nodes:
         device = _device_of_results(view, node)
         for vid in node.writes if device not in ("", NATIVE) else ():
@@ -262,7 +262,7 @@ def _insert_copies_of(view: BlockView, vid: str, source: str) -> None:
             (copies[device],) = _core.append_operator(
                 view.block, "pd_op.assign", [value], None, [], before=reader.op
             )
-            place_copy(maker_of(copies[device]), device)
+            place_copy(producer_of(copies[device]), device)
         for number, operand in enumerate(reader.op.operands_source()):
             if operand.initialized() and operand.is_same(value):
                 reader.op.operand(number).set_source(copies[device])
@@ -272,7 +272,7 @@ def _device_of_results(view: BlockView, node: OpNode) -> str:
     """Where an operator computes; for what takes a list apart, where the list was made."""
     if node.type not in LISTS:
         return node.device
-    return next((maker.device for maker in makers_of(view, node)), "")
+    return next((maker.device for maker in producers_of(view, node)), "")
 
 
 def _device_of_reader(view: BlockView, reader: OpNode) -> str:
@@ -289,7 +289,7 @@ def _source(view: BlockView, node: OpNode) -> str | None:
     """The device that a copy copies from."""
     if not is_copy(node.op):
         return None
-    makers = makers_of(view, node)
+    makers = producers_of(view, node)
     return makers[0].device if makers else CPU
 
 
@@ -319,7 +319,7 @@ def _described(
         )
 
 
-def _by_interval(operators: Sequence[PlacedOperator]) -> dict[int, list[PlacedOperator]]:
+def _grouped_by_interval(operators: Sequence[PlacedOperator]) -> dict[int, list[PlacedOperator]]:
     found: dict[int, list[PlacedOperator]] = {}
     for op in operators:
         if op.interval is not None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode
-from paddle_ngraph.plan.spreading import US_OF_BORDER, followed, makers_of
+from paddle_ngraph.plan.spreading import BOUNDARY_US, leading_operators, producers_of
 from paddle_ngraph.transpiler.staging import best_ends, elements_between
 from paddle_ngraph.transpiler.training_program import is_backward
 
@@ -34,7 +34,7 @@ def staged(
         NgraphError: There are too few operators.
     """
     found = _Stages(view, nodes, stages)
-    return found.cut_again(measured) if measured else found.stage
+    return found.recut(measured) if measured else found.stage
 
 
 class _Stages:
@@ -45,7 +45,7 @@ class _Stages:
         self._nodes = nodes
         self._stages = stages
         self._forward = _forward(view, nodes)
-        self._followed = followed(view, nodes)
+        self._followed = leading_operators(view, nodes)
         self._us = dict.fromkeys(self._forward, 0.0)
         for node in nodes:
             forward = self._followed.get(node, node)
@@ -53,7 +53,7 @@ class _Stages:
                 self._us[forward] += cost_model.us_of(view, node)
         self.stage = self._cut(self._us)
 
-    def cut_again(self, measured: Sequence[float]) -> dict[OpNode, int]:
+    def recut(self, measured: Sequence[float]) -> dict[OpNode, int]:
         """The stages, if those that were found first take so long."""
         estimated = [0.0] * self._stages
         for node, us in self._us.items():
@@ -64,7 +64,7 @@ class _Stages:
 
     def _cut(self, us: Mapping[OpNode, float]) -> dict[OpNode, int]:
         between = elements_between(self._view, self._forward)
-        handed = [US_OF_BORDER + each / cost_model.ELEMENTS_PER_US for each in between]
+        handed = [BOUNDARY_US + each / cost_model.ELEMENTS_PER_US for each in between]
         count = len(self._forward)
         ends = best_ends(list(us.values()), handed, self._stages, range(1, count))
         if ends is None:
@@ -77,7 +77,7 @@ class _Stages:
         for node in self._nodes:
             if node not in stage:
                 # What adds up gradients reads that of the earliest stage last.
-                makers = [maker for maker in makers_of(self._view, node) if maker in stage]
+                makers = [maker for maker in producers_of(self._view, node) if maker in stage]
                 latest = max(makers, key=lambda maker: maker.index, default=None)
                 forward = self._followed.get(node, latest)
                 stage[node] = 0 if forward is None else stage[forward]
@@ -88,6 +88,6 @@ def _forward(view: BlockView, nodes: Sequence[OpNode]) -> list[OpNode]:
     """The operators that are not part of the backward pass, and read nothing of it."""
     backward: set[OpNode] = set()
     for node in nodes:
-        if is_backward(node.op) or not backward.isdisjoint(makers_of(view, node)):
+        if is_backward(node.op) or not backward.isdisjoint(producers_of(view, node)):
             backward.add(node)
     return [node for node in nodes if node not in backward]

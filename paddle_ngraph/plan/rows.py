@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Value
 from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode, is_fed, value_id
 from paddle_ngraph.partitioning.analysis.placement import NATIVE, place_on
@@ -32,26 +32,26 @@ class RowPart(NamedTuple):
     parts: int
 
 
-def divided(build: Builder, whole: Value, parts: int) -> list[Value]:
+def split_rows(build: Builder, whole: Value, parts: int) -> list[Value]:
     """Appends what divides a variable into equal parts of rows."""
     (found,) = build.results(_SPLIT, [whole, build.number(0, "int32")], num=parts)
-    place_on(maker_of(maker_of(found[0]).operand_source(0)), NATIVE)
+    place_on(producer_of(producer_of(found[0]).operand_source(0)), NATIVE)
     return list(found)
 
 
-def put_together(build: Builder, parts: Sequence[Value]) -> Value:
+def concat_rows(build: Builder, parts: Sequence[Value]) -> Value:
     """Appends what puts the rows of variables one after the other."""
     whole: Value = build(_CONCAT, [list(parts), build.number(0, "int32")])
-    place_on(maker_of(whole), NATIVE)
+    place_on(producer_of(whole), NATIVE)
     return whole
 
 
-def puts_rows_together(view: BlockView, node: OpNode) -> bool:
+def is_row_concat(view: BlockView, node: OpNode) -> bool:
     """Whether all that an operator does is to put rows one after the other."""
     return node.type == _CONCAT and _is_along_rows(view, node)
 
 
-def parts_of_rows(view: BlockView) -> dict[str, RowPart]:
+def row_parts(view: BlockView) -> dict[str, RowPart]:
     """The parts of rows that variables are divided into, by id."""
     found: dict[str, RowPart] = {}
     for node in view.nodes:
@@ -62,8 +62,8 @@ def parts_of_rows(view: BlockView) -> dict[str, RowPart]:
     return found
 
 
-def divided_feeds(view: BlockView) -> dict[OpNode, int]:
-    """The feeds that :func:`divided` divides, and into how many parts."""
+def split_feeds(view: BlockView) -> dict[OpNode, int]:
+    """The feeds that :func:`split_rows` divides, and into how many parts."""
     found = {}
     for node in view.nodes:
         if node.type == _SPLIT and node.device == NATIVE and _is_along_rows(view, node):
@@ -73,7 +73,7 @@ def divided_feeds(view: BlockView) -> dict[OpNode, int]:
     return found
 
 
-def only_divides(view: BlockView, node: OpNode) -> bool:
+def is_row_split(view: BlockView, node: OpNode) -> bool:
     """Whether an operator divides a variable into rows, or is a constant for what does such."""
     if node.type == _NUMBER:
         readers = view.readers.get(node.writes[0], ())

@@ -16,10 +16,10 @@ from paddle_ngraph.partitioning.analysis.placement import cores_of
 from paddle_ngraph.transpiler.training_program import is_update
 
 # What the borders of two intervals cost, where one waits for the other.
-US_OF_BORDER = 200.0
+BOUNDARY_US = 200.0
 
 
-def spread(
+def assign_devices(
     view: BlockView,
     nodes: Sequence[OpNode],
     fixed: Mapping[OpNode, str],
@@ -42,11 +42,11 @@ def spread(
     free: dict[str, float] = {}  # when each device has nothing more to do
     ends: dict[OpNode, float] = {}
     for node in nodes:
-        makers = [maker for maker in makers_of(view, node) if maker in ends]
+        makers = [maker for maker in producers_of(view, node) if maker in ends]
         us = cost_model.us_of(view, node)
 
         def end_on(device: str, makers: Sequence[OpNode] = makers, us: float = us) -> float:
-            ready = (ends[m] + US_OF_BORDER * (found[m] != device) for m in makers)
+            ready = (ends[m] + BOUNDARY_US * (found[m] != device) for m in makers)
             return max(free.get(device, 0.0), *ready, 0.0) + us
 
         device = fixed.get(node) or found.get(followed.get(node, node))
@@ -59,7 +59,7 @@ def spread(
     return found
 
 
-def followed(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
+def leading_operators(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
     """The operator that each operator of the backward pass, or update, is placed with."""
     found: dict[OpNode, OpNode] = {}
     users: dict[str, list[OpNode]] = {}
@@ -86,7 +86,7 @@ def followed(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
     return found
 
 
-def makers_of(view: BlockView, node: OpNode) -> list[OpNode]:
+def producers_of(view: BlockView, node: OpNode) -> list[OpNode]:
     """The operators that compute what an operator reads, through lists."""
     found: dict[OpNode, None] = {}
     pending = list(node.reads)

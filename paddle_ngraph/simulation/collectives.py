@@ -124,13 +124,13 @@ class Sample(NamedTuple):
 
     Attributes:
         ranks: How many took part, on one machine.
-        turns: How many of them share a core.
+        ranks_per_core: How many of them share a core.
         size: The bytes of one of them.
         ms: What it took, in milliseconds.
     """
 
     ranks: int
-    turns: int
+    ranks_per_core: int
     size: float
     ms: float
 
@@ -145,7 +145,7 @@ def fitted(samples: Sequence[Sample]) -> Link:
     columns = np.array(
         [(1.0, 2 * (s.ranks - 1), 2 * (s.ranks - 1) / s.ranks * s.size) for s in samples]
     )
-    columns *= np.array([[s.turns / s.ms] for s in samples])
+    columns *= np.array([[s.ranks_per_core / s.ms] for s in samples])
     # What comes out below nothing is nothing.
     for used in ([0, 1, 2], [1, 2], [0, 2]):
         found, _, rank, _ = np.linalg.lstsq(columns[:, used], np.ones(len(samples)))

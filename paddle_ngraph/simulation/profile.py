@@ -71,21 +71,21 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """What :func:`parsed` takes."""
         return {
-            **{key: getattr(self, key) for key in _FACTS},
+            **{key: getattr(self, key) for key in _SCALAR_FIELDS},
             "intervals": [
-                {"name": i.name, "ms": _texts(i.ms), "bucket_bytes": i.bucket_bytes}
+                {"name": i.name, "ms": _with_text_keys(i.ms), "bucket_bytes": i.bucket_bytes}
                 for i in self.intervals
             ],
-            "update_ms": _texts(self.update_ms),
-            "packing_ms": _texts(self.packing_ms),
+            "update_ms": _with_text_keys(self.update_ms),
+            "packing_ms": _with_text_keys(self.packing_ms),
             "link": {name: getattr(self.link, name) for name in _LINK},
-            "measured": _texts(self.measured),
+            "measured": _with_text_keys(self.measured),
         }
 
 
-_FACTS = ("name", "processor", "cores", "samples", "spread", "checkpoint_s", "restart_s")
+_SCALAR_FIELDS = ("name", "processor", "cores", "samples", "spread", "checkpoint_s", "restart_s")
 _LINK = ("latency_us", "gigabytes_per_s", "call_us")
-_LISTS = ("intervals", "update_ms", "packing_ms", "link", "measured")
+_OTHER_FIELDS = ("intervals", "update_ms", "packing_ms", "link", "measured")
 _OPTIONAL = {"packing_ms", "spread", "checkpoint_s", "restart_s", "measured"}
 
 
@@ -115,7 +115,7 @@ def parsed(found: Any, where: str) -> Profile:
         NgraphError: It is no profile.
     """
     top = _Fields(found, where)
-    top.only({*_FACTS, *_LISTS}, _OPTIONAL)
+    top.only({*_SCALAR_FIELDS, *_OTHER_FIELDS}, _OPTIONAL)
     intervals = [
         _interval(each, f"{where}: intervals[{number}]")
         for number, each in enumerate(top.list("intervals"))
@@ -133,8 +133,8 @@ def parsed(found: Any, where: str) -> Profile:
     return Profile(
         name=top.text("name"),
         processor=top.text("processor"),
-        cores=top.whole("cores"),
-        samples=top.whole("samples"),
+        cores=top.integer("cores"),
+        samples=top.integer("samples"),
         intervals=intervals,
         update_ms=update,
         packing_ms=packing,
@@ -189,7 +189,7 @@ class _Fields:
         """A number of at least 0, or above it; 0 if there is none."""
         return self._checked(name, self._found.get(name, 0.0), above)
 
-    def whole(self, name: str) -> int:
+    def integer(self, name: str) -> int:
         found = self.get(name)
         if not isinstance(found, int) or isinstance(found, bool) or found < 1:
             raise NgraphError(f"{self._where}: {name!r} has to be a whole number of 1 or more")
@@ -217,5 +217,5 @@ def _counts(ms: Mapping[int, float]) -> str:
     return ", ".join(map(str, sorted(ms))) or "no"
 
 
-def _texts(numbers: Mapping[int, float]) -> dict[str, float]:
+def _with_text_keys(numbers: Mapping[int, float]) -> dict[str, float]:
     return {str(key): value for key, value in sorted(numbers.items())}

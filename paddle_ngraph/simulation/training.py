@@ -52,7 +52,7 @@ class Cluster:
         """How many cores of a machine a rank has, if it has fewer than the others."""
         return max(1, cores // self.local_ranks)
 
-    def turns(self, cores: int) -> int:
+    def ranks_per_core(self, cores: int) -> int:
         """How many ranks take turns on a core."""
         return -(-self.local_ranks // cores)
 
@@ -117,7 +117,7 @@ def tasks_of_step(
     for number, interval in enumerate(profile.intervals):
         for part in range(_SLICES):
             ms, before = interval.ms[cores] * factor / _SLICES, list(computing)[-1:]
-            computing["interval", number, part] = Task(ms, before, _taking(_CORE))
+            computing["interval", number, part] = Task(ms, before, _resources(_CORE))
         if interval.bucket_bytes and cluster.ranks > 1:
             ready = ("interval", number if way.overlaps else last, _SLICES - 1)
             after = [ready, *list(sending)[-1:]]
@@ -128,7 +128,7 @@ def tasks_of_step(
     tasks = {**sending, **computing}
     packing_ms = profile.packing_ms[cores] if sending else 0.0
     update_ms = (profile.update_ms[cores] + packing_ms) * factor
-    tasks["update"] = Task(update_ms, list(tasks), _taking(_CORE))
+    tasks["update"] = Task(update_ms, list(tasks), _resources(_CORE))
     return tasks
 
 
@@ -138,7 +138,7 @@ def _share(profile: Profile, cluster: Cluster) -> tuple[int, int]:
     Raises:
         NgraphError: The profile has no times for so many cores.
     """
-    cores, turns = cluster.cores_of_rank(profile.cores), cluster.turns(profile.cores)
+    cores, turns = cluster.cores_of_rank(profile.cores), cluster.ranks_per_core(profile.cores)
     if cores not in profile.update_ms:
         known = ", ".join(map(str, sorted(profile.update_ms)))
         raise NgraphError(
@@ -157,20 +157,20 @@ def _all_reduce(
     after: Sequence[Hashable],
 ) -> dict[Hashable, Task]:
     """The tasks of an all-reduce, each after the one before, the first after some others."""
-    link = profile.link.shared(cluster.turns(profile.cores))
+    link = profile.link.shared(cluster.ranks_per_core(profile.cores))
     phases = collectives.phases(
         algorithm, cluster.machines, cluster.local_ranks, size, link, cluster.network
     )
     tasks: dict[Hashable, Task] = {}
     for number, phase in enumerate(phases):
         last: Hashable = ("copy", bucket, number)
-        tasks[last] = Task(phase.core_ms, after, _taking(_CORE, _NETWORK))
+        tasks[last] = Task(phase.core_ms, after, _resources(_CORE, _NETWORK))
         if phase.wire_ms:  # or the backward pass would get the core in between
             before, last = last, ("wire", bucket, number)
-            tasks[last] = Task(phase.wire_ms, [before], _taking(_NETWORK))
+            tasks[last] = Task(phase.wire_ms, [before], _resources(_NETWORK))
         after = [last]
     return tasks
 
 
-def _taking(*resources: str) -> list[frozenset[Hashable]]:
+def _resources(*resources: str) -> list[frozenset[Hashable]]:
     return [frozenset(resources)]

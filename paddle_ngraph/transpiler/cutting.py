@@ -46,12 +46,12 @@ def last_of_backward(training: TrainingProgram, fetching: Sequence[Operation]) -
     if not training.gradients:
         raise NgraphError("no gradient depends on what is fed: there is nothing to add up or send")
     last = max(gradient.index for gradient in training.gradients)
-    _refuse_updates_before(last, training.gradients)
-    _refuse_fetches_of_updates(fetching, training.gradients)
+    _reject_updates_before(last, training.gradients)
+    _reject_update_fetches(fetching, training.gradients)
     return last
 
 
-def _refuse_updates_before(last: int, gradients: Sequence[Gradient]) -> None:
+def _reject_updates_before(last: int, gradients: Sequence[Gradient]) -> None:
     for gradient in gradients:
         if gradient.first_reader <= last:
             raise NgraphError(
@@ -60,9 +60,7 @@ def _refuse_updates_before(last: int, gradients: Sequence[Gradient]) -> None:
             )
 
 
-def _refuse_fetches_of_updates(
-    fetching: Sequence[Operation], gradients: Sequence[Gradient]
-) -> None:
+def _reject_update_fetches(fetching: Sequence[Operation], gradients: Sequence[Gradient]) -> None:
     after = descendants(op for gradient in gradients for op, _ in gradient.readers)
     for number, op in enumerate(fetching):
         if op.id() in after:

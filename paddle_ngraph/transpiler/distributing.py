@@ -24,7 +24,7 @@ def programs_of(model: SavedModel, ranks: int, options: Options) -> dict[str, Pr
     """
     program = model.as_pir()
     if not model.is_pir:
-        translation.name_as_pir_does(program)
+        translation.rename_as_pir(program)
     made = distribution_transpiler.transpile(program, ranks, (), options)
     programs = {".startup.json": made.startup}
     if made.accumulating is not None:

@@ -18,10 +18,10 @@ import paddle
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
-from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import FETCH, SHADOW_OUTPUT, dtype_name
-from paddle_ngraph.partitioning.analysis.placement import LINK, place_on
+from paddle_ngraph.partitioning.analysis.placement import LINK_DEVICE, place_on
 from paddle_ngraph.transpiler import training_program
 from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
 from paddle_ngraph.transpiler.cutting import drop_unread_sources, remove_updates
@@ -93,7 +93,7 @@ def transpile(
     given = ngraph_transpiler.static_program(program, "distribute")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     distribute(copy, ranks, options)
-    fetches = ngraph_transpiler.taken_out(copy, fetching)
+    fetches = ngraph_transpiler.remove_fetches(copy, fetching)
     accumulating = _accumulating(given, wanted, options) if options.accumulate > 1 else None
     return Distributed(copy, _startup(copy, ranks, options), fetches, accumulating)
 
@@ -120,7 +120,7 @@ def _accumulating(
         flat = build.flat([gradient.value for gradient in bucket])
         build("pd_op.add_", [_sum(build, number, flat), flat])
     drop_unread_sources(block)
-    return program, ngraph_transpiler.taken_out(program, fetching)
+    return program, ngraph_transpiler.remove_fetches(program, fetching)
 
 
 def _sum(build: Builder, number: int, flat: Value) -> Value:
@@ -188,12 +188,12 @@ def _bytes(value: Value) -> int:
 def gradient_buckets(training: TrainingProgram, options: Options) -> Iterator[list[Gradient]]:
     """Gradients that go together: of one dtype, in the order in which they get ready."""
     by_value = {id(gradient.value): gradient for gradient in training.gradients}
-    for group in _rounds(training):
+    for group in _gradient_rounds(training):
         for bucket in _buckets((gradient.value for gradient in group), options):
             yield [by_value[id(value)] for value in bucket]
 
 
-def _rounds(training: TrainingProgram) -> Iterator[list[Gradient]]:
+def _gradient_rounds(training: TrainingProgram) -> Iterator[list[Gradient]]:
     """Gradients that are all there before the first of them is read: those of one optimizer."""
     group: list[Gradient] = []
     for gradient in sorted(training.gradients, key=lambda each: each.index):
@@ -236,7 +236,7 @@ class _Collective:
         shapes = [list(gradient.value.shape) for gradient in bucket]
         summed = self._averaged(build, flat, runs)
         if self._options.overlap and self._ranks > 1:
-            place_on(maker_of(summed), LINK)
+            place_on(producer_of(summed), LINK_DEVICE)
         averages = build.unflattened(summed, shapes)
         for gradient, average in zip(bucket, averages):
             for op, operand in gradient.readers:

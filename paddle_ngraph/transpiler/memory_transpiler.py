@@ -16,10 +16,10 @@ from typing import Any
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
-from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning import cost_model
-from paddle_ngraph.partitioning.analysis.block_view import dtype_name, run_in_order, value_id
+from paddle_ngraph.partitioning.analysis.block_view import dtype_name, mark_sequential, value_id
 from paddle_ngraph.partitioning.report import summary
 from paddle_ngraph.transpiler.memory import shapes
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
@@ -132,7 +132,7 @@ def optimize(
     given = ngraph_transpiler.static_program(program, "optimize_memory")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     report = rewrite(copy, limits)
-    return copy, ngraph_transpiler.taken_out(copy, fetching), report
+    return copy, ngraph_transpiler.remove_fetches(copy, fetching), report
 
 
 def rewrite(program: Program, limits: Limits) -> MemoryReport:
@@ -144,7 +144,7 @@ def rewrite(program: Program, limits: Limits) -> MemoryReport:
     shapes.check(program, limits.input_shapes)
     found: dict[int, BlockMemory] = {}
     order = _rewrite_block(program.global_block(), limits, found)
-    run_in_order(program)
+    mark_sequential(program)
     return MemoryReport([found[number] for number in order], limits.open_size)
 
 
@@ -164,14 +164,14 @@ def _rewrite_block(block: Block, limits: Limits, found: dict[int, BlockMemory]) 
     types = shapes.types_in(block, limits.input_shapes, limits.open_size)
     given = Lifetimes.of(block, types, before)
     peak = given.peak(given.steps)
-    if sums := _take_sums_apart(block):
+    if sums := _split_sums(block):
         types = shapes.types_in(block, limits.input_shapes, limits.open_size)
     lifetimes = Lifetimes.of(block, types, after)
     steps = schedule(lifetimes)
     moved = _moved(lifetimes.steps, steps)
     if limits.recompute is not None:
         steps = recompute(steps, lifetimes, int(limits.recompute * _MB))
-    again = [step for step in steps if step.is_again]
+    again = [step for step in steps if step.is_recompute]
     names, us = [step.node.type for step in again], sum(us_of(s, lifetimes) for s in again)
     found[key] = BlockMemory(peak, lifetimes.peak(steps), moved, sums, names, us)
     if moved or again:
@@ -179,16 +179,16 @@ def _rewrite_block(block: Block, limits: Limits, found: dict[int, BlockMemory]) 
     return keys
 
 
-def _take_sums_apart(block: Block) -> int:
+def _split_sums(block: Block) -> int:
     """Replaces sums of many variables by sums of two, in the same order: the same numbers.
 
     A variable that is read by such a sum alone lives until all others are there, such as the
     gradients of a weight that is used many times. Returns how many sums there were.
     """
-    sums = [op for op in block.ops if op.name() == _SUM and _can_be_taken_apart(op)]
+    sums = [op for op in block.ops if op.name() == _SUM and _can_be_split(op)]
     for op in sums:
         (result,), (list_of_all,) = op.results(), op.operands_source()
-        combine = maker_of(list_of_all)
+        combine = producer_of(list_of_all)
         total, *others = combine.operands_source()
         for other in others:
             (total,) = _core.insert_operator(op, "pd_op.add", [total, other], [result], {})
@@ -199,8 +199,8 @@ def _take_sums_apart(block: Block) -> int:
     return len(sums)
 
 
-def _can_be_taken_apart(op: Operation) -> bool:
-    (result,), combine = op.results(), maker_of(op.operand_source(0))
+def _can_be_split(op: Operation) -> bool:
+    (result,), combine = op.results(), producer_of(op.operand_source(0))
     terms = combine.operands_source()
     if combine.name() != "builtin.combine" or len(terms) < 3 or result.persistable:
         return False
@@ -213,23 +213,23 @@ def _can_be_taken_apart(op: Operation) -> bool:
 def _arrange(block: Block, steps: Sequence[Step], lifetimes: Lifetimes) -> None:
     """Brings the operators of a block into the order of the steps, with those called again."""
     values: dict[str, Value] = {}
-    made = {step.node: step.makes for step in lifetimes.steps}
+    made = {step.node: step.allocates for step in lifetimes.steps}
     for step in steps:
         op = step.node.op
-        instead = {old: values[new] for old, new in step.instead.items()}
-        if step.is_again:
-            new_results = _called_again(block, step, instead)
+        substitutes = {old: values[new] for old, new in step.substitutes.items()}
+        if step.is_recompute:
+            new_results = _append_recompute(block, step, substitutes)
             pairs = zip(op.results(), new_results)
             results = {value_id(old): new for old, new in pairs if old.initialized()}
-            values.update((new, results[old]) for new, old in zip(step.makes, made[step.node]))
+            values.update((new, results[old]) for new, old in zip(step.allocates, made[step.node]))
             continue
         for number, value in enumerate(op.operands_source()):
-            if value.initialized() and value_id(value) in instead:
-                op.operand(number).set_source(instead[value_id(value)])
+            if value.initialized() and value_id(value) in substitutes:
+                op.operand(number).set_source(substitutes[value_id(value)])
         block.move_op_to_block_end(op)
 
 
-def _called_again(block: Block, step: Step, instead: Mapping[str, Value]) -> list[Value]:
+def _append_recompute(block: Block, step: Step, substitutes: Mapping[str, Value]) -> list[Value]:
     """Appends the operator of a step once more; returns its results."""
     op = step.node.op
     operands: list[Value | None] = []
@@ -237,7 +237,9 @@ def _called_again(block: Block, step: Step, instead: Mapping[str, Value]) -> lis
         if is_batch_norm(step.node) and name in STATISTICS:
             operands.append(_filled_like(block, value))
         else:
-            operands.append(instead.get(value_id(value), value) if value.initialized() else None)
+            operands.append(
+                substitutes.get(value_id(value), value) if value.initialized() else None
+            )
     attributes = _core.attributes_of(op)
     return _core.append_operator(block, op.name(), operands, _core.result_types(op), attributes)
 
@@ -252,10 +254,10 @@ def _filled_like(block: Block, value: Value) -> Value:
 def _moved(before: Sequence[Step], after: Sequence[Step]) -> int:
     """How many steps have to be moved to get from one order to the other."""
     position = {step: number for number, step in enumerate(before)}
-    return len(after) - _longest_rise(position[step] for step in after)
+    return len(after) - _longest_increasing(position[step] for step in after)
 
 
-def _longest_rise(numbers: Iterable[int]) -> int:
+def _longest_increasing(numbers: Iterable[int]) -> int:
     """The length of the longest rising subsequence."""
     ends: list[int] = []
     for number in numbers:

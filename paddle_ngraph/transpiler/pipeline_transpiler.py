@@ -31,7 +31,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     dtype_name,
     has_bfloat16,
     is_fed,
-    keep_no_weights,
+    mark_trained_elsewhere,
     scope_name,
     value_id,
 )
@@ -43,8 +43,8 @@ from paddle_ngraph.transpiler.stage_updates import StageUpdates
 from paddle_ngraph.transpiler.staging import Staging
 from paddle_ngraph.transpiler.training_program import TrainingProgram
 
-_MOST = 4096  # stages, or micro-batches
-_BYTES = 4  # of an element, about
+_MAX_PARTS = 4096  # stages, or micro-batches
+_BYTES_PER_ELEMENT = 4  # of an element, about
 # Functions have no memory of their own for these updates (conversion/optimizer_updates.py).
 _IN_PLACE = frozenset({"pd_op.adam_", "pd_op.adamw_", "pd_op.momentum_", "pd_op.sgd_"})
 
@@ -149,8 +149,10 @@ class Options:
         for name in ("stages", "micro_batches"):
             number = getattr(self, name)
             is_number = isinstance(number, int) and not isinstance(number, bool)
-            if not is_number or not 1 <= number <= _MOST:
-                raise NgraphError(f"{name} is {number!r}: give a whole number from 1 to {_MOST}")
+            if not is_number or not 1 <= number <= _MAX_PARTS:
+                raise NgraphError(
+                    f"{name} is {number!r}: give a whole number from 1 to {_MAX_PARTS}"
+                )
         if self.cuts is not None and len(self.cuts) != self.stages - 1:
             raise NgraphError(
                 f"cuts has {len(self.cuts)} places for {self.stages} stages: give "
@@ -186,12 +188,12 @@ def transpile(
     except NgraphError as error:
         raise _of_cuts(error, len(wanted)) from error
     kept, cutting = fetching[: len(wanted)], fetching[len(wanted) :]
-    values = iter(ngraph_transpiler.taken_out(whole, cutting))
+    values = iter(ngraph_transpiler.remove_fetches(whole, cutting))
     cuts = [[value_id(next(values)) for _ in cut] for cut in options.ends]
     staging = Staging(
         TrainingProgram(whole), kept, options.stages, cuts if options.cuts is not None else None
     )
-    maker = _Maker(whole, staging, kept, options)
+    maker = _StageBuilder(whole, staging, kept, options)
     first = None if startup is None else ngraph_transpiler.static_program(startup, "pipeline")
     return maker.make(first)
 
@@ -224,7 +226,7 @@ class _Pass:
     takes: list[str]
 
 
-class _Maker:
+class _StageBuilder:
     """Makes the programs of the stages.
 
     Args:
@@ -252,7 +254,7 @@ class _Maker:
     def make(self, startup: Any) -> Pipeline:
         """All programs; ``startup`` is that of the user, or ``None``."""
         sliced = self._sliced()
-        together = [self._is_put_together(number) for number in range(len(self._fetched))]
+        together = [self._is_concatenated(number) for number in range(len(self._fetched))]
         stages = [self._stage(number, startup) for number in range(self._options.stages)]
         return Pipeline(stages, self._options.micro_batches, sliced, together)
 
@@ -285,9 +287,9 @@ class _Maker:
             )
         return frozenset(found)
 
-    def _is_put_together(self, number: int) -> bool:
+    def _is_concatenated(self, number: int) -> bool:
         vid = self._fetched[number]
-        maker, value = self._staging.maker(vid), self._staging.view.values[vid]
+        maker, value = self._staging.producer(vid), self._staging.view.values[vid]
         if maker not in self._staging.stage:
             raise NgraphError(
                 f"fetch_list[{number}] is nothing that the forward or backward pass computes with "
@@ -308,7 +310,7 @@ class _Maker:
         found = set()
         for each in self._passes:
             for vid in each.takes:
-                maker = self._staging.maker(vid)
+                maker = self._staging.producer(vid)
                 assert maker is not None
                 made_in = self._staging.stage[maker]
                 if is_backward and each.stage < stage <= made_in:
@@ -341,7 +343,7 @@ class _Maker:
 
     def _sums(self, stage: int) -> list[str]:
         """The gradients of the parameters of a stage."""
-        homes = self._staging.homes
+        homes = self._staging.variable_stages
         return [vid for vid, name in self._parameters.items() if homes[name] == stage]
 
     def _needed(self, nodes: set[OpNode]) -> tuple[set[OpNode], list[str]]:
@@ -350,7 +352,7 @@ class _Maker:
         while pending:
             node = pending.pop()
             for vid in [*node.reads, *self._staging.reads(node)]:
-                maker = self._staging.maker(vid)
+                maker = self._staging.producer(vid)
                 if maker is None or maker in found:
                     continue
                 if maker in self._staging.free:
@@ -359,14 +361,14 @@ class _Maker:
                 else:
                     outside.add(vid)
         named = [n for n in self._staging.view.nodes if n.type in SINKS and n.may_write_variables]
-        found |= {n for n in named if self._staging.maker(n.reads[0]) in nodes}
+        found |= {n for n in named if self._staging.producer(n.reads[0]) in nodes}
         return found, sorted(outside, key=self._name)
 
     def _of_pass(self, own: _Pass) -> Part | None:
         """The program of a pass."""
         if not own.is_backward and own.stage == self._options.stages - 1:
             return None
-        copy = _Copy(self._whole)
+        copy = _ProgramCopy(self._whole)
         self._feed(copy, own.takes)
         if own.is_backward:
             for total, value in [self._sum(copy, vid) for vid in self._sums(own.stage)]:
@@ -384,7 +386,7 @@ class _Maker:
             },
         )
 
-    def _feed(self, copy: _Copy, taken: Iterable[str]) -> None:
+    def _feed(self, copy: _ProgramCopy, taken: Iterable[str]) -> None:
         """Replaces what other programs compute with what is fed."""
         view = self._staging.view
         overwritten = {root for node in view.nodes for root, _ in node.overwrites}
@@ -410,7 +412,7 @@ class _Maker:
         nodes, sent = self._updates.before(stage)
         if not sent:
             return None
-        copy = _Copy(self._whole)
+        copy = _ProgramCopy(self._whole)
         self._average(copy, stage)
         gives = {self._name(vid): self._staging.view.values[vid] for vid in sent}
         part = copy.part(kept=nodes, takes=[], gives=gives, results={})
@@ -420,7 +422,7 @@ class _Maker:
         return part
 
     def _update(self, stage: int) -> Part:
-        copy = _Copy(self._whole, is_update=True)
+        copy = _ProgramCopy(self._whole, is_update=True)
         sent = sorted(self._updates.sent, key=self._name)
         self._feed(copy, sent)
         for total in self._average(copy, stage):
@@ -434,13 +436,13 @@ class _Maker:
             _leave_to_paddle(part.program)
         return part
 
-    def _sum(self, copy: _Copy, vid: str) -> tuple[Value, Value]:
+    def _sum(self, copy: _ProgramCopy, vid: str) -> tuple[Value, Value]:
         """The variable in which a gradient is added up, and the gradient."""
         value = copy.value(self._staging.view.values[vid])
         name, dtype = f"{ACCUMULATED}{self._parameters[vid]}", dtype_name(value.dtype)
         return copy.before.variable(name, list(value.shape), dtype), value
 
-    def _average(self, copy: _Copy, stage: int) -> list[Value]:
+    def _average(self, copy: _ProgramCopy, stage: int) -> list[Value]:
         """Replaces gradients with the averages over micro-batches; returns the sums."""
         totals = []
         for vid in self._sums(stage):
@@ -451,7 +453,7 @@ class _Maker:
         return totals
 
 
-class _Copy:
+class _ProgramCopy:
     """A copy of the whole program that becomes one of a stage.
 
     Args:
@@ -504,7 +506,7 @@ class _Copy:
         for op in self._block.ops:
             if op.name() in SOURCES and op.result(0).use_empty():
                 self._block.remove_op(op)
-        keep_no_weights(self.program)
+        mark_trained_elsewhere(self.program)
         fed = {scope_name(op) for op in self._block.ops if is_fed(op)}
         return Part(
             self.program, sorted(fed - set(takes)), [t for t in takes if t in fed], found, fetched
@@ -542,7 +544,7 @@ def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
     """Removes what makes other variables; random numbers stay those of the whole program."""
     nodes = BlockView(block).nodes
     kept = [n.op for n in nodes if n.type in SCOPE_NAMES and scope_name(n.op) in variables]
-    draws = [node.op for node in nodes if DRAW in node.ordered]
+    draws = [node.op for node in nodes if DRAW in node.effects]
     keep(block, ancestors([*kept, *draws]))
     for drawn in (value for op in draws for value in op.results() if value.initialized()):
         if drawn.use_empty():  # for another stage
@@ -553,7 +555,7 @@ def _described(number: int, stage: Stage) -> str:
     parts = [part for part in (stage.forward, stage.backward) if part is not None]
     operators = sum(len(part.program.global_block().ops) for part in parts)
     variables = [v for n, v in stage.variables.items() if not n.startswith(ACCUMULATED)]
-    megabytes = sum(prod(v.shape) * _BYTES for v in variables) / 2**20
+    megabytes = sum(prod(v.shape) * _BYTES_PER_ELEMENT for v in variables) / 2**20
     return (
         f"stage {number}: {operators} operators, {megabytes:.1f} MB of parameters and states; "
         f"sends {len(stage.activations)} activations, {len(stage.gradients)} gradients"

@@ -18,7 +18,7 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
-from paddle_ngraph.paddle_private.names import maker_of
+from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import LISTS, SOURCES, dtype_name, overwritten
 from paddle_ngraph.transpiler import training_program
@@ -125,7 +125,7 @@ def transpile(program: Any, wanted: Sequence[Any] = ()) -> ServerForm:
     shapes = {name: list(v.shape) for name, v in training_program.variables(server).items()}
     return ServerForm(
         trainer=trainer,
-        fetches=ngraph_transpiler.taken_out(trainer, fetching),
+        fetches=ngraph_transpiler.remove_fetches(trainer, fetching),
         gradients=form.gradients,
         kept=sorted(training_program.variables(trainer).keys() - dict(form.dense).keys()),
         server=server,
@@ -265,7 +265,7 @@ def _table(name: str, weight: Value, readers: Sequence[Operation]) -> Table:
 
 
 def _fed_name(value: Value) -> str:
-    return str(maker_of(value).attrs()["name"])
+    return str(producer_of(value).attrs()["name"])
 
 
 # -- the server ----------------------------------------------------------------------------------
@@ -354,12 +354,12 @@ def _repeat_update(
         else:
             operands.append(value)
     results = build.like(op, operands)
-    made = [maker_of(next(each for each in results if each.initialized()))]
+    made = [producer_of(next(each for each in results if each.initialized()))]
     new = dict(zip((old.id for old in op.results() if old.initialized()), results))
     for variable, result in overwritten(op):
         if list(variable.shape) == list(result.shape) == whole:
             written = build("pd_op.scatter_", [variable, numbers, new[result.id]], overwrite=True)
-            made.append(maker_of(written))
+            made.append(producer_of(written))
     return made
 
 
@@ -395,7 +395,7 @@ def _members(value: Value) -> list[Value]:
     """What is in a list; the value itself if it is none, nothing if it is absent."""
     if not value.initialized():
         return []
-    return maker_of(value).operands_source() if _is_list(value) else [value]
+    return producer_of(value).operands_source() if _is_list(value) else [value]
 
 
 def _is_list(value: Value) -> bool:

@@ -34,11 +34,11 @@ class StageUpdates:
         found = self._with_makers(self._roots, ())
         self._nodes = [node for node in staging.view.nodes if node in found]
         self._stage: dict[OpNode, int | None] = {}  # ``None``: all stages compute it
-        self._homes = dict(staging.homes)
+        self._variable_stages = dict(staging.variable_stages)
         self.sent: dict[str, int] = {}
         while self._spread():
             pass
-        self._refuse_chains()
+        self._reject_chains()
 
     def of_stage(self, stage: int) -> set[OpNode]:
         """The operators of the update of a stage."""
@@ -48,7 +48,7 @@ class StageUpdates:
     def before(self, stage: int) -> tuple[set[OpNode], list[str]]:
         """The operators that compute what a stage sends before its update, and what that is."""
         found = sorted(vid for vid, sender in self.sent.items() if sender == stage)
-        makers = (maker for vid in found if (maker := self._staging.maker(vid)) is not None)
+        makers = (maker for vid in found if (maker := self._staging.producer(vid)) is not None)
         return self._with_makers(makers, ()), found
 
     def _is_root(self, node: OpNode) -> bool:
@@ -56,10 +56,10 @@ class StageUpdates:
         if node.is_source or node in self._staging.stage:
             return False
         if node.type in SINKS:
-            makers = [self._staging.maker(vid) for vid in node.reads]
+            makers = [self._staging.producer(vid) for vid in node.reads]
             is_fetch = not node.may_write_variables
             return not is_fetch and not any(maker in self._staging.stage for maker in makers)
-        return bool(node.overwrites or node.touches)
+        return bool(node.overwrites or node.outer_writes)
 
     def _with_makers(self, nodes: Iterable[OpNode], given: Iterable[str]) -> set[OpNode]:
         """Operators, and all whose results they use, up to gradients and what is given."""
@@ -70,7 +70,7 @@ class StageUpdates:
             if node not in found:
                 found.add(node)
                 read = [vid for vid in [*node.reads, *self._staging.reads(node)] if vid not in ends]
-                makers = (self._staging.maker(vid) for vid in read)
+                makers = (self._staging.producer(vid) for vid in read)
                 pending += [maker for maker in makers if maker is not None]
         return found
 
@@ -89,32 +89,33 @@ class StageUpdates:
                 for vid in stages:
                     self._require_number(node, vid)
                 self.sent.update(stages)
-        return self._find_homes()
+        return self._find_variable_stages()
 
     def _stage_of(self, vid: str) -> int | None:
         if vid in self._gradients:
-            return self._homes[self._gradients[vid].parameter]
-        maker = self._staging.maker(vid)
+            return self._variable_stages[self._gradients[vid].parameter]
+        maker = self._staging.producer(vid)
         if maker is not None and maker in self._stage:
             return self._stage[maker]
         name = self._staging.variable(vid)
-        return None if name is None else self._homes.get(name)
+        return None if name is None else self._variable_stages.get(name)
 
-    def _find_homes(self) -> bool:
+    def _find_variable_stages(self) -> bool:
         """Variables that updates write, such as states of the optimizer, are where these are."""
-        before = len(self._homes)
+        before = len(self._variable_stages)
         for node in self._nodes:
             stage = self._stage[node]
             for name in self._staging.variables(node):
                 if stage is None or name not in self._staging.written:
                     continue
-                if self._homes.setdefault(name, stage) != stage:
+                if self._variable_stages.setdefault(name, stage) != stage:
                     raise NgraphError(
-                        f"the updates of the stages {self._homes[name]} and {stage} need the "
+                        f"the updates of the stages {self._variable_stages[name]} and {stage} "
+                        "need the "
                         f"variable {name!r}, and one of them writes it: such a program cannot be "
                         "cut there"
                     )
-        return len(self._homes) > before
+        return len(self._variable_stages) > before
 
     def _require_number(self, node: OpNode, vid: str) -> None:
         if prod(self._staging.view.values[vid].shape) != 1:
@@ -123,9 +124,9 @@ class StageUpdates:
                 "update, of which only single numbers are sent: such a program cannot be cut there"
             )
 
-    def _refuse_chains(self) -> None:
+    def _reject_chains(self) -> None:
         for vid in self.sent:
-            maker = self._staging.maker(vid)
+            maker = self._staging.producer(vid)
             for node in self._with_makers([maker] if maker is not None else [], ()):
                 if any(read in self.sent for read in self._staging.reads(node)):
                     raise NgraphError(

@@ -29,14 +29,14 @@ from paddle_ngraph.transpiler.cutting import last_of_backward
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram, is_backward
 
 # A stage waits so long for what another one sends, and what it takes to send it.
-_US_OF_MESSAGE = 50.0
+_US_PER_MESSAGE = 50.0
 _SENT_ELEMENTS_PER_US = 200.0
 # The backward pass takes twice as long as the forward pass.
-_PASSES = 3
+_PASSES_PER_OPERATOR = 3
 # How often an update reads or writes an element of a parameter and of its states.
-_ACCESSES_OF_UPDATE = 8
+_ACCESSES_PER_UPDATE = 8
 # A cut that leaves more than this to one stage is none.
-_USELESS = 0.9
+_MAX_STAGE_SHARE = 0.9
 
 _COMBINE = "builtin.combine"
 
@@ -107,7 +107,8 @@ class Staging:
         backward: Those of the backward pass.
         free: The operators that belong to no stage: each stage computes what it reads of them.
         written: The names of the variables of the scope that the program writes.
-        homes: The stage of each of them that the forward or backward pass reads, by its name.
+        variable_stages: The stage of each of them that the forward or backward pass reads, by its
+        name.
 
     Raises:
         NgraphError: The program cannot be cut so.
@@ -131,9 +132,9 @@ class Staging:
         self._forward = [node for node in nodes if node not in self.backward]
         self.stage = self._by_cuts(cuts) if cuts is not None else self._balanced()
         self._stage_backward([node for node in nodes if node in self.backward])
-        self.homes = self._homes()
+        self.variable_stages = self._find_variable_stages()
         for gradient in self.gradients:
-            self._require_home(gradient)
+            self._require_stage(gradient)
 
     # -- the block -------------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class Staging:
         """The variables that an operator reads, alone or in lists."""
         return list(dict.fromkeys(m for vid in node.reads for m in self.view.members(vid)))
 
-    def maker(self, vid: str) -> OpNode | None:
+    def producer(self, vid: str) -> OpNode | None:
         """The operator that computes a variable; ``None`` for what is fed or in the scope."""
         node = self.view.producer.get(vid)
         return None if node is None or node.is_source else node
@@ -155,7 +156,7 @@ class Staging:
 
     def variables(self, node: OpNode) -> list[str]:
         """The names of the variables of the scope that an operator reads or writes."""
-        touched = [*self.reads(node), *node.touches]
+        touched = [*self.reads(node), *node.outer_writes]
         return [name for vid in touched if (name := self.variable(vid)) is not None]
 
     def _written_variables(self) -> set[str]:
@@ -163,7 +164,7 @@ class Staging:
         changed = (
             vid
             for node in self.view.nodes
-            for vid in [*(operand for operand, _ in node.overwrites), *node.touches]
+            for vid in [*(operand for operand, _ in node.overwrites), *node.outer_writes]
         )
         names = (self.variable(m) for vid in changed for m in self.view.members(vid))
         return {name for name in names if name is not None}
@@ -177,9 +178,9 @@ class Staging:
             else:
                 is_plain = (
                     node.type not in SINKS
-                    and not (node.ordered or node.overwrites or node.touches)
+                    and not (node.effects or node.overwrites or node.outer_writes)
                     and node.op.num_regions() == 0
-                    and not cost_model.multiplies(node)
+                    and not cost_model.is_matmul_or_convolution(node)
                     and all(vid in plain for vid in self.reads(node))
                 )
                 if is_plain or node.type in CONSTANTS or node.type == _COMBINE:
@@ -195,11 +196,11 @@ class Staging:
         for node in self.view.nodes:
             if node.op.id() in after or any(vid in later for vid in self.reads(node)):
                 later.update(node.writes)
-        wanted = self.with_makers(
+        wanted = self.with_producers(
             maker
             for op in fetching
             for value in op.operands_source()
-            if (maker := self.maker(value_id(value))) is not None
+            if (maker := self.producer(value_id(value))) is not None
         )
         return [
             node
@@ -209,21 +210,21 @@ class Staging:
             and not any(vid in later for vid in node.writes)
         ]
 
-    def with_makers(self, nodes: Iterable[OpNode]) -> set[OpNode]:
+    def with_producers(self, nodes: Iterable[OpNode]) -> set[OpNode]:
         """Operators, and all whose results they use."""
         pending, found = list(nodes), set()
         while pending:
             node = pending.pop()
             if node not in found:
                 found.add(node)
-                makers = (self.maker(vid) for vid in [*node.reads, *self.reads(node)])
+                makers = (self.producer(vid) for vid in [*node.reads, *self.reads(node)])
                 pending += [maker for maker in makers if maker is not None]
         return found
 
     def _of_backward(self, nodes: Sequence[OpNode]) -> set[OpNode]:
         found: set[OpNode] = set()
         for node in nodes:
-            makers = [self.maker(vid) for vid in self.reads(node)]
+            makers = [self.producer(vid) for vid in self.reads(node)]
             if is_backward(node.op) or any(maker in found for maker in makers):
                 found.add(node)
         return found
@@ -236,7 +237,7 @@ class Staging:
         stage = dict.fromkeys(self._forward, self._stages - 1)
         taken: set[OpNode] = set()
         for number, ends in enumerate(cuts):
-            makers = [self.maker(vid) for vid in ends]
+            makers = [self.producer(vid) for vid in ends]
             for maker in makers:
                 if maker not in forward:
                     raise NgraphError(
@@ -244,7 +245,7 @@ class Staging:
                         "give a variable that the next stage begins with, such as the result of a "
                         "layer"
                     )
-            found = self.with_makers(maker for maker in makers if maker) & forward
+            found = self.with_producers(maker for maker in makers if maker) & forward
             if found <= taken:
                 raise NgraphError(
                     f"cuts[{number}] is computed by an earlier stage: give the variables in the "
@@ -263,7 +264,7 @@ class Staging:
     def _keep_lists_together(self, stage: dict[OpNode, int]) -> None:
         """What takes a list apart is where the list is made."""
         for node in stage:
-            maker = self.maker(node.reads[0]) if node.type in LISTS else None
+            maker = self.producer(node.reads[0]) if node.type in LISTS else None
             if maker in stage:
                 stage[node] = stage[maker]
 
@@ -273,14 +274,14 @@ class Staging:
         ends = self._best_ends(self._places(uses))
         free_ends = self._best_ends(self._places({}))
         total = sum(map(self._us, nodes))
-        if ends is None or (self._stages > 1 and self._longest(ends) > _USELESS * total):
+        if ends is None or (self._stages > 1 and self._longest(ends) > _MAX_STAGE_SHARE * total):
             tied = max(uses, key=lambda name: uses[name][1] - uses[name][0], default=None)
             if free_ends is None or tied is None:
                 raise NgraphError(
                     f"the forward pass has {len(nodes)} operators: it cannot be cut into "
                     f"{self._stages} stages"
                 )
-            if ends is None or self._longest(free_ends) <= _USELESS * total:
+            if ends is None or self._longest(free_ends) <= _MAX_STAGE_SHARE * total:
                 raise NgraphError(
                     f"operators from the beginning to the end read the parameter {tied!r}, which "
                     f"belongs to one stage: the forward pass cannot be cut into {self._stages} "
@@ -314,8 +315,8 @@ class Staging:
             if self.variable(vid) in self.written
         )
         return (
-            _PASSES * cost_model.us_of(self.view, node)
-            + _ACCESSES_OF_UPDATE * elements / cost_model.ELEMENTS_PER_US
+            _PASSES_PER_OPERATOR * cost_model.us_of(self.view, node)
+            + _ACCESSES_PER_UPDATE * elements / cost_model.ELEMENTS_PER_US
         )
 
     def _longest(self, ends: Sequence[int]) -> float:
@@ -326,7 +327,7 @@ class Staging:
         """The places among these at which the longest stage is shortest."""
         us = list(map(self._us, self._forward))
         crossing = elements_between(self.view, self._forward)
-        sent = [_US_OF_MESSAGE + 2 * each / _SENT_ELEMENTS_PER_US for each in crossing]
+        sent = [_US_PER_MESSAGE + 2 * each / _SENT_ELEMENTS_PER_US for each in crossing]
         return best_ends(us, sent, self._stages, places)
 
     # -- the backward pass -----------------------------------------------------------------------
@@ -340,7 +341,7 @@ class Staging:
             given = [
                 self.stage[m]
                 for vid in self.reads(node)
-                if (m := self.maker(vid)) in self.stage and m not in self.backward
+                if (m := self.producer(vid)) in self.stage and m not in self.backward
             ]
             given += [stages[name] for name in self.variables(node) if name in stages]
             if given:
@@ -349,7 +350,7 @@ class Staging:
             for vid in self.reads(node):
                 least[vid] = max(least.get(vid, 0), self.stage[node])
         for node in nodes:
-            makers = [self.maker(vid) for vid in self.reads(node)]
+            makers = [self.producer(vid) for vid in self.reads(node)]
             before = [self.stage[maker] for maker in makers if maker in self.backward]
             if before and node not in anchored:
                 # A sum of gradients, for one: then the sum crosses, and not all that is added.
@@ -372,12 +373,12 @@ class Staging:
                     )
         return found
 
-    def _homes(self) -> dict[str, int]:
+    def _find_variable_stages(self) -> dict[str, int]:
         return self._stage_of_variables(list(self.stage))
 
-    def _require_home(self, gradient: Gradient) -> None:
-        maker = self.maker(value_id(gradient.value))
-        home = self.homes.get(gradient.parameter)
+    def _require_stage(self, gradient: Gradient) -> None:
+        maker = self.producer(value_id(gradient.value))
+        home = self.variable_stages.get(gradient.parameter)
         if maker is None or home is None or maker not in self.stage or self.stage[maker] < home:
             raise NgraphError(
                 f"the gradient of the parameter {gradient.parameter!r} is computed by a stage "

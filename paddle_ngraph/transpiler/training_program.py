@@ -21,13 +21,13 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SINKS,
     BlockView,
     OpNode,
-    blocks_outside_in,
+    blocks_outermost_first,
     scope_name,
     value_id,
 )
 
 # What is done with a gradient between the backward pass and the update: clipping and decay.
-_AFTERWARDS = frozenset(
+_GRADIENT_POSTPROCESSING = frozenset(
     {
         "pd_op.add",
         "pd_op.add_n",
@@ -43,7 +43,7 @@ _AFTERWARDS = frozenset(
 # Of their operands the gradient is the first; the other is the factor that clips it.
 _SCALING = frozenset({"pd_op.multiply", "pd_op.divide"})
 # A backward pass may end in them: of averages they compute the average of what they compute.
-_LINEAR = frozenset(
+_LINEAR_OPERATORS = frozenset(
     {
         "builtin.combine",
         "builtin.split",
@@ -99,9 +99,9 @@ class TrainingProgram:
     """
 
     def __init__(self, program: Program) -> None:
-        _refuse_inner_updates(program)
+        _reject_inner_updates(program)
         self._view = BlockView(program.global_block())
-        self._local = self._tainted(())
+        self._local = self._rank_dependent(())
         updates = [node for node in self._view.nodes if is_update(node.op)]
         if any(node.is_engine for node in self._view.nodes):
             raise NgraphError(
@@ -114,7 +114,7 @@ class TrainingProgram:
                 "minimize() has been applied to"
             )
         self.gradients = [found for node in updates if (found := self._gradient(node))]
-        self._refuse_other_differences(updates)
+        self._reject_other_differences(updates)
 
     @property
     def view(self) -> BlockView:
@@ -144,7 +144,7 @@ class TrainingProgram:
         end = self._ends_of_backward[vid]
         while (earlier := self._before(vid, end)) is not None:
             vid = earlier
-        self._refuse_after_clipping(name, vid, end)
+        self._reject_after_clipping(name, vid, end)
         value = self._view.values[vid]
         readers = [reader for reader in self._view.readers[vid] if reader.index > end]
         return Gradient(
@@ -159,7 +159,7 @@ class TrainingProgram:
     def _before(self, vid: str, end: int) -> str | None:
         """The gradient that became ``vid`` by clipping or decay."""
         node = self._view.producer[vid]
-        if node.index <= end or node.type.removesuffix("_") not in _AFTERWARDS:
+        if node.index <= end or node.type.removesuffix("_") not in _GRADIENT_POSTPROCESSING:
             return None
         members = [member for read in node.reads for member in self._view.members(read)]
         size = self._size(vid)  # of one element are [] and [1]
@@ -182,7 +182,7 @@ class TrainingProgram:
             ends.update(dict.fromkeys(node.writes, node.index if is_backward(node.op) else end))
         return ends
 
-    def _refuse_after_clipping(self, parameter: str, vid: str, end: int) -> None:
+    def _reject_after_clipping(self, parameter: str, vid: str, end: int) -> None:
         """A gradient has to be the gradient itself, and nothing that was made of it."""
         pending, seen = [vid], set()
         while pending:
@@ -191,7 +191,7 @@ class TrainingProgram:
             if vid in seen or vid not in self._local or node is None or node.index <= end:
                 continue
             seen.add(vid)
-            if node.type.removesuffix("_") not in _LINEAR:
+            if node.type.removesuffix("_") not in _LINEAR_OPERATORS:
                 raise NgraphError(
                     f"{node.type} (operator {node.index}) is neither the backward pass of "
                     f"{parameter!r} nor a clipping that is known: such a program cannot be "
@@ -201,7 +201,7 @@ class TrainingProgram:
 
     # -- what differs from rank to rank ----------------------------------------------------------
 
-    def _tainted(self, averaged: Iterable[Value]) -> frozenset[str]:
+    def _rank_dependent(self, averaged: Iterable[Value]) -> frozenset[str]:
         """Variables that differ from rank to rank if these do not, and parameters do not."""
         clean = frozenset(map(value_id, averaged))
         names: set[str] = set()
@@ -220,10 +220,14 @@ class TrainingProgram:
                 differs = _is_fed(node.op) or self._name_of(node.writes[0]) in names
             else:
                 members = (m for read in node.reads for m in self._view.members(read))
-                differs = DRAW in node.ordered or any(member in tainted for member in members)
+                differs = DRAW in node.effects or any(member in tainted for member in members)
             if not differs or is_update(node.op):
                 continue
-            changed = [*node.writes, *(operand for operand, _ in node.overwrites), *node.touches]
+            changed = [
+                *node.writes,
+                *(operand for operand, _ in node.overwrites),
+                *node.outer_writes,
+            ]
             tainted.update(vid for vid in changed if vid not in clean)
         yield from tainted
 
@@ -236,9 +240,9 @@ class TrainingProgram:
         names = [scope_name(n.op) for n in setters if n.type in (SHADOW_OUTPUT, _SET_PARAMETER)]
         return names[0] if names else None
 
-    def _refuse_other_differences(self, updates: list[OpNode]) -> None:
+    def _reject_other_differences(self, updates: list[OpNode]) -> None:
         """An update may differ from rank to rank by nothing but its gradient."""
-        tainted = self._tainted(gradient.value for gradient in self.gradients)
+        tainted = self._rank_dependent(gradient.value for gradient in self.gradients)
         for node in updates:
             names = node.op.get_input_names()
             for name, value in zip(names, node.op.operands_source()):
@@ -295,8 +299,8 @@ def is_backward(op: Operation) -> bool:
     return any(is_backward(inner) for block in blocks for inner in block.ops)
 
 
-def _refuse_inner_updates(program: Program) -> None:
-    _, *inner = blocks_outside_in(program)
+def _reject_inner_updates(program: Program) -> None:
+    _, *inner = blocks_outermost_first(program)
     for block in inner:
         for op in block.ops:
             if is_update(op):

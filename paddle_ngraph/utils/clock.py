@@ -21,7 +21,7 @@ def now() -> float:
 
 
 @contextmanager
-def set_to(clock: Clock) -> Iterator[None]:
+def overridden(clock: Clock) -> Iterator[None]:
     """Inside of ``with`` it is another one, in all threads."""
     global _clock
     before, _clock = _clock, clock

@@ -35,11 +35,11 @@ DTYPES: Mapping[str, Dtype] = {
     "float64": Dtype("f64"),
 }
 # What the dtype of a TensorArray ends with, after that of its elements.
-ARRAY = "[]"
+ARRAY_SUFFIX = "[]"
 # Those that NumPy also has.
-OF_NUMPY = frozenset(DTYPES) - {"bfloat16"}
+NUMPY_DTYPES = frozenset(DTYPES) - {"bfloat16"}
 # Others that Paddle's own operators may have in an interval; converters do not see them.
-UNSEEN = frozenset(
+UNCONVERTED_DTYPES = frozenset(
     {
         *("uint32", "uint64", "float8_e4m3fn", "float8_e5m2"),
         *("complex64", "complex128", "pstring", "undefined"),

@@ -28,7 +28,7 @@ def new_condition() -> threading.Condition:
     return threading.Condition(new_lock())
 
 
-def _renew() -> None:
+def _reset_after_fork() -> None:
     for lock in _locks:
         if lock.acquire(blocking=False):  # free, or this thread's own
             lock.release()
@@ -37,4 +37,4 @@ def _renew() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -12,7 +12,7 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-class Latest(Generic[K, T]):
+class LRUCache(Generic[K, T]):
     """Values by key; beyond ``size`` the least recently used one is dropped. Thread-safe.
 
     Dropped values are freed outside the lock, since freeing one may run arbitrary code. A handler
@@ -22,33 +22,33 @@ class Latest(Generic[K, T]):
     def __init__(self, size: int) -> None:
         self._size = size
         self._lock = new_lock()
-        self._found: OrderedDict[K, T] = OrderedDict()
+        self._entries: OrderedDict[K, T] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._entries)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._found
+        return key in self._entries
 
     def get(self, key: K) -> T | None:
         """The value, which counts as used, or ``None``."""
         with self._lock:
             try:
-                self._found.move_to_end(key)
-                return self._found[key]
+                self._entries.move_to_end(key)
+                return self._entries[key]
             except KeyError:
                 return None
 
-    def get_or_make(self, key: K, make: Callable[[], T]) -> T:
-        """The value, or what ``make`` returns if there is none. Two threads may both make one."""
+    def get_or_create(self, key: K, create: Callable[[], T]) -> T:
+        """The value, or what ``create`` returns if there is none. Two threads may both make one."""
         found = self.get(key)
-        return self.put(key, make()) if found is None else found
+        return self.put(key, create()) if found is None else found
 
     def put(self, key: K, value: T) -> T:
         """Keeps a value, and returns it."""
         dropped = []
         with self._lock:
-            found = self._found
+            found = self._entries
             dropped.append(found.pop(key, None))
             found[key] = value
             if len(found) > self._size:
@@ -58,17 +58,17 @@ class Latest(Generic[K, T]):
     def pop(self, key: K) -> T | None:
         """Removes and returns a value; ``None`` if there is none."""
         with self._lock:
-            return self._found.pop(key, None)
+            return self._entries.pop(key, None)
 
-    def remove(self, which: Callable[[K], bool]) -> int:
+    def remove(self, predicate: Callable[[K], bool]) -> int:
         """Drops the values of some keys; returns how many."""
         with self._lock:
-            keys = list(filter(which, list(self._found)))
-            dropped = [self._found.pop(key, None) for key in keys]
+            keys = list(filter(predicate, list(self._entries)))
+            dropped = [self._entries.pop(key, None) for key in keys]
         return len(dropped)
 
     def clear(self) -> None:
         """Drops every value."""
         with self._lock:
-            dropped, self._found = self._found, OrderedDict()
+            dropped, self._entries = self._entries, OrderedDict()
         del dropped  # not cleared: a use that this one is in the middle of goes on with it

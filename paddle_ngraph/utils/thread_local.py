@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class PerThread(threading.local, Generic[T]):
+class ThreadLocal(threading.local, Generic[T]):
     """A value of which each thread has its own.
 
     Args:
@@ -21,7 +21,7 @@ class PerThread(threading.local, Generic[T]):
         self.value = value
 
     @contextmanager
-    def set_to(self, value: T) -> Iterator[None]:
+    def overridden(self, value: T) -> Iterator[None]:
         """Inside of ``with`` it is another one in this thread."""
         before, self.value = self.value, value
         try:

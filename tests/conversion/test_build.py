@@ -130,8 +130,8 @@ def drafts(name: str, is_open: bool, keeps_weights: bool) -> Iterator[tuple[Draf
                 [n + 10 * position if dim < 0 else None for n, dim in enumerate(spec.shape)]
                 for position, spec in enumerate([*graph.inputs, *graph.states])
             ]
-            opening = dynamic_shapes.Opening(signature, rows)
-        bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
+            opening = dynamic_shapes.SymbolicDims(signature, rows)
+        bridge = NgraphBridge(Graph.from_string(text), signature, symbolic_dims=opening)
         model, positions = bridge.build(weights)
         draft = Draft(model, positions, bridge, Settings(threads=2), splits_batch=not is_open)
         yield draft, arrays
@@ -179,7 +179,7 @@ def without_updated(
     draft: Draft, before: tuple[Border, Border], values: list[np.ndarray] | None
 ) -> tuple[tuple[Border, Border], list[np.ndarray] | None]:
     """What is left of parameters and results where steps write states."""
-    _, num_outputs = draft.bridge.border_sizes()
+    _, num_outputs = draft.bridge.boundary_sizes()
     written = {num_outputs + state for update in draft.updates for state in update.states}
 
     def left(results: list[Any]) -> list[Any]:

@@ -157,7 +157,7 @@ def test_a_run_that_wrote_variables_goes_on(broken_exp, native_tanh):
 def test_an_error_that_is_kept_holds_no_frames(broken_exp, monkeypatch):
     """Those of whoever runs a program hold the program and its values."""
     kept = []
-    monkeypatch.setattr(denylist, "suspect", lambda _, error: kept.append(error))
+    monkeypatch.setattr(denylist, "record_provisional_failure", lambda _, error: kept.append(error))
     program = Program(lambda: chain_of(paddle.static.data("x", [-1, 4], "float32")))
     program.run(x=floats(3, 4))
     assert [(str(e.reason), e.__traceback__, e.__context__) for e in kept] == [
@@ -257,14 +257,14 @@ def conversion_error(number):
 def test_refusals_are_bounded_and_the_latest_are_known():
     errors = [conversion_error(number) for number in range(2000)]
     for error in errors:
-        denylist.refuse_operator(error)
-        denylist.suspect(f"graph {error.op.attrs['number']}\n", error)
+        denylist.deny_operator(error)
+        denylist.record_provisional_failure(f"graph {error.op.attrs['number']}\n", error)
     assert caches.sizes()["refusals"] == 2 * 1024
-    assert denylist.reason_against(errors[-1].op) == "its converter raised: broken for 1999"
-    assert denylist.reason_against(errors[0].op) is None
+    assert denylist.denial_reason(errors[-1].op) == "its converter raised: broken for 1999"
+    assert denylist.denial_reason(errors[0].op) is None
     paddle_ngraph.clear_cache()
     assert caches.sizes()["refusals"] == 0
-    assert denylist.reason_against(errors[-1].op) is None
+    assert denylist.denial_reason(errors[-1].op) is None
 
 
 def test_clear_cache_gives_another_chance():

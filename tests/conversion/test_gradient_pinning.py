@@ -43,12 +43,12 @@ WIDTH = 192  # a square matrix of this width is just large enough
 @pytest.fixture
 def all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small gradients are held too."""
-    monkeypatch.setattr(gradient_pinning, "LEAST_BYTES", 0)
+    monkeypatch.setattr(gradient_pinning, "MIN_PINNED_BYTES", 0)
 
 
 def held_by(draft: Draft) -> list[str]:
     """The types of the nodes whose values a draft holds."""
-    gradient_pinning.hold_gradients(draft)
+    gradient_pinning.pin_gradients(draft)
     last = draft.model.get_results()[-1].input_value(0).get_node()
     if last.get_type_name() != "PinValues":
         return []
@@ -99,7 +99,7 @@ def test_large_gradients_are_no_results() -> None:
 
 
 def test_small_gradients_are_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_pinning, "LEAST_BYTES", 4 * WIDTH * WIDTH + 1)
+    monkeypatch.setattr(gradient_pinning, "MIN_PINNED_BYTES", 4 * WIDTH * WIDTH + 1)
     assert held_by(draft_of(deep())) == ["EmbeddingGrad"]
 
 
@@ -205,7 +205,7 @@ def with_and_without(
     """Asserts that what is held changes no bit. Returns how many gradients were held."""
     counts, found = [], []
     for least in (1 << 60, 0):
-        monkeypatch.setattr(gradient_pinning, "LEAST_BYTES", least)
+        monkeypatch.setattr(gradient_pinning, "MIN_PINNED_BYTES", least)
         paddle_ngraph.clear_cache()
         program = Program(build)
         counts.append(held_in(lambda program=program: found.append(states_after(program, steps))))
@@ -398,12 +398,12 @@ def test_drawn_training(monkeypatch: Any, native_in_order: None) -> None:
 
 def trained_beside(optimizer: str, numbers: Sequence[int], steps: int) -> list[Any]:
     """The states that programs end with, one after the other, with gradients as results."""
-    before, gradient_pinning.LEAST_BYTES = gradient_pinning.LEAST_BYTES, 1 << 60
+    before, gradient_pinning.MIN_PINNED_BYTES = gradient_pinning.MIN_PINNED_BYTES, 1 << 60
     try:
         paddle_ngraph.clear_cache()
         return [train(Program(deep(optimizer)), number, steps) for number in numbers]
     finally:
-        gradient_pinning.LEAST_BYTES = before
+        gradient_pinning.MIN_PINNED_BYTES = before
         paddle_ngraph.clear_cache()
 
 
@@ -600,7 +600,7 @@ def test_what_is_computed_later_would_write_there(monkeypatch: Any) -> None:
     """The gradients are results where the plugin executes anything after the Hold."""
 
     def hold_and_go_on(draft: Draft) -> None:
-        gradient_pinning.hold_gradients(draft)
+        gradient_pinning.pin_gradients(draft)
         first, *_, last = draft.model.get_results()
         hold = last.input_value(0)
         if hold.get_node().get_type_name() == "PinValues":
@@ -611,7 +611,7 @@ def test_what_is_computed_later_would_write_there(monkeypatch: Any) -> None:
             first.input(0).replace_source_output(later.output(0))
 
     met: list[Any] = []
-    monkeypatch.setattr(build, "hold_gradients", hold_and_go_on)
+    monkeypatch.setattr(build, "pin_gradients", hold_and_go_on)
     native, engine = (Program(deep("momentum")) for _ in range(2))
     for step in range(3):
         native.run(engine=False, **feed_of(step))
@@ -633,7 +633,7 @@ from paddle_ngraph.conversion import gradient_pinning
 from tests.programs import Program, floats
 from tests.conversion.test_gradient_pinning import LAYERS, NUMBERS, wide
 
-gradient_pinning.LEAST_BYTES = int(sys.argv[1])
+gradient_pinning.MIN_PINNED_BYTES = int(sys.argv[1])
 paddle.enable_static()
 program, feed = Program(wide), floats(NUMBERS, NUMBERS)
 Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew

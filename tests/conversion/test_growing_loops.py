@@ -406,8 +406,8 @@ def test_a_run_beyond_what_fits_is_paddles(
     build: Callable, is_open: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That run alone."""
-    monkeypatch.setattr(size_rules, "_MOST_INTEGER", 12_000)
-    monkeypatch.setattr(size_rules, "_EXACT_IN_FLOAT", 100)
+    monkeypatch.setattr(size_rules, "_INT32_MAX", 12_000)
+    monkeypatch.setattr(size_rules, "_MAX_EXACT_FLOAT32_INTEGER", 100)
     paddle_ngraph.clear_cache()
     program = Program(build)
     lengths = (3, 5, 4, 6) if is_open else (3,)

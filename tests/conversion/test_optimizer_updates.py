@@ -19,7 +19,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from paddle_ngraph.conversion.build import make_model
 from paddle_ngraph.conversion.draft import Draft
-from paddle_ngraph.conversion.optimizer_updates import FILL, RULES
+from paddle_ngraph.conversion.optimizer_updates import FILL_STATE, OPTIMIZER_RULES
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
 from tests.programs import Program, floats, strict_runs
@@ -73,7 +73,7 @@ def draft_of(build: Callable[[], Any]) -> Draft:
 
 
 def steps_left(draft: Draft) -> int:
-    return sum(node.get_type_name() in RULES for node in draft.model.get_ops())
+    return sum(node.get_type_name() in OPTIMIZER_RULES for node in draft.model.get_ops())
 
 
 def state_of(program: Program) -> dict[str, np.ndarray]:
@@ -731,6 +731,6 @@ def test_what_steps_have_read_is_filled():
     """Sums of gradients, which begin anew: the step reads them where they are."""
     draft = draft_of(Sums([], is_clear=True).build)
     step, fill = sorted(draft.updates, key=lambda update: update.optimizer)
-    assert (step.optimizer, fill.optimizer, fill.attributes) == (0, FILL, [2.0])
+    assert (step.optimizer, fill.optimizer, fill.attributes) == (0, FILL_STATE, [2.0])
     assert step.gradients == [draft.bridge.border_sizes()[0] + fill.states[0]]
     assert len(step.factors) == 1

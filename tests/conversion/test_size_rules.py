@@ -10,7 +10,7 @@ import pytest
 from openvino import Type, opset15
 
 import paddle_ngraph
-from paddle_ngraph.conversion.size_rules import Shapes, broadcast_shapes, taken
+from paddle_ngraph.conversion.size_rules import Shapes, broadcast_shapes, slice_extent
 from paddle_ngraph.conversion.symbolic_sizes import Guards, Size, evaluate
 
 pytestmark = pytest.mark.pure
@@ -133,7 +133,7 @@ def test_slices_take_what_python_takes(step):
         for start in range(-10, 11):
             for end in range(-10, 11):
                 expected = range(size)[start:end:step]
-                first, count = taken(size, start, end, step)
+                first, count = slice_extent(size, start, end, step)
                 assert count == len(expected)
                 assert not count or first == expected[0]
 

@@ -9,7 +9,7 @@ import pytest
 
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.symbolic_sizes import (
-    LEAST_OPEN,
+    MIN_SYMBOLIC_SIZE,
     Guards,
     Size,
     Undecided,
@@ -134,7 +134,7 @@ def test_equal_expressions_are_equal_without_a_guard(equal):
 @pytest.mark.parametrize(
     "known",
     [
-        lambda n: n >= LEAST_OPEN,
+        lambda n: n >= MIN_SYMBOLIC_SIZE,
         lambda n: n != 1,
         lambda n: n,
         lambda n: (n - 1) // 2 + 1 >= 1,

@@ -300,7 +300,7 @@ def test_an_executor_that_looks_at_variables_hands_none_out(monkeypatch) -> None
     model = Model()
     model.check(2)
     handed_out: list[Any] = []
-    monkeypatch.setattr(weight_writes, "_hand_out", handed_out.append)
+    monkeypatch.setattr(weight_writes, "_track_exposure", handed_out.append)
     model.program.executor = paddle.static.Executor(CPU)
     model.check(2)
     handed_out = [tensor for tensor in handed_out if tensor._is_initialized()]

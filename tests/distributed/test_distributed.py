@@ -14,7 +14,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import distributed, flags
 from paddle_ngraph.distributed import job, reports
-from paddle_ngraph.distributed.job import Place
+from paddle_ngraph.distributed.job import RankPlacement
 from tests import jobs, server_networks
 from tests.distributed_networks import NETWORKS, STEPS, Training, batches
 
@@ -79,7 +79,7 @@ paddle.enable_static()
 paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
 distributed.init(seed=3)
 paddle_ngraph.enable()
-compile_alone, compiled = first_run.compile_alone, sys.argv[0] + ".compiled"
+compile_alone, compiled = first_run.compile_single_rank, sys.argv[0] + ".compiled"
 
 def in_turn(*given):
     while distributed.rank() == 1 and not os.path.exists(compiled):
@@ -88,7 +88,7 @@ def in_turn(*given):
     if distributed.rank() == 0:
         open(compiled, "w").close()
 
-first_run.compile_alone = in_turn
+first_run.compile_single_rank = in_turn
 training = Training("mlp", wrap=distributed.distributed_optimizer)
 training.start()
 feed = distributed.share(next(batches("mlp")))
@@ -292,7 +292,7 @@ def test_links_do_not_take_each_other_for_another(tmp_path):
         import numpy as np, paddle
         from paddle_ngraph import distributed
         from paddle_ngraph.distributed import job, server
-        from paddle_ngraph.distributed.link import Kind, Message
+        from paddle_ngraph.distributed.link import MessageKind, Message
 
         distributed.init()
         mine = job.current()
@@ -304,7 +304,7 @@ def test_links_do_not_take_each_other_for_another(tmp_path):
                     (array,) = link.receive().arrays
                     assert array[0] == number, (array, number)
                 else:
-                    link.send(Message(Kind.PUSH, [np.array([number])]))
+                    link.send(Message(MessageKind.PUSH, [np.array([number])]))
 
         def make(number, made):
             paddle.disable_static()
@@ -370,7 +370,7 @@ def test_ranks_share_out_the_cores():
 
 
 def test_a_process_that_nobody_launched_is_alone():
-    assert Place.of_environment({}) == Place()
+    assert RankPlacement.of_environment({}) == RankPlacement()
 
 
 @pytest.mark.parametrize(
@@ -386,9 +386,9 @@ def test_a_process_that_nobody_launched_is_alone():
 )
 def test_an_environment_that_makes_no_sense_is_refused(variables, match):
     given = jobs.of_rank(1, 2, 6170)
-    assert Place.of_environment(given) == Place(1, 2, 1, 2, "127.0.0.1:6170")
+    assert RankPlacement.of_environment(given) == RankPlacement(1, 2, 1, 2, "127.0.0.1:6170")
     with pytest.raises(NgraphError, match=match) as caught:
-        Place.of_environment({**given, **variables})
+        RankPlacement.of_environment({**given, **variables})
     assert "\n" not in str(caught.value)
 
 
@@ -397,7 +397,7 @@ def test_a_port_in_use_is_one_sentence():
         other.bind(("", 0))
         other.listen()
         port = other.getsockname()[1]
-        master = job.Job(Place(0, 2, 0, 2, f"127.0.0.1:{port}"))
+        master = job.Job(RankPlacement(0, 2, 0, 2, f"127.0.0.1:{port}"))
         with pytest.raises(NgraphError, match=rf"port {port} of this machine .* give another one"):
             master.connect()
 
@@ -408,20 +408,20 @@ def test_two_jobs_at_one_port_do_not_meet(monkeypatch):
     monkeypatch.setattr(job, "global_store", lambda: None)
     monkeypatch.setattr(job, "Meetings", lambda *given: keys.append(given[-1]))
     for number in (0, 0, 1):
-        monkeypatch.setattr(job, "_numbers", iter([5]))
+        monkeypatch.setattr(job, "_link_ids", iter([5]))
         monkeypatch.setenv(reports.JOB_VARIABLE, f"start {number}")
-        _ = job.Job(Place(1, 2, 1, 2, "127.0.0.1:6170"))._meeting_place
+        _ = job.Job(RankPlacement(1, 2, 1, 2, "127.0.0.1:6170"))._meeting_place
     assert keys[0] == keys[1] != keys[2]
 
 
 def test_a_batch_has_to_divide():
     batch = np.arange(12).reshape(6, 2)
-    shares = [job.share_of("x", batch, Place(rank, 3)) for rank in range(3)]
+    shares = [job.share_of("x", batch, RankPlacement(rank, 3)) for rank in range(3)]
     np.testing.assert_array_equal(np.concatenate(shares), batch)
-    assert job.share_of("x", batch.tolist(), Place(2, 3)).tolist() == batch[4:].tolist()
+    assert job.share_of("x", batch.tolist(), RankPlacement(2, 3)).tolist() == batch[4:].tolist()
     for bad, size in ((batch, 6), (batch[:0], 0), (np.float32(1), 0)):
         with pytest.raises(NgraphError, match=f"the batch of 'x' has {size} samples, .* 4 ranks"):
-            job.share_of("x", bad, Place(0, 4))
+            job.share_of("x", bad, RankPlacement(0, 4))
 
 
 def test_a_job_has_to_be_joined(monkeypatch):

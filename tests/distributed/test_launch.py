@@ -83,13 +83,13 @@ def run(tmp_path, monkeypatch, capfd):
 @pytest.fixture
 def all_are_heard(monkeypatch):
     """The launcher waits until every rank has failed or ended, however slow the machine is."""
-    monkeypatch.setattr(launcher, "_UNTIL_JUDGED", LONG)
+    monkeypatch.setattr(launcher, "_JUDGEMENT_DELAY_SECONDS", LONG)
 
 
 @pytest.fixture
 def nothing_follows(monkeypatch):
     """From what ends the job: the launcher need not wait for it."""
-    monkeypatch.setattr(launcher, "_UNTIL_JUDGED", 0.0)
+    monkeypatch.setattr(launcher, "_JUDGEMENT_DELAY_SECONDS", 0.0)
 
 
 def processes(folder: Path) -> list[int]:
@@ -223,7 +223,7 @@ def test_a_rank_that_computes_waits_or_prepares_is_not_stuck(run):
 
 def test_the_others_of_a_rank_that_is_silent_are_not_blamed(run, monkeypatch):
     """They notice before the time limit."""
-    monkeypatch.setattr(launcher, "_SILENT", 0.5)
+    monkeypatch.setattr(launcher, "_SILENCE_SECONDS", 0.5)
     count = launcher._Rank._count_silence
 
     def noticed(rank, *given):
@@ -263,8 +263,8 @@ def test_a_rank_that_ends_early_while_others_wait_for_it(run, nothing_follows, h
 
 
 def test_a_rank_that_takes_long_to_end_is_named(run, monkeypatch):
-    monkeypatch.setattr(launcher, "_UNTIL_ENDED", LONG)
-    monkeypatch.setattr(launcher, "_UNTIL_JUDGED", 0.0)
+    monkeypatch.setattr(launcher, "_ENDING_TIMEOUT_SECONDS", LONG)
+    monkeypatch.setattr(launcher, "_JUDGEMENT_DELAY_SECONDS", 0.0)
     script = """
         join()
         say(meetings=3 - rank)

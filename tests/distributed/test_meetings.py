@@ -127,7 +127,7 @@ def test_a_rank_that_goes_after_it_has_spoken_is_noticed(job):
 
 
 def test_a_rank_that_does_not_come_is_named(job, monkeypatch):
-    monkeypatch.setattr(meetings, "PATIENCE", 0.5)
+    monkeypatch.setattr(meetings, "MEETING_TIMEOUT_SECONDS", 0.5)
     said = job(3).say({0: "here", 2: "here"})
     with pytest.raises(TimeoutError, match="rank 1 has not come for"):
         said[0].result(60)

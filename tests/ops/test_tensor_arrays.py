@@ -19,7 +19,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.transpiler import generate_native
-from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.lru_cache import LRUCache
 from tests.programs import (
     Program,
     counted,
@@ -426,11 +426,11 @@ def test_a_run_without_a_turn_is_paddles(starts_with: int) -> None:
 
 def test_a_graph_of_another_process_runs_natively(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its operators are made as Paddle makes them, once."""
-    monkeypatch.setattr(fallback, "_made", Latest(1))
+    monkeypatch.setattr(fallback, "_recorded_graphs", LRUCache(1))
     program = Program(one_array(2))
     x = floats(3, WIDTH)
     agree(program, x=x, limit=np.array([1]))
-    monkeypatch.setattr(fallback, "_made", Latest(1))
+    monkeypatch.setattr(fallback, "_recorded_graphs", LRUCache(1))
     agree(program, by_paddle=True, x=x, limit=np.array([0]))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import paddle
 import pytest
 
-from paddle_ngraph.paddle_private.call_stacks import no_call_stacks
+from paddle_ngraph.paddle_private.call_stacks import without_call_stacks
 
 # Code that does not name it, as Paddle's.
 ask: Any = eval("lambda: getattr(traceback, 'extract' + '_stack')()", {"traceback": traceback})
@@ -47,7 +47,7 @@ def test_paddle_gets_none(asked: list[int]) -> None:
     make_operators()
     assert len(asked) > 1 and min(asked) > 1
     asked.clear()
-    with no_call_stacks():
+    with without_call_stacks():
         make_operators()
         assert not ask()
     assert not asked
@@ -57,7 +57,7 @@ def test_paddle_gets_none(asked: list[int]) -> None:
 
 def test_another_thread_that_makes_programs_gets_its_own(asked: list[int]) -> None:
     thread = threading.Thread(target=make_operators)
-    with no_call_stacks():
+    with without_call_stacks():
         thread.start()
         thread.join()
     assert len(asked) > 1 and min(asked) > 1
@@ -78,7 +78,7 @@ def test_what_runs_in_this_thread_meanwhile_gets_its_own() -> None:
     found: list[str | None] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: found.append(name_of_asking()))
     try:
-        with no_call_stacks():
+        with without_call_stacks():
             found.append(name_of_asking())
             signal.raise_signal(signal.SIGUSR1)
             Asking(found)
@@ -89,7 +89,7 @@ def test_what_runs_in_this_thread_meanwhile_gets_its_own() -> None:
 
 def test_what_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traceback, "extract_stack", traceback.extract_stack)  # put back at the end
-    with no_call_stacks():
+    with without_call_stacks():
         stand_in = traceback.extract_stack
 
         def wrapper(*args: Any, **kwargs: Any) -> StackSummary:
@@ -99,7 +99,7 @@ def test_what_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatc
         assert not ask()
     assert traceback.extract_stack is wrapper
     assert len(ask()) > 1, "what it wraps hands on"
-    with no_call_stacks():
+    with without_call_stacks():
         assert not ask()
     assert traceback.extract_stack is wrapper and len(ask()) > 1
 
@@ -110,7 +110,7 @@ def test_a_process_that_is_forked_meanwhile_gets_its_own() -> None:
     is_inside, ends = threading.Event(), threading.Event()
 
     def make() -> None:
-        with no_call_stacks():
+        with without_call_stacks():
             is_inside.set()
             ends.wait(60)
 

@@ -19,7 +19,7 @@ from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 from paddle_ngraph.frontends.dynamic.lazy import capture
 from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from paddle_ngraph.paddle_private import check, names, protocols, replaced
-from paddle_ngraph.paddle_private.place import ATTRIBUTE, Place, resolve, signature_of
+from paddle_ngraph.paddle_private.place import ATTRIBUTE, PatchTarget, resolve, signature_of
 from tests import unfit_paddle
 
 PACKAGE = Path(paddle_ngraph.__file__).parent
@@ -238,17 +238,17 @@ def test_what_does_not_is_not(text: str) -> None:
 
 # -- what is expected of Paddle ------------------------------------------------------------------
 
-PLACES = list(check.places())
+PLACES = list(check.patch_targets())
 
 
 def test_each_place_is_told_once() -> None:
-    told = [(place.owner, place.name) for place in replaced.places()]
+    told = [(place.owner, place.name) for place in replaced.patch_targets()]
     assert len(set(told)) == len(told)
     assert len(set(PLACES)) == len(PLACES)
 
 
-@pytest.mark.parametrize("place", replaced.places(), ids=str)
-def test_each_place_is_replaced_by_something_called_alike(place: Place) -> None:
+@pytest.mark.parametrize("place", replaced.patch_targets(), ids=str)
+def test_each_place_is_replaced_by_something_called_alike(place: PatchTarget) -> None:
     dynamic_hook.switch(True)  # what it replaces, it does when it is asked for
     dynamic_hook.switch(False)
     capture.install()
@@ -264,10 +264,12 @@ def test_each_place_is_replaced_by_something_called_alike(place: Place) -> None:
 
 
 def test_every_reason_of_a_configuration_has_its_place() -> None:
-    assert set(predictor_hook._LEFT_ALONE) <= {
+    assert set(predictor_hook._UNSUPPORTED_GETTERS) <= {
         place.name for place in protocols.members(protocols.Config)
     }
-    assert {place.name for place in replaced.ASK_OF_CONFIG} == set(predictor_hook._NOTED)
+    assert {place.name for place in replaced.CONFIG_SETTERS} == set(
+        predictor_hook._UNSUPPORTED_SETTERS
+    )
 
 
 def test_every_protocol_is_checked() -> None:

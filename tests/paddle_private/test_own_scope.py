@@ -15,8 +15,8 @@ import pytest
 
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.names import (
-    ExecutionJob,
-    ExecutionPlan,
+    PaddleJob,
+    PaddlePlan,
     StandaloneExecutor,
     new_scope,
     remove_scope,
@@ -81,7 +81,7 @@ def with_an_executor() -> _core.OwnedScope:
     """One that takes a while to end."""
     own = made()
     with _IN_EXECUTOR:
-        plan = ExecutionPlan([ExecutionJob("default")], {"default": paddle.pir.Program()})
+        plan = PaddlePlan([PaddleJob("default")], {"default": paddle.pir.Program()})
         own.set_user(StandaloneExecutor(paddle.CPUPlace(), plan, own.scope))
     return own
 

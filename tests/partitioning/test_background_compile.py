@@ -263,7 +263,7 @@ def test_a_run_that_waits_takes_what_it_has_waited_for(gate, monkeypatch, why):
     flags.set("ngraph_background_compile", "0" if why == "the flag is off" else "1")
     flags.set("ngraph_strict", why == "runs are strict")
     if why == "Paddle cannot run it":
-        monkeypatch.setattr(fallback.NativeInterval, "run", fail)
+        monkeypatch.setattr(fallback.FallbackProgram, "run", fail)
     try:
         assert_close(native, program.run(x=x))
     finally:
@@ -279,7 +279,7 @@ def test_inside_of_awaited_runs_wait(gate):
     assert gate.reached.wait(SECONDS)
     opening = threading.Timer(0.0, gate.open)
     opening.start()
-    with background_compile.awaited():  # what is compiled comes first
+    with background_compile.compile_synchronously():  # what is compiled comes first
         program.run(x=floats(3, 4))
         other.run(x=floats(2, 6))
     opening.join()
@@ -292,7 +292,9 @@ def test_inside_of_awaited_runs_wait(gate):
 def no_build_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of other tests may have been quick."""
     monkeypatch.setattr(
-        background_compile._orders, "us_per_operator", background_compile._US_PER_OPERATOR
+        background_compile._queue,
+        "us_per_operator",
+        background_compile._INITIAL_BUILD_US_PER_OPERATOR,
     )
 
 
@@ -327,7 +329,7 @@ def test_auto_goes_by_times_that_were_measured():
         background_compile.wants = original
     assert counts() == (1, 0, 0) and not graph.ops
     expected = (
-        background_compile._facts(texts[-1]).operators * background_compile._orders.us_per_operator
+        background_compile._facts(texts[-1]).operators * background_compile._queue.us_per_operator
     )
     assert background_compile.wants(texts[-1], [(3, 4)], int(expected / 25))
     assert not background_compile.wants(texts[-1], [(3, 4)], int(expected / 15))
@@ -339,7 +341,7 @@ def test_auto_expects_a_build_to_take_what_others_took(builds, seconds, waits, m
     time = Clock()
     timed = build.Pass("timed", "it takes so long", lambda _: time.advance(seconds))
     monkeypatch.setattr(build, "PASSES", (*build.PASSES, timed))
-    with clock.set_to(time):
+    with clock.overridden(time):
         for number in range(builds):
             Program(lambda factor=number + 2.0: chain() * factor).run(x=floats(3, 4))
             assert paddle_ngraph.wait_for_compiles(SECONDS)
@@ -607,7 +609,7 @@ def test_where_paddle_alone_fails_the_run_waits_for_the_engine(monkeypatch):
     paddle.seed(5)
     expected = program.run(False, x=floats(8, 8))
     paddle.seed(5)
-    monkeypatch.setattr(fallback.NativeInterval, "run", fail)
+    monkeypatch.setattr(fallback.FallbackProgram, "run", fail)
     np.testing.assert_array_equal(program.run(x=floats(8, 8))[0], expected[0])
     assert counts() == (1, 0, 0)
     assert paddle_ngraph.stats()["functions_built"] == 1
@@ -930,7 +932,7 @@ def test_turns_that_are_short_already_stay_as_they_are():
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-7)  # which reads as 0, and cannot be set again
     try:
-        with background_compile._short_turns():
+        with background_compile._short_switch_interval():
             assert sys.getswitchinterval() == 0
         assert sys.getswitchinterval() == 0
     finally:

@@ -293,9 +293,9 @@ def _programs() -> tuple[Any, Any, set[str]]:
 
 def test_operators_of_paddle_move_the_data():
     forward, backward, as_it_is = _programs()
-    assert blocked_layout.hand_on_in_blocks(forward, backward, as_it_is)
+    assert blocked_layout.save_in_blocked_layout(forward, backward, as_it_is)
     kinds = [Counter(op.name() for op in each.global_block().ops) for each in (forward, backward)]
     assert kinds[0]["pd_op.transpose"] == kinds[1]["pd_op.transpose"] >= 3
-    assert blocked_layout.is_left_to_paddle(forward)
+    assert blocked_layout.must_paddle_transpose(forward)
     shapes = [value.shape for value in backward.global_block().kwargs().values()]
     assert sum(len(shape) == 5 for shape in shapes) == kinds[1]["pd_op.transpose"]

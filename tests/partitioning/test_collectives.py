@@ -103,7 +103,7 @@ def test_a_first_run_without_other_ranks_has_the_same_intervals(program, native,
     """So that what it builds are the functions of the first step."""
     leave_native(*(f"pd_op.{name}" for name in native))
     summed = next(op.result(0) for op in program.global_block().ops if "all_reduce" in op.name())
-    silent, (fetched,) = first_run.alone(program, [summed])
+    silent, (fetched,) = first_run.single_rank_program(program, [summed])
     assert fetched.get_defining_op().name() == "pd_op.assign_"
     assert rings(silent) == rings(program)
     assert not any("all_reduce" in op.name() for op in silent.global_block().ops)
@@ -119,7 +119,7 @@ def test_all_that_communicates_is_kept_in_order(program):
     nodes = block_view.BlockView(program.global_block()).nodes
     talking = [node for node in nodes if node.op.has_attr("ring_id")]
     assert talking
-    assert all(block_view.COMMUNICATE in node.ordered for node in talking)
+    assert all(block_view.COMMUNICATE in node.effects for node in talking)
 
 
 @pytest.mark.slow("starts a process")

@@ -469,7 +469,7 @@ class _Intervals:
 
     def made(self):
         dtypes = [spec.dtype for spec in self.graph.inputs]
-        return fallback.NativeInterval(self.graph, dtypes)
+        return fallback.FallbackProgram(self.graph, dtypes)
 
     def check(self):
         """One for itself, which is garbage then, and one that waits for another run."""

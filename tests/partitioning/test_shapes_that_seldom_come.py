@@ -23,7 +23,7 @@ OWN = 16  # shapes that have functions as they come
 @pytest.fixture(autouse=True)
 def fresh(small_intervals_pay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # A rank of a job, as other tests make of this process, leaves no run to Paddle.
-    monkeypatch.setattr(background_compile, "_orders", background_compile._Orders())
+    monkeypatch.setattr(background_compile, "_queue", background_compile._CompileQueue())
     paddle_ngraph.clear_cache()
     yield
     paddle_ngraph.clear_cache()
@@ -136,7 +136,7 @@ def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch
     expected = [program.run(engine=False, x=x)[0] for _ in range(2)]
     method = {"made": "__init__", "run": "run"}[step]
     with monkeypatch.context() as patch:
-        patch.setattr(fallback.NativeInterval, method, fail)
+        patch.setattr(fallback.FallbackProgram, method, fail)
         fallback.clear()
         paddle_ngraph.reset_stats()
         paddle.seed(5)

@@ -42,7 +42,7 @@ Built = list["tuple[str, set[str]]"]
 
 
 def set_devices(monkeypatch: pytest.MonkeyPatch, **devices: Accelerator) -> None:
-    monkeypatch.setattr(accelerators, "found", lambda: devices)
+    monkeypatch.setattr(accelerators, "available", lambda: devices)
 
 
 @pytest.fixture(autouse=True)
@@ -117,11 +117,11 @@ with paddle_ngraph.use_ngraph():
     core = min(os.sched_getaffinity(0))
     plan = paddle_ngraph.execution_plan(main, [f"CPU:{core}"], [result])
     print(plan)
-assert accelerators.found.cache_info().currsize == 0, "nobody has asked"
+assert accelerators.available.cache_info().currsize == 0, "nobody has asked"
 first = paddle_ngraph.devices()
 assert first[0] == "CPU" and first[-1] == "native" and paddle_ngraph.devices() == first
-assert set(accelerators.found()) <= set(first)
-assert accelerators.found.cache_info().misses == 1
+assert set(accelerators.available()) <= set(first)
+assert accelerators.available.cache_info().misses == 1
 """
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", script], cwd=root, check=True)
@@ -145,7 +145,7 @@ def test_what_openvino_says_of_a_device(monkeypatch):
 
     monkeypatch.undo()
     monkeypatch.setattr(accelerators.ov, "Core", Core)
-    found = accelerators.found.__wrapped__()
+    found = accelerators.available.__wrapped__()
     assert list(found) == ["GPU.0", "GPU.1", "NPU"]
     assert [each.has_float32 for each in found.values()] == [True, False, False]
     assert "Arc" in found["GPU.0"].identity and "1.2" in found["GPU.0"].identity

@@ -18,7 +18,7 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph.distributed.stages import PipelineStage
-from paddle_ngraph.partitioning.analysis.block_view import can_be_placed, runs_in_order
+from paddle_ngraph.partitioning.analysis.block_view import can_be_placed, is_sequential
 from paddle_ngraph.partitioning.analysis.placement import NATIVE, device_of
 from paddle_ngraph.transpiler.building import ACCUMULATED
 from tests.frontends.test_ngraph_transpiler import text_of
@@ -325,7 +325,7 @@ def test_what_is_done_with_sums_needs_the_memory_of_few():
     for stage in Network(deep).pipeline().stages:
         sums = bytes_of(v for n, v in stage.variables.items() if n.startswith(ACCUMULATED))
         for part in (stage.norms, stage.update):
-            assert runs_in_order(part.program)
+            assert is_sequential(part.program)
             operators = filter(can_be_placed, part.program.global_block().ops)
             assert {device_of(op) for op in operators} == {NATIVE}
             report = paddle_ngraph.explain_memory(part.program, part.fetches)

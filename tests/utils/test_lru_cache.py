@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.lru_cache import LRUCache
 
 pytestmark = pytest.mark.pure
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.pure
 @pytest.mark.slow("compiles many or large functions")
 @given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=60))
 def test_it_holds_what_was_used_last(size: int, steps: list[tuple[bool, int]]) -> None:
-    table: Latest[int, str] = Latest(size)
+    table: LRUCache[int, str] = LRUCache(size)
     used: list[int] = []  # the model: keys, latest last
     for is_put, key in steps:
         if is_put:
@@ -32,7 +32,7 @@ def test_it_holds_what_was_used_last(size: int, steps: list[tuple[bool, int]]) -
 
 
 def test_what_is_there_is_not_made_again() -> None:
-    table: Latest[str, list[int]] = Latest(2)
+    table: LRUCache[str, list[int]] = LRUCache(2)
     table.get_or_make("a", list).append(1)
     table.get_or_make("a", list).append(2)
     assert table.pop("a") == [1, 2]
@@ -40,7 +40,7 @@ def test_what_is_there_is_not_made_again() -> None:
 
 
 def test_some_or_all_are_removed() -> None:
-    table: Latest[int, int] = Latest(10)
+    table: LRUCache[int, int] = LRUCache(10)
     for number in range(6):
         table.put(number, number)
     assert table.remove(lambda key: key % 2 == 0) == 3
@@ -52,7 +52,7 @@ def test_some_or_all_are_removed() -> None:
 class _Value:
     """Asks the table when it goes, from another thread, and notes whether that got an answer."""
 
-    def __init__(self, table: Latest[int, _Value], answers: list[bool]) -> None:
+    def __init__(self, table: LRUCache[int, _Value], answers: list[bool]) -> None:
         self._table, self._answers = table, answers
 
     def __del__(self) -> None:
@@ -63,7 +63,7 @@ class _Value:
 
 
 def test_what_leaves_is_freed_outside_of_the_lock() -> None:
-    table: Latest[int, _Value] = Latest(2)
+    table: LRUCache[int, _Value] = LRUCache(2)
     answers: list[bool] = []
     for key in (0, 1, 2, 2, 3):
         table.put(key, _Value(table, answers))
@@ -90,7 +90,7 @@ class _Key:
 @pytest.mark.parametrize("use", ["get", "put", "pop", "remove"])
 def test_it_is_used_in_the_middle_of_a_use(use: str, at: int) -> None:
     """As a handler of signals may do; here it is cleared."""
-    table: Latest[_Key, str] = Latest(2)
+    table: LRUCache[_Key, str] = LRUCache(2)
     turns = itertools.count(-1000)
     keys = [_Key(n, lambda: next(turns) == at and table.clear()) for n in range(3)]
     for key in keys[:2]:

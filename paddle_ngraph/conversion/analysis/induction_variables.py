@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from paddle_ngraph.conversion.analysis.offsets import HANDING_ON, Offset, Offsets
+from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING, Offset, Offsets
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
 # Those of any length.
@@ -21,18 +21,18 @@ LESS = {"pd_op.less_than": 1, "pd_op.less_equal": 0}
 GREATER = {"pd_op.greater_than": 1, "pd_op.greater_equal": 0}
 
 
-class Limit(NamedTuple):
+class CounterLimit(NamedTuple):
     """What has to hold for another turn: a counter and a number are at most another number.
 
     Attributes:
         arg: Which of the args it counts.
         added: What is added to what that was before this turn.
-        most: Known, or a tensor.
+        upper: Known, or a tensor.
     """
 
     arg: int
     added: int
-    most: int | TensorSpec
+    upper: int | TensorSpec
 
 
 class Counters:
@@ -48,29 +48,31 @@ class Counters:
 
     def __init__(self, block: Graph, args: int) -> None:
         self._offsets = Offsets(block.ops)
-        self._makers = {spec.id: op for op in block.ops for spec in op.output_specs()}
+        self._producers = {spec.id: op for op in block.ops for spec in op.output_specs()}
         self._args = {spec.id: number for number, spec in enumerate(block.inputs[:args])}
         results = block.outputs[1:]
         pairs = enumerate(zip(block.inputs[:args], results, strict=True))
-        found = {n: self._offsets.added_to(arg, result) for n, (arg, result) in pairs}
+        found = {n: self._offsets.increment(arg, result) for n, (arg, result) in pairs}
         self.steps = {n: step for n, step in found.items() if step}
         self._condition = block.outputs[0]
         self._ops = block.ops
 
-    def shape_slices(self) -> bool:
+    def decide_slice_sizes(self) -> bool:
         """Whether the length of a slice follows from one of them."""
-        takes = (op for op in self._ops if op.type in SLICES and self._offsets.taken(op) is None)
+        takes = (
+            op for op in self._ops if op.type in SLICES and self._offsets.slice_bounds(op) is None
+        )
         return any(
             bases and all(self._args.get(tensor) in self.steps for tensor, _ in bases)
-            for bases in map(self._offsets.counted_from, takes)
+            for bases in map(self._offsets.slice_bases, takes)
         )
 
-    def limits(self) -> list[Limit]:
+    def limits(self) -> list[CounterLimit]:
         """What the condition says of them."""
         return list(self._limits(self._condition))
 
-    def _limits(self, condition: TensorSpec) -> Iterator[Limit]:
-        op = self._made_by(condition)
+    def _limits(self, condition: TensorSpec) -> Iterator[CounterLimit]:
+        op = self._source_op(condition)
         if op is None:
             return
         if op.type in CONJUNCTIONS:
@@ -79,20 +81,20 @@ class Counters:
         elif op.type in LESS or op.type in GREATER:
             x, y = (op.input(name) for name in ("xy" if op.type in LESS else "yx"))
             distance = {**LESS, **GREATER}[op.type]
-            counted, most = self._offsets.only(x), self._offsets.only(y)
-            if counted is None or most is None or counted.base is None:
+            counted, upper = self._offsets.scalar(x), self._offsets.scalar(y)
+            if counted is None or upper is None or counted.base is None:
                 return
             arg = self._args.get(counted.base[0])
             if arg is not None and self.steps.get(arg, 0) > 0:
-                yield Limit(arg, counted.added + distance, self._known(most, y))
+                yield CounterLimit(arg, counted.added + distance, self._known(upper, y))
 
     def _known(self, number: Offset, tensor: TensorSpec) -> int | TensorSpec:
         return number.added if number.base is None else tensor
 
-    def _made_by(self, tensor: TensorSpec) -> Op | None:
+    def _source_op(self, tensor: TensorSpec) -> Op | None:
         """What makes a tensor, or what it has its numbers from."""
-        op = self._makers.get(tensor.id)
-        while op is not None and op.type in HANDING_ON:
-            op = self._makers.get(op.input("x").id)
+        op = self._producers.get(tensor.id)
+        while op is not None and op.type in VALUE_PRESERVING:
+            op = self._producers.get(op.input("x").id)
         return op
         return op

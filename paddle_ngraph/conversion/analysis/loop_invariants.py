@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from paddle_ngraph.conversion.registry import Converter, Role, find_converter
 from paddle_ngraph.ir.graph import Graph, Op
-from paddle_ngraph.utils.dtypes import ARRAY
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
 # What takes long enough to be computed once, with all that it needs and all that follows from it:
 # the keys and values of what a decoder looks at, say.
-_HEAVY = frozenset(
+_EXPENSIVE = frozenset(
     {"pd_op.matmul", "pd_op.bmm", "pd_op.conv2d", "pd_op.depthwise_conv2d", "pd_op.conv3d"}
     | {"pd_op.conv2d_transpose", "pd_op.addmm", "pd_op.einsum"}
 )
 
 
-def computed_before(block: Graph, args: int) -> tuple[Graph, Graph]:
+def hoist_invariants(block: Graph, args: int) -> tuple[Graph, Graph]:
     """The block of a loop in two parts.
 
     Args:
@@ -28,10 +28,10 @@ def computed_before(block: Graph, args: int) -> tuple[Graph, Graph]:
         What can be computed before the loop: it reads some of the inputs, and makes what the rest
         reads of it. And the rest, with that behind its inputs.
     """
-    moved = _moved(block, args)
-    before = [op for op in block.ops if id(op) in moved]
+    hoisted = _invariant_ops(block, args)
+    before = [op for op in block.ops if id(op) in hoisted]
     # What makes a constant stays, too: a turn computes nothing for it.
-    rest = [op for op in block.ops if id(op) not in moved or not _reads(op)]
+    rest = [op for op in block.ops if id(op) not in hoisted or not _reads(op)]
     made = {spec.id: spec for op in before if _reads(op) for spec in op.output_specs()}
     wanted = {spec.id for op in rest for spec in op.input_specs()}
     wanted |= {spec.id for spec in block.outputs}
@@ -46,35 +46,35 @@ def _reads(op: Op) -> bool:
     return any(True for _ in op.input_specs())
 
 
-def _moved(block: Graph, args: int) -> set[int]:
+def _invariant_ops(block: Graph, args: int) -> set[int]:
     """The operators that are computed before the loop, by their identity."""
-    same = {spec.id for spec in block.inputs[args:] if not spec.dtype.endswith(ARRAY)}
-    makers: dict[int, Op] = {}
-    moved: set[int] = set()
+    same = {spec.id for spec in block.inputs[args:] if not spec.dtype.endswith(ARRAY_SUFFIX)}
+    producers: dict[int, Op] = {}
+    hoisted: set[int] = set()
     for op in block.ops:
         reads = list(op.input_specs())
-        if not _may_move(op, makers) or not all(spec.id in same for spec in reads):
+        if not _can_be_hoisted(op, producers) or not all(spec.id in same for spec in reads):
             continue
         for spec in op.output_specs():
             same.add(spec.id)
-            makers[spec.id] = op
-        needed = [makers[spec.id] for spec in reads if spec.id in makers]
-        if op.type in _HEAVY or any(id(each) in moved and _reads(each) for each in needed):
-            _add(op, makers, moved)
-    return moved
+            producers[spec.id] = op
+        needed = [producers[spec.id] for spec in reads if spec.id in producers]
+        if op.type in _EXPENSIVE or any(id(each) in hoisted and _reads(each) for each in needed):
+            _add(op, producers, hoisted)
+    return hoisted
 
 
-def _add(op: Op, makers: dict[int, Op], moved: set[int]) -> None:
+def _add(op: Op, producers: dict[int, Op], hoisted: set[int]) -> None:
     """Adds an operator and all that it needs."""
     pending = [op]
     while pending:
         each = pending.pop()
-        if id(each) not in moved:
-            moved.add(id(each))
-            pending += [makers[spec.id] for spec in each.input_specs() if spec.id in makers]
+        if id(each) not in hoisted:
+            hoisted.add(id(each))
+            pending += [producers[spec.id] for spec in each.input_specs() if spec.id in producers]
 
 
-def _may_move(op: Op, makers: Mapping[int, Op]) -> bool:
+def _can_be_hoisted(op: Op, producers: Mapping[int, Op]) -> bool:
     """Whether an operator computes the same wherever it is.
 
     On a TensorArray it does not: others may write to that where it is, and each turn has its own.
@@ -84,7 +84,7 @@ def _may_move(op: Op, makers: Mapping[int, Op]) -> bool:
         return False
     # Only inside it may be certain how long a slice is.
     return not entry.open_starts or all(
-        spec.id in makers and not _reads(makers[spec.id])
+        spec.id in producers and not _reads(producers[spec.id])
         for name, specs in op.inputs.items()
         for spec in specs
         if entry.role(name) is Role.CONSTANT
@@ -92,12 +92,12 @@ def _may_move(op: Op, makers: Mapping[int, Op]) -> bool:
 
 
 def _makes_array(op: Op) -> bool:
-    return any(spec.dtype.endswith(ARRAY) for spec in op.output_specs())
+    return any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in op.output_specs())
 
 
-def only_chooses(block: Graph) -> bool:
+def only_selects(block: Graph) -> bool:
     """Whether a branch results in what it is given, or in constants."""
-    if any(spec.dtype.endswith(ARRAY) for spec in block.outputs):
+    if any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in block.outputs):
         return False
     kinds = (find_converter(op.type) for op in block.ops)
     return all(

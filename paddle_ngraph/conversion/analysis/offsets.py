@@ -12,7 +12,13 @@ from typing import NamedTuple
 from paddle_ngraph.ir.graph import Op, TensorSpec
 
 # They hand on what they read, in order.
-HANDING_ON = ("pd_op.assign", "pd_op.reshape", "pd_op.squeeze", "pd_op.unsqueeze", "pd_op.flatten")
+VALUE_PRESERVING = (
+    "pd_op.assign",
+    "pd_op.reshape",
+    "pd_op.squeeze",
+    "pd_op.unsqueeze",
+    "pd_op.flatten",
+)
 OPERANDS = "x", "y"
 # Operators that add something to each element of one of these inputs.
 _TERMS: Mapping[str, Sequence[str]] = {
@@ -21,9 +27,9 @@ _TERMS: Mapping[str, Sequence[str]] = {
     "pd_op.scale": ("x",),
     "pd_op.subtract": ("x",),
 }
-_WHOLE = ("int32", "int64")
+_INTEGER_DTYPES = ("int32", "int64")
 # Lists of positions are not longer.
-_LONGEST = 16
+_MAX_ELEMENTS = 16
 
 
 def terms(op: Op, ones: Collection[int] = ()) -> Sequence[str]:
@@ -67,13 +73,13 @@ class Offsets:
             made = list(op.output_specs())
             if op.type == "pd_op.full" and op.attr("value") == 1:
                 self._ones |= {spec.id for spec in made}
-            if len(made) != 1 or made[0].dtype not in _WHOLE or _count(made[0]) is None:
+            if len(made) != 1 or made[0].dtype not in _INTEGER_DTYPES or _count(made[0]) is None:
                 continue
-            found = self._made_by(op)
+            found = self._computed(op)
             if found is not None and len(found) == _count(made[0]):
                 self._known[made[0].id] = found
 
-    def taken(self, op: Op) -> list[tuple[Offset, Offset]] | None:
+    def slice_bounds(self, op: Op) -> list[tuple[Offset, Offset]] | None:
         """Where the slices that an operator takes begin and end, for each of its axes.
 
         Returns:
@@ -91,7 +97,7 @@ class Offsets:
         )
         return pairs if are_certain and set(steps) <= {Offset(None, 1)} else None
 
-    def counted_from(self, op: Op) -> set[tuple[int, int]] | None:
+    def slice_bases(self, op: Op) -> set[tuple[int, int]] | None:
         """What the slices that an operator takes are counted from, elements of tensors.
 
         Returns:
@@ -105,16 +111,20 @@ class Offsets:
             found |= {number.base for number in numbers if number.base is not None}
         return found
 
-    def only(self, tensor: TensorSpec) -> Offset | None:
+    def scalar(self, tensor: TensorSpec) -> Offset | None:
         """The only number in a tensor."""
-        if tensor.id in self._changing or _count(tensor) != 1 or tensor.dtype not in _WHOLE:
+        if (
+            tensor.id in self._changing
+            or _count(tensor) != 1
+            or tensor.dtype not in _INTEGER_DTYPES
+        ):
             return None
         (found,) = self._known.get(tensor.id, [Offset((tensor.id, 0), 0)])
         return found
 
-    def added_to(self, tensor: TensorSpec, result: TensorSpec) -> int | None:
+    def increment(self, tensor: TensorSpec, result: TensorSpec) -> int | None:
         """What is added to the only number in one tensor to make that in another."""
-        found = self.only(result)
+        found = self.scalar(result)
         return found.added if found is not None and found.base == (tensor.id, 0) else None
 
     def _read(self, op: Op, name: str) -> list[Offset] | None:
@@ -122,19 +132,19 @@ class Offsets:
         found: list[Offset] = []
         for spec in op.inputs.get(name, ()):
             count = _count(spec)
-            if spec.id in self._changing or count is None or spec.dtype not in _WHOLE:
+            if spec.id in self._changing or count is None or spec.dtype not in _INTEGER_DTYPES:
                 return None
             itself = [Offset((spec.id, place), 0) for place in range(count)]
             found += self._known.get(spec.id, itself)
         return found
 
-    def _made_by(self, op: Op) -> list[Offset] | None:
+    def _computed(self, op: Op) -> list[Offset] | None:
         if op.type in ("pd_op.full", "pd_op.full_int_array"):
             (made,) = op.output_specs()
             value = op.attr("value")
             values = value if isinstance(value, list) else [value] * (_count(made) or 0)
             return [Offset(None, int(each)) for each in values]
-        if op.type in (*HANDING_ON, "pd_op.cast"):
+        if op.type in (*VALUE_PRESERVING, "pd_op.cast"):
             return self._read(op, "x")
         if op.type == "pd_op.stack":
             return self._read(op, "x") if op.attr("axis") == 0 else None
@@ -166,4 +176,4 @@ _ADDED: Mapping[str, Callable[[Op], float]] = {
 def _count(spec: TensorSpec) -> int | None:
     """How many elements a short tensor has."""
     count = math.prod(spec.shape)
-    return count if min(spec.shape, default=0) >= 0 and count <= _LONGEST else None
+    return count if min(spec.shape, default=0) >= 0 and count <= _MAX_ELEMENTS else None

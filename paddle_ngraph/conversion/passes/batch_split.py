@@ -29,13 +29,13 @@ from paddle_ngraph.errors import NgraphError
 # Multiplications of a part's convolutions, at least: with less to do, a request costs more than it
 # gains (LeNet-5, Zen 4). PP-OCR's orientation classifier, 16 million for an image, takes 1.5 ms for
 # eight images in eight parts, 1.3 in four or two, and 1.4 as a whole (two cores of a Zen 5).
-LEAST = 1 << 25
+MIN_MULTIPLICATIONS_PER_PART = 1 << 25
 
 # Of the threads, so much must have a part to work on in the mean.
-_LEAST_IN_USE = 0.8
+_MIN_THREAD_UTILIZATION = 0.8
 
 
-class Sizes(Protocol):
+class SizeInfo(Protocol):
     """What is known of the sizes in a model: a bridge."""
 
     def shape(self, node: Any) -> list[Number]:
@@ -45,7 +45,7 @@ class Sizes(Protocol):
         """A 1-D tensor of sizes."""
 
 
-class _Closed:
+class _StaticSizes:
     """The sizes in a model of which none is open."""
 
     def shape(self, node: Any) -> list[Number]:
@@ -55,7 +55,7 @@ class _Closed:
         return opset15.constant(np.array(values, np.int64))
 
 
-def part(model: Model, threads: int, sizes: Sizes = _Closed()) -> int:  # noqa: B008 - it is empty
+def split_batch(model: Model, threads: int, sizes: SizeInfo = _StaticSizes()) -> int:  # noqa: B008 - it is empty
     """Turns the model of a batch into the model of a part of it, where that is worth it.
 
     Args:
@@ -70,36 +70,36 @@ def part(model: Model, threads: int, sizes: Sizes = _Closed()) -> int:  # noqa: 
     Raises:
         NgraphError: A rule is wrong.
     """
-    samples = _samples(model, sizes)
-    parts = _worthwhile(model, samples, threads)
+    samples = _batch_size(model, sizes)
+    parts = _best_part_count(model, samples, threads)
     if parts == 1:
         return 1
     try:
         targets = _Batch(model, samples, sizes).targets
-    except _NotApart:
+    except _NotIndependent:
         return 1
-    for node, place in targets:
+    for node, index in targets:
         shape = sizes.shape(node.output(0))
-        shape[place] //= parts
+        shape[index] //= parts
         target = sizes.ints(shape)
         node.input(1).replace_source_output(
             target.output(0) if isinstance(target, Node) else target
         )
-    expected = [_shape_of_part(output, parts) for output in model.outputs]
+    expected = [_part_shape(output, parts) for output in model.outputs]
     for node in model.get_parameters():
-        node.set_partial_shape(PartialShape(_shape_of_part(node.output(0), parts)))
+        node.set_partial_shape(PartialShape(_part_shape(node.output(0), parts)))
     model.validate_nodes_and_infer_types()
     if [list(output.get_shape()) for output in model.outputs] != expected:
         raise NgraphError("a part of the batch has other results than the batch")
     return parts
 
 
-def _shape_of_part(output: Output, parts: int) -> list[int]:
+def _part_shape(output: Output, parts: int) -> list[int]:
     first, *rest = output.get_shape()
     return [first // parts, *rest]
 
 
-def _samples(model: Model, sizes: Sizes) -> int:
+def _batch_size(model: Model, sizes: SizeInfo) -> int:
     """The size of axis 0 of all parameters; 1 if they have none in common, or if it is open."""
     parameters = model.get_parameters()
     if any(node.get_output_partial_shape(0).is_dynamic for node in parameters):
@@ -115,16 +115,16 @@ def _samples(model: Model, sizes: Sizes) -> int:
 # -- whether it pays -----------------------------------------------------------------------------
 
 
-def _worthwhile(model: Model, samples: int, threads: int) -> int:
+def _best_part_count(model: Model, samples: int, threads: int) -> int:
     """The largest number of parts that each have enough work, and leave few threads idle."""
     work = _multiplications(model) if samples > 1 else 0
-    for parts in range(min(samples, work // LEAST), 1, -1):
-        if samples % parts == 0 and _in_use(parts, threads) >= _LEAST_IN_USE:
+    for parts in range(min(samples, work // MIN_MULTIPLICATIONS_PER_PART), 1, -1):
+        if samples % parts == 0 and _thread_utilization(parts, threads) >= _MIN_THREAD_UTILIZATION:
             return parts
     return 1
 
 
-def _in_use(parts: int, threads: int) -> float:
+def _thread_utilization(parts: int, threads: int) -> float:
     """The average share of the threads that are busy, where a part takes a thread one turn."""
     groups = min(parts, threads)
     turns, left = divmod(parts, groups)
@@ -148,7 +148,7 @@ def _multiplications(model: Model) -> int:
 # -- whether every node computes each sample from that sample alone ------------------------------
 
 
-class _NotApart(Exception):
+class _NotIndependent(Exception):
     """A node may compute a sample from other samples."""
 
 
@@ -162,7 +162,7 @@ class _Batch:
         _NotApart: A node, or a result, does not follow the samples.
     """
 
-    def __init__(self, model: Model, samples: int, sizes: Sizes) -> None:
+    def __init__(self, model: Model, samples: int, sizes: SizeInfo) -> None:
         self.samples = samples
         self.shape = sizes.shape
         self.targets: list[tuple[Node, int]] = []
@@ -170,28 +170,30 @@ class _Batch:
         for node in model.get_ordered_ops():
             if node.get_type_name() == "Parameter":
                 self._put(node, 0)
-            elif node.get_type_name() == "ShapeOf" and self._tells_other_sizes(node):
+            elif node.get_type_name() == "ShapeOf" and self._reads_other_sizes(node):
                 continue
             elif any(self.axis(value) is not None for value in node.input_values()):
                 rule = _RULES.get(node.get_type_name())
                 self._put(node, None if rule is None else rule(self, node))
         if any(self.axis(result.input_value(0)) != 0 for result in model.get_results()):
-            raise _NotApart
+            raise _NotIndependent
 
     def axis(self, value: Output) -> int | None:
         """The axis along which ``value`` is batched; ``None`` if it is the same for all samples."""
         return self._axes.get(key_of(value))
 
-    def first_alone(self, node: Node) -> int | None:
+    def only_first_axis(self, node: Node) -> int | None:
         """The batch axis of the first value that ``node`` reads, if no other value is batched."""
         first, *rest = map(self.axis, node.input_values())
         return first if all(axis is None for axis in rest) else None
 
-    def _tells_other_sizes(self, node: Node) -> bool:
+    def _reads_other_sizes(self, node: Node) -> bool:
         """Whether all that is read of a shape are sizes along axes other than that of the batch."""
         axis = self.axis(node.input_value(0))
         readers = [port.get_node() for port in node.output(0).get_target_inputs()]
-        taken = [_numbers(reader, 1) for reader in readers if reader.get_type_name() == "Gather"]
+        taken = [
+            _known_integers(reader, 1) for reader in readers if reader.get_type_name() == "Gather"
+        ]
         rank = len(node.input_value(0).get_shape())
         return len(taken) == len(readers) and all(
             numbers is not None and axis not in [number % rank for number in numbers]
@@ -202,7 +204,7 @@ class _Batch:
         for output in node.outputs():
             is_dynamic = output.get_partial_shape().is_dynamic
             if axis is None or is_dynamic or self.shape(output)[axis] % self.samples != 0:
-                raise _NotApart
+                raise _NotIndependent
             self._axes[key_of(output)] = axis
 
 
@@ -220,12 +222,12 @@ def _broadcast(batch: _Batch, node: Node) -> int | None:
     values = node.input_values()
     axes = [batch.axis(value) for value in values]
     places = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
-    place = places.pop()  # counted from the end
+    index = places.pop()  # counted from the end
     for value, axis in zip(values, axes):
         shape = value.get_shape()
-        if axis is None and len(shape) >= -place and shape[place] != 1:
+        if axis is None and len(shape) >= -index and shape[index] != 1:
             return None
-    return None if places else len(node.get_output_shape(0)) + place
+    return None if places else len(node.get_output_shape(0)) + index
 
 
 def _slopes(batch: _Batch, node: Node) -> int | None:
@@ -233,43 +235,43 @@ def _slopes(batch: _Batch, node: Node) -> int | None:
     return 0 if _broadcast(batch, node) == 0 else None
 
 
-def _product(batch: _Batch, node: Node) -> int | None:
+def _matmul(batch: _Batch, node: Node) -> int | None:
     left, right = node.input_values()
     rank = len(node.get_output_shape(0))
     if min(len(left.get_shape()), len(right.get_shape())) < 2:
         return None
-    axis = batch.first_alone(node)
+    axis = batch.only_first_axis(node)
     if axis is not None and axis == len(left.get_shape()) - 2:  # rows, for the same columns
-        is_apart = not node.get_attributes()["transpose_a"] and len(right.get_shape()) == 2
-        return axis if is_apart else None
+        is_independent = not node.get_attributes()["transpose_a"] and len(right.get_shape()) == 2
+        return axis if is_independent else None
     found = _broadcast(batch, node)
     return found if found is not None and found < rank - 2 else None
 
 
 def _at_axis_0(batch: _Batch, node: Node) -> int | None:
-    return 0 if batch.first_alone(node) == 0 else None
+    return 0 if batch.only_first_axis(node) == 0 else None
 
 
 def _rows(batch: _Batch, node: Node) -> int | None:
-    axis, rank = batch.first_alone(node), len(node.get_output_shape(0))
+    axis, rank = batch.only_first_axis(node), len(node.get_output_shape(0))
     return None if axis == rank - 1 else axis
 
 
 def _along_axes(batch: _Batch, node: Node) -> int | None:
     """For a node that works along axes other than that of the batch."""
-    axis, axes = batch.first_alone(node), _worked_along(node)
+    axis, axes = batch.only_first_axis(node), _reduced_axes(node)
     return None if axes is None or axis in axes else axis
 
 
 def _reduction(batch: _Batch, node: Node) -> int | None:
-    axis, axes = _along_axes(batch, node), _worked_along(node)
+    axis, axes = _along_axes(batch, node), _reduced_axes(node)
     if axis is None or axes is None or node.get_attributes().get("keep_dims", False):
         return axis
     return axis - sum(other < axis for other in axes)
 
 
 def _unsqueeze(batch: _Batch, node: Node) -> int | None:
-    axis, axes = batch.first_alone(node), _worked_along(node)
+    axis, axes = batch.only_first_axis(node), _reduced_axes(node)
     if axis is None or axes is None:
         return None
     kept = [k for k in range(len(node.get_output_shape(0))) if k not in axes]
@@ -278,8 +280,10 @@ def _unsqueeze(batch: _Batch, node: Node) -> int | None:
 
 def _concat(batch: _Batch, node: Node) -> int | None:
     axis, *others = map(batch.axis, node.input_values())
-    is_apart = all(other == axis for other in others) and axis not in (_worked_along(node) or [])
-    return axis if is_apart else None
+    is_independent = all(other == axis for other in others) and axis not in (
+        _reduced_axes(node) or []
+    )
+    return axis if is_independent else None
 
 
 def _interpolate(batch: _Batch, node: Node) -> int | None:
@@ -296,25 +300,29 @@ def _pool(batch: _Batch, node: Node) -> int | None:
 
 
 def _reshape(batch: _Batch, node: Node) -> int | None:
-    axis = batch.first_alone(node)
+    axis = batch.only_first_axis(node)
     if axis is None or 0 in node.get_output_shape(0):
         return None
     before, after = batch.shape(node.input_value(0)), batch.shape(node.output(0))
-    for place, size in enumerate(after):
+    for index, size in enumerate(after):
         # As much lies before the batch as ever, and each sample's share stays in one piece.
-        if math.prod(after[:place]) == math.prod(before[:axis]) and size % batch.samples == 0:
-            batch.targets.append((node, place))
-            return place
+        if math.prod(after[:index]) == math.prod(before[:axis]) and size % batch.samples == 0:
+            batch.targets.append((node, index))
+            return index
     return None
 
 
 def _transpose(batch: _Batch, node: Node) -> int | None:
-    axis, order = batch.first_alone(node), _numbers(node, 1)
+    axis, order = batch.only_first_axis(node), _known_integers(node, 1)
     return None if axis is None or not order else order.index(axis)
 
 
 def _pad(batch: _Batch, node: Node) -> int | None:
-    axis, begin, end = batch.first_alone(node), _numbers(node, 1), _numbers(node, 2)
+    axis, begin, end = (
+        batch.only_first_axis(node),
+        _known_integers(node, 1),
+        _known_integers(node, 2),
+    )
     if axis is None or not begin or not end:
         return None
     return axis if begin[axis] == end[axis] == 0 else None
@@ -322,7 +330,7 @@ def _pad(batch: _Batch, node: Node) -> int | None:
 
 def _gather(batch: _Batch, node: Node) -> int | None:
     table, indices = node.input_values()[:2]
-    along = _worked_along(node)
+    along = _reduced_axes(node)
     if along is None or node.get_attributes().get("batch_dims", 0) != 0:
         return None
     axis, places = batch.axis(table), batch.axis(indices)
@@ -374,12 +382,12 @@ _RULES: dict[str, Rule] = {
     "Concat": _concat,
     "Gather": _gather,
     "Interpolate": _interpolate,
-    "MatMul": _product,
+    "MatMul": _matmul,
     "MaxPool": _pool,
     "PRelu": _slopes,
     "Pad": _pad,
     "Reshape": _reshape,
-    "Result": _Batch.first_alone,
+    "Result": _Batch.only_first_axis,
     "RowSoftmax": _rows,
     "Squeeze": _reduction,
     "Transpose": _transpose,
@@ -391,20 +399,20 @@ def _attribute(node: Node, name: str) -> int:
     return int(node.get_attributes()[name])
 
 
-def _worked_along(node: Node) -> list[int] | None:
+def _reduced_axes(node: Node) -> list[int] | None:
     """The axes that a node works along; ``None`` if they are known only at run time."""
     where = _AXES[node.get_type_name()]
-    axes = _numbers(node, where) if isinstance(where, int) else [_attribute(node, where)]
+    axes = _known_integers(node, where) if isinstance(where, int) else [_attribute(node, where)]
     is_of_output = node.get_type_name() == "Unsqueeze"
     shape = node.get_output_shape(0) if is_of_output else node.get_input_shape(0)
     return None if axes is None else [axis % len(shape) for axis in axes]
 
 
-def _numbers(node: Node, place: int) -> list[int] | None:
+def _known_integers(node: Node, index: int) -> list[int] | None:
     """The integers that an input is known to hold."""
-    if place >= node.get_input_size():
+    if index >= node.get_input_size():
         return None
-    source = node.input_value(place).get_node()
+    source = node.input_value(index).get_node()
     if source.get_type_name() != "Constant":
         return None
     return [int(number) for number in np.atleast_1d(source.get_data())]

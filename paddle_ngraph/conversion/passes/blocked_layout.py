@@ -26,10 +26,10 @@ from paddle_ngraph.conversion.bfloat16 import ROUNDING
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, as_output, key_of
 
-_DEPTH = 32  # of a chain of such operators that is followed
-_NARROW = 8  # the block of channels that no block divides
-_WASTE = 1.5  # with padding there may be so many times as many channels
-_FEW_CHANNELS = 4  # an image's: the kernels read so many from the plain layout
+_MAX_SEARCH_DEPTH = 32  # of a chain of such operators that is followed
+_NARROW_BLOCK = 8  # the block of channels that no block divides
+_MAX_PADDING_RATIO = 1.5  # with padding there may be so many times as many channels
+_MAX_UNBLOCKED_CHANNELS = 4  # an image's: the kernels read so many from the plain layout
 # How the axes of [N, C / block, block, H, W] are put in order for blocks, and back.
 TO_BLOCKS, FROM_BLOCKS = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
 
@@ -53,9 +53,9 @@ def padded_block_of(*channels: int) -> int:
     if (
         block == 1
         and widest_block() > 1
-        and all(_padded(c, _NARROW) <= _WASTE * c for c in channels)
+        and all(_padded(c, _NARROW_BLOCK) <= _MAX_PADDING_RATIO * c for c in channels)
     ):
-        return _NARROW
+        return _NARROW_BLOCK
     return block
 
 
@@ -67,7 +67,7 @@ def blocks_of_convolution(channels: int, features: int, groups: int) -> tuple[in
     if groups > 1:
         block = block_of(channels // groups, features // groups)
         return block, block
-    if channels <= _FEW_CHANNELS:
+    if channels <= _MAX_UNBLOCKED_CHANNELS:
         return 1, padded_block_of(features)
     block = padded_block_of(channels, features)
     return block, block
@@ -135,7 +135,11 @@ class Blocked:
 
     def _any(self, output: Output) -> Output | None:
         """As :meth:`find`, with any padding."""
-        return self._search(output, _DEPTH) if len(self._bridge.shape(output)) == 4 else None
+        return (
+            self._search(output, _MAX_SEARCH_DEPTH)
+            if len(self._bridge.shape(output)) == 4
+            else None
+        )
 
     def _is_clean(self, blocked: Output) -> bool:
         return not self._padding.get(key_of(blocked), np.float32(0)).any()
@@ -251,7 +255,7 @@ def put_in_blocks(bridge: NgraphBridge, node: Any, order: Sequence[int]) -> Outp
     if list(order) != TO_BLOCKS or x.get_node().get_type_name() != "Reshape":
         return None
     source = x.get_node().input_value(0)
-    if not _is_apart(bridge, x, bridge.shape(source)):
+    if not _is_between_layouts(bridge, x, bridge.shape(source)):
         return None
     layout = Blocked.of(bridge)
     found = layout.find(source)
@@ -263,7 +267,7 @@ def put_in_blocks(bridge: NgraphBridge, node: Any, order: Sequence[int]) -> Outp
 def taken_from_blocks(bridge: NgraphBridge, node: Any, shape: Sequence[Any]) -> Output | None:
     """``node`` in ``shape``, if that is the plain form of blocks which were transposed."""
     x = as_output(node)
-    if x.get_node().get_type_name() != "Transpose" or not _is_apart(bridge, x, shape):
+    if x.get_node().get_type_name() != "Transpose" or not _is_between_layouts(bridge, x, shape):
         return None
     source, order = x.get_node().input_values()
     known = bridge.known_value(order)
@@ -272,7 +276,7 @@ def taken_from_blocks(bridge: NgraphBridge, node: Any, shape: Sequence[Any]) -> 
     return Blocked.of(bridge).plain(source, shape[1])
 
 
-def _is_apart(bridge: NgraphBridge, x: Output, plain: Sequence[Any]) -> bool:
+def _is_between_layouts(bridge: NgraphBridge, x: Output, plain: Sequence[Any]) -> bool:
     """Whether [N, C / block, block, H, W] is between both forms of a value, ``plain`` [N, C, H, W].
 
     An interval may read what convolutions of others hand on.
@@ -280,7 +284,7 @@ def _is_apart(bridge: NgraphBridge, x: Output, plain: Sequence[Any]) -> bool:
     if len(plain) != 4 or not bridge.on_cpu or not bridge.trains() or not _is_float(x):
         return False
     dims = bridge.shape(x)
-    if len(dims) != 5 or dims[2] not in (_NARROW, widest_block()):
+    if len(dims) != 5 or dims[2] not in (_NARROW_BLOCK, widest_block()):
         return False
     return [plain[0], plain[2], plain[3]] == [dims[0], dims[3], dims[4]]
 

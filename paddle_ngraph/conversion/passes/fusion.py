@@ -17,7 +17,7 @@ from paddle_ngraph.conversion.node_tools import Key, key_of
 Extension = Callable[..., Node]
 
 
-def fuse_rectifiers(model: Model, extension: Extension) -> None:
+def fuse_relus(model: Model, extension: Extension) -> None:
     """Fuses ReLUs into the batch normalizations before them; likewise their gradients.
 
     Each fusion saves a pass over the data. It is done when the function is complete, because it
@@ -50,7 +50,7 @@ class Readers:
 
 
 def _fuse_forward(norm: Node, readers: Readers, extension: Extension) -> None:
-    found = _rectifier(norm.output(0), readers)
+    found = _relu_of(norm.output(0), readers)
     if found is None:
         return
     rectified, ceiling = found
@@ -61,7 +61,7 @@ def _fuse_forward(norm: Node, readers: Readers, extension: Extension) -> None:
     replace_node(norm, fused)
 
 
-def _rectifier(output: Output, readers: Readers) -> tuple[Node, float] | None:
+def _relu_of(output: Output, readers: Readers) -> tuple[Node, float] | None:
     """The ReLU of ``output``, and its upper limit, if nothing else reads ``output``."""
     found = {reader.get_type_name(): reader for reader in readers.of(output)}
     if found.keys() == {"Relu"}:
@@ -82,7 +82,7 @@ def _fuse_backward(norm: Node, readers: Readers, extension: Extension) -> None:
     sources = norm.input_values()
     if len(sources) != 5 or len(readers.of(sources[1])) != 1:
         return
-    found = _rectified_gradient(sources[1].get_node())
+    found = _relu_gradient(sources[1].get_node())
     if found is None:
         return
     grad, out, ceiling = found
@@ -90,19 +90,23 @@ def _fuse_backward(norm: Node, readers: Readers, extension: Extension) -> None:
     replace_node(norm, extension("BatchNormGrad", sources, rectified=True, ceiling=ceiling))
 
 
-def _rectified_gradient(product: Node) -> tuple[Output, Output, float] | None:
+def _relu_gradient(product: Node) -> tuple[Output, Output, float] | None:
     """Gradient, output and upper limit of ``grad * (0 < out [< ceiling] ? 1 : 0)``."""
     if product.get_type_name() != "Multiply":
         return None
     grad, mask = product.input_values()
     select = mask.get_node()
-    if select.get_type_name() != "Select" or not _is(select, 1, 1.0) or not _is(select, 2, 0.0):
+    if (
+        select.get_type_name() != "Select"
+        or not _is_constant_input(select, 1, 1.0)
+        or not _is_constant_input(select, 2, 0.0)
+    ):
         return None
     condition = select.input_value(0).get_node()
     above, below = condition, None
     if condition.get_type_name() == "LogicalAnd":
         above, below = (value.get_node() for value in condition.input_values())
-    if above.get_type_name() != "Greater" or not _is(above, 1, 0.0):
+    if above.get_type_name() != "Greater" or not _is_constant_input(above, 1, 0.0):
         return None
     out = above.input_value(0)
     shapes = out.get_partial_shape(), grad.get_partial_shape()
@@ -110,22 +114,22 @@ def _rectified_gradient(product: Node) -> tuple[Output, Output, float] | None:
         return None
     if below is None:
         return grad, out, 0.0
-    ceiling = _number(below.input_value(1))
+    ceiling = _known_value(below.input_value(1))
     is_bound = below.get_type_name() == "Less" and ceiling is not None and ceiling > 0
     if not is_bound or key_of(below.input_value(0)) != key_of(out):
         return None
     return grad, out, float(ceiling or 0.0)
 
 
-def _is(node: Node, place: int, value: float) -> bool:
-    return _number(node.input_value(place)) == value
+def _is_constant_input(node: Node, place: int, value: float) -> bool:
+    return _known_value(node.input_value(place)) == value
 
 
-def _number(output: Output) -> float | None:
+def _known_value(output: Output) -> float | None:
     """The number that ``output`` is known to hold, in any shape."""
     node = output.get_node()
     if node.get_type_name() == "Reshape":
-        return _number(node.input_value(0))
+        return _known_value(node.input_value(0))
     if node.get_type_name() != "Constant" or node.get_data().size != 1:
         return None
     return float(node.get_data().reshape(-1)[0])
@@ -147,7 +151,7 @@ def gradient_sum(
     """
     factors: list[Output] = []
     while True:
-        split = _factor_apart(gradient)
+        split = _split_factor(gradient)
         if split is None or len(readers.of(gradient)) != 1:
             break
         gradient, factor = split
@@ -156,7 +160,7 @@ def gradient_sum(
     return (terms if all(map(is_given, terms)) else [gradient]), factors
 
 
-def _factor_apart(product: Output) -> tuple[Output, Output] | None:
+def _split_factor(product: Output) -> tuple[Output, Output] | None:
     """What is multiplied by one number, and this number."""
     if product.get_node().get_type_name() != "Multiply":
         return None
@@ -165,7 +169,7 @@ def _factor_apart(product: Output) -> tuple[Output, Output] | None:
     for term, factor in ((left, right), (right, left)):
         sizes = factor.get_partial_shape()
         is_number = sizes.is_static and factor.get_element_type() == Type.f32
-        if is_number and math.prod(sizes.get_shape()) == 1 and _is_like(term, shape):
+        if is_number and math.prod(sizes.get_shape()) == 1 and _has_shape(term, shape):
             return term, factor
     return None
 
@@ -176,20 +180,20 @@ def _terms(total: Output, readers: Readers) -> list[Output]:
     while total.get_node().get_type_name() == "Add" and len(readers.of(total)) == 1:
         shape = total.get_partial_shape()
         terms = total.get_node().input_values()
-        if not all(_is_like(term, shape) for term in terms):
+        if not all(_has_shape(term, shape) for term in terms):
             break
         total = terms[0]
         others.insert(0, terms[1])
     return [total, *others]
 
 
-def _is_like(output: Output, shape: PartialShape) -> bool:
+def _has_shape(output: Output, shape: PartialShape) -> bool:
     """Whether ``output`` certainly has this shape, and is float32."""
     sizes = output.get_partial_shape()
     is_same = sizes.is_static and shape.is_static and sizes == shape
     return is_same and output.get_element_type() == Type.f32
 
 
-def are_alike(*outputs: Output) -> bool:
+def have_same_shape(*outputs: Output) -> bool:
     """Whether all certainly have the same shape, and are float32."""
-    return all(_is_like(output, outputs[0].get_partial_shape()) for output in outputs)
+    return all(_has_shape(output, outputs[0].get_partial_shape()) for output in outputs)

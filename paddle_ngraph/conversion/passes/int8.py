@@ -21,8 +21,8 @@ import numpy as np
 from openvino import Input, Model, Node, Output, opset15
 
 from paddle_ngraph.conversion import constants, processor
-from paddle_ngraph.conversion.node_tools import Key, kept, key_of
-from paddle_ngraph.conversion.size_rules import meets_nothing
+from paddle_ngraph.conversion.node_tools import Key, fusion_barrier, key_of
+from paddle_ngraph.conversion.size_rules import touches_empty_tensor
 
 Array = np.ndarray[Any, Any]
 Contents = Mapping[Key, Array]
@@ -30,7 +30,7 @@ Contents = Mapping[Key, Array]
 _VIEWS = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _SCALINGS = frozenset({"Divide", "Multiply"})
 # What may lie between a quantized tensor and its product: the plugin takes whole numbers through.
-_PASSED = _VIEWS | {"MaxPool", "Relu"}
+_GRID_PRESERVING = _VIEWS | {"MaxPool", "Relu"}
 # The axes of the weights that number the results; those of a matrix depend on its attributes.
 _CHANNELS = {"Convolution": (0,), "GroupConvolution": (0, 1), "MatMul": (-1,)}
 _LOWEST, _HIGHEST = -128, 127
@@ -47,7 +47,7 @@ def use_int8(model: Model) -> None:
     if not processor.has_int8():
         return
     found = _Quantized(model)
-    if not found.products or any(map(meets_nothing, model.get_ordered_ops())):
+    if not found.products or any(map(touches_empty_tensor, model.get_ordered_ops())):
         return
     read = found.read()
     known = dict(zip(read, constants.evaluated(list(read.values()))))
@@ -97,11 +97,11 @@ class _Quantized:
     def __init__(self, model: Model) -> None:
         self.tensors: list[_Tensor] = []
         self.products: list[_Weights] = []
-        self._constant = _set_beforehand(model)
+        self._constant = _constant_nodes(model)
         self._on_grid: set[Key] = set()
         for node in model.get_ordered_ops():
             if node.get_name() not in self._constant:
-                self._look_at(node)
+                self._visit(node)
 
     def read(self) -> dict[Key, Output]:
         """The constants whose contents are needed."""
@@ -113,29 +113,31 @@ class _Quantized:
         needed += [tensor.limit for tensor in self.tensors if tensor.limit is not None]
         return {key_of(value): value for value in needed}
 
-    def _look_at(self, node: Node) -> None:
+    def _visit(self, node: Node) -> None:
         kind = node.get_type_name()
         first = key_of(node.input_value(0)) if node.get_input_size() else None
         if (found := self._rounding(node)) is not None:
             readers = list(self._readers(node.output(0), ()))
             self.tensors.append(_Tensor(*found, readers))
             self._on_grid.add(key_of(node.output(0)))
-        elif first in self._on_grid and (kind in _PASSED or self._scales(node)):
+        elif first in self._on_grid and (kind in _GRID_PRESERVING or self._scales(node)):
             self._on_grid.add(key_of(node.output(0)))
-        elif kind in _CHANNELS and first in self._on_grid and self._is_set(node.input_value(1)):
+        elif (
+            kind in _CHANNELS and first in self._on_grid and self._is_constant(node.input_value(1))
+        ):
             self.products.append(_Weights(node, *self._steps(node.input_value(1))))
 
-    def _is_set(self, value: Output) -> bool:
+    def _is_constant(self, value: Output) -> bool:
         """Whether constants alone determine it."""
         return value.get_node().get_name() in self._constant
 
-    def _is_number(self, value: Output) -> bool:
+    def _is_scalar_constant(self, value: Output) -> bool:
         shape = value.get_partial_shape()
-        return self._is_set(value) and shape.is_static and math.prod(shape.to_shape()) == 1
+        return self._is_constant(value) and shape.is_static and math.prod(shape.to_shape()) == 1
 
     def _scales(self, node: Node) -> bool:
         """Whether it multiplies its first input by a number, or divides it by one."""
-        return node.get_type_name() in _SCALINGS and self._is_number(node.input_value(1))
+        return node.get_type_name() in _SCALINGS and self._is_scalar_constant(node.input_value(1))
 
     def _rounding(self, node: Node) -> tuple[Output, Output, Output | None, int, int] | None:
         """Tensor, factor, limit and bounds, if ``node`` ends a quantization to eight bits."""
@@ -155,7 +157,7 @@ class _Quantized:
             return None
         is_clipped = key_of(x) != key_of(source)
         limit = source.get_node().input_value(1) if is_clipped else None
-        if limit is not None and not self._is_set(limit):
+        if limit is not None and not self._is_constant(limit):
             return None
         return (x, factor, limit, low, high) if _LOWEST <= low < high <= _HIGHEST else None
 
@@ -183,7 +185,7 @@ class _Quantized:
         return value, tuple(steps)
 
 
-def _set_beforehand(model: Model) -> set[str]:
+def _constant_nodes(model: Model) -> set[str]:
     """The nodes that constants alone determine."""
     found: set[str] = set()
     for node in model.get_ordered_ops():
@@ -232,7 +234,7 @@ def _quantize_weights(weights: _Weights, known: Contents) -> bool:
     values = np.where(scales == 0, 0, _applied(weights.steps, codes, known))
     scale = np.where(scale == 0, 1, scale)
     values = opset15.constant(np.ascontiguousarray(values, np.float32))
-    weights.product.input(1).replace_source_output(_on_grid(values, scale))
+    weights.product.input(1).replace_source_output(_rounded_to_grid(values, scale))
     return True
 
 
@@ -276,14 +278,14 @@ def _rounded(tensor: _Tensor, factor: Array, scale: Array) -> Output:
     x = _without_nan(tensor.x)
     window = _window(x)
     if window is None:
-        x = kept(x) if _ends_small_product(x.get_node()) else x
-        return _on_grid(_bounded(x, tensor, factor), scale, 1 / factor)
+        x = fusion_barrier(x) if _ends_small_matmul(x.get_node()) else x
+        return _rounded_to_grid(_bounded(x, tensor, factor), scale, 1 / factor)
     inside = _bounded(_without_nan(x.get_node().input_value(0)), tensor, factor)
-    rounded = _on_grid(inside, scale, 1 / factor)
+    rounded = _rounded_to_grid(inside, scale, 1 / factor)
     return opset15.max_pool(rounded, dilations=[1, 1], **window).output(0)
 
 
-def _ends_small_product(node: Node) -> bool:
+def _ends_small_matmul(node: Node) -> bool:
     """Whether ``node`` is a product of two matrices, up to what the plugin moves or fuses.
 
     It makes one node of several such products of 4 or 8 rows, and rounds the whole numbers that
@@ -304,13 +306,16 @@ def _ends_small_product(node: Node) -> bool:
 
 
 # The arithmetic of a quantization: two comparands for NaN, what is taken then, and the factor's.
-_READS_TO_ROUND = 4
+_MIN_READS_FOR_ROUNDING = 4
 
 
 def _window(x: Output) -> dict[str, list[int]] | None:
     """The attributes of OpenVINO's pooling, if it may take the place of Paddle's before a grid."""
     pool = x.get_node()
-    if pool.get_type_name() != "PaddleMaxPool" or len(x.get_target_inputs()) != _READS_TO_ROUND:
+    if (
+        pool.get_type_name() != "PaddleMaxPool"
+        or len(x.get_target_inputs()) != _MIN_READS_FOR_ROUNDING
+    ):
         return None
     shape, given = pool.get_input_partial_shape(0), pool.get_attributes()
     if given["adaptive"] or len(shape) != 4 or any(shape[axis].is_dynamic for axis in (2, 3)):
@@ -363,7 +368,7 @@ def _range(node: Node) -> tuple[float, float]:
     return (0.0 if kind == "Relu" else -math.inf), math.inf
 
 
-def _on_grid(x: Any, scale: Any, quantum: Any = None) -> Output:
+def _rounded_to_grid(x: Any, scale: Any, quantum: Any = None) -> Output:
     """``x`` rounded to a whole number of quanta, each of which counts ``scale``.
 
     All numbers of eight bits, whatever is needed: of fewer the plugin makes another grid.

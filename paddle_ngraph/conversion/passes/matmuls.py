@@ -11,41 +11,42 @@ from openvino.utils import replace_node
 
 from paddle_ngraph.conversion import constants, processor
 
-LEAST_SIZE = 64  # of rows, columns and what is summed over
+MIN_DIMENSION = 64  # of rows, columns and what is summed over
 
 
 @dataclass(frozen=True)
-class Rule:
+class OneDnnThresholds:
     """From which size on oneDNN is the faster one, with an instruction set.
 
     Attributes:
-        least: Multiplications, where both operands are computed; ``None``: never.
-        least_packed: Multiplications, where one is a weight that the function knows; ``None``:
+        min_multiplications: Multiplications, where both operands are computed; ``None``: never.
+        min_multiplications_packed: Multiplications, where one is a weight that the function knows;
+        ``None``:
             never. The plugin packs it before the first run; oneDNN has to, in each.
-        least_summed: What is summed over with such a weight, at least.
+        min_summed_size: What is summed over with such a weight, at least.
         measured: On which processors, and what was found there.
     """
 
-    least: int | None
-    least_packed: int | None
-    least_summed: int
+    min_multiplications: int | None
+    min_multiplications_packed: int | None
+    min_summed_size: int
     measured: tuple[str, ...]
 
 
 # By the widest instruction set, and the vendor where it matters. `python -m benchmarks products`
 # measures what they decide on the processor at hand, beside what it found on others
 # (benchmarks/results/products.md).
-RULES = {
-    "avx2": Rule(
-        least=1 << 26,
-        least_packed=1 << 29,
-        least_summed=LEAST_SIZE,
+ONEDNN_THRESHOLDS = {
+    "avx2": OneDnnThresholds(
+        min_multiplications=1 << 26,
+        min_multiplications_packed=1 << 29,
+        min_summed_size=MIN_DIMENSION,
         measured=("Zen 3: oneDNN ahead by 1.2 to 1.4 times, 1024 rows and the weights of BERT",),
     ),
-    "avx512": Rule(
-        least=9 << 26,  # 1024 x 768 x 768
-        least_packed=1 << 28,
-        least_summed=2048,
+    "avx512": OneDnnThresholds(
+        min_multiplications=9 << 26,  # 1024 x 768 x 768
+        min_multiplications_packed=1 << 28,
+        min_summed_size=2048,
         measured=(
             "Zen 4, weights: oneDNN ahead by 1.1 times where it sums over many, 128 to 1024 rows; "
             "else level or behind",
@@ -53,10 +54,10 @@ RULES = {
             "level below",
         ),
     ),
-    "avx512, Intel": Rule(
-        least=9 << 26,
-        least_packed=None,
-        least_summed=LEAST_SIZE,
+    "avx512, Intel": OneDnnThresholds(
+        min_multiplications=9 << 26,
+        min_multiplications_packed=None,
+        min_summed_size=MIN_DIMENSION,
         measured=(
             "Xeon with AMX, weights: the plugin level or ahead, by up to 1.3 times",
             "Xeon with AMX, both computed: oneDNN level or ahead from 1024 x 768 x 768 on, by 1.7 "
@@ -67,14 +68,14 @@ RULES = {
 }
 
 
-def rule() -> Rule:
+def thresholds() -> OneDnnThresholds:
     """The rule for the processor that functions are built for."""
     if not processor.has_avx512():
-        return RULES["avx2"]
-    return RULES["avx512, Intel" if processor.is_of_intel() else "avx512"]
+        return ONEDNN_THRESHOLDS["avx2"]
+    return ONEDNN_THRESHOLDS["avx512, Intel" if processor.is_of_intel() else "avx512"]
 
 
-def by_onednn(model: Model, extension: Callable[..., Node]) -> None:
+def use_onednn_matmuls(model: Model, extension: Callable[..., Node]) -> None:
     """Replaces matrix products that are large enough with the core's ``Gemm``.
 
     Args:
@@ -95,9 +96,9 @@ def _is_worth_it(node: Node) -> bool:
         return False
     summed = node.get_input_shape(0)[0 if node.get_attributes()["transpose_a"] else 1]
     sizes = [summed, *node.get_output_shape(0)]
-    chosen = rule()
+    chosen = thresholds()
     packs = any(constants.is_constant(value) for value in node.input_values())
-    least = chosen.least_packed if packs else chosen.least
-    if least is None or (packs and summed < chosen.least_summed):
+    least = chosen.min_multiplications_packed if packs else chosen.min_multiplications
+    if least is None or (packs and summed < chosen.min_summed_size):
         return False
-    return min(sizes) >= LEAST_SIZE and math.prod(sizes) >= least
+    return min(sizes) >= MIN_DIMENSION and math.prod(sizes) >= least

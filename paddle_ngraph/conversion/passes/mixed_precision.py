@@ -39,12 +39,12 @@ from paddle_ngraph.errors import NgraphError
 
 # Below these a product gains less than rounding its operands costs. Nor do vectors and coordinates
 # lose bits: products with a dimension of one to four are part of norms and of positions.
-LEAST = 1 << 18  # multiplications
-LEAST_SIZE = 16  # of rows, columns and what is summed over
-_TYPICAL = 64  # what an open dimension counts as
+MIN_MULTIPLICATIONS = 1 << 18  # multiplications
+MIN_DIMENSION = 16  # of rows, columns and what is summed over
+_ASSUMED_DYNAMIC_SIZE = 64  # what an open dimension counts as
 
 # The core compiles a model with this in its runtime information with float32 elsewhere.
-_MIXED = "ngraph_mixed_precision"
+_MIXED_PRECISION_MARK = "ngraph_mixed_precision"
 # Which inputs of a convolution are rounded before it.
 _CONVOLUTIONS = {
     "BlockedConvolution": (0,),
@@ -54,18 +54,18 @@ _CONVOLUTIONS = {
 _VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 
-def multiply_in_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
+def use_bfloat16_matmuls(model: Model, extension: Callable[..., Node]) -> None:
     """Gives multiplications operands in bfloat16, where the processor has units for them.
 
     Args:
         model: A complete model of float32.
         extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
     """
-    model.set_rt_info(True, _MIXED)
+    model.set_rt_info(True, _MIXED_PRECISION_MARK)
     _multiply(model, extension, lambda value: True)
 
 
-def multiply_what_is_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
+def use_bfloat16_matmuls_of_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
     """The same where all operands hold numbers of bfloat16: no number changes by that.
 
     Args:
@@ -84,22 +84,22 @@ def _multiply(
     chosen = [
         node
         for node in model.get_ordered_ops()
-        if (_is_product(node) or _is_convolution(node)) and all(map(may_be, _factors(node)))
+        if (_is_matmul(node) or _is_convolution(node)) and all(map(may_be, _factors(node)))
     ]
     for node in chosen:
         if _is_convolution(node):
             _round_convolution(node, rounded, extension)
         else:
-            last = _its_rounding(node)
+            last = _following_rounding(node)
             attributes = {**node.get_attributes(), "rounds": last is not node}
             replace_node(last, extension("Bfloat16Gemm", rounded.operands(node), **attributes))
 
 
-def _its_rounding(product: Node) -> Node:
+def _following_rounding(matmul: Node) -> Node:
     """The only reader of a product if that rounds it, for the product to do so; or the product."""
-    readers = [target.get_node() for target in product.output(0).get_target_inputs()]
+    readers = [target.get_node() for target in matmul.output(0).get_target_inputs()]
     kinds = [reader.get_type_name() for reader in readers]
-    return readers[0] if kinds == [ROUNDING] else product
+    return readers[0] if kinds == [ROUNDING] else matmul
 
 
 def _factors(node: Node) -> list[Output]:
@@ -107,7 +107,7 @@ def _factors(node: Node) -> list[Output]:
     return [value for value in node.input_values()[:2] if value.get_element_type() == Type.f32]
 
 
-def _is_product(node: Node) -> bool:
+def _is_matmul(node: Node) -> bool:
     """Whether it is a product of float32 matrices, or of batches of them, worth rounding for."""
     if node.get_type_name() != "MatMul" or node.get_output_element_type(0) != Type.f32:
         return False
@@ -117,8 +117,8 @@ def _is_product(node: Node) -> bool:
     if any(None in shape for shape in shapes) and shapes[0][:-2] != shapes[1][:-2]:
         return False  # nothing says how to broadcast
     summed = shapes[0][-2 if node.get_attributes()["transpose_a"] else -1]
-    sizes = [_TYPICAL if n is None else n for n in (summed, *_dims(node.output(0)))]
-    return min(sizes[0], *sizes[-2:]) >= LEAST_SIZE and math.prod(sizes) >= LEAST
+    sizes = [_ASSUMED_DYNAMIC_SIZE if n is None else n for n in (summed, *_dims(node.output(0)))]
+    return min(sizes[0], *sizes[-2:]) >= MIN_DIMENSION and math.prod(sizes) >= MIN_MULTIPLICATIONS
 
 
 def _dims(value: Output) -> list[int | None]:
@@ -165,10 +165,10 @@ class _Rounded:
         self._found: dict[Key, Output] = {}
         self._channels_last: dict[Key, Output] = {}
 
-    def operands(self, product: Node) -> list[Output]:
+    def operands(self, matmul: Node) -> list[Output]:
         """Those of a product, with the same dimensions in front."""
-        batch = _dims(product.output(0))[:-2]
-        return [self._broadcast(self.of(value), batch) for value in product.input_values()]
+        batch = _dims(matmul.output(0))[:-2]
+        return [self._broadcast(self.of(value), batch) for value in matmul.input_values()]
 
     def of(self, value: Output) -> Output:
         """``value`` in bfloat16; a view of the source in bfloat16, if it is a view."""
@@ -207,7 +207,7 @@ class _Rounded:
 
 def _is_only_multiplied(node: Node) -> bool:
     readers = [target.get_node() for target in node.output(0).get_target_inputs()]
-    return all(_is_product(reader) for reader in readers)
+    return all(_is_matmul(reader) for reader in readers)
 
 
 @cache

@@ -18,7 +18,7 @@ from paddle_ngraph.conversion.node_tools import ELEMENTWISE, key_of
 # Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
 EXACT_DIVIDE = "nonconvertable_divide_0"
 # What the plugin joins a division to, and then divides wrongly.
-_JOINED = (
+_FUSED_PREFIXES = (
     "Reduce",
     "MatMul",
     "Convolution",
@@ -28,20 +28,28 @@ _JOINED = (
     "Interpolate",
 )
 # Comparisons, and the same with the operands exchanged.
-_SWAPPED = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
+_MIRRORED_COMPARISONS = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
 
 # The core compiles a model with this in its runtime information without fused loops (snippets).
-_LOOPS_APART = "ngraph_loops_apart"
+_NO_LOOP_FUSION_MARK = "ngraph_loops_apart"
 # The time that the plugin takes to fuse elementwise nodes grows with the square of their number.
-_LONGEST_LOOP = 128
+_MAX_LOOP_LENGTH = 128
 # What the plugin sees through when it looks for the parts of a unit, or removes.
-_PASSED = ELEMENTWISE | {"Mod", "PRelu", "Reshape", "Softmax", "Squeeze", "Transpose", "Unsqueeze"}
+_UNIT_PRESERVING = ELEMENTWISE | {
+    "Mod",
+    "PRelu",
+    "Reshape",
+    "Softmax",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+}
 _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
-_MOST_RANK_OF_LAYERS = 2  # of both factors
+_MAX_RANK_OF_LAYERS = 2  # of both factors
 _RANK_OF_GROUPS = 3  # when they are normalized
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # What the plugin takes a mean before, or joins it to.
-_MOVED_BEHIND = RESHAPES | {"ReduceMean", "Transpose"}
+_MOVABLE_BEHIND_REDUCTION = RESHAPES | {"ReduceMean", "Transpose"}
 _REDUCTIONS = {
     "ReduceL1": opset15.reduce_l1,
     "ReduceL2": opset15.reduce_l2,
@@ -54,14 +62,14 @@ _REDUCTIONS = {
     "ReduceSum": opset15.reduce_sum,
 }
 # The plugin computes a parameter that these read in no loop of its own, as it may that of a - b.
-_READING_AS_IS = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
+_COMMUTATIVE = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
 
 def divide_exactly(model: Model) -> None:
     """Marks divisions to be kept as they are, where the engine computes them correctly.
 
     The plugin joins a division by or of a constant to the node that its other input comes from;
-    joined to one of ``_JOINED``, the result is wrong.
+    joined to one of ``_FUSED_PREFIXES``, the result is wrong.
     """
     constant: set[str] = set()
     joined: set[str] = set()
@@ -70,7 +78,7 @@ def divide_exactly(model: Model) -> None:
         sources = {value.get_node().get_name() for value in node.input_values()}
         if kind == "Constant" or (sources and sources <= constant):
             constant.add(name)
-        elif kind.startswith(_JOINED) or sources & joined:
+        elif kind.startswith(_FUSED_PREFIXES) or sources & joined:
             joined.add(name)
         if kind == "Divide" and not (sources & constant and sources & joined):
             node.get_rt_info()[EXACT_DIVIDE] = True
@@ -87,11 +95,11 @@ def reduce_without_ones(model: Model) -> None:
         if kind not in _REDUCTIONS:
             continue
         source = node.input_value(0).get_node().get_type_name()
-        if source in _REDUCTIONS or source in _MOVED_BEHIND:
-            _take_ones_away(node, _REDUCTIONS[kind])
+        if source in _REDUCTIONS or source in _MOVABLE_BEHIND_REDUCTION:
+            _remove_unit_axes(node, _REDUCTIONS[kind])
 
 
-def _take_ones_away(node: Node, reduce: Callable[..., Node]) -> None:
+def _remove_unit_axes(node: Node, reduce: Callable[..., Node]) -> None:
     sizes = list(node.get_input_partial_shape(0))
     ones = [axis for axis, size in enumerate(sizes) if size == 1]
     rest = [axis for axis in range(len(sizes)) if axis not in ones]
@@ -125,7 +133,9 @@ def _is_over_samples(mean: Node) -> bool:
     node, axes = mean, _reduced(mean)
     while 0 not in axes:
         node = node.input_value(0).get_node()
-        before = _axes_before(node, axes) if node.get_type_name() in _MOVED_BEHIND else None
+        before = (
+            _axes_before(node, axes) if node.get_type_name() in _MOVABLE_BEHIND_REDUCTION else None
+        )
         if before is None:
             return False
         axes = before
@@ -169,7 +179,7 @@ def _size_along(x: Output, axes: Output) -> Node:
     return opset15.convert(opset15.reduce_prod(sizes, zero, False), Type.f32)
 
 
-def keep_what_abs_reads(model: Model) -> None:
+def separate_abs_input(model: Model) -> None:
     """Computes |x| as |-x| where something else reads x too: nothing else reads -x.
 
     The plugin's kernel of Abs overwrites the register that holds x, and a node fused after it then
@@ -184,10 +194,10 @@ def keep_what_abs_reads(model: Model) -> None:
             replace_node(node, opset15.abs(opset15.negative(x)))
 
 
-def compare_from_below(model: Model) -> None:
+def compare_by_less(model: Model) -> None:
     """Computes a > b as b < a: with AVX-512 the plugin treats NaN as greater than every number."""
     for node in model.get_ops():
-        swapped = _SWAPPED.get(node.get_type_name())
+        swapped = _MIRRORED_COMPARISONS.get(node.get_type_name())
         if swapped is not None:
             replace_node(node, swapped(node.input_value(1), node.input_value(0)))
 
@@ -203,7 +213,7 @@ def squeeze_to_scalars(model: Model) -> None:
                 replace_node(node, opset15.squeeze(source, axes))
 
 
-def keep_what_branches_make(model: Model, extension: Callable[..., Node]) -> None:
+def preserve_branch_results(model: Model, extension: Callable[..., Node]) -> None:
     """Hands on what an If makes of open size through a node of the core's, which changes nothing.
 
     Results of open sizes share memory with each other. The plugin gives all that come behind an If
@@ -223,10 +233,10 @@ def keep_what_branches_make(model: Model, extension: Callable[..., Node]) -> Non
 # -- loops behind a unit -------------------------------------------------------------------------
 
 
-def keep_loops_apart(model: Model, inside: Sequence[Model] = ()) -> None:
+def disable_loop_fusion(model: Model, inside: Sequence[Model] = ()) -> None:
     """Marks a finished model if the plugin would crash while fusing loops in it, or ``inside``."""
     if any(map(_crashes, [model, *inside])):
-        model.set_rt_info(True, _LOOPS_APART)
+        model.set_rt_info(True, _NO_LOOP_FUSION_MARK)
 
 
 def _crashes(model: Model) -> bool:
@@ -246,7 +256,7 @@ def _crashes(model: Model) -> bool:
             continue
         sources = [lengths.get(value.get_node().get_name(), 0) for value in node.input_values()]
         lengths[node.get_name()] = length = 1 + max(sources)
-        if length > _LONGEST_LOOP or _joins(node, traits):
+        if length > _MAX_LOOP_LENGTH or _joins(node, traits):
             return True
     return False
 
@@ -257,12 +267,12 @@ def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
     sources = [known[value.get_node().get_name()] for value in node.input_values()]
     before = frozenset().union(*sources)
     if kind == "MatMul":
-        return _traits_of_product(node, sources)
+        return _traits_of_matmul(node, sources)
     if kind == "GroupNormalization":
         return frozenset({"unit"})
     if kind == "MVN":
         return frozenset({"normalized"}) if _is_of_groups(node.input_value(0)) else frozenset()
-    if kind not in _PASSED | _SUMS:
+    if kind not in _UNIT_PRESERVING | _SUMS:
         return frozenset()
     if kind in {"Softmax", "ReduceSum"} and "heads" in before:
         before |= {"attention"}
@@ -285,7 +295,7 @@ def _changes_rank(node: Node) -> bool:
     return len(node.get_input_partial_shape(0)) != len(node.get_output_partial_shape(0))
 
 
-def _traits_of_product(product: Node, sources: Sequence[frozenset[str]]) -> frozenset[str]:
+def _traits_of_matmul(product: Node, sources: Sequence[frozenset[str]]) -> frozenset[str]:
     """The forms of products that make up units, and whether this may be the last in one."""
     before = sources[0] | sources[1]
     left, right = (
@@ -299,7 +309,7 @@ def _traits_of_product(product: Node, sources: Sequence[frozenset[str]]) -> froz
     if constants.is_constant(product.input_value(1)):
         found |= {"heads", "weighted", *["unit"] * (not before.isdisjoint({"attention", "gate"}))}
         ranks = [len(product.get_input_partial_shape(number)) for number in (0, 1)]
-        if max(ranks) <= _MOST_RANK_OF_LAYERS:
+        if max(ranks) <= _MAX_RANK_OF_LAYERS:
             found |= {"layer", *["unit"] * ("layer" in before)}
     return frozenset(found)
 
@@ -309,7 +319,7 @@ def _is_of_groups(value: Output) -> bool:
 
     Between the two there may be nodes that the plugin removes, but none that joins another value.
     """
-    while value.get_node().get_type_name() in _PASSED - {"Reshape"}:
+    while value.get_node().get_type_name() in _UNIT_PRESERVING - {"Reshape"}:
         joined = [v for v in value.get_node().input_values() if not constants.is_constant(v)]
         if len(joined) != 1:
             return False
@@ -324,10 +334,10 @@ def _joins(node: Node, traits: dict[str, frozenset[str]]) -> bool:
         key_of(value): value for value in node.input_values() if not constants.is_constant(value)
     }
     units = sum("unit" in traits[name] for name, _ in read)
-    return units > 0 and sum(not _is_as_is(value, node) for value in read.values()) > 1
+    return units > 0 and sum(not _reads_directly(value, node) for value in read.values()) > 1
 
 
-def _is_as_is(value: Output, reader: Node) -> bool:
+def _reads_directly(value: Output, reader: Node) -> bool:
     source = value.get_node().get_type_name()
     is_float = value.get_element_type() == Type.f32
-    return source == "Parameter" and is_float and reader.get_type_name() in _READING_AS_IS
+    return source == "Parameter" and is_float and reader.get_type_name() in _COMMUTATIVE

@@ -40,23 +40,23 @@ class Compiled:
         with suppress(TypeError, ValueError):  # some functions in C do not tell
             self.__signature__ = signature(named if self._is_forward else function)
         self._full_graph = full_graph
-        self._captures = capture.Captures()
+        self._trace_cache = capture.TraceCache()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function."""
-        result = self._captures.run(self.function, args, kwargs)
+        result = self._trace_cache.run(self.function, args, kwargs)
         if self._full_graph:
-            self._check_one_graph()
+            self._require_single_graph()
         return result
 
-    def _check_one_graph(self) -> None:
-        breaks = self._captures.breaks()
+    def _require_single_graph(self) -> None:
+        breaks = self._trace_cache.breaks()
         if breaks:
             raise NgraphError(f"{self._function!r} is not one graph: it breaks at {breaks[0]}")
 
-    def __get__(self, thing: Any, kind: type | None = None) -> Any:
+    def __get__(self, target: Any, kind: type | None = None) -> Any:
         """The method of an object."""
-        return self if thing is None else MethodType(self, thing)
+        return self if target is None else MethodType(self, target)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
         """A copy that has compiled nothing yet; a method of a copied object belongs to the copy."""
@@ -77,7 +77,7 @@ class Compiled:
         if not self._is_forward:
             return self._function
         layer = getattr(self._function, "__self__")  # noqa: B009
-        return _uncompiled(MethodType(type(layer).forward, layer))
+        return _original_of(MethodType(type(layer).forward, layer))
 
     def explain(self, *args: Any, **kwargs: Any) -> CompiledReport:
         """What the graphs are, why there are several, and what the engine takes of each.
@@ -91,7 +91,7 @@ class Compiled:
         if args or kwargs:
             self(*args, **kwargs)
             self(*args, **kwargs)
-        return explain_captures(self._captures)
+        return explain_traces(self._trace_cache)
 
 
 def _unwrapping(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,7 +99,7 @@ def _unwrapping(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def unwrap_decorators(func: Any) -> Any:
-        return original(_uncompiled(func))
+        return original(_original_of(func))
 
     return unwrap_decorators
 
@@ -108,19 +108,19 @@ replaced.UNWRAP.replace(_unwrapping)
 replaced.UNWRAP_CALLED.replace(_unwrapping)
 
 
-def compile(thing: Any, full_graph: bool = False) -> Any:
+def compile(target: Any, full_graph: bool = False) -> Any:
     """A layer or function that runs through the engine; see ``paddle_ngraph.compile``."""
-    if isinstance(thing, paddle.nn.Layer):
-        set_forward(thing, Compiled(_uncompiled(thing.forward), full_graph))
-        return thing
-    if not callable(thing) or isinstance(thing, type):
-        raise NgraphError(f"compile() takes a layer or a function, not {thing!r}")
-    return Compiled(_uncompiled(thing), full_graph)
+    if isinstance(target, paddle.nn.Layer):
+        set_forward(target, Compiled(_original_of(target.forward), full_graph))
+        return target
+    if not callable(target) or isinstance(target, type):
+        raise NgraphError(f"compile() takes a layer or a function, not {target!r}")
+    return Compiled(_original_of(target), full_graph)
 
 
-def compiled_in(thing: Any) -> Compiled | None:
+def compiled_in(target: Any) -> Compiled | None:
     """The compiled function that a thing is, or computes by."""
-    function = getattr(thing, "forward", thing)
+    function = getattr(target, "forward", target)
     if isinstance(function, MethodType) and isinstance(function.__func__, Compiled):
         function = function.__func__
     return function if isinstance(function, Compiled) else None
@@ -131,10 +131,10 @@ def _is_forward(function: Any) -> bool:
     layer = getattr(function, "__self__", None)
     if not isinstance(layer, paddle.nn.Layer):
         return False
-    return _uncompiled(MethodType(type(layer).forward, layer)) == function
+    return _original_of(MethodType(type(layer).forward, layer)) == function
 
 
-def _uncompiled(function: Any) -> Any:
+def _original_of(function: Any) -> Any:
     if isinstance(function, Compiled):
         return function.function
     if isinstance(function, MethodType) and isinstance(function.__func__, Compiled):
@@ -189,7 +189,7 @@ class CompiledReport:
         return "\n".join(lines)
 
 
-def explain_captures(captures: capture.Captures, why_native: str | None = None) -> CompiledReport:
+def explain_traces(traces: capture.TraceCache, why_native: str | None = None) -> CompiledReport:
     """What a function was compiled to.
 
     Raises:
@@ -197,8 +197,8 @@ def explain_captures(captures: capture.Captures, why_native: str | None = None) 
     """
     graphs = [
         GraphReport(graph.number_of_calls, graph.reports, graph.why_native)
-        for graph in captures.graphs()
+        for graph in traces.graphs()
     ]
-    if not graphs and not captures.breaks() and why_native is None:
+    if not graphs and not traces.breaks() and why_native is None:
         raise NgraphError("there is no graph of it yet: call it twice")
-    return CompiledReport(graphs, captures.breaks(), why_native)
+    return CompiledReport(graphs, traces.breaks(), why_native)

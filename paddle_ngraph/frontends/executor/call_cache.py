@@ -24,25 +24,25 @@ from paddle_ngraph import _core
 from paddle_ngraph.frontends.executor.program_key import is_ours, key_of_call
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
-    OldStyleProgram,
+    LegacyProgram,
+    attached_to,
+    cache_key_of_names,
     graph_of,
     heterogeneous_pipeline_of,
     is_closed,
     is_initialized,
-    kept_on,
-    key_of_names,
     pipeline_of,
     rate_name_of,
     text_hash_of,
     variable_tensor,
 )
 from paddle_ngraph.paddle_private.protocols import Scope
-from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.lru_cache import LRUCache
 
-# The attribute of an ``Executor`` that holds its ``_Calls``.
-_KNOWN = "_ngraph_known_calls"
+# The attribute of an ``Executor`` that holds its ``_CallCache``.
+_CACHE_ATTRIBUTE = "_ngraph_known_calls"
 # As many executors as Paddle keeps for an Executor.
-_MOST_CALLS = 8
+_MAX_CACHED_CALLS = 8
 
 _thread = threading.local()
 
@@ -58,7 +58,7 @@ class Repeatable(Protocol):
         """Repeats the last run on other feeds; ``None`` if nothing was run."""
 
 
-class _Known(NamedTuple):
+class _CachedCall(NamedTuple):
     """A call, and what it runs. It keeps alive what it is recognized by.
 
     Attributes:
@@ -91,36 +91,36 @@ class _Known(NamedTuple):
         )
 
 
-class _Calls(Latest[str, _Known]):
+class _CallCache(LRUCache[str, _CachedCall]):
     """The calls that an ``Executor`` remembers, by Paddle's own key; and the last one of them.
 
     Making the key takes longer than seeing that a call repeats the last one.
     """
 
     def __init__(self) -> None:
-        super().__init__(_MOST_CALLS)
-        self._last: _Known | None = None
+        super().__init__(_MAX_CACHED_CALLS)
+        self._last: _CachedCall | None = None
 
-    def find(self, call: dict[str, Any]) -> _Known | None:
+    def find(self, call: dict[str, Any]) -> _CachedCall | None:
         """What a call runs, if that is known."""
         last = self._last
         if last is not None and last.is_repeated_by(call):
             return last
-        if not len(self) or not _is_of_known_kind(call):
+        if not len(self) or not _is_cacheable(call):
             return None
         # Another thread may set it between two looks.
         self._last = found = self.get(_key(call))
         return found
 
-    def remember(self, call: dict[str, Any], known: _Known) -> None:
+    def remember(self, call: dict[str, Any], known: _CachedCall) -> None:
         """Keeps what a call runs."""
         self._last = self.put(_key(call), known)
 
 
 def install() -> None:
     """Makes ``paddle.static.Executor`` take the short way where it can."""
-    replaced.RUN_PIR.replace(_going_straight)
-    replaced.RUN_OLD_STYLE.replace(_going_straight)
+    replaced.RUN_PIR.replace(_with_call_cache)
+    replaced.RUN_LEGACY.replace(_with_call_cache)
 
 
 def prepared(program: Any) -> None:
@@ -135,21 +135,21 @@ def ran(switch: Repeatable) -> None:
         _thread.last = switch
 
 
-def _going_straight(original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_call_cache(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def run(self: Any, *args: Any, **call: Any) -> Any:
         if args or not is_ours(call["program"]) or not _is_plain(self, call):
             return original(self, *args, **call)
-        calls = kept_on(self, _KNOWN, _Calls)
+        calls = attached_to(self, _CACHE_ATTRIBUTE, _CallCache)
         known = calls.find(call)
         if known is not None:
             set_rate = partial(_set_learning_rate, known.prepared, call)
             results = known.switch.repeat(call["feed"], set_rate)
             if results is not None:
                 return results
-        if not _is_of_known_kind(call):
+        if not _is_cacheable(call):
             return original(self, **call)
-        results, known = _run_and_ask(original, self, call)
+        results, known = _run_and_record(original, self, call)
         if known is not None and known.switch.is_repeatable:
             calls.remember(call, known)
         return results
@@ -157,25 +157,25 @@ def _going_straight(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _run_and_ask(
+def _run_and_record(
     original: Callable[..., Any], executor: Any, call: dict[str, Any]
-) -> tuple[Any, _Known | None]:
+) -> tuple[Any, _CachedCall | None]:
     """A run prepared by Paddle: its results, and what ran, if it was a switch."""
     _thread.asks, _thread.last, _thread.prepared = True, None, None
     try:
         results = original(executor, **call)
         if _thread.last is None:
             return results, None
-        return results, _known(_thread.last, _thread.prepared, call)
+        return results, _cached_call(_thread.last, _thread.prepared, call)
     finally:
         _thread.asks, _thread.last, _thread.prepared = False, None, None
 
 
-def _known(switch: Repeatable, prepared: Any, call: dict[str, Any]) -> _Known:
+def _cached_call(switch: Repeatable, prepared: Any, call: dict[str, Any]) -> _CachedCall:
     program = call["program"]
     feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
     same = _is_unchanged(program, fetches)
-    return _Known(switch, prepared, program, same, _scope(call), feeds, fetches)
+    return _CachedCall(switch, prepared, program, same, _scope(call), feeds, fetches)
 
 
 def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
@@ -187,13 +187,13 @@ def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
         return partial(_core.ProgramState(program).matches, program)
 
     def key() -> tuple[str, str]:
-        return text_hash_of(program), key_of_names({}, fetches)
+        return text_hash_of(program), cache_key_of_names({}, fetches)
 
     known = key()
     return lambda: key() == known
 
 
-def _is_of_known_kind(call: dict[str, Any]) -> bool:
+def _is_cacheable(call: dict[str, Any]) -> bool:
     """Whether the call runs a plain program, and fetches values of it."""
     return _is_plain_program(call["program"]) and all(
         isinstance(fetch, (str, Variable, Value)) for fetch in call["fetch_list"]
@@ -205,7 +205,7 @@ def _is_plain_program(program: Any) -> bool:
     if type(program) is Program:
         return True
     return (
-        type(program) is OldStyleProgram
+        type(program) is LegacyProgram
         and graph_of(program) is None
         and not pipeline_of(program)
         and not heterogeneous_pipeline_of(program)

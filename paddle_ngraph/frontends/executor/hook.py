@@ -30,7 +30,7 @@ from paddle_ngraph.frontends.program_desc import single_assignment, translation
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     DenseTensor,
-    ExecutionPlan,
+    PaddlePlan,
     StandaloneExecutor,
     clear_tensor,
     copy_of,
@@ -45,7 +45,7 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.paddle_private.protocols import (
     Executor,
-    OldProgram,
+    LegacyProgramDesc,
     Plan,
     Program,
     Scope,
@@ -56,34 +56,34 @@ from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.partitioning.analysis.block_view import (
     has_bfloat16,
     has_engines,
-    has_to_run_in_order,
     is_packed,
+    is_sequential,
     may_write_variables,
+    must_run_sequentially,
     nodes_of,
-    runs_in_order,
 )
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.plan import data_dependency_engine, data_parallel
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.thread_local import PerThread
+from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # After so many runs a program is worth compiling that is too small for the cost rule: a run gains
 # about 0.4 ms, and to compile it takes 10 to 30.
-_OFTEN = 64
+_SMALL_RUNS_BEFORE_REPLAN = 64
 
 # Paddle's executor takes PIR programs.
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 # It takes what the user says, also while other threads run PIR programs.
-_AS_SET = _core.FlagOverride("enable_pir_in_executor", user_value=True)
+_PIR_IN_EXECUTOR_AS_SET = _core.FlagOverride("enable_pir_in_executor", user_value=True)
 # It runs operators one by one, as they stand in the program.
-_ONE_BY_ONE = _core.FlagOverride("new_executor_sequential_run")
+_SEQUENTIAL_RUN = _core.FlagOverride("new_executor_sequential_run")
 # It runs them in the thread that asks for it: to wake another one takes longer than most operators.
-_IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
+_TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 
-_preparing = new_lock()
-_was_on: PerThread[bool | None] = PerThread(None)  # when this thread fed its run
+_prepare_lock = new_lock()
+_flag_at_feed: ThreadLocal[bool | None] = ThreadLocal(None)  # when this thread fed its run
 T = TypeVar("T")
 
 
@@ -93,22 +93,24 @@ def install() -> None:
     scope_tracking.install()
     program_key.install()
     call_cache.install()
-    replaced.MAKE_EXECUTOR.replace(_making_switch)
+    replaced.CREATE_EXECUTOR.replace(_creating_switch)
     replaced.RUN_EXECUTOR.replace(_with_switch)
-    replaced.FEED_OLD_STYLE.replace(lambda original: _feeding(_feed_both_forms(original)))
-    replaced.FEED_PIR.replace(_feeding)
-    replaced.MAKE_PLAN.replace(_as_set)
-    replaced.ADD_FETCHES.replace(_one_at_a_time)
-    replaced.ADD_FETCH.replace(_one_at_a_time)
+    replaced.FEED_LEGACY.replace(
+        lambda original: _reading_flag_at_feed(_feeding_either_format(original))
+    )
+    replaced.FEED_PIR.replace(_reading_flag_at_feed)
+    replaced.CREATE_PLAN.replace(_with_flag_as_set)
+    replaced.ADD_FETCHES.replace(_serialized)
+    replaced.ADD_FETCH.replace(_serialized)
 
 
-def _feeding(original: Callable[..., None]) -> Callable[..., None]:
+def _reading_flag_at_feed(original: Callable[..., None]) -> Callable[..., None]:
     """Whoever feeds a program is about to run it, so the flag is read here."""
 
     @wraps(original)
     def feed_data(self: Any, program: Any, *args: Any) -> None:
         call_cache.prepared(program)
-        _was_on.value = flags.get("use_ngraph")
+        _flag_at_feed.value = flags.get("use_ngraph")
         original(self, program, *args)
 
     return feed_data
@@ -116,22 +118,22 @@ def _feeding(original: Callable[..., None]) -> Callable[..., None]:
 
 def _take_flag() -> bool:
     """What the flag said when this thread fed its run; another thread may have changed it since."""
-    is_on, _was_on.value = _was_on.value, None
+    is_on, _flag_at_feed.value = _flag_at_feed.value, None
     return bool(flags.get("use_ngraph") if is_on is None else is_on)
 
 
-def _as_set(original: Callable[..., T]) -> Callable[..., T]:
+def _with_flag_as_set(original: Callable[..., T]) -> Callable[..., T]:
     """Paddle makes a different plan of an old-style program when its flag says PIR."""
 
     @wraps(original)
     def make(*args: Any, **kwargs: Any) -> T:
-        with _AS_SET:
+        with _PIR_IN_EXECUTOR_AS_SET:
             return original(*args, **kwargs)
 
     return make
 
 
-def _one_at_a_time(original: Callable[..., None]) -> Callable[..., None]:
+def _serialized(original: Callable[..., None]) -> Callable[..., None]:
     """Paddle's insertion point for operators is global: threads that prepare a program wait here.
 
     No program runs inside, so a thread in here never waits for one outside.
@@ -139,13 +141,13 @@ def _one_at_a_time(original: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(original)
     def add(*args: Any, **kwargs: Any) -> None:
-        with _preparing:
+        with _prepare_lock:
             original(*args, **kwargs)
 
     return add
 
 
-def _feed_both_forms(original: Callable[..., None]) -> Callable[..., None]:
+def _feeding_either_format(original: Callable[..., None]) -> Callable[..., None]:
     """Paddle hands feeds to an old-style program in a list, to a PIR program by name.
 
     The switch may turn an old-style program into a PIR one, so it gets both forms.
@@ -155,11 +157,11 @@ def _feed_both_forms(original: Callable[..., None]) -> Callable[..., None]:
     def feed_data(
         self: Any, program: Any, feed: dict[str, Any], feed_var_name: str, scope: Scope
     ) -> None:
-        if _was_on.value and self.place.is_cpu_place():
+        if _flag_at_feed.value and self.place.is_cpu_place():
             feed = {name: _as_tensor(value, self.place) for name, value in feed.items()}
             with _PIR_IN_EXECUTOR:
                 original(self, program, feed, feed_var_name, scope)
-        with _AS_SET:
+        with _PIR_IN_EXECUTOR_AS_SET:
             original(self, program, feed, feed_var_name, scope)
 
     return feed_data
@@ -169,7 +171,7 @@ def _as_tensor(value: Any, place: Any) -> Any:
     return tensor_of_array(value, place) if isinstance(value, np.ndarray) else value
 
 
-def _making_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _creating_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """An executor of Paddle's that runs the switch instead of its interpreter."""
 
     @wraps(original)
@@ -193,12 +195,12 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
             native = SwitchedExecutor(place, plan_of(self), scope_of(self), native)
             exchange_native(self, native)
         results = original(self, *args, **kwargs)
-        return _own(results) if native.is_old else results
+        return _with_own_memory(results) if native.is_old else results
 
     return run
 
 
-def _own(results: list[Any]) -> list[Any]:
+def _with_own_memory(results: list[Any]) -> list[Any]:
     """Old-style programs return tensors that no later run writes to; PIR programs do not."""
     if not flags.get("use_ngraph"):
         return results
@@ -241,16 +243,16 @@ class SwitchedExecutor:
         self._engine: _EngineExecutor | None = None
         self._transpiled: _EngineExecutor | None = None
         self._is_transpiled = any(map(has_engines, map(plan.ir_program, plan.job_types())))
-        self._planning = new_lock()
-        self._is_planned = False
-        self._open_axes: list[tuple[str, int]] = []
+        self._plan_lock = new_lock()
+        self._is_rewritten = False
+        self._dynamic_axes: list[tuple[str, int]] = []
         self._open_size = 0  # that the engine's programs were made for; 0: for any
         self._small_runs = 0  # of programs that are too small for the cost rule
         self._may_write: bool | None = None  # not yet known
         self._persistable: frozenset[str] | None = None  # of an old-style plan; not yet known
         # What py_func runs may be a program, for which this one must not hold the flag.
-        self._native_flag = nullcontext() if _runs_python(plan) else _AS_SET
-        self._order = _InOrder() if _has_order(plan) else nullcontext()
+        self._native_flag = nullcontext() if _runs_python(plan) else _PIR_IN_EXECUTOR_AS_SET
+        self._sequential_run = _SequentialNativeRun() if _is_sequential(plan) else nullcontext()
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
         """One run; the arguments are those of ``StandaloneExecutor.run``."""
@@ -266,7 +268,7 @@ class SwitchedExecutor:
     def is_repeatable(self) -> bool:
         """Whether :meth:`repeat` may repeat the last run."""
         engine = self._engine_of_last_run
-        return engine is not None and engine.short_way is not None
+        return engine is not None and engine.fast_path is not None
 
     @property
     def _engine_of_last_run(self) -> _EngineExecutor | None:
@@ -274,7 +276,7 @@ class SwitchedExecutor:
         if not flags.get("use_ngraph"):
             return self._transpiled
         # What a program with small intervals does depends on the sizes that are fed.
-        return self._engine if self._is_planned and self._open_size == 0 else None
+        return self._engine if self._is_rewritten and self._open_size == 0 else None
 
     def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
         """Repeats the last run, on other feeds.
@@ -287,11 +289,11 @@ class SwitchedExecutor:
             What is fetched. ``None`` if nothing was run, so that :meth:`run` is needed.
         """
         engine = self._engine_of_last_run
-        way = None if engine is None else engine.short_way
-        if engine is None or way is None or _core.observes_operators() or engine.has_refused():
+        way = None if engine is None else engine.fast_path
+        if engine is None or way is None or _core.observes_operators() or engine.has_new_denials():
             return None
         prepare()
-        engine.refuse_uneven(lambda name: _shape_of_array(feed.get(name)))
+        engine.check_divisible(lambda name: _shape_of_array(feed.get(name)))
         return way.run_on(feed)
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
@@ -315,9 +317,9 @@ class SwitchedExecutor:
         return self._may_write
 
     def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        with self._native_flag, self._order:
+        with self._native_flag, self._sequential_run:
             found = self._native.get().run(feed_names, enable_job_schedule_profiler)
-        return found if self._native_flag is _AS_SET else self._fetched(found)
+        return found if self._native_flag is _PIR_IN_EXECUTOR_AS_SET else self._fetched(found)
 
     def _fetched(self, found: Any) -> Any:
         """The results of a native run during which the flag may have changed.
@@ -331,17 +333,21 @@ class SwitchedExecutor:
         return whole_program.Fetched(values)
 
     def _fetches(self) -> bool:
-        blocks = (program.block(0) for program in _old_programs(self._plan))
+        blocks = (program.block(0) for program in _legacy_programs(self._plan))
         operators = (op for block in blocks for op in single_assignment.operators(block))
         return any(op.type() in ("fetch", "fetch_v2") for op in operators)
 
     def _make_native(self, binding: scope_tracking.Binding) -> Executor:
         """Paddle's executor of the plan; a later one leaves the variables where they are."""
-        plan = _beside(self._plan) if self._is_new else _keeping_variables(self._plan)
+        plan = _plan_for_native(self._plan) if self._is_new else _with_kept_variables(self._plan)
         self._is_new = False
-        binding.will_erase(map(plan.ir_program, plan.job_types()))
+        binding.report_erased(map(plan.ir_program, plan.job_types()))
         # Nothing is run here: the flag can be held, also where a run must not hold it.
-        with nullcontext() if self._native_flag is _AS_SET else _AS_SET:
+        with (
+            nullcontext()
+            if self._native_flag is _PIR_IN_EXECUTOR_AS_SET
+            else _PIR_IN_EXECUTOR_AS_SET
+        ):
             return StandaloneExecutor(self._place, plan, self._scope)
 
     def _names(self) -> frozenset[str]:
@@ -355,32 +361,32 @@ class SwitchedExecutor:
         if any(0 in shape for shape in fed.values()):
             # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
             return None
-        if not self._is_planned or self._has_outgrown(fed) or self._has_refused():
-            with self._planning:
-                if not self._is_planned or self._has_outgrown(fed) or self._has_refused():
-                    self._plan_for(fed)
+        if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
+            with self._plan_lock:
+                if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
+                    self._rewrite_for(fed)
         elif self._open_size > 0:
             self._small_runs += 1
-            if self._small_runs == _OFTEN:
-                self._take_whole()
-        if self.is_old and self._engine is not None and self._engine.lacks_a_variable():
+            if self._small_runs == _SMALL_RUNS_BEFORE_REPLAN:
+                self._rewrite_whole_program()
+        if self.is_old and self._engine is not None and self._engine.has_missing_variable():
             return None  # Paddle tells it
         return self._engine
 
     def _transpiled_executor(self) -> _EngineExecutor | None:
         """What runs programs as they are that have engine operators already, if they have any."""
         if self._is_transpiled and self._transpiled is None:
-            with self._planning:
+            with self._plan_lock:
                 if self._transpiled is None:
                     programs = _pir_programs(self._plan)
                     nodes = (node for each in programs.values() for node in nodes_of(each))
                     self._transpiled = self._make_engine(programs, sum(n.draws for n in nodes))
         return self._transpiled
 
-    def _plan_for(self, fed: dict[str, list[int]]) -> None:
+    def _rewrite_for(self, fed: dict[str, list[int]]) -> None:
         """Applies the program pass for feeds of these shapes."""
         programs = _pir_programs(self._plan)
-        self._open_axes = cost_model.open_axes(programs.values())
+        self._dynamic_axes = cost_model.dynamic_axes(programs.values())
         size = self._largest_open_size(fed)
         reports = self._rewrite(programs, size)
         engine = None
@@ -389,12 +395,12 @@ class SwitchedExecutor:
         self._engine = engine
         is_small = any(report.has_small_interval for report in reports)
         self._open_size = size if is_small else 0
-        self._is_planned = True
+        self._is_rewritten = True
 
-    def _take_whole(self) -> None:
+    def _rewrite_whole_program(self) -> None:
         """Ignores the cost rule, if the program is then one engine operator."""
         programs = _pir_programs(self._plan)
-        if not ngraph_transpiler.fits_in_one(programs.values()):
+        if not ngraph_transpiler.could_be_single_engine(programs.values()):
             return
         reports = self._rewrite(programs, None)
         engine = self._make_engine(programs, sum(report.drawing for report in reports))
@@ -410,19 +416,21 @@ class SwitchedExecutor:
     def _make_engine(self, programs: dict[str, Program], drawing: int) -> _EngineExecutor:
         return _EngineExecutor(self._place, self._plan, self._scope, programs, drawing)
 
-    def _has_refused(self) -> bool:
+    def _has_new_denials(self) -> bool:
         """Whether a run has left to Paddle for good an interval that was planned for the engine."""
-        return self._engine is not None and self._engine.has_refused()
+        return self._engine is not None and self._engine.has_new_denials()
 
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
         """Whether intervals that were too small for the engine may be worth it by now."""
         if self._open_size == 0:
             return False
-        return self._largest_open_size(fed) >= cost_model.GROWTH * self._open_size
+        return self._largest_open_size(fed) >= cost_model.REPLAN_GROWTH_FACTOR * self._open_size
 
     def _largest_open_size(self, fed: dict[str, list[int]]) -> int:
         """The largest of the dimensions fed where the program leaves them open."""
-        sizes = (fed[name][axis] for name, axis in self._open_axes if axis < len(fed.get(name, ())))
+        sizes = (
+            fed[name][axis] for name, axis in self._dynamic_axes if axis < len(fed.get(name, ()))
+        )
         return max(sizes, default=cost_model.TYPICAL_SIZE)
 
     def _tensor(self, name: str) -> Tensor:
@@ -439,7 +447,7 @@ class SwitchedExecutor:
         A variable that outlives a run, such as a parameter that is fed, keeps its contents.
         """
         if self._persistable is None:
-            self._persistable = _persistable_in(_old_programs(self._plan))
+            self._persistable = _persistable_in(_legacy_programs(self._plan))
         for name in names:
             if name in self._persistable:
                 continue
@@ -470,13 +478,13 @@ class _EngineExecutor:
         nodes = [node for program in programs.values() for node in nodes_of(program)]
         graphs = [node.graph for node in nodes if node.is_engine]
         self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
-        self._refusals = denylist.Watch(graphs)
-        has_order = _has_order(plan)
-        in_order = has_order or has_to_run_in_order(nodes, drawing)
-        self._order = _ONE_BY_ONE if in_order else nullcontext()
+        self._denials = denylist.DenialWatcher(graphs)
+        has_order = _is_sequential(plan)
+        in_order = has_order or must_run_sequentially(nodes, drawing)
+        self._sequential_run = _SEQUENTIAL_RUN if in_order else nullcontext()
         # Paddle has threads for operators side by side, the engine has threads for each operator.
         runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
-        self._thread = _IN_THIS_THREAD if runs_all or has_order else nullcontext()
+        self._trace_run = _TRACE_RUN if runs_all or has_order else nullcontext()
         self._place, self._plan, self._scope = place, plan, scope
         self._programs = programs
         # An old-style program raises where a variable is missing.
@@ -485,7 +493,7 @@ class _EngineExecutor:
         self._interpreted = scope_tracking.Bound(scope, self._names, self._make_interpreted)
         self._whole = scope_tracking.Bound(scope, self._names, self._find_whole)
         self._schedule = None if has_order else self._find_schedule()
-        self._planned = scope_tracking.Bound(scope, self._names, self._find_planned)
+        self._device_schedule = scope_tracking.Bound(scope, self._names, self._find_device_schedule)
         several = [p for p in programs.values() if sum(n.is_engine for n in nodes_of(p)) > 1]
         self._slices = [data_parallel.feeds_in_slices(program) for program in several]
 
@@ -495,21 +503,26 @@ class _EngineExecutor:
         return self._whole.get()
 
     @property
-    def short_way(self) -> whole_program.WholeProgram | PlannedProgram | None:
+    def fast_path(self) -> whole_program.WholeProgram | PlannedProgram | None:
         """The programs without Paddle's interpreter, if that is possible."""
-        return self.whole or self._planned.get()
+        return self.whole or self._device_schedule.get()
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        self.refuse_uneven(self._shape_of)
+        self.check_divisible(self._shape_of)
         if not enable_job_schedule_profiler and not _core.observes_operators():
-            way = self.short_way
+            way = self.fast_path
             if way is not None:
                 return whole_program.Fetched(way.run())
-        with signals.put_off(but_ctrl_c=True), _PIR_IN_EXECUTOR, self._order, self._thread:
+        with (
+            signals.deferred_signals(except_ctrl_c=True),
+            _PIR_IN_EXECUTOR,
+            self._sequential_run,
+            self._trace_run,
+        ):
             executor = self._interpreted.get()
             return executor.run(list(feed_names), enable_job_schedule_profiler)
 
-    def refuse_uneven(self, shape_of: Callable[[str], Sequence[int]]) -> None:
+    def check_divisible(self, shape_of: Callable[[str], Sequence[int]]) -> None:
         """Refuses a batch that does not divide into slices.
 
         Paddle would refuse it too, in the middle of the run and in its own words.
@@ -520,13 +533,13 @@ class _EngineExecutor:
         for count, names in self._slices:
             for name in names:
                 if shape := shape_of(name):
-                    data_parallel.refuse_uneven(name, shape[0], count, "slices")
+                    data_parallel.check_divisible(name, shape[0], count, "slices")
 
     def _shape_of(self, name: str) -> Sequence[int]:
         variable = self._scope.find_var(name)
         return () if variable is None else tuple(weight_writes.tensor_of(variable).shape())
 
-    def lacks_a_variable(self) -> bool:
+    def has_missing_variable(self) -> bool:
         """Whether a variable that an old-style program takes from the scope is empty."""
         variables = map(self._scope.find_var, self._unfed)
         return any(
@@ -535,8 +548,8 @@ class _EngineExecutor:
         )
 
     def _make_interpreted(self, binding: scope_tracking.Binding) -> Executor:
-        plan = ExecutionPlan(self._plan.job_list(), self._programs)
-        binding.will_erase(self._programs.values())
+        plan = PaddlePlan(self._plan.job_list(), self._programs)
+        binding.report_erased(self._programs.values())
         return StandaloneExecutor(self._place, plan, self._scope)
 
     def _find_whole(self, _: scope_tracking.Binding) -> whole_program.WholeProgram | None:
@@ -551,7 +564,7 @@ class _EngineExecutor:
         (program,) = self._programs.values()
         return data_dependency_engine.schedule_of(program)
 
-    def _find_planned(self, _: scope_tracking.Binding) -> PlannedProgram | None:
+    def _find_device_schedule(self, _: scope_tracking.Binding) -> PlannedProgram | None:
         schedule = self._schedule
         if schedule is None or any(map(self._is_missing, schedule.sources.values())):
             return None
@@ -563,33 +576,33 @@ class _EngineExecutor:
     def _names(self) -> frozenset[str]:
         return scope_tracking.names_in(self._programs.values())
 
-    def has_refused(self) -> bool:
+    def has_new_denials(self) -> bool:
         """Whether one of its graphs was refused in a run."""
-        return self._refusals.has_refused()
+        return self._denials.has_new_denials()
 
 
 def _shape_of_array(given: Any) -> Sequence[int]:
     return given.shape if isinstance(given, np.ndarray) else ()
 
 
-class _InOrder:
+class _SequentialNativeRun:
     """A native run of a program whose operators run one by one, as they stand.
 
     They run in the thread that asks: memory that one thread frees is slow to reach another.
     """
 
     def __enter__(self) -> None:
-        _ONE_BY_ONE.__enter__()
-        _IN_THIS_THREAD.__enter__()
+        _SEQUENTIAL_RUN.__enter__()
+        _TRACE_RUN.__enter__()
 
     def __exit__(self, *error: object) -> None:
-        _IN_THIS_THREAD.__exit__(*error)
-        _ONE_BY_ONE.__exit__(*error)
+        _TRACE_RUN.__exit__(*error)
+        _SEQUENTIAL_RUN.__exit__(*error)
 
 
-def _has_order(plan: Plan) -> bool:
+def _is_sequential(plan: Plan) -> bool:
     """Whether the operators of a plan run one by one, as they stand."""
-    return any(map(runs_in_order, map(plan.ir_program, plan.job_types())))
+    return any(map(is_sequential, map(plan.ir_program, plan.job_types())))
 
 
 def _unfed(program: Program) -> list[str]:
@@ -605,38 +618,38 @@ def _pir_programs(plan: Plan) -> dict[str, Program]:
     return found if len(found) == len(programs) else {}
 
 
-def _programs(plan: Plan) -> dict[str, Program | OldProgram]:
+def _programs(plan: Plan) -> dict[str, Program | LegacyProgramDesc]:
     """The plan's programs by job type, PIR or old-style."""
     is_pir = plan.job_types()
     return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in _job_types(plan)}
 
 
-def _beside(plan: Plan) -> Plan:
+def _plan_for_native(plan: Plan) -> Plan:
     """The plan, for Paddle's executor: it puts oneDNN's operators into programs of bfloat16."""
     programs = {t: plan.ir_program(t) for t in plan.job_types()}
     if not any(map(has_bfloat16, programs.values())):
         return plan
-    return ExecutionPlan(plan.job_list(), {t: each.clone() for t, each in programs.items()})
+    return PaddlePlan(plan.job_list(), {t: each.clone() for t, each in programs.items()})
 
 
-def _keeping_variables(plan: Plan) -> Plan:
+def _with_kept_variables(plan: Plan) -> Plan:
     """The plan, with programs that write to the existing variables of the scope."""
     if not plan.job_types():
         return plan  # old-style ones do anyway
-    return ExecutionPlan(plan.job_list(), {t: _pir_program(plan, t) for t in plan.job_types()})
+    return PaddlePlan(plan.job_list(), {t: _pir_program(plan, t) for t in plan.job_types()})
 
 
 def _runs_python(plan: Plan) -> bool:
     """Whether an old-style program of the plan calls Python."""
-    return any(map(translation.calls_python, _old_programs(plan)))
+    return any(map(translation.calls_python, _legacy_programs(plan)))
 
 
-def _old_programs(plan: Plan) -> list[OldProgram]:
+def _legacy_programs(plan: Plan) -> list[LegacyProgramDesc]:
     """The old-style programs of the plan."""
     return [plan.program(t) for t in _job_types(plan) if t not in plan.job_types()]
 
 
-def _persistable_in(programs: Iterable[OldProgram]) -> frozenset[str]:
+def _persistable_in(programs: Iterable[LegacyProgramDesc]) -> frozenset[str]:
     """The variables that outlive a run of old-style programs."""
     variables = (v for program in programs for v in program.block(0).all_vars())
     return frozenset(variable.name() for variable in variables if variable.persistable())

@@ -18,18 +18,18 @@ from paddle.pir import Program
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.paddle_private import replaced
-from paddle_ngraph.paddle_private.names import key_of_names
+from paddle_ngraph.paddle_private.names import cache_key_of_names
 from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.partitioning.analysis.block_view import has_engines
-from paddle_ngraph.utils.lru_cache import Latest
+from paddle_ngraph.utils.lru_cache import LRUCache
 
-_key_of_paddle = replaced.KEY_OF_CALL.now
+_key_of_paddle = replaced.KEY_OF_CALL.current
 
 # Digests of texts by fingerprint; hashes of Paddle's keys by the short ones that stand for them.
-_digests: Latest[Hashable, str] = Latest(256)
-_hashes: Latest[str, int] = Latest(1024)
+_digests: LRUCache[Hashable, str] = LRUCache(256)
+_hashes: LRUCache[str, int] = LRUCache(1024)
 # Whether programs are what the program pass makes, by fingerprint.
-_planned: Latest[Hashable, bool] = Latest(256)
+_is_pass_output: LRUCache[Hashable, bool] = LRUCache(256)
 
 
 class _Key(str):
@@ -51,9 +51,9 @@ def key_of_call(program: Any, scope: Scope, feed: Any, fetch_list: Any) -> str:
     """The key that Executor looks up for such a call."""
     if not isinstance(program, Program) or not is_ours(program):
         return str(_key_of_paddle(program, scope, feed, fetch_list))
-    short = f"{digest(program)} {scope.raw_address()} {key_of_names(feed, fetch_list)}"
+    short = f"{digest(program)} {scope.raw_address()} {cache_key_of_names(feed, fetch_list)}"
     found = _Key(short)
-    found.hash_of_text = _hashes.get_or_make(
+    found.hash_of_text = _hashes.get_or_create(
         short, lambda: hash(_key_of_paddle(program, scope, feed, fetch_list))
     )
     return found
@@ -65,12 +65,14 @@ def is_ours(program: Any) -> bool:
         return True
     if not isinstance(program, Program):
         return False
-    return _planned.get_or_make(_core.program_fingerprint(program), lambda: has_engines(program))
+    return _is_pass_output.get_or_create(
+        _core.program_fingerprint(program), lambda: has_engines(program)
+    )
 
 
 def forget() -> None:
     """Forgets every program."""
-    _planned.clear()
+    _is_pass_output.clear()
     _digests.clear()
     _hashes.clear()
 
@@ -82,7 +84,7 @@ def sizes() -> tuple[int, int]:
 
 def digest(program: Program) -> str:
     """A digest of the text of a PIR program; programs that print the same have the same digest."""
-    return _digests.get_or_make(
+    return _digests.get_or_create(
         _core.program_fingerprint(program),
         lambda: hashlib.blake2b(str(program).encode(), digest_size=16).hexdigest(),
     )

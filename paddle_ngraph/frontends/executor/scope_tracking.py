@@ -18,13 +18,19 @@ from weakref import WeakSet
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import ProgramDesc
-from paddle_ngraph.paddle_private.protocols import OldProgram, Operation, Program, Scope, Value
+from paddle_ngraph.paddle_private.protocols import (
+    LegacyProgramDesc,
+    Operation,
+    Program,
+    Scope,
+    Value,
+)
 from paddle_ngraph.partitioning.analysis.block_view import (
     LISTS,
     SCOPE_NAMES,
     SHADOW_OUTPUT,
     SOURCES,
-    blocks_outside_in,
+    blocks_outermost_first,
     is_engine,
     scope_name,
 )
@@ -34,7 +40,7 @@ T = TypeVar("T")
 
 _SET_PARAMETER = "builtin.set_parameter"
 # In the names of variables that executors make for themselves.
-_EXECUTORS_OWN = ("_inner_var_", "@fetch")
+_EXECUTOR_VARIABLE_PREFIXES = ("_inner_var_", "@fetch")
 
 _lock = new_lock()
 _bindings: WeakSet[Binding] = WeakSet()
@@ -63,12 +69,12 @@ class Binding:
         with _lock:
             _bindings.add(self)
 
-    def will_erase(self, programs: Iterable[Program]) -> None:
+    def report_erased(self, programs: Iterable[Program]) -> None:
         """Reports to all others what Paddle erases when it creates an executor for PIR programs."""
         for program in programs:
             erased = {name for name in _erased(program) if self._scope.find_var(name) is not None}
             if erased:
-                _made_anew(self.root, erased, by=self)
+                _report_disappearing(self.root, erased, by=self)
 
 
 class Bound(Generic[T]):
@@ -104,8 +110,8 @@ class Bound(Generic[T]):
 
 def install() -> None:
     """Makes the functions of Paddle that erase variables or end scopes report it."""
-    for place in replaced.ENDING_VARIABLES:
-        place.replace(_telling)
+    for place in replaced.ERASE_VARIABLES:
+        place.replace(_reporting)
 
 
 def count() -> int:
@@ -114,18 +120,20 @@ def count() -> int:
         return len(_bindings)
 
 
-def _telling(original: Callable[..., None]) -> Callable[..., None]:
+def _reporting(original: Callable[..., None]) -> Callable[..., None]:
     @wraps(original)
     def end(self: Scope, *args: Any) -> None:
-        _made_anew(_root(self), args[0] if args else None)
+        _report_disappearing(_root(self), args[0] if args else None)
         original(self, *args)
 
     return end
 
 
-def _made_anew(root: int, names: Collection[str] | None, by: Binding | None = None) -> None:
+def _report_disappearing(
+    root: int, names: Collection[str] | None, by: Binding | None = None
+) -> None:
     """Reports that variables are about to disappear; ``names``: ``None`` for all."""
-    if names is None or any(own in name for name in names for own in _EXECUTORS_OWN):
+    if names is None or any(own in name for name in names for own in _EXECUTOR_VARIABLE_PREFIXES):
         names = None
     with _lock:
         for binding in _bindings:
@@ -137,17 +145,19 @@ def _root(scope: Scope) -> int:
     return _core.root_scope(scope.raw_address())
 
 
-def names_in(programs: Iterable[Program | OldProgram]) -> frozenset[str]:
+def names_in(programs: Iterable[Program | LegacyProgramDesc]) -> frozenset[str]:
     """The variables of the scope that programs, PIR or old-style (``ProgramDesc``), name."""
     return frozenset(name for program in programs for name in _names_in(program))
 
 
-def _names_in(program: Program | OldProgram) -> Iterator[str]:
+def _names_in(program: Program | LegacyProgramDesc) -> Iterator[str]:
     if isinstance(program, ProgramDesc):
-        old: OldProgram = program
+        old: LegacyProgramDesc = program
         blocks = (old.block(i) for i in range(old.num_blocks()))
         return (variable.name() for block in blocks for variable in block.all_vars())
-    operators = (op for block in blocks_outside_in(cast("Program", program)) for op in block.ops)
+    operators = (
+        op for block in blocks_outermost_first(cast("Program", program)) for op in block.ops
+    )
     return (scope_name(op) for op in operators if op.name() in SCOPE_NAMES)
 
 
@@ -171,7 +181,7 @@ def keep_variables(program: Program) -> None:
 
 def _outputs(program: Program) -> Iterator[Operation]:
     """The operators that store a result in a variable which outlives the run."""
-    for block in blocks_outside_in(program):
+    for block in blocks_outermost_first(program):
         for op in block.ops:
             if op.name() == SHADOW_OUTPUT and op.operand_source(0).persistable:
                 yield op

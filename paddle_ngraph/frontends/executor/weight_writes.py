@@ -30,9 +30,9 @@ from paddle_ngraph import _core
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import DenseTensor, dynamic_tracer
 from paddle_ngraph.paddle_private.protocols import Tensor, Variable
-from paddle_ngraph.utils.thread_local import PerThread
+from paddle_ngraph.utils.thread_local import ThreadLocal
 
-_may_write = PerThread(True)
+_may_write = ThreadLocal(True)
 T = TypeVar("T")
 
 
@@ -40,27 +40,27 @@ T = TypeVar("T")
 def install() -> None:
     """Watches Paddle's core from now on, and the tensors that it handed out before."""
     for places, watched in (
-        (replaced.HANDING_OUT, _handing_out),
-        (replaced.GIVING_ADDRESSES, _giving_address),
-        (replaced.PASSING_ON, _passing_on),
-        (replaced.KEEPING_ADDRESSES, _keeping_address),
-        (replaced.RUNNING, _running),
-        (replaced.STARTING, _starting),
-        (replaced.ENDING, _ending),
+        (replaced.EXPOSE_TENSORS, _exposing_tensors),
+        (replaced.EXPOSE_ADDRESSES, _exposing_address),
+        (replaced.SHARE_MEMORY, _sharing_memory),
+        (replaced.RETAIN_ADDRESSES, _retaining_address),
+        (replaced.RUN_PROGRAMS, _declaring_run),
+        (replaced.START_TRAINER, _declaring_trainer),
+        (replaced.END_TRAINER, _ending_trainer),
     ):
         for place in places:
             place.replace(watched)
     for tensor in _core.live_tensor_objects():
-        _hand_out(tensor)
-    _announce_eager_writes()
+        _track_exposure(tensor)
+    _intercept_eager_writes()
 
 
 def run_of(may_write: bool) -> AbstractContextManager[None]:
     """Declares whether runs inside, in this thread, may write to variables."""
-    return _may_write.set_to(may_write)
+    return _may_write.overridden(may_write)
 
 
-def may_write_while_it_lives(thing: Any) -> None:
+def may_write_during_lifetime(thing: Any) -> None:
     """Declares that weights may be written through an object, at any time until it dies."""
     key = id(thing)
     if key not in _writers:
@@ -80,7 +80,7 @@ def tensor_of(variable: Variable) -> Tensor:
     return tensor
 
 
-class _Object(weakref.ref[Tensor]):
+class _TensorRef(weakref.ref[Tensor]):
     """A reference to Python's object for a tensor."""
 
     __slots__ = ("key", "number")
@@ -88,26 +88,26 @@ class _Object(weakref.ref[Tensor]):
     number: int
 
 
-_living: dict[int, _Object] = {}  # by id()
-_take_back = _core.exposure_end_callback(_living)
+_live_tensors: dict[int, _TensorRef] = {}  # by id()
+_take_back = _core.exposure_end_callback(_live_tensors)
 
 
-def _hand_out(tensor: Tensor) -> None:
+def _track_exposure(tensor: Tensor) -> None:
     key = id(tensor)
-    if key in _living:  # a dead object leaves before another can have its id
+    if key in _live_tensors:  # a dead object leaves before another can have its id
         return
-    found = _Object(tensor, _take_back)
+    found = _TensorRef(tensor, _take_back)
     found.key, found.number = key, _core.record_exposure(tensor)
-    _living[key] = found
+    _live_tensors[key] = found
 
 
-def _handing_out(original: Callable[..., T]) -> Callable[..., T]:
+def _exposing_tensors(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def hand_out(*args: Any, **kwargs: Any) -> T:
         with _core.ProgramRun(False):  # no variable gets other memory meanwhile
             returned = original(*args, **kwargs)
             for tensor in _tensors_in(returned):
-                _hand_out(tensor)
+                _track_exposure(tensor)
         return returned
 
     return hand_out
@@ -121,17 +121,17 @@ def _tensors_in(returned: Any) -> Iterator[Tensor]:
             yield from _tensors_in(each)
 
 
-def _giving_address(original: Callable[..., T]) -> Callable[..., T]:
+def _exposing_address(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def give_address(self: Any, *args: Any, **kwargs: Any) -> T:
         address = original(self, *args, **kwargs)
-        _expose(self)
+        _expose_address(self)
         return address
 
     return give_address
 
 
-def _passing_on(original: Callable[..., T]) -> Callable[..., T]:
+def _sharing_memory(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def pass_on(self: Any, *args: Any, **kwargs: Any) -> T:
         for tensor in _tensors_in([self, *args]):
@@ -141,16 +141,16 @@ def _passing_on(original: Callable[..., T]) -> Callable[..., T]:
     return pass_on
 
 
-def _keeping_address(original: Callable[..., T]) -> Callable[..., T]:
+def _retaining_address(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def keep_address(self: Any, tensor: Any) -> T:
-        _expose(tensor)
+        _expose_address(tensor)
         return original(self, tensor)
 
     return keep_address
 
 
-def _expose(tensor: Any) -> None:
+def _expose_address(tensor: Any) -> None:
     """Records that somebody knows the address of a tensor's memory."""
     dense = tensor if isinstance(tensor, DenseTensor) else tensor.get_tensor()
     if dense is not None:  # a sparse tensor has no address to give
@@ -160,14 +160,14 @@ def _expose(tensor: Any) -> None:
 # -- eager tensors -------------------------------------------------------------------------------
 
 
-def _announce_eager_writes() -> None:
+def _intercept_eager_writes() -> None:
     """Has every call announced that may write to an eager tensor that some function keeps."""
     kinds = {replaced.RUN_PROGRAM: _core.WriteEffect.PROGRAM}
     kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.WriteEffect.ANY_TENSOR))
     for name, function in replaced.eager_functions():
         _core.intercept_calls(function, kinds.get(name, _core.WriteEffect.ARGUMENTS))
     for name, function in replaced.functions_of_tensors():
-        if name in replaced.OF_OPTIMIZERS:
+        if name in replaced.OPTIMIZER_FUNCTIONS:
             _core.replace_optimizer_kernel(function, name, dynamic_tracer)
     for function in replaced.collective_functions():
         _core.intercept_calls(function, _core.WriteEffect.ARGUMENTS)
@@ -176,7 +176,7 @@ def _announce_eager_writes() -> None:
 # -- runs ----------------------------------------------------------------------------------------
 
 
-def _running(original: Callable[..., T]) -> Callable[..., T]:
+def _declaring_run(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def run(*args: Any, **kwargs: Any) -> T:
         with _core.ProgramRun(_may_write.value):
@@ -190,16 +190,16 @@ def _running(original: Callable[..., T]) -> Callable[..., T]:
 _writers: dict[int, tuple[_core.ProgramRun, weakref.ref[Any]]] = {}
 
 
-def _starting(original: Callable[..., T]) -> Callable[..., T]:
+def _declaring_trainer(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def start(executor: Any, trainer: Any, *args: Any) -> T:
-        may_write_while_it_lives(trainer)
+        may_write_during_lifetime(trainer)
         return original(executor, trainer, *args)
 
     return start
 
 
-def _ending(original: Callable[..., T]) -> Callable[..., T]:
+def _ending_trainer(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def end(*args: Any) -> T:
         try:

@@ -17,8 +17,8 @@ from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.frontends.executor import weight_writes
 from paddle_ngraph.paddle_private.protocols import Program, Scope, Tensor
 from paddle_ngraph.partitioning.analysis.block_view import FETCH, SHADOW_OUTPUT
-from paddle_ngraph.partitioning.whole_program import Whole, described
-from paddle_ngraph.utils.dtypes import OF_NUMPY
+from paddle_ngraph.partitioning.whole_program import Whole, find_whole_program
+from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 
 
 class Fetched(list[Any]):
@@ -32,9 +32,9 @@ class WholeProgram:
     """A program that consists of one engine operator. See :func:`find`."""
 
     def __init__(self, whole: Whole, scope: Scope) -> None:
-        self._feed_names = [source.name for source in whole.sources if source.is_fed]
-        fits = all(target.dtype in OF_NUMPY for target in whole.targets)
-        self._takes_arrays = fits and whole.fed == set(self._feed_names)
+        self._feed_order = [source.name for source in whole.sources if source.is_fed]
+        fits = all(target.dtype in NUMPY_DTYPES for target in whole.targets)
+        self._takes_arrays = fits and whole.fed == set(self._feed_order)
         self._program = _in_scope(whole, scope)
 
     def run(self) -> list[Any]:
@@ -47,9 +47,9 @@ class WholeProgram:
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
         """Runs it on arrays, as ``PlannedProgram.run_on`` does."""
-        if not self._takes_arrays or len(feed) != len(self._feed_names):
+        if not self._takes_arrays or len(feed) != len(self._feed_order):
             return None
-        arrays = [feed.get(name) for name in self._feed_names]
+        arrays = [feed.get(name) for name in self._feed_order]
         return self._program.run_on(arrays)
 
 
@@ -116,7 +116,7 @@ class WholeLayer:
         tensors = [given[number] for number in self._order]
         return self._program.run_on_tensors(tensors, self._returned)
 
-    def expect(self, shapes: Sequence[Sequence[int]]) -> None:
+    def expect_shapes(self, shapes: Sequence[Sequence[int]]) -> None:
         """Says that runs will be given these shapes, so that its functions are made for others too.
 
         Args:
@@ -138,7 +138,7 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
         ``None`` if it computes or names anything besides what the operator computes, or if a
         variable does not exist.
     """
-    whole = described(program.global_block().ops, FETCH)
+    whole = find_whole_program(program.global_block().ops, FETCH)
     if whole is None or [target.column for target in whole.targets] != [*range(len(whole.targets))]:
         return None
     try:
@@ -161,7 +161,7 @@ def find_layer(
         ``None`` if it computes anything besides what the operator computes, or returns something
         that it was given.
     """
-    whole = described(program.global_block().ops, SHADOW_OUTPUT)
+    whole = find_whole_program(program.global_block().ops, SHADOW_OUTPUT)
     if whole is None:
         return None
     outputs = {target.name: target.output for target in whole.targets}

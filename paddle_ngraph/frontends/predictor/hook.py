@@ -47,19 +47,19 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 PASS = "ngraph_pass"
 
-_Pool = replaced.PREDICTOR_POOL.now
-_create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.now
-_init = replaced.MAKE_PREDICTOR.now
-_run = replaced.RUN_PREDICTOR.now
-_clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.now
-_init_config = replaced.MAKE_CONFIG.now
-_enable_custom_passes = replaced.ENABLE_PASSES.now
+_Pool = replaced.PREDICTOR_POOL.current
+_create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.current
+_init = replaced.INIT_PREDICTOR.current
+_run = replaced.RUN_PREDICTOR.current
+_clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.current
+_init_config = replaced.CREATE_CONFIG.current
+_enable_custom_passes = replaced.ENABLE_PASSES.current
 
 # Paddle's predictors run, and are made, one at a time.
-_UNINTERRUPTED = signals.put_off(but_ctrl_c=True)
+_UNINTERRUPTED = signals.deferred_signals(except_ctrl_c=True)
 
 # What a configuration asks for that the engine does not do, and how the configuration tells.
-_LEFT_ALONE = {
+_UNSUPPORTED_GETTERS = {
     "use_gpu": "it runs on a GPU",
     "use_xpu": "it runs on an XPU",
     "tensorrt_engine_enabled": "it runs on TensorRT",
@@ -69,7 +69,7 @@ _LEFT_ALONE = {
     "shape_range_info_collected": "it collects shapes",
 }
 # The same, where it does not tell, by the method that asks.
-_NOTED = {
+_UNSUPPORTED_SETTERS = {
     "enable_onednn_bfloat16": "oneDNN computes in bfloat16",
     "enable_mkldnn_bfloat16": "oneDNN computes in bfloat16",
     "enable_custom_device": "it runs on a custom device",
@@ -83,22 +83,22 @@ _NOTED = {
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
-    replaced.MAKE_CONFIG.replace(lambda _: _remembering_copies)
-    replaced.ENABLE_PASSES.replace(lambda _: _remembering_passes)
-    replaced.SET_THREADS.replace(_remembering_threads)
-    replaced.SET_MODEL_BUFFER.replace(_remembering_buffers)
+    replaced.CREATE_CONFIG.replace(lambda _: _copying_settings)
+    replaced.ENABLE_PASSES.replace(lambda _: _recording_passes)
+    replaced.SET_THREADS.replace(_recording_threads)
+    replaced.SET_MODEL_BUFFER.replace(_recording_buffers)
     replaced.MODEL_FROM_MEMORY.replace(_model_from_memory)
-    for place in replaced.ASK_OF_CONFIG:
-        place.replace(partial(_noting, reason=_NOTED[place.name]))
-    replaced.MAKE_PREDICTOR.replace(lambda _: _make)
+    for place in replaced.CONFIG_SETTERS:
+        place.replace(partial(_recording_unsupported, reason=_UNSUPPORTED_SETTERS[place.name]))
+    replaced.INIT_PREDICTOR.replace(lambda _: _make)
     replaced.RUN_PREDICTOR.replace(lambda _: _run_switched)
     replaced.CLONE_PREDICTOR.replace(lambda _: _clone_switched)
     for place in replaced.FREE_MEMORY:
-        place.replace(_on_both_ways)
+        place.replace(_on_both_predictors)
     for place in replaced.HOOK_OPERATORS:
         place.replace(_on_native)
-    for place in replaced.HAND_OUT:
-        place.replace(_handing_out)
+    for place in replaced.GET_HANDLES:
+        place.replace(_exposing_handles)
     replaced.COPY_RESULT.replace(_copying_to_the_pool)
     _replace_names()
 
@@ -107,7 +107,7 @@ def _replace_names() -> None:
     """Puts our functions wherever a module has Paddle's, under whatever name."""
     replace_everywhere(
         [(_create, create_predictor), (_Pool, PredictorPool)],
-        but_in=globals(),
+        except_in=globals(),
     )
 
 
@@ -121,13 +121,13 @@ class _Settings:
     Attributes:
         passes, only_passes: The arguments of ``enable_custom_passes``.
         folder: Holds the model that was given in buffers.
-        why_native: A reason from ``_NOTED``.
+        why_native: A reason from ``_UNSUPPORTED_SETTERS``.
         threads: The argument of ``set_cpu_math_library_num_threads``; 0: it was not called.
     """
 
     passes: list[str] = field(default_factory=list)
     only_passes: bool = False
-    folder: saved_model.OwnFolder | None = None
+    folder: saved_model.TemporaryFolder | None = None
     why_native: str | None = None
     threads: int = 0
 
@@ -140,14 +140,14 @@ def _settings_of(config: Config) -> _Settings:
 
 
 @wraps(_init_config)
-def _remembering_copies(self: Config, *args: Any) -> None:
+def _copying_settings(self: Config, *args: Any) -> None:
     _init_config(self, *args)
     if args and isinstance(args[0], AnalysisConfig) and args[0] in _settings:
         _settings[self] = copy(_settings[args[0]])
 
 
 @wraps(_enable_custom_passes)
-def _remembering_passes(
+def _recording_passes(
     self: Config, passes: Sequence[str] = (), custom_pass_only: bool = False
 ) -> None:
     _enable_custom_passes(self, list(passes), custom_pass_only)
@@ -155,7 +155,7 @@ def _remembering_passes(
     settings.passes, settings.only_passes = list(passes), custom_pass_only
 
 
-def _remembering_threads(original: Callable[[Config, int], None]) -> Callable[..., None]:
+def _recording_threads(original: Callable[[Config, int], None]) -> Callable[..., None]:
     @wraps(original)
     def set_cpu_math_library_num_threads(self: Config, threads: int) -> None:
         original(self, threads)
@@ -164,19 +164,19 @@ def _remembering_threads(original: Callable[[Config, int], None]) -> Callable[..
     return set_cpu_math_library_num_threads
 
 
-def _remembering_buffers(original: Callable[..., None]) -> Callable[..., None]:
+def _recording_buffers(original: Callable[..., None]) -> Callable[..., None]:
     """Gives the configuration files in memory instead: Paddle crashes on PIR in buffers."""
 
     @wraps(original)
     def set_model_buffer(
         self: Config, program: str | bytes, size: int, parameters: str | bytes, parameters_size: int
     ) -> None:
-        folder = saved_model.OwnFolder()
+        folder = saved_model.TemporaryFolder()
         held, weights = _bytes(program, size), _bytes(parameters, parameters_size)
         ending = ".json" if held[:64].lstrip().startswith(b"{") else ".pdmodel"
         # A model without parameters has no file for them.
-        path = folder.hold("model.pdiparams", [weights]) if weights else ""
-        self.set_model(folder.hold("model" + ending, [held]), path)
+        path = folder.add_file("model.pdiparams", [weights]) if weights else ""
+        self.set_model(folder.add_file("model" + ending, [held]), path)
         _settings_of(self).folder = folder
 
     return set_model_buffer
@@ -195,7 +195,7 @@ def _bytes(buffer: str | bytes, size: int) -> bytes:
     return held if size == len(held) else held[:size]
 
 
-def _noting(original: Callable[..., Any], reason: str) -> Callable[..., Any]:
+def _recording_unsupported(original: Callable[..., Any], reason: str) -> Callable[..., Any]:
     @wraps(original)
     def ask(self: Config, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
@@ -208,7 +208,7 @@ def _noting(original: Callable[..., Any], reason: str) -> Callable[..., Any]:
 
 def why_native(config: Config) -> str | None:
     """Why a configuration is left to Paddle, or ``None``."""
-    for name, reason in _LEFT_ALONE.items():
+    for name, reason in _UNSUPPORTED_GETTERS.items():
         if getattr(config, name)():
             return reason
     return _settings.get(config, _Settings()).why_native
@@ -217,7 +217,7 @@ def why_native(config: Config) -> str | None:
 # -- which way pays ----------------------------------------------------------------------------
 
 
-def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str | None:
+def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: bool) -> str | None:
     """Why a predictor had better stay native, or ``None`` where the engine is worth it.
 
     Args:
@@ -237,7 +237,7 @@ def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str |
             else "nothing is converted"
         )
     count, native = len(report.intervals), [op.type for op in report.native]
-    if has_onednn and not cost_model.pays_over_onednn(report.ops_converted, count, native):
+    if has_onednn and not cost_model.is_faster_than_onednn(report.ops_converted, count, native):
         return (
             f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
             f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"
@@ -252,8 +252,8 @@ def explain(config: Config) -> Report:
         NgraphError: Its model cannot be read.
     """
     program = SavedModel.of(config).as_pir()
-    report = program_pass.plan(program)
-    reason = why_native(config) or why_not(
+    report = program_pass.dry_run(program)
+    reason = why_native(config) or reason_against_engine(
         report, changes_parameters(program), config.onednn_enabled()
     )
     return Report(report.blocks, report.packed, reason)
@@ -274,11 +274,11 @@ class _Model:
         self._settings = _settings.get(self._config, _Settings())
         self._saved = SavedModel.of(config)
         self._saved.check()
-        self._stamp = self._saved.stamp()
+        self._file_stamp = self._saved.file_stamp()
         self._lock = new_lock()
-        self._other: Predictor | None = None
+        self._counterpart: Predictor | None = None
         self._parameters = _core.SharedParameters()
-        self._folder: saved_model.OwnFolder | None = None
+        self._folder: saved_model.TemporaryFolder | None = None
         self._returned: frozenset[str] | None = None
         self.why_native: str | None = None
 
@@ -297,24 +297,24 @@ class _Model:
         except Exception as error:  # Paddle alone has its own word on the model
             self.why_native = saved_model.last_line(error)
             return None
-        self.why_native = self._why_not(runs)
+        self.why_native = self._reason_against_engine(runs)
         if self.why_native is None:
             self._share_parameters(runs)
-            self._find_short_way(predictor, runs)
+            self._find_fast_path(predictor, runs)
         return predictor
 
     def _share_parameters(self, runs: Sequence[program_pass.RunByName]) -> None:
         """Makes a new predictor share the parameters of the first one.
 
         Paddle reads the parameters of a PIR program again for each clone. No program of a model
-        that runs through nGraph changes them (:func:`why_not`).
+        that runs through nGraph changes them (:func:`reason_against_engine`).
         """
         for run in runs:
             for name in run.parameters if run.scope is not None else ():
                 if (variable := run.scope.find_var(name)) is not None:
                     self._parameters.share(name, weight_writes.tensor_of(variable))
 
-    def _find_short_way(self, predictor: Predictor, runs: Sequence[program_pass.RunByName]) -> None:
+    def _find_fast_path(self, predictor: Predictor, runs: Sequence[program_pass.RunByName]) -> None:
         """Keeps what a new predictor runs, if that is one engine operator.
 
         Of Paddle's passes that follow, none changes such a program; of the user's, one may.
@@ -325,7 +325,7 @@ class _Model:
             and runs[0].scope is not None
             and runs[0].whole is not None
         ):
-            _short_ways[predictor] = _ShortWay(runs[0].whole, runs[0].scope)
+            _fast_paths[predictor] = _FastPath(runs[0].whole, runs[0].scope)
 
     def parameters_among(self, results: Sequence[str]) -> frozenset[str]:
         """Which of the names of its results are those of parameters."""
@@ -345,18 +345,18 @@ class _Model:
         config.disable_onednn()
         config.enable_new_ir(True)
         config.enable_new_executor(True)
-        self._folder = self._saved.give_to(config)
+        self._folder = self._saved.configure(config)
         return config
 
-    def _why_not(self, runs: Sequence[program_pass.RunByName]) -> str | None:
+    def _reason_against_engine(self, runs: Sequence[program_pass.RunByName]) -> str | None:
         blocks = [block for run in runs for block in run.report.blocks]
         report = Report(blocks, sum(run.report.packed for run in runs))
         has_state = any(run.has_state for run in runs)
-        return why_not(report, has_state, self._config.onednn_enabled())
+        return reason_against_engine(report, has_state, self._config.onednn_enabled())
 
     def has_its_files(self) -> bool:
         """Whether its files are unchanged: creating or cloning a predictor reads them again."""
-        return self._saved.stamp() == self._stamp
+        return self._saved.file_stamp() == self._file_stamp
 
     def clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
         """Paddle's clone of one of the predictors; ``engine``: of the one that runs through nGraph.
@@ -372,23 +372,23 @@ class _Model:
             clone = _clone(predictor, *args)
         if engine:  # a handle may write those of the other way, and each clone's are its own
             self._share_parameters(runs)
-            self._find_short_way(clone, runs)
+            self._find_fast_path(clone, runs)
         return clone
 
-    def make_other(self, engine: bool) -> Predictor | None:
+    def create_counterpart(self, engine: bool) -> Predictor | None:
         """A predictor of the way that the first one does not run; ``None`` if there is none."""
         with self._lock:
             if not self.has_its_files():
                 warnings.warn(_FILES_CHANGED, stacklevel=2)
                 return None
-            if self._other is not None:
-                return self._clone(self._other, engine)
+            if self._counterpart is not None:
+                return self._clone(self._counterpart, engine)
             if not engine:
-                self._other = _create(AnalysisConfig(self._config))
+                self._counterpart = _create(AnalysisConfig(self._config))
             elif self.why_native is None:
                 made = self.make_engine(_create)
-                self._other = made if self.why_native is None else None
-            return self._other
+                self._counterpart = made if self.why_native is None else None
+            return self._counterpart
 
 
 _FILES_CHANGED = (
@@ -397,7 +397,7 @@ _FILES_CHANGED = (
 )
 
 
-class _ShortWay:
+class _FastPath:
     """Runs a predictor whose program is one engine operator, without Paddle's interpreter.
 
     For a network of a hundred weights that takes Paddle 0.1 ms, as it describes each to the
@@ -419,12 +419,12 @@ class _ShortWay:
                 self._program = WholePredictor(*found)
 
 
-_short_ways: WeakKeyDictionary[Predictor, _ShortWay] = WeakKeyDictionary()
+_fast_paths: WeakKeyDictionary[Predictor, _FastPath] = WeakKeyDictionary()
 
 
 def _run_engine(predictor: Predictor, *args: Any) -> Any:
     """``_run`` of a predictor that runs through nGraph."""
-    way = None if args else _short_ways.get(predictor)
+    way = None if args else _fast_paths.get(predictor)
     if way is None:
         return _run(predictor, *args)
     way.run(predictor)
@@ -446,24 +446,24 @@ class _Switch:
         self.is_engine = is_engine
         self._original = original
         self.other: Predictor | None = None
-        self._cannot_turn = False
+        self._cannot_switch = False
         # Memory that one way has and the other uses, as a handle holds none: results and inputs
         # that the user's handles show, and inputs of the other way.
-        self._lent: list[Tensor] = []
+        self._lent_outputs: list[Tensor] = []
         self._given: list[Any] = []
         self._lent_inputs: list[Tensor] = []
 
     def run(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         """Runs ``predictor`` once; ``args`` are those of its ``run``."""
         engine = self.model.wants_engine()
-        if engine != self.is_engine and not self._can_turn():
+        if engine != self.is_engine and not self._can_switch():
             engine = self.is_engine
         if not engine:
             return self._run(False, predictor, args)
         try:
             return self._run(True, predictor, args)
         except Exception as error:
-            if flags.get("ngraph_strict") or (self.is_engine and not self._can_turn()):
+            if flags.get("ngraph_strict") or (self.is_engine and not self._can_switch()):
                 raise
             # Paddle has its own word on the inputs; if it can run them, the engine was to blame.
             results = self._run(False, predictor, args)
@@ -483,7 +483,7 @@ class _Switch:
         Raises:
             NgraphError: There is none.
         """
-        if self.is_engine and not self._can_turn():
+        if self.is_engine and not self._can_switch():
             raise NgraphError(_FILES_CHANGED)
         return self._counterpart if self.is_engine else predictor
 
@@ -493,20 +493,20 @@ class _Switch:
         assert self.other is not None
         return self.other
 
-    def _can_turn(self) -> bool:
-        if self.other is None and not self._cannot_turn:
-            self.other = self.model.make_other(engine=not self.is_engine)
-            self._cannot_turn = self.other is None
-        return not self._cannot_turn
+    def _can_switch(self) -> bool:
+        if self.other is None and not self._cannot_switch:
+            self.other = self.model.create_counterpart(engine=not self.is_engine)
+            self._cannot_switch = self.other is None
+        return not self._cannot_switch
 
     def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         run = _run_engine if engine else _run
         if engine or engine != self.is_engine:
-            args = tuple(map(_in_order, args))
+            args = tuple(map(_contiguous, args))
         if engine == self.is_engine:
             results = run(predictor, *args)
             # They may be in memory that the handles show, which is gone after the next run.
-            return list(map(_moved, results)) if args and self._lent else results
+            return list(map(_with_own_memory, results)) if args and self._lent_outputs else results
         if args:
             try:
                 results = run(self._counterpart, *args)
@@ -525,7 +525,7 @@ class _Switch:
         """Makes the user's handles show the results of the other way."""
         results = predictor.get_output_names()
         parameters = self.model.parameters_among(results)  # each way has its own
-        self._lent = [
+        self._lent_outputs = [
             _lend(self._counterpart.get_output_handle(theirs), predictor, ours)
             for ours, theirs in zip(results, self._counterpart.get_output_names())
             if ours not in parameters
@@ -535,7 +535,7 @@ class _Switch:
 # What follows may run in static mode, where operators of dynamic mode crash.
 
 
-def _moved(tensor: Any) -> Any:
+def _with_own_memory(tensor: Any) -> Any:
     """The tensor, in memory of its own from now on."""
     dense = tensor.get_tensor()
     if 0 not in dense.shape():
@@ -543,17 +543,17 @@ def _moved(tensor: Any) -> Any:
     return tensor
 
 
-def _in_order(tensors: Any) -> Any:
+def _contiguous(tensors: Any) -> Any:
     """Tensors that a run is given, without views.
 
     Some kernels of Paddle read the memory of a view in a predictor as it is, and so do handles.
     """
     if not isinstance(tensors, (list, tuple)):
         return tensors  # Paddle says that it is wrong
-    return list(map(_one_in_order, tensors))
+    return list(map(_contiguous_tensor, tensors))
 
 
-def _one_in_order(tensor: Any) -> Any:
+def _contiguous_tensor(tensor: Any) -> Any:
     if not isinstance(tensor, paddle.Tensor) or tensor.is_contiguous():
         return tensor
     with operators_compute():
@@ -676,7 +676,7 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
     saved = SavedModel.of(args[0])
     if saved.has_engines:  # on and off alike
         saved.check()
-        saved_model.use_functions_beside(saved.program)
+        saved_model.use_functions_folder(saved.program)
         return None
     if why_native(args[0]) is not None:
         return None
@@ -704,7 +704,7 @@ def _clone_switched(self: Predictor, *args: Any) -> Predictor:
     return _switched(clone, switch.model, switch.is_engine, original=self)
 
 
-def _on_both_ways(original: Callable[..., Any]) -> Callable[..., Any]:
+def _on_both_predictors(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def act(self: Predictor, *args: Any) -> Any:
         switch = _switches.get(self)
@@ -731,7 +731,7 @@ def _on_native(original: Callable[..., Any]) -> Callable[..., Any]:
 _feeds_and_results: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
 
-def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
+def _exposing_handles(original: Callable[..., Handle]) -> Callable[..., Handle]:
     """A handle of anything but an input or output can write to parameters for as long as it lives.
 
     So can that of an output that is a parameter.
@@ -755,14 +755,14 @@ def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
         handle = original(self if switch is None else switch.native(self), name)
         if switch is not None:
             switch.run_natively_from_now_on("a handle of one of its variables is in use", self)
-        weight_writes.may_write_while_it_lives(handle)
+        weight_writes.may_write_during_lifetime(handle)
         return handle
 
     return get_handle
 
 
 # Smaller results are as fast in memory of NumPy's, which the C library keeps.
-_LARGE_RESULT = 1 << 20
+_MIN_POOLED_RESULT_ELEMENTS = 1 << 20
 
 
 def _copying_to_the_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., np.ndarray]:
@@ -782,7 +782,7 @@ def _large_shape(handle: Handle) -> list[int] | None:
     """The shape of what a handle holds, if that is large and of float32."""
     try:
         shape = handle.shape()
-        is_large = math.prod(shape) * 4 >= _LARGE_RESULT
+        is_large = math.prod(shape) * 4 >= _MIN_POOLED_RESULT_ELEMENTS
         return shape if is_large and handle.type() == PaddleDType.FLOAT32 else None
     except Exception:  # there is nothing: Paddle has its own word on that
         return None

@@ -28,7 +28,12 @@ from paddle_ngraph.paddle_private.names import (
     set_attribute,
     translate_with_values,
 )
-from paddle_ngraph.paddle_private.protocols import OldBlock, OldOperator, OldProgram, Value
+from paddle_ngraph.paddle_private.protocols import (
+    LegacyBlock,
+    LegacyOperator,
+    LegacyProgramDesc,
+    Value,
+)
 from paddle_ngraph.partitioning.analysis.block_view import (
     CONSTANTS,
     LISTS,
@@ -81,7 +86,7 @@ _MAY_OVERWRITE_INPUTS = IN_PLACE | frozenset(
     }
 )
 # Attributes that say nothing about what is computed.
-_NOT_COMPUTED = frozenset(
+_IRRELEVANT_ATTRIBUTES = frozenset(
     {
         "ALGO",
         "exhaustive_search",
@@ -129,7 +134,7 @@ _ALIASES = {
 # -- what is said in another way ----------------------------------------------------------------
 
 
-def cure(description: OldProgram) -> None:
+def rewrite_for_translation(description: LegacyProgramDesc) -> None:
     """Rephrases, in place, what the translation is known to lose."""
     for block in blocks(description):
         for op in list(operators(block)):
@@ -142,19 +147,19 @@ def cure(description: OldProgram) -> None:
             elif op.type() == "strided_slice":
                 _drop_axes(block, op)
             elif op.type().startswith("fake_quantize_") and _is_test(op):
-                _part_statistics(block, op)
+                _separate_scale(block, op)
             elif op.type() == "dequantize_linear":
                 _declare_weights(block, op)
 
 
-def _name_axes(block: OldBlock, op: OldOperator) -> None:
+def _name_axes(block: LegacyBlock, op: LegacyOperator) -> None:
     """Makes reductions over everything name every axis: ``reduce_all`` gets lost."""
     shape = _shape(block, op, "X")
     if op.attr("reduce_all") and shape:
         set_attribute(op, "dim", list(range(len(shape))))
 
 
-def _multiply_matrices(block: OldBlock, op: OldOperator) -> None:
+def _multiply_matrices(block: LegacyBlock, op: LegacyOperator) -> None:
     """Turns ``mul`` into ``matmul_v2`` of flattened operands: it would get wrong shapes."""
     x, y = _shape(block, op, "X"), _shape(block, op, "Y")
     split, y_split = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
@@ -204,7 +209,7 @@ class _Flattening(NamedTuple):
         return [*self.kept, *self.matrix[len(self.kept) :]]
 
 
-def _flatten_input(block: OldBlock, op: OldOperator, slot: str, flat: _Flattening) -> None:
+def _flatten_input(block: LegacyBlock, op: LegacyOperator, slot: str, flat: _Flattening) -> None:
     if not flat.changes:
         return
     (name,) = op.input(slot)
@@ -213,7 +218,7 @@ def _flatten_input(block: OldBlock, op: OldOperator, slot: str, flat: _Flattenin
     op.set_input(slot, [matrix])
 
 
-def _unflatten_output(block: OldBlock, op: OldOperator, slot: str, flat: _Flattening) -> None:
+def _unflatten_output(block: LegacyBlock, op: LegacyOperator, slot: str, flat: _Flattening) -> None:
     if not flat.changes:
         return
     (name,) = op.output(slot)
@@ -224,7 +229,9 @@ def _unflatten_output(block: OldBlock, op: OldOperator, slot: str, flat: _Flatte
     )
 
 
-def _matrix_of(block: OldBlock, op: OldOperator, name: str, flat: _Flattening) -> tuple[str, int]:
+def _matrix_of(
+    block: LegacyBlock, op: LegacyOperator, name: str, flat: _Flattening
+) -> tuple[str, int]:
     """A variable for ``name`` as a matrix, and the position of the operator that has it."""
     position = block_position(block, op)
     matrix = f"{name}@matrix{position}"
@@ -232,7 +239,7 @@ def _matrix_of(block: OldBlock, op: OldOperator, name: str, flat: _Flattening) -
     return matrix, position
 
 
-def _align(block: OldBlock, op: OldOperator) -> None:
+def _align(block: LegacyBlock, op: LegacyOperator) -> None:
     """Adds axes to the second operand, where an ``axis`` says at which one it starts."""
     axis = op.attr("axis") if op.has_attr("axis") else -1
     x, y = _shape(block, op, "X"), _shape(block, op, "Y")
@@ -249,7 +256,7 @@ def _align(block: OldBlock, op: OldOperator) -> None:
     set_attribute(op, "axis", -1)
 
 
-def _drop_axes(block: OldBlock, op: OldOperator) -> None:
+def _drop_axes(block: LegacyBlock, op: LegacyOperator) -> None:
     """Drops axes after a strided slice, whose ``decrease_axis`` gets lost."""
     axes = op.attr("decrease_axis") if op.has_attr("decrease_axis") else []
     shape = list(_shape(block, op, "Out", "output"))
@@ -268,11 +275,11 @@ def _drop_axes(block: OldBlock, op: OldOperator) -> None:
     _insert(block, position, "squeeze2", {"X": [whole]}, {"Out": [name]}, {"axes": list(axes)})
 
 
-def _is_test(op: OldOperator) -> bool:
+def _is_test(op: LegacyOperator) -> bool:
     return op.has_attr("is_test") and bool(op.attr("is_test"))
 
 
-def _part_statistics(block: OldBlock, op: OldOperator) -> None:
+def _separate_scale(block: LegacyBlock, op: LegacyOperator) -> None:
     """Keeps the scale apart from what a quantization names as its results.
 
     In evaluation it writes none of them; but they have the names of what it reads.
@@ -284,7 +291,7 @@ def _part_statistics(block: OldBlock, op: OldOperator) -> None:
             op.set_output(slot, [apart])
 
 
-def _declare_weights(block: OldBlock, op: OldOperator) -> None:
+def _declare_weights(block: LegacyBlock, op: LegacyOperator) -> None:
     """Declares quantized weights as int8, as Paddle's tools store them without saying so."""
     (name,) = op.input("X")
     variable = block.find_var_recursive(name.encode())
@@ -293,7 +300,7 @@ def _declare_weights(block: OldBlock, op: OldOperator) -> None:
 
 
 def _insert(
-    block: OldBlock,
+    block: LegacyBlock,
     position: int,
     kind: str,
     inputs: dict[str, list[str]],
@@ -311,12 +318,12 @@ def _insert(
     op.check_attrs()
 
 
-def block_position(block: OldBlock, op: OldOperator) -> int:
+def block_position(block: LegacyBlock, op: LegacyOperator) -> int:
     """The position of an operator in its block."""
     return next(i for i, other in enumerate(operators(block)) if other is op)
 
 
-def _shape(block: OldBlock, op: OldOperator, slot: str, side: str = "input") -> list[int]:
+def _shape(block: LegacyBlock, op: LegacyOperator, slot: str, side: str = "input") -> list[int]:
     if not _has(op, side, slot):
         return []
     name = getattr(op, side)(slot)[0]
@@ -324,7 +331,7 @@ def _shape(block: OldBlock, op: OldOperator, slot: str, side: str = "input") -> 
     return list(variable.shape()) if variable is not None else []
 
 
-def _has(op: OldOperator, side: str, slot: str) -> bool:
+def _has(op: LegacyOperator, side: str, slot: str) -> bool:
     return slot in getattr(op, f"{side}_names")() and bool(getattr(op, side)(slot))
 
 
@@ -335,7 +342,7 @@ def _product(shape: list[int]) -> int:
 # -- what becomes of each operator ---------------------------------------------------------------
 
 
-def refuse_overlaps(description: OldProgram) -> None:
+def reject_overlaps(description: LegacyProgramDesc) -> None:
     """Refuses operators with an output that is also an input, unless the kernel allows it.
 
     Raises:
@@ -348,7 +355,7 @@ def refuse_overlaps(description: OldProgram) -> None:
                     raise NotTranslatable(f"{op.type()} overwrites '{name}', which it reads")
 
 
-def _may_overwrite(block: OldBlock, op: OldOperator, name: str) -> bool:
+def _may_overwrite(block: LegacyBlock, op: LegacyOperator, name: str) -> bool:
     if op.type() == "sum":
         return bool(op.input("X")[0] == name and op.input("X").count(name) == 1)
     if op.type().startswith("elementwise_") and not op.type().endswith("_grad"):
@@ -356,7 +363,7 @@ def _may_overwrite(block: OldBlock, op: OldOperator, name: str) -> bool:
     return op.type() in _MAY_OVERWRITE_INPUTS or name == "@EMPTY@"
 
 
-def check(description: OldProgram) -> None:
+def check(description: LegacyProgramDesc) -> None:
     """Translates each operator alone, and identical ones only once.
 
     Raises:
@@ -370,7 +377,7 @@ def check(description: OldProgram) -> None:
             if op.type() in _STRUCTURE | _ARRAYS:
                 continue
             if (signature := _signature(block, op)) not in checked:
-                _Translated(block, op).check()
+                _TranslatedOperator(block, op).check()
                 checked.add(signature)
 
 
@@ -383,7 +390,7 @@ _TENSORS = frozenset(
 )
 
 
-def _signature(block: OldBlock, op: OldOperator) -> tuple[Any, ...]:
+def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
     """Everything that the translation of an operator depends on, except the names of variables."""
     numbers: dict[str, int] = {}
 
@@ -401,11 +408,11 @@ def _signature(block: OldBlock, op: OldOperator) -> tuple[Any, ...]:
         for side in ("input", "output")
         for slot in getattr(op, f"{side}_names")()
     ]
-    attributes = [(n, repr(op.attr(n))) for n in op.attr_names() if n not in _NOT_COMPUTED]
+    attributes = [(n, repr(op.attr(n))) for n in op.attr_names() if n not in _IRRELEVANT_ATTRIBUTES]
     return op.type(), tuple(slots), tuple(sorted(attributes))
 
 
-class _Translated:
+class _TranslatedOperator:
     """One operator, and the PIR operators that it becomes.
 
     Args:
@@ -413,9 +420,9 @@ class _Translated:
         op: An old-style operator.
     """
 
-    def __init__(self, block: OldBlock, op: OldOperator) -> None:
+    def __init__(self, block: LegacyBlock, op: LegacyOperator) -> None:
         self._block, self._op = block, op
-        alone: OldProgram = ProgramDesc()
+        alone: LegacyProgramDesc = ProgramDesc()
         inner = alone.block(0)
         for name in dict.fromkeys([*op.input_arg_names(), *op.output_arg_names()]):
             variable = block.find_var_recursive(name.encode())
@@ -444,7 +451,7 @@ class _Translated:
         self._check_outputs()
         self._check_attributes()
 
-    def _lost(self, what: str) -> NotTranslatable:
+    def _loss_error(self, what: str) -> NotTranslatable:
         return NotTranslatable(f"the translation loses {what} of {self._op.type()}")
 
     def _check_inputs(self) -> None:
@@ -459,7 +466,7 @@ class _Translated:
             for name in self._op.input(slot):
                 if name in read or name == "@EMPTY@" or (is_grad and "@GRAD" not in slot):
                     continue
-                raise self._lost(f"the input {slot}")
+                raise self._loss_error(f"the input {slot}")
 
     def _check_memory(self) -> None:
         """Only what the old operator overwrites may be overwritten."""
@@ -477,7 +484,7 @@ class _Translated:
         kept = set(self._op.output_arg_names()) & set(self._op.input_arg_names())
         if self._op.type() in IN_PLACE and not _is_frozen(self._op):
             for name in kept - set(in_place):
-                raise self._lost(f"the write of {name}")
+                raise self._loss_error(f"the write of {name}")
 
     def _members(self, value: Value) -> list[str]:
         maker = value.get_defining_op()
@@ -496,12 +503,12 @@ class _Translated:
                 continue  # not known, or no axes
             fits = len(old) == len(new) and all(a == b or a < 0 or b < 0 for a, b in zip(old, new))
             if not fits:
-                raise self._lost(f"the shape of the output {name}")
+                raise self._loss_error(f"the shape of the output {name}")
 
     def _check_attributes(self) -> None:
         facts = self._facts()
         for name in self._op.attr_names():
-            if name in _NOT_COMPUTED or self._is_given_as_tensor(name):
+            if name in _IRRELEVANT_ATTRIBUTES or self._is_given_as_tensor(name):
                 continue
             value = self._op.attr(name)
             names = (name, *_ALIASES.get(name, ()))
@@ -511,7 +518,7 @@ class _Translated:
                 continue
             if _is_default(self._op, name, value):
                 continue
-            raise self._lost(f"{name} = {value}")
+            raise self._loss_error(f"{name} = {value}")
 
     def _is_given_as_tensor(self, name: str) -> bool:
         """Whether an input stands for the attribute."""
@@ -563,26 +570,26 @@ class _Translated:
         return variable is not None and int(variable.dtype()) == dtype
 
 
-_Rule = Callable[[_Translated, Any], bool]
+_Rule = Callable[[_TranslatedOperator, Any], bool]
 # What else an attribute may become than one of the same value.
 _ACCEPTED: dict[str, _Rule] = {
-    "axis": _Translated.starts_where_broadcasting_does,
-    "dim": _Translated.names_no_axes,
-    "dtype": _Translated.is_that_of_the_tensor,
-    "reduce_all": _Translated.reduces_everything,
+    "axis": _TranslatedOperator.starts_where_broadcasting_does,
+    "dim": _TranslatedOperator.names_no_axes,
+    "dtype": _TranslatedOperator.is_that_of_the_tensor,
+    "reduce_all": _TranslatedOperator.reduces_everything,
 }
 
 
-def _is_frozen(op: OldOperator) -> bool:
+def _is_frozen(op: LegacyOperator) -> bool:
     """Whether a batch normalization only reads its running statistics."""
     return "batch_norm" in op.type() and any(
         op.has_attr(name) and op.attr(name) for name in ("is_test", "use_global_stats")
     )
 
 
-def _is_default(op: OldOperator, name: str, value: Any) -> bool:
+def _is_default(op: LegacyOperator, name: str, value: Any) -> bool:
     """Whether an attribute has its default value."""
-    alone: OldProgram = ProgramDesc()
+    alone: LegacyProgramDesc = ProgramDesc()
     copy = alone.block(0).append_op()
     copy.copy_from(op)
     copy.remove_attr(name)
@@ -602,7 +609,7 @@ def _is_same(old: Any, new: Any) -> bool:
             return len(old) == 1 and _is_same(old[0], new)
         return len(old) == len(new) and all(map(_is_same, old, new))
     if isinstance(old, str) and isinstance(new, (int, float)) and old:
-        return _is_same(_number(old), new)
+        return _is_same(_parsed_float(old), new)
     if isinstance(old, (int, float)) and isinstance(new, (int, float)):
         return bool(np.float32(old) == np.float32(new)) or old == new
     if isinstance(old, int) and not isinstance(new, str):
@@ -610,7 +617,7 @@ def _is_same(old: Any, new: Any) -> bool:
     return bool(old == new)
 
 
-def _number(text: str) -> float | None:
+def _parsed_float(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:

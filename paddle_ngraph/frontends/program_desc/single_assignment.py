@@ -21,7 +21,12 @@ from paddle_ngraph.paddle_private.names import (
     insert_operator,
     translate,
 )
-from paddle_ngraph.paddle_private.protocols import OldBlock, OldOperator, OldProgram, OldVariable
+from paddle_ngraph.paddle_private.protocols import (
+    LegacyBlock,
+    LegacyOperator,
+    LegacyProgramDesc,
+    LegacyVariable,
+)
 
 
 class NotTranslatable(Exception):
@@ -59,12 +64,12 @@ IN_PLACE = frozenset(
 )
 
 
-def operators(block: OldBlock) -> Iterator[OldOperator]:
+def operators(block: LegacyBlock) -> Iterator[LegacyOperator]:
     """The operators of an old-style block."""
     return (block.op(i) for i in range(block.op_size()))
 
 
-def blocks(description: OldProgram) -> Iterator[OldBlock]:
+def blocks(description: LegacyProgramDesc) -> Iterator[LegacyBlock]:
     """The blocks of an old-style program."""
     return (description.block(i) for i in range(description.num_blocks()))
 
@@ -75,7 +80,7 @@ def load_dialect() -> None:
     translate(ProgramDesc())
 
 
-def rename(description: OldProgram) -> None:
+def rename(description: LegacyProgramDesc) -> None:
     """Puts a ``ProgramDesc`` into single-assignment form, in place."""
     _Renaming(description).run()
 
@@ -87,14 +92,14 @@ class _Renaming:
     contents at some place.
     """
 
-    def __init__(self, description: OldProgram) -> None:
+    def __init__(self, description: LegacyProgramDesc) -> None:
         self._description = description
         self._writes: Counter[str] = Counter()
         self._written: set[str] = set()
-        self._given: set[str] = set()  # what a run starts with
+        self._read_before_write: set[str] = set()  # what a run starts with
         self._filled: set[str] = set()  # what was written so far
         self._branch_results: set[str] = set()
-        self._versions_made = 0
+        self._num_versions = 0
         self._survey(description.block(0))
 
     def run(self) -> None:
@@ -106,25 +111,25 @@ class _Renaming:
             raise NotTranslatable("two variables have the same name")
         self._rename_block(self._description.block(0), {})
 
-    def _survey(self, block: OldBlock) -> None:
+    def _survey(self, block: LegacyBlock) -> None:
         """Counts the writes, and finds the variables that are read before they are written."""
         for op in operators(block):
             if op.type() in _WITH_BLOCK:  # what it lists is what its block reads and writes
-                self._given |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
+                self._read_before_write |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
                 self._survey(self._inner(op))
                 continue
             if op.has_attr("sub_block"):
                 raise NotTranslatable(f"{op.type()} has a block of its own")
-            self._given |= set(op.input_arg_names()) - self._written
+            self._read_before_write |= set(op.input_arg_names()) - self._written
             if op.type() == "select_input":
                 self._branch_results |= set(op.input("X"))
             self._writes.update(self._renamed_by(block, op))
             self._written |= set(op.output_arg_names())
 
-    def _inner(self, op: OldOperator) -> OldBlock:
+    def _inner(self, op: LegacyOperator) -> LegacyBlock:
         return self._description.block(block_number(op, "sub_block"))
 
-    def _renamed_by(self, block: OldBlock, op: OldOperator) -> list[str]:
+    def _renamed_by(self, block: LegacyBlock, op: LegacyOperator) -> list[str]:
         """The outputs that may need another name: tensors that are not written in place."""
         if op.type() in ("feed", "fetch"):
             return []
@@ -133,7 +138,9 @@ class _Renaming:
         variables = {name: block.find_var_recursive(name.encode()) for name in names}
         return [n for n, variable in variables.items() if variable and variable.type() in _TENSORS]
 
-    def _rename_block(self, block: OldBlock, versions: dict[str, str], handed_on: int = 0) -> None:
+    def _rename_block(
+        self, block: LegacyBlock, versions: dict[str, str], handed_on: int = 0
+    ) -> None:
         """Renames what a block reads and writes.
 
         Args:
@@ -165,7 +172,11 @@ class _Renaming:
                 _insert_assign(block, block.op_size() - handed_on, versions[name], before)
 
     def _rename_loop(
-        self, block: OldBlock, loop: OldOperator, versions: dict[str, str], written: dict[str, None]
+        self,
+        block: LegacyBlock,
+        loop: LegacyOperator,
+        versions: dict[str, str],
+        written: dict[str, None],
     ) -> None:
         """Carries everything that the body writes from one iteration to the next.
 
@@ -178,7 +189,7 @@ class _Renaming:
             self._require_contents(name)
             version = versions.get(name, name)
             is_own = block.find_var(version.encode()) is not None
-            if is_own and (version != name or name not in self._given):
+            if is_own and (version != name or name not in self._read_before_write):
                 continue
             versions[name] = self._new_version(block, name)
             written[name] = None
@@ -186,9 +197,9 @@ class _Renaming:
         _rename_inputs(loop, versions)
         arrays = [n for n in loop.output("Out") if _type_of(block, n) not in _TENSORS]
         loop.set_output("Out", [versions.get(n, n) for n in names] + arrays)
-        self._rename_block(body, versions, len(_handed_on(body)))
+        self._rename_block(body, versions, len(_carried_assigns(body)))
 
-    def _rename_branch(self, op: OldOperator, versions: dict[str, str]) -> None:
+    def _rename_branch(self, op: LegacyOperator, versions: dict[str, str]) -> None:
         """A branch writes to existing variables, and returns new ones."""
         _rename_inputs(op, versions)
         names = self._written_around(self._inner(op))
@@ -202,13 +213,13 @@ class _Renaming:
     def _is_new_result(self, name: str) -> bool:
         """Whether a branch creates it, for ``select_input`` to choose from."""
         is_once = self._writes[name] == 1
-        return is_once and name in self._branch_results and name not in self._given
+        return is_once and name in self._branch_results and name not in self._read_before_write
 
     def _require_contents(self, name: str) -> None:
-        if name not in self._given and name not in self._filled:
+        if name not in self._read_before_write and name not in self._filled:
             raise NotTranslatable(f"'{name}' is first written in an inner block")
 
-    def _written_around(self, block: OldBlock) -> list[str]:
+    def _written_around(self, block: LegacyBlock) -> list[str]:
         """The tensors of outer blocks that ``block`` or a block inside it writes."""
         names: list[str] = []
         for op in operators(block):
@@ -219,7 +230,11 @@ class _Renaming:
         return [n for n in dict.fromkeys(names) if block.find_var(n.encode()) is None]
 
     def _rename_outputs(
-        self, block: OldBlock, op: OldOperator, versions: dict[str, str], written: dict[str, None]
+        self,
+        block: LegacyBlock,
+        op: LegacyOperator,
+        versions: dict[str, str],
+        written: dict[str, None],
     ) -> None:
         new = self._renamed_by(block, op)
         renamed = {name: versions.get(name, name) for name in op.output_arg_names()}
@@ -230,27 +245,27 @@ class _Renaming:
         versions.update({name: renamed[name] for name in new})
         written.update(dict.fromkeys(new))
 
-    def _version_of_a_write(self, block: OldBlock, name: str) -> str:
+    def _version_of_a_write(self, block: LegacyBlock, name: str) -> str:
         """The last write to a variable goes to that variable, unless a run starts with it."""
-        is_last = self._writes[name] == 0 and name not in self._given
+        is_last = self._writes[name] == 0 and name not in self._read_before_write
         is_own = block.find_var(name.encode()) is not None
         if is_last and (is_own or name in self._branch_results):
             return name
         return self._new_version(block, name)
 
-    def _new_version(self, block: OldBlock, name: str) -> str:
-        self._versions_made += 1
-        version = f"{name}@VERSION@{self._versions_made}"
+    def _new_version(self, block: LegacyBlock, name: str) -> str:
+        self._num_versions += 1
+        version = f"{name}@VERSION@{self._num_versions}"
         copy_variable(block, declared(block, name), version)
         return version
 
-    def _outlives(self, block: OldBlock, name: str) -> bool:
+    def _outlives(self, block: LegacyBlock, name: str) -> bool:
         """Whether the memory of a variable outlives the block."""
         own = block.find_var(name.encode())
         return own is None or bool(own.persistable())
 
 
-def declared(block: OldBlock, name: str) -> OldVariable:
+def declared(block: LegacyBlock, name: str) -> LegacyVariable:
     """A variable of the block or of one around it."""
     variable = block.find_var_recursive(name.encode())
     if variable is None:
@@ -259,7 +274,7 @@ def declared(block: OldBlock, name: str) -> OldVariable:
 
 
 def copy_variable(
-    block: OldBlock, variable: OldVariable, name: str, shape: Sequence[int] | None = None
+    block: LegacyBlock, variable: LegacyVariable, name: str, shape: Sequence[int] | None = None
 ) -> None:
     """A new variable of a block, like another one, but one that does not outlive a run."""
     kind, dtype = variable.type(), variable.dtype()
@@ -273,17 +288,17 @@ def copy_variable(
     copy.set_persistable(False)
 
 
-def _output(op: OldOperator) -> str:
+def _output(op: LegacyOperator) -> str:
     return str(op.output("Out")[0])
 
 
-def _position(block: OldBlock, op: OldOperator) -> int:
+def _position(block: LegacyBlock, op: LegacyOperator) -> int:
     return next(i for i, other in enumerate(operators(block)) if other is op)
 
 
-def _handed_on(body: OldBlock) -> list[OldOperator]:
+def _carried_assigns(body: LegacyBlock) -> list[LegacyOperator]:
     """The operators at the end of a loop's body that assign the variables of the loop."""
-    found: list[OldOperator] = []
+    found: list[LegacyOperator] = []
     for op in reversed(list(operators(body))):
         if op.type() != "assign" or body.find_var(_output(op).encode()) is not None:
             break
@@ -295,11 +310,11 @@ def _handed_on(body: OldBlock) -> list[OldOperator]:
     return found
 
 
-def _rename_inputs(op: OldOperator, versions: dict[str, str]) -> None:
+def _rename_inputs(op: LegacyOperator, versions: dict[str, str]) -> None:
     _rename_slots(op.input_names(), op.input, op.set_input, versions)
 
 
-def _rename_outputs(op: OldOperator, versions: dict[str, str]) -> None:
+def _rename_outputs(op: LegacyOperator, versions: dict[str, str]) -> None:
     _rename_slots(op.output_names(), op.output, op.set_output, versions)
 
 
@@ -316,7 +331,7 @@ def _rename_slots(
             set(slot, renamed)
 
 
-def _insert_assign(block: OldBlock, position: int, source: str, target: str) -> None:
+def _insert_assign(block: LegacyBlock, position: int, source: str, target: str) -> None:
     if _type_of(block, source) != VarType.DENSE_TENSOR:
         raise NotTranslatable(f"'{target}' is written in a form that the translation loses")
     op = insert_operator(block, position)
@@ -325,6 +340,6 @@ def _insert_assign(block: OldBlock, position: int, source: str, target: str) -> 
     op.set_output("Out", [target])
 
 
-def _type_of(block: OldBlock, name: str) -> Any:
+def _type_of(block: LegacyBlock, name: str) -> Any:
     variable = block.find_var_recursive(name.encode())
     return None if variable is None else variable.type()

@@ -17,14 +17,14 @@ from paddle_ngraph.paddle_private.names import (
     ProgramDesc,
     VarType,
     make_persistable,
-    maker_of,
+    producer_of,
     set_attribute,
     translate_with_values,
 )
 from paddle_ngraph.paddle_private.protocols import (
     Block,
-    OldBlock,
-    OldProgram,
+    LegacyBlock,
+    LegacyProgramDesc,
     Operation,
     Program,
     Value,
@@ -34,7 +34,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     LISTS,
     SCOPE_NAMES,
     SHADOW_OUTPUT,
-    blocks_outside_in,
+    blocks_outermost_first,
     scope_name,
 )
 from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
@@ -43,13 +43,13 @@ from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
 
 # Operators that read or write a LoD.
-_LOD_FAMILIES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
+_LOD_PREFIXES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
 _WITH_LOD = frozenset({VarType.DENSE_TENSOR})
 # The variable that an old-style program fetches to.
 FETCHED = "fetch"
 
 
-def to_pir(description: OldProgram) -> Program | None:
+def to_pir(description: LegacyProgramDesc) -> Program | None:
     """The PIR program of a ``ProgramDesc``; ``None`` where :func:`translate` raises."""
     try:
         return translate(description)
@@ -57,7 +57,7 @@ def to_pir(description: OldProgram) -> Program | None:
         return None
 
 
-def translate(description: OldProgram) -> Program:
+def translate(description: LegacyProgramDesc) -> Program:
     """The PIR program of a ``ProgramDesc``.
 
     The translation is Paddle's, applied to a copy in single-assignment form in which each operator
@@ -67,11 +67,11 @@ def translate(description: OldProgram) -> Program:
         NotTranslatable: Paddle cannot translate the program, cannot run the translation, or would
             lose something on the way.
     """
-    copy: OldProgram = ProgramDesc(description)
+    copy: LegacyProgramDesc = ProgramDesc(description)
     try:
-        _refuse_levels_of_detail(description)
-        old_operators.refuse_overlaps(description)
-        old_operators.cure(copy)
+        _reject_lod(description)
+        old_operators.reject_overlaps(description)
+        old_operators.rewrite_for_translation(copy)
         single_assignment.rename(copy)
         old_operators.check(copy)
         program, values = translate_with_values(copy)
@@ -80,7 +80,9 @@ def translate(description: OldProgram) -> Program:
         raise
     except Exception as error:  # Paddle's own errors have many types
         raise NotTranslatable("Paddle cannot translate it") from error
-    if not _kept_by(description.block(0)) <= _named_by(program):  # PIR has no place for an XShape
+    if not _persistent_in(description.block(0)) <= _named_by(
+        program
+    ):  # PIR has no place for an XShape
         raise NotTranslatable("the translation loses a variable that outlives a run")
     if not _can_run(program):
         raise NotTranslatable("Paddle cannot run what the translation makes of it")
@@ -90,14 +92,14 @@ def translate(description: OldProgram) -> Program:
 
 
 def translate_fetching(
-    description: OldProgram, names: Sequence[str]
+    description: LegacyProgramDesc, names: Sequence[str]
 ) -> tuple[Program, list[Operation]]:
     """The PIR program of a ``ProgramDesc``, with operators that fetch these variables at its end.
 
     Raises:
         NotTranslatable: As in :func:`translate`.
     """
-    copy: OldProgram = ProgramDesc(description)
+    copy: LegacyProgramDesc = ProgramDesc(description)
     block = copy.block(0)
     columns = [op.attr("col") for op in operators(block) if op.type() in ("fetch", "fetch_v2")]
     first = 1 + max(columns, default=-1)
@@ -116,7 +118,7 @@ def translate_fetching(
     return program, [fetches[column] for column in range(first, first + len(names))]
 
 
-def name_as_pir_does(program: Program) -> None:
+def rename_as_pir(program: Program) -> None:
     """Makes a translated program name its variables as programs do that were PIR from the start.
 
     ``paddle.jit.load`` requires that of its inputs. And Executor takes a program that sets
@@ -135,11 +137,11 @@ def name_as_pir_does(program: Program) -> None:
         with paddle.pir_utils.IrGuard(), block:
             data = paddle.static.data(op.attrs()["name"], fed.shape, fed.dtype)
         fed.replace_all_uses_with(data)
-        maker_of(data).move_before(op)
+        producer_of(data).move_before(op)
         block.remove_op(op)
 
 
-def native_report(description: OldProgram, reason: str) -> Report:
+def native_report(description: LegacyProgramDesc, reason: str) -> Report:
     """The report of the program pass on a program that cannot be translated."""
     return Report(
         [
@@ -156,16 +158,16 @@ def native_report(description: OldProgram, reason: str) -> Report:
     )
 
 
-def calls_python(description: OldProgram) -> bool:
+def calls_python(description: LegacyProgramDesc) -> bool:
     """Whether an old-style program has an operator that calls a Python function."""
     return any(op.type() == "py_func" for block in blocks(description) for op in operators(block))
 
 
-def _refuse_levels_of_detail(description: OldProgram) -> None:
+def _reject_lod(description: LegacyProgramDesc) -> None:
     """PIR programs do not carry the LoD of tensors from operator to operator."""
     for block in blocks(description):
         for op in operators(block):
-            if op.type().startswith(_LOD_FAMILIES):
+            if op.type().startswith(_LOD_PREFIXES):
                 raise NotTranslatable(f"{op.type()} reads or writes a LoD")
         for variable in block.all_vars():
             if variable.type() in _WITH_LOD and variable.lod_level() > 0:
@@ -174,28 +176,28 @@ def _refuse_levels_of_detail(description: OldProgram) -> None:
 
 def _can_run(program: Program) -> bool:
     """Whether Paddle can run a translated program."""
-    operators = (op for block in blocks_outside_in(program) for op in block.ops)
+    operators = (op for block in blocks_outermost_first(program) for op in block.ops)
     return not any(
-        op.name() in _CANNOT_RUN or _sums_arrays(op) or _keeps_a_list_member(op) for op in operators
+        op.name() in _CANNOT_RUN or _sums_arrays(op) or _names_list_member(op) for op in operators
     )
 
 
 def _sums_arrays(op: Operation) -> bool:
     if op.name() != "pd_op.add_n":
         return False
-    maker = maker_of(op.operand_source(0))
+    maker = producer_of(op.operand_source(0))
     return any(value.is_dense_tensor_array_type() for value in maker.operands_source())
 
 
-def _keeps_a_list_member(op: Operation) -> bool:
+def _names_list_member(op: Operation) -> bool:
     """Whether it names a member of a list for the scope: Paddle does not write to that variable."""
     if op.name() != "builtin.set_parameter":
         return False
-    return maker_of(op.operand_source(0)).name() in LISTS
+    return producer_of(op.operand_source(0)).name() in LISTS
 
 
 def _restore_shapes(
-    description: OldProgram, program: Program, values: dict[str, list[Value]]
+    description: LegacyProgramDesc, program: Program, values: dict[str, list[Value]]
 ) -> None:
     """Gives gradients the tensors whose shapes they restore.
 
@@ -209,7 +211,7 @@ def _restore_shapes(
         for name in (op.output("XShape") if "XShape" in op.output_names() else ())
     }
     written = {name for block in blocks(description) for name in _written_by(block)}
-    for block in blocks_outside_in(program):
+    for block in blocks_outermost_first(program):
         unwritten = [op for op in block.ops if _names_one_of(written, op)]
         for op in unwritten:
             found = values.get(reshaped.get(op.attrs()["name"], ""))
@@ -223,11 +225,11 @@ def _names_one_of(names: set[str], op: Operation) -> bool:
     return op.name() == "pd_op.data" and op.attrs()["name"] in names
 
 
-def _written_by(block: OldBlock) -> set[str]:
+def _written_by(block: LegacyBlock) -> set[str]:
     return {name for op in operators(block) for name in op.output_arg_names()}
 
 
-def _kept_by(block: OldBlock) -> set[str]:
+def _persistent_in(block: LegacyBlock) -> set[str]:
     """The tensors that an old-style block writes and that outlive a run."""
     variables = ((name, block.find_var(name.encode())) for name in _written_by(block))
     return {

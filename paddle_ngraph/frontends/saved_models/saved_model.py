@@ -29,7 +29,7 @@ from paddle_ngraph.paddle_private.names import (
     VarType,
     serialize_program,
 )
-from paddle_ngraph.paddle_private.protocols import Config, OldProgram, Program, Scope
+from paddle_ngraph.paddle_private.protocols import Config, LegacyProgramDesc, Program, Scope
 from paddle_ngraph.partitioning.analysis.block_view import scope_name
 
 # The endings of the two forms: PIR, and ProgramDesc.
@@ -38,7 +38,7 @@ PARAMETERS = ".pdiparams"
 # Paddle 1 gave one name to every program, and one to every file of parameters.
 OLD_PROGRAM, OLD_PARAMETERS = "__model__", "__params__"
 # Compiled functions, in a folder beside the program.
-FUNCTIONS = "*.ngraph"
+FUNCTIONS_GLOB = "*.ngraph"
 
 # Paddle's framework.proto: the fields of a ProgramDesc, among which there must be blocks.
 _BLOCKS = 1
@@ -98,7 +98,7 @@ class SavedModel:
         return self.is_pir and os.path.isfile(self.program) and _ENGINE in _read(self.program)
 
     @cached_property
-    def description(self) -> OldProgram:
+    def description(self) -> LegacyProgramDesc:
         """The ``ProgramDesc`` of an old-style program."""
         return ProgramDesc(_read(self.program))
 
@@ -120,7 +120,7 @@ class SavedModel:
 
     def _read(self) -> Program:
         program: Program = paddle.pir.Program()
-        replaced.OPEN_PROGRAM.now(self.program, program)
+        replaced.OPEN_PROGRAM.current(self.program, program)
         return program
 
     def check(self) -> None:
@@ -149,7 +149,7 @@ class SavedModel:
             )
         # Paddle leaves the parameters of a PIR program as they happen to be in memory.
         if not os.path.isfile(self.parameters) and self._has_parameters:
-            raise self._lack_of_parameters()
+            raise self._missing_parameters()
         _check_file(self.parameters)
 
     def check_parameters(self, program: Program) -> None:
@@ -163,7 +163,7 @@ class SavedModel:
         if not shapes or self.has_separate_parameters:
             return
         if not os.path.isfile(self.parameters):
-            raise self._lack_of_parameters()
+            raise self._missing_parameters()
         found = list(parameter_file.tensors_in(self.parameters))
         declared = [shapes[name] for name in sorted(shapes)]
         if len(found) != len(declared):
@@ -179,7 +179,7 @@ class SavedModel:
                     f"{self.program} has {list(expected)}"
                 )
 
-    def _lack_of_parameters(self) -> NgraphError:
+    def _missing_parameters(self) -> NgraphError:
         return NgraphError(
             f"the parameters of {self.program} are missing: there is no {self.parameters!r}"
         )
@@ -197,7 +197,7 @@ class SavedModel:
     def _has_parameters(self) -> bool:
         return bool(_parameters_of(self.as_pir()))
 
-    def stamp(self) -> tuple[tuple[int, int], ...]:
+    def file_stamp(self) -> tuple[tuple[int, int], ...]:
         """A value that changes whenever the files do."""
         files = [self.program, self.parameters]
         if self.has_separate_parameters:
@@ -205,7 +205,7 @@ class SavedModel:
         stats = (os.stat(path) for path in sorted(files) if os.path.isfile(path))
         return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
-    def give_to(self, config: Config) -> OwnFolder | None:
+    def configure(self, config: Config) -> TemporaryFolder | None:
         """Makes ``config`` take the program as PIR, and its parameters from one file.
 
         An old-style program is translated here: Paddle's own translation loses more of it.
@@ -215,19 +215,19 @@ class SavedModel:
         """
         if self.is_pir:
             return None
-        folder = OwnFolder()
+        folder = TemporaryFolder()
         program = self.as_pir()
         serialize_program(program, folder / "model.json")
         config.set_model(folder / "model.json", self._in_one_file(program, folder))
         config.set_model("")  # the folder of an old model, which stays else
         return folder
 
-    def _in_one_file(self, program: Program, folder: OwnFolder) -> str:
+    def _in_one_file(self, program: Program, folder: TemporaryFolder) -> str:
         shapes = _parameters_of(program)
         if not shapes:
             return ""
         if self.has_separate_parameters:
-            return folder.hold("model.pdiparams", self._joined(shapes))
+            return folder.add_file("model.pdiparams", self._joined(shapes))
         if not os.path.isfile(self.parameters):
             raise NgraphError(f"there is no {self.parameters!r}")
         return self.parameters
@@ -267,8 +267,8 @@ class SavedModel:
         self.check()
         program = self.as_pir()
         self.check_parameters(program)
-        translation.name_as_pir_does(program)
-        folder, scope = OwnFolder(), paddle.static.Scope()
+        translation.rename_as_pir(program)
+        folder, scope = TemporaryFolder(), paddle.static.Scope()
         parameters = self._in_one_file(program, folder)
         serialize_program(program, folder / "model.json")
         SavedModel(folder / "model.json", parameters).load_parameters(scope)
@@ -281,11 +281,11 @@ class SavedModel:
         for tensor in tensors:  # Paddle asks each where it is, before it has read it
             tensor.set(np.zeros(1, "float32"), paddle.CPUPlace())
         if names:
-            load = replaced.LOAD_COMBINED.now
+            load = replaced.LOAD_COMBINED.current
             load(self.parameters, names, tensors, False, paddle.CPUPlace())
 
 
-class OwnFolder:
+class TemporaryFolder:
     """A folder for what Paddle reads only by path; deleted with the object."""
 
     def __init__(self) -> None:
@@ -296,7 +296,7 @@ class OwnFolder:
     def __truediv__(self, name: str) -> str:
         return os.path.join(self._path, name)
 
-    def hold(self, name: str, contents: Iterable[bytes]) -> str:
+    def add_file(self, name: str, contents: Iterable[bytes]) -> str:
         """Creates a file that exists only in memory. Returns its path."""
         self._opened.append(os.memfd_create(name))
         with open(self._opened[-1], "wb", closefd=False) as file:
@@ -328,7 +328,7 @@ def _is_description(contents: bytes) -> bool:
 # -- functions beside a model ---------------------------------------------------------------------
 
 
-def functions_beside(program: str) -> Path:
+def functions_folder(program: str) -> Path:
     """The folder for the compiled functions of a saved program."""
     return Path(program).absolute().with_suffix(".ngraph")
 
@@ -336,33 +336,33 @@ def functions_beside(program: str) -> Path:
 def files_at(prefix: Path) -> list[Path]:
     """What belongs to a model with engine operators."""
     program = f"{prefix}{ENDINGS[0]}"
-    return [Path(program), Path(f"{prefix}{PARAMETERS}"), functions_beside(program)]
+    return [Path(program), Path(f"{prefix}{PARAMETERS}"), functions_folder(program)]
 
 
-def use_functions_beside(program: str) -> None:
+def use_functions_folder(program: str) -> None:
     """Makes the engine look for functions beside a program that is opened.
 
     Only someone who could have written the program could have written them.
     """
-    folder = functions_beside(program)
+    folder = functions_folder(program)
     if folder.is_dir():
         _core.add_model_folder(str(folder), os.stat(program).st_uid)
 
 
 def install() -> None:
     """Makes opening a model find the functions beside it, or report what is wrong with it."""
-    replaced.OPEN_PROGRAM.replace(_finding_functions)
+    replaced.OPEN_PROGRAM.replace(_with_functions_folder)
     replaced.LOAD_VARIABLES.replace(_checking_files)
     replaced.LOAD_COMBINED.replace(_checking_file)
 
 
-def _finding_functions(original: Callable[..., bool]) -> Callable[..., bool]:
+def _with_functions_folder(original: Callable[..., bool]) -> Callable[..., bool]:
     """Reports an old-style program opened as PIR; Paddle only says that some byte is not UTF-8."""
 
     @wraps(original)
     def deserialize_pir_program(path: str, *args: Any) -> bool:
         if os.path.isfile(path):
-            use_functions_beside(path)
+            use_functions_folder(path)
             if not path.endswith(ENDINGS[0]) and _is_description(_read(path)):
                 raise NgraphError(
                     f"{path} is an old-style program: load and run it in the context "
@@ -465,7 +465,7 @@ def _parameters_of(program: Program) -> dict[str, parameter_file.Shape]:
     }
 
 
-def _persistable_in(description: OldProgram) -> set[str]:
+def _persistable_in(description: LegacyProgramDesc) -> set[str]:
     kinds = VarType
     variables = description.block(0).all_vars()
     return {

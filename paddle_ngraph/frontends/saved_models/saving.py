@@ -87,13 +87,13 @@ def convert(
     model.check()
     program = model.as_pir()
     model.check_parameters(program)
-    translation.name_as_pir_does(program)
+    translation.rename_as_pir(program)
     if prepare is not None:
         prepare(program)
-    report = ngraph_transpiler.rewrite_ahead(program)
+    report = ngraph_transpiler.rewrite_before_run(program)
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     is_there = model.parameters == prefix + saved_model.PARAMETERS
-    with _unfinished(prefix) as folder:
+    with _staging_folder(prefix) as folder:
         parameters = model.parameters if is_there else str(folder / "model.pdiparams")
         new = SavedModel(str(folder / "model.json"), parameters)
         serialize_program(program, new.program, True, readable, trainable)
@@ -109,7 +109,7 @@ def convert(
 
 
 @contextmanager
-def _unfinished(prefix: str) -> Iterator[Path]:
+def _staging_folder(prefix: str) -> Iterator[Path]:
     """A folder beside the model, from which files are moved to their places."""
     folder = tempfile.mkdtemp(prefix=".", suffix=".unfinished", dir=os.path.dirname(prefix))
     try:
@@ -120,10 +120,10 @@ def _unfinished(prefix: str) -> Iterator[Path]:
 
 def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
     """Moves everything to its place, the program last; deletes functions of an earlier model."""
-    functions = saved_model.functions_beside(prefix + ".json")
-    for old in functions.glob(saved_model.FUNCTIONS):
+    functions = saved_model.functions_folder(prefix + ".json")
+    for old in functions.glob(saved_model.FUNCTIONS_GLOB):
         old.unlink(missing_ok=True)
-    new = list(compiled.glob(saved_model.FUNCTIONS))
+    new = list(compiled.glob(saved_model.FUNCTIONS_GLOB))
     if new:
         functions.mkdir(mode=0o755, exist_ok=True)
     elif functions.is_dir() and not any(functions.iterdir()):
@@ -148,7 +148,11 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
     executor: Any = paddle.static.Executor(paddle.CPUPlace())
     graphs = {node.graph for node in nodes_of(program) if node.is_engine}
-    with background_compile.awaited(), _collected(graphs, folder), paddle.pir_utils.IrGuard():
+    with (
+        background_compile.compile_synchronously(),
+        _collected(graphs, folder),
+        paddle.pir_utils.IrGuard(),
+    ):
         for inputs, feed in zip(sets, feeds):
             try:
                 executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
@@ -157,7 +161,7 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
                 raise NgraphError(
                     f"the model does not run with {_described(inputs)}: {reason}"
                 ) from error
-    count = sum(1 for _ in folder.glob(saved_model.FUNCTIONS))
+    count = sum(1 for _ in folder.glob(saved_model.FUNCTIONS_GLOB))
     if count < len(graphs):
         warnings.warn(
             f"{len(graphs) - count} of {len(graphs)} intervals were not reached with zeros for "

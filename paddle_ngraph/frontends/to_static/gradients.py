@@ -27,7 +27,7 @@ from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 
-class _Here(threading.local):
+class _BackwardState(threading.local):
     """What a thread knows of its backward passes.
 
     Attributes:
@@ -35,7 +35,7 @@ class _Here(threading.local):
         is_differentiating: Whether gradients of the latest are to have gradients.
         retains: Whether there may be another one.
         error: What was raised where Paddle came to a graph.
-        kept: What is kept for another one.
+        saved_states: What is kept for another one.
         latest: The graph that it has come to last.
     """
 
@@ -44,23 +44,23 @@ class _Here(threading.local):
     is_differentiating = False
     retains = False
     error: BaseException | None = None
-    latest: _Watch | None = None
+    latest: _BackwardGuard | None = None
 
     def __init__(self) -> None:
-        self.kept: list[scope_pool.Leftovers] = []
+        self.saved_states: list[scope_pool.SavedState] = []
 
 
-_here = _Here()
+_backward = _BackwardState()
 _has_differentiated_twice = False  # whether some backward pass was asked for it
 
-_NATIVE_INSTEAD = 'uncompiled (with enable(dynamic="training"): use enable(dynamic=True))'
-_NO_SECOND = (
+_UNCOMPILED_ADVICE = 'uncompiled (with enable(dynamic="training"): use enable(dynamic=True))'
+_NO_SECOND_DERIVATIVE = (
     "a compiled function has no gradient of its gradient (create_graph=True): leave what is "
-    f"differentiated twice {_NATIVE_INSTEAD}"
+    f"differentiated twice {_UNCOMPILED_ADVICE}"
 )
-_NO_REPEAT = (
+_NO_SECOND_PASS = (
     "what the backward pass of a compiled function needs could not be kept for another one "
-    f"(retain_graph=True): call it again, add the losses up, or leave it {_NATIVE_INSTEAD}"
+    f"(retain_graph=True): call it again, add the losses up, or leave it {_UNCOMPILED_ADVICE}"
 )
 _OVERWRITTEN = (
     "a tensor that the backward pass of a compiled function needs was written by an in-place "
@@ -71,9 +71,9 @@ _OVERWRITTEN = (
 def install() -> None:
     """Has backward passes say what they are asked for."""
     retain, create = "retain_graph", "create_graph"
-    replaced.RUN_BACKWARD.replace(lambda original: _reporting(original, {retain: 2}))
+    replaced.RUN_BACKWARD.replace(lambda original: _recording_options(original, {retain: 2}))
     replaced.RUN_PARTIAL_GRAD.replace(
-        lambda original: _holding(_reporting(original, {create: 4}, retains=True))
+        lambda original: _pinning(_recording_options(original, {create: 4}, retains=True))
     )
 
 
@@ -82,15 +82,15 @@ def may_compile() -> bool:
 
     Not in a backward pass, where Python's hooks and what is recomputed may call layers.
     """
-    return not _has_differentiated_twice and _here.depth == 0
+    return not _has_differentiated_twice and _backward.depth == 0
 
 
 def seconds() -> float:
     """What the backward passes of this thread took until now."""
-    return _here.seconds
+    return _backward.seconds
 
 
-def _reporting(
+def _recording_options(
     original: Callable[..., Any], places: dict[str, int], retains: bool = False
 ) -> Callable[..., Any]:
     """Has a function say what it is asked for, by arguments in these places.
@@ -105,13 +105,16 @@ def _reporting(
         asked = {name for name, at in places.items() if kwargs.get(name) or any(args[at : at + 1])}
         is_twice = "create_graph" in asked
         _has_differentiated_twice |= is_twice
-        with signals.put_off(but_ctrl_c=True), _pass(is_twice, retains or bool(asked)):
+        with (
+            signals.deferred_signals(except_ctrl_c=True),
+            _backward_pass(is_twice, retains or bool(asked)),
+        ):
             return original(*args, **kwargs)
 
     return run_backward
 
 
-def _holding(original: Callable[..., Any]) -> Callable[..., Any]:
+def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
     """``paddle.grad`` leaves the graphs that it does not come to as they are.
 
     Natively it leaves all as they are, whatever it is told to retain: it works on copies.
@@ -119,44 +122,56 @@ def _holding(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def run_partial_grad(*args: Any, **kwargs: Any) -> Any:
-        with _watching:
-            watches = list(_watches)
-        held: list[_Watch] = []
+        with _guards_lock:
+            guards = list(_guards)
+        pinned: list[_BackwardGuard] = []
         try:
-            for watch in watches:
-                if watch.hold():
-                    held.append(watch)
+            for guard in guards:
+                if guard.pin():
+                    pinned.append(guard)
             return original(*args, **kwargs)
         finally:
-            for watch in held:
-                watch.let_go()
+            for guard in pinned:
+                guard.unpin()
 
     return run_partial_grad
 
 
 @contextmanager
-def _pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
+def _backward_pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
     """Paddle has words of its own for what is raised inside of a backward pass."""
-    before = _here.is_differentiating, _here.retains, _here.kept, _here.error, _here.latest
-    kept: list[scope_pool.Leftovers] = []
-    _here.is_differentiating, _here.retains = is_differentiating, retains
-    _here.kept, _here.error, _here.latest = kept, None, None
-    _here.depth += 1
+    before = (
+        _backward.is_differentiating,
+        _backward.retains,
+        _backward.saved_states,
+        _backward.error,
+        _backward.latest,
+    )
+    saved_states: list[scope_pool.SavedState] = []
+    _backward.is_differentiating, _backward.retains = is_differentiating, retains
+    _backward.saved_states, _backward.error, _backward.latest = saved_states, None, None
+    _backward.depth += 1
     start = clock.now()
     try:
         yield
     except Exception:
-        if _here.error is not None:
-            raise _here.error from None
+        if _backward.error is not None:
+            raise _backward.error from None
         raise
     finally:
-        _here.depth -= 1
-        if _here.depth == 0:
-            _here.seconds += clock.now() - start
-        if _here.latest is not None:
-            _here.latest.end()
-        _here.is_differentiating, _here.retains, _here.kept, _here.error, _here.latest = before
-        for each in kept:
+        _backward.depth -= 1
+        if _backward.depth == 0:
+            _backward.seconds += clock.now() - start
+        if _backward.latest is not None:
+            _backward.latest.end()
+        (
+            _backward.is_differentiating,
+            _backward.retains,
+            _backward.saved_states,
+            _backward.error,
+            _backward.latest,
+        ) = before
+        for each in saved_states:
             each.claim()
 
 
@@ -185,11 +200,11 @@ class Gradients:
         programs = layer.train_program
         names = programs.program_attr
         positions: list[int] = list(outputs_of(layer).quick_index_map)
-        self._handed_on = list(programs.backward_program.global_block().kwargs())
-        kept = _kept(programs)
+        self._saved_names = list(programs.backward_program.global_block().kwargs())
+        saved_states = _names_read_by_backward(programs)
         given, returned = names["fx_names"], [names["fo_names"][at] for at in positions]
-        self._inputs = [n for n, name in enumerate(given) if name in kept or n in read]
-        self._outputs = [n for n, name in enumerate(returned) if name in kept or n in made]
+        self._inputs = [n for n, name in enumerate(given) if name in saved_states or n in read]
+        self._outputs = [n for n, name in enumerate(returned) if name in saved_states or n in made]
 
     def attach(self, inputs: Sequence[Any], outputs: Sequence[Any], scope: Scope) -> None:
         """Has the backward pass of a run watch over it.
@@ -203,21 +218,21 @@ class Gradients:
             needed = [inputs[number] for number in self._inputs]
             # Not the outputs themselves: each holds its graph, which holds this.
             needed += [outputs[number].detach() for number in self._outputs]
-            watch = _Watch(needed, inputs, self._handed_on, scope)
-            first.register_hook(_core.record_error_on(watch, _here))
+            guard = _BackwardGuard(needed, inputs, self._saved_names, scope)
+            first.register_hook(_core.record_error_on(guard, _backward))
 
 
-_watches: WeakSet[_Watch] = WeakSet()
-_watching = new_lock()
+_guards: WeakSet[_BackwardGuard] = WeakSet()
+_guards_lock = new_lock()
 
 
-class _Watch:
+class _BackwardGuard:
     """Looks at what a backward pass needs when it comes to the graph, and keeps it for another one.
 
     Args:
         needed: Tensors of the user that have to be what they were.
         inputs: All that were given.
-        handed_on: The names of what the forward run has left for the backward pass.
+        saved_names: The names of what the forward run has left for the backward pass.
         scope: Where.
 
     Attributes:
@@ -228,86 +243,86 @@ class _Watch:
         self,
         needed: Sequence[Any],
         inputs: Sequence[Any],
-        handed_on: Sequence[str],
+        saved_names: Sequence[str],
         scope: Scope,
     ) -> None:
         self._needed = needed
         self._inputs = inputs
-        self._handed_on = handed_on
+        self._saved_names = saved_names
         self._claim: scope_pool.Claim | None = scope_pool.Claim(scope)
         self._versions = _core.tensor_versions(list(needed))
         self.is_done = False
-        self._left: scope_pool.Leftovers | None = None
-        self._held: list[scope_pool.Held] = []
-        with _watching:
-            _watches.add(self)
+        self._saved: scope_pool.SavedState | None = None
+        self._pins: list[scope_pool.PinnedState] = []
+        with _guards_lock:
+            _guards.add(self)
 
     def __call__(self, gradient: Any) -> None:
-        if _here.latest is not None:
-            _here.latest.end()
-        if self._held and not self.is_done:
-            self._held[-1].put_back()
-        reason = self._why_not()
+        if _backward.latest is not None:
+            _backward.latest.end()
+        if self._pins and not self.is_done:
+            self._pins[-1].restore()
+        reason = self._reason_against()
         if reason is not None:
             raise NgraphError(reason)
-        if self._left is not None:
-            self._left.put_back()
-        elif _here.retains and self._claim is not None:
+        if self._saved is not None:
+            self._saved.restore()
+        elif _backward.retains and self._claim is not None:
             with suppress(Exception):  # who repeats it is told so
-                self._left = self._leftovers(self._claim.scope)
+                self._saved = self._save(self._claim.scope)
         self.is_done = True
-        _here.latest = self
-        if _here.retains and self._left is not None:
-            self._left.hold()
-            _here.kept.append(self._left)
+        _backward.latest = self
+        if _backward.retains and self._saved is not None:
+            self._saved.pin()
+            _backward.saved_states.append(self._saved)
 
     def end(self) -> None:
         """The pass that came to it last goes on, or is over."""
-        _here.latest = None
-        claim = self._claim if self._left is None else self._left.latest_claim
+        _backward.latest = None
+        claim = self._claim if self._saved is None else self._saved.latest_claim
         has_run = claim is None or claim.is_over()
-        if self._left is None:
+        if self._saved is None:
             self.is_done = has_run  # else something was raised before the graph ran
-        elif not has_run and self._left not in _here.kept:
-            _here.kept.append(self._left)
-        if has_run and not (_here.retains and self._left is not None):
-            self._needed, self._inputs, self._claim, self._left = [], [], None, None
+        elif not has_run and self._saved not in _backward.saved_states:
+            _backward.saved_states.append(self._saved)
+        if has_run and not (_backward.retains and self._saved is not None):
+            self._needed, self._inputs, self._claim, self._saved = [], [], None, None
 
-    def hold(self) -> bool:
+    def pin(self) -> bool:
         """Holds what its run has left until a backward pass comes to it, if none has."""
         if self.is_done or self._claim is None or self._claim.is_over():
             return False
         with suppress(Exception):  # who needs it is told so
-            self._held.append(scope_pool.Held(self._claim.scope, self._handed_on))
+            self._pins.append(scope_pool.PinnedState(self._claim.scope, self._saved_names))
             return True
         return False
 
-    def let_go(self) -> None:
+    def unpin(self) -> None:
         """Ends what was held last, which stays where it was."""
-        held = self._held.pop()
+        pinned = self._pins.pop()
         if not self.is_done:
-            held.put_back()
-        held.let_go()
+            pinned.restore()
+        pinned.unpin()
 
-    def _leftovers(self, scope: Scope) -> scope_pool.Leftovers:
-        return scope_pool.Leftovers(scope, self._handed_on, [*self._needed, *self._inputs])
+    def _save(self, scope: Scope) -> scope_pool.SavedState:
+        return scope_pool.SavedState(scope, self._saved_names, [*self._needed, *self._inputs])
 
-    def _why_not(self) -> str | None:
-        if _here.is_differentiating:
-            return _NO_SECOND
+    def _reason_against(self) -> str | None:
+        if _backward.is_differentiating:
+            return _NO_SECOND_DERIVATIVE
         if not self._is_filled():
-            return _NO_REPEAT
+            return _NO_SECOND_PASS
         is_same = _core.tensor_versions(list(self._needed)) == self._versions
         return None if is_same else _OVERWRITTEN
 
     def _is_filled(self) -> bool:
         """Whether its scope has what its run has left, or that can be put there."""
-        if self._left is not None:
-            return self._left.claim()
+        if self._saved is not None:
+            return self._saved.claim()
         return not self.is_done and (self._claim is None or not self._claim.is_over())
 
 
-def _kept(programs: StaticPrograms) -> set[str]:
+def _names_read_by_backward(programs: StaticPrograms) -> set[str]:
     """The names of what the backward program reads, its contents included."""
     arguments = programs.backward_program.global_block().kwargs()
     read = {name for name, value in arguments.items() if not value.use_empty()}

@@ -29,22 +29,22 @@ from paddle_ngraph.frontends.to_static import gradients, scope_pool
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     ASTStaticFunction,
-    OldTranslatedLayer,
+    LegacyTranslatedLayer,
     PirTranslatedLayer,
     StaticFunction,
+    attached_to,
     attribute_map,
     backend_of,
+    clear_trace,
     clone_program,
     expected_place,
-    forget_trace,
     hook_of_runs,
     is_train_mode,
-    kept_on,
     known_attributes_of,
     layers_in,
     layers_of,
-    maker_of,
     prepare_attributes,
+    producer_of,
     set_reusable,
     set_stop_gradient,
     set_training,
@@ -63,22 +63,22 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     CONSTANTS,
     SHADOW_OUTPUT,
     dtype_name,
-    has_to_run_in_order,
     is_engine,
     is_overwritten,
+    must_run_sequentially,
     nodes_of,
     scope_name,
 )
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.thread_local import PerThread
+from paddle_ngraph.utils.thread_local import ThreadLocal
 
-_SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
+_SWITCHES_ATTRIBUTE = "_ngraph_switches"  # of a layer: what it keeps of ours
 
 # See frontends/executor/hook.py.
-_ONE_BY_ONE = _core.FlagOverride("new_executor_sequential_run")
-_IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
+_SEQUENTIAL_RUN = _core.FlagOverride("new_executor_sequential_run")
+_TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 
 # It writes none of the tensors that it is given.
 _READING = _core.ReadOnlyRun()
@@ -86,24 +86,24 @@ _READING = _core.ReadOnlyRun()
 # Paddle files its interpreters under the numbers of programs, for good. Its key is a linear sum of
 # the number and the address of the scope: numbers 4 apart collide with scopes 1040 bytes apart, and
 # Paddle then runs the interpreter of another program. So they are drawn.
-_numbers = Random(__name__)
+_random = Random(__name__)
 # With FLAGS_enable_pir_api=0 Paddle loads them; else paddle.jit.load does not find them.
 _OLD_STYLE = (
     "paddle.jit.load runs a .pdmodel as an old-style program; create_predictor and "
     "paddle.static.load_inference_model run it through the engine"
 )
-_rewriting = new_lock()
-_is_switched_on = PerThread(False)  # by a function that was compiled by name
-_claimed: PerThread[Scope | None] = PerThread(None)  # of the run that this thread is in
+_rewrite_lock = new_lock()
+_is_switched_on = ThreadLocal(False)  # by a function that was compiled by name
+_claimed_scope: ThreadLocal[Scope | None] = ThreadLocal(None)  # of the run that this thread is in
 # By the number that Paddle has for it: the program that was traced last.
 _traced: dict[int, ref[Program]] = {}
 
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
-    replaced.RUN_STATIC.replace(lambda original: _giving_back(_with_switch(original)))
-    replaced.GET_SCOPE.replace(_claiming)
-    replaced.KEY_OF_TRACE.replace(_forgetting)
+    replaced.RUN_STATIC.replace(lambda original: _releasing_scope(_with_switch(original)))
+    replaced.GET_SCOPE.replace(_claiming_scope)
+    replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
     skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
     gradients.install()
 
@@ -111,62 +111,62 @@ def install() -> None:
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def call_run_impl_with_hook(self: StaticLayer, inputs: Any, parameters: Any, attrs: Any) -> Any:
-        if not _is_wanted():
+        if not _is_engine_requested():
             return original(self, inputs, parameters, attrs)
         native, *others = attrs
         programs = _switch(self, native).programs_for(inputs)
         if programs is None:
             return original(self, inputs, parameters, attrs)
-        with signals.put_off(but_ctrl_c=True):
+        with signals.deferred_signals(except_ctrl_c=True):
             whole = hook_of_runs(self) is None
             returned = programs.run_whole(inputs, parameters) if whole else None
             if returned is not None:
                 return returned
-            with programs.order, programs.thread, programs.reading:
+            with programs.sequential_run, programs.trace_run, programs.reading_run:
                 return original(self, inputs, parameters, (programs.attributes, *others))
 
     return call_run_impl_with_hook
 
 
-def _is_wanted() -> bool:
+def _is_engine_requested() -> bool:
     return bool(flags.get("use_ngraph")) or _is_switched_on.value
 
 
 def switched_on() -> AbstractContextManager[None]:
     """Inside of ``with``, this thread runs programs through the engine, whatever the flag says."""
-    return _is_switched_on.set_to(True)
+    return _is_switched_on.overridden(True)
 
 
-def _claiming(original: Callable[..., Scope]) -> Callable[..., Scope]:
+def _claiming_scope(original: Callable[..., Scope]) -> Callable[..., Scope]:
     """Threads that call one layer at once get a scope each."""
 
     @wraps(original)
     def get_scope(*args: Any, **kwargs: Any) -> Scope:
-        if not _is_wanted():
+        if not _is_engine_requested():
             return original(*args, **kwargs)
-        _claimed.value = scope_pool.claim(lambda: original(*args, **kwargs))
-        return _claimed.value
+        _claimed_scope.value = scope_pool.claim(lambda: original(*args, **kwargs))
+        return _claimed_scope.value
 
     return get_scope
 
 
-def _giving_back(original: Callable[..., Any]) -> Callable[..., Any]:
+def _releasing_scope(original: Callable[..., Any]) -> Callable[..., Any]:
     """A run that failed leaves its scope to others; after others Paddle says so itself."""
 
     @wraps(original)
     def call_run_impl_with_hook(*args: Any) -> Any:
-        with _claimed.set_to(None):
+        with _claimed_scope.overridden(None):
             try:
                 return original(*args)
             except BaseException:
-                if _claimed.value is not None:
-                    set_reusable(_claimed.value, True)
+                if _claimed_scope.value is not None:
+                    set_reusable(_claimed_scope.value, True)
                 raise
 
     return call_run_impl_with_hook
 
 
-def _forgetting(original: Callable[[Program], int]) -> Callable[[Program], int]:
+def _clearing_stale_trace(original: Callable[[Program], int]) -> Callable[[Program], int]:
     """A program does not meet what the trace of another one has left.
 
     Paddle keeps what a trace has made of parameters under the address of its program, and drops it
@@ -180,7 +180,7 @@ def _forgetting(original: Callable[[Program], int]) -> Callable[[Program], int]:
         last = _traced.get(key)
         if last is None or last() is not program:
             if last is not None:  # else it may be older than this hook
-                forget_trace(key)
+                clear_trace(key)
             _traced[key] = ref(program)  # no other thread has a program there now
         return key
 
@@ -190,7 +190,7 @@ def _forgetting(original: Callable[[Program], int]) -> Callable[[Program], int]:
 def is_static(thing: Any) -> bool:
     """Whether ``paddle.jit.to_static`` or ``paddle.jit.load`` has made a function or layer."""
     return isinstance(getattr(thing, "forward", thing), StaticFunction) or isinstance(
-        thing, (PirTranslatedLayer, OldTranslatedLayer)
+        thing, (PirTranslatedLayer, LegacyTranslatedLayer)
     )
 
 
@@ -200,7 +200,7 @@ def explain(thing: Any) -> Report:
     Raises:
         NgraphError: It has none yet, or they stay native.
     """
-    if isinstance(thing, OldTranslatedLayer):
+    if isinstance(thing, LegacyTranslatedLayer):
         raise NgraphError(f"the programs stay native: {_OLD_STYLE}")
     return explain_programs(_latest_layer(thing))
 
@@ -215,7 +215,7 @@ def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
     return _switch(layer, native).report()
 
 
-def expect(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) -> None:
+def expect_shapes(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) -> None:
     """Says what a layer in evaluation will be given, so that one function serves other shapes too.
 
     Args:
@@ -226,7 +226,7 @@ def expect(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) -> None
     programs = _switch(layer, native).programs_for([])
     if programs is not None and programs.whole is not None:
         for shapes in calls:
-            programs.whole.expect(shapes)
+            programs.whole.expect_shapes(shapes)
 
 
 def _latest_layer(thing: Any) -> StaticLayer:
@@ -249,7 +249,7 @@ def _latest_layer(thing: Any) -> StaticLayer:
 
 def _switch(layer: StaticLayer, native: Any) -> _Switch:
     """The switch of a layer that stands beside these attributes of its own."""
-    switches: dict[int, _Switch] = kept_on(layer, _SWITCHES, dict)
+    switches: dict[int, _Switch] = attached_to(layer, _SWITCHES_ATTRIBUTE, dict)
     found = switches.get(id(native))
     if found is None or found.native is not native:
         known = known_attributes_of(layer).items()
@@ -277,46 +277,49 @@ class _Switch:
             layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
         )
         self._why_native = _why_native(layer)
-        self._open_axes = self._source.open_axes()
+        self._dynamic_axes = self._source.dynamic_axes()
         self._open_size = 0  # that the programs were made for; 0: for any
-        self._is_planned = self._why_native is not None
+        self._is_rewritten = self._why_native is not None
         self._programs: _Programs | None = None
         self._report: Report | None = None
 
     def programs_for(self, inputs: Sequence[Any]) -> _Programs | None:
         """The programs for a call on these tensors; ``None``: Paddle's."""
-        sizes = self._open_sizes(inputs)
+        sizes = self._dynamic_sizes(inputs)
         if 0 in sizes:
             return None  # Paddle's kernels have rules for what is empty
-        if self._needs_plan(sizes):
-            with _rewriting:
-                if self._needs_plan(sizes):
-                    self._plan_for(sizes)
+        if self._needs_rewrite(sizes):
+            with _rewrite_lock:
+                if self._needs_rewrite(sizes):
+                    self._rewrite_for(sizes)
         return self._programs
 
     def report(self) -> Report:
         """What the pass makes of both programs."""
-        if not self._is_planned:
-            with _rewriting:
-                self._plan_for([])
+        if not self._is_rewritten:
+            with _rewrite_lock:
+                self._rewrite_for([])
         if self._report is None:
             raise NgraphError(f"the programs stay native: {self._why_native}")
         return self._report
 
-    def _needs_plan(self, sizes: Sequence[int]) -> bool:
-        if not self._is_planned:
+    def _needs_rewrite(self, sizes: Sequence[int]) -> bool:
+        if not self._is_rewritten:
             return True
-        if self._programs is not None and self._programs.refusals.has_refused():
+        if self._programs is not None and self._programs.denials.has_new_denials():
             return True
-        return self._open_size > 0 and _largest(sizes) >= cost_model.GROWTH * self._open_size
+        return (
+            self._open_size > 0
+            and _largest(sizes) >= cost_model.REPLAN_GROWTH_FACTOR * self._open_size
+        )
 
-    def _open_sizes(self, inputs: Sequence[Any]) -> list[int]:
+    def _dynamic_sizes(self, inputs: Sequence[Any]) -> list[int]:
         """What is given for the dimensions that the program leaves open."""
-        axes = ((number, axis) for number, axis in self._open_axes if number < len(inputs))
+        axes = ((number, axis) for number, axis in self._dynamic_axes if number < len(inputs))
         given = ((inputs[number].shape, axis) for number, axis in axes)
         return [shape[axis] for shape, axis in given if axis < len(shape)]
 
-    def _plan_for(self, sizes: Sequence[int]) -> None:
+    def _rewrite_for(self, sizes: Sequence[int]) -> None:
         size = _largest(sizes)
         try:
             programs = self._source.rewritten(size)
@@ -329,7 +332,7 @@ class _Switch:
         self._programs = programs if self._report is not None and self._report.changes else None
         is_small = self._report is not None and self._report.has_small_interval
         self._open_size = size if is_small else 0
-        self._is_planned = True
+        self._is_rewritten = True
 
 
 def _largest(sizes: Sequence[int]) -> int:
@@ -353,9 +356,9 @@ class _Programs:
     Attributes:
         attributes: What Paddle's ``run_program`` takes: programs, their names, their number.
         report: What the pass says of both.
-        order, thread, reading: Held while the forward program runs.
+        sequential_run, trace_run, reading_run: Held while the forward program runs.
         engines: Those of their intervals, kept alive.
-        refusals: Tells when a run has left one of them to Paddle.
+        denials: Tells when a run has left one of them to Paddle.
         whole: The forward program, where it is one engine operator and no backward pass follows.
         stop_gradients: What Paddle says of each result, whatever was given: it is decided where the
             program is made.
@@ -363,11 +366,11 @@ class _Programs:
 
     attributes: Any
     report: Report
-    order: AbstractContextManager[Any]
-    thread: AbstractContextManager[Any]
-    reading: AbstractContextManager[Any]
+    sequential_run: AbstractContextManager[Any]
+    trace_run: AbstractContextManager[Any]
+    reading_run: AbstractContextManager[Any]
     engines: list[_core.NgraphEngine]
-    refusals: denylist.Watch
+    denials: denylist.DenialWatcher
     whole: whole_program.WholeLayer | None
     stop_gradients: list[bool]
 
@@ -402,10 +405,10 @@ class _Source:
     is_training: bool
     in_sot_mode: bool
 
-    def open_axes(self) -> list[tuple[int, int]]:
+    def dynamic_axes(self) -> list[tuple[int, int]]:
         """(number of the input, axis) of every dimension that the program leaves open."""
         names = self.programs.program_attr["fx_names"]
-        axes = cost_model.open_axes([self.programs.forward_program])
+        axes = cost_model.dynamic_axes([self.programs.forward_program])
         return [(names.index(name), axis) for name, axis in axes if name in names]
 
     def rewritten(self, open_size: int, in_blocks: bool = True) -> _Programs:
@@ -419,15 +422,15 @@ class _Source:
         backward = _copy(self.programs.backward_program)
         packed = packed_layers.apply_across(forward, backward)
         gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
-        across = _Crossing(forward, backward)
+        across = _SavedValues(forward, backward)
         across.copy_constants()
-        shapes = across.shapes_instead(names["no_need_buffers_names"])
+        shapes = across.replace_shape_only_uses(names["no_need_buffers_names"])
         if in_blocks:
             as_it_is = {*names["fo_names"], *names["no_need_buffers_names"]}
-            in_blocks = blocked_layout.hand_on_in_blocks(forward, backward, as_it_is)
+            in_blocks = blocked_layout.save_in_blocked_layout(forward, backward, as_it_is)
         behind = program_pass.apply(backward, open_size=open_size, tries=False)
-        across.give_back(shapes)
-        across.drop_unread(keep=set(names["fo_names"]))
+        across.restore_shape_only_uses(shapes)
+        across.drop_unread_outputs(keep=set(names["fo_names"]))
         may_write = any(node.may_overwrite_variables for node in nodes_of(forward))
         ahead = program_pass.apply(
             forward,
@@ -437,9 +440,9 @@ class _Source:
             eager_weights=True,
             tries=False,
         )
-        if in_blocks and blocked_layout.is_left_to_paddle(forward, backward):
+        if in_blocks and blocked_layout.must_paddle_transpose(forward, backward):
             return self.rewritten(open_size, in_blocks=False)
-        names_instead = across.names_instead()
+        names_instead = across.deduplicate_outputs()
         names["fo_names"] = [names_instead.get(name, name) for name in names["fo_names"]]
         handed_on = set(backward.global_block().kwargs())
         for each in ("fm_names", "bm_names"):
@@ -455,7 +458,7 @@ class _Source:
             "forward_program": forward,
             "backward_program": backward,
             "is_test": not self.is_training,
-            "program_id": _numbers.getrandbits(63),
+            "program_id": _random.getrandbits(63),
             "in_sot_mode": self.in_sot_mode,
         }
         nodes, others = list(nodes_of(forward)), list(nodes_of(backward))
@@ -470,11 +473,13 @@ class _Source:
                 ],
                 ahead.packed + behind.packed + packed,
             ),
-            order=_ONE_BY_ONE if has_to_run_in_order(nodes, ahead.drawing) else nullcontext(),
-            thread=nullcontext() if ahead.ops_native else _IN_THIS_THREAD,
-            reading=nullcontext() if may_write else _READING,
+            sequential_run=_SEQUENTIAL_RUN
+            if must_run_sequentially(nodes, ahead.drawing)
+            else nullcontext(),
+            trace_run=nullcontext() if ahead.ops_native else _TRACE_RUN,
+            reading_run=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
-            refusals=denylist.Watch(graphs),
+            denials=denylist.DenialWatcher(graphs),
             whole=None
             if self.is_training or may_write or ahead.drawing
             else self._whole(forward, names["fo_names"]),
@@ -487,7 +492,7 @@ class _Source:
         return whole_program.find_layer(forward, given, returned)
 
 
-class _Crossing:
+class _SavedValues:
     """What a forward program hands to its backward program, by name.
 
     The forward program names it by ``builtin.shadow_output``; to the backward program it is a
@@ -508,10 +513,10 @@ class _Crossing:
             maker = _constant_behind(op.operand_source(0))
             if maker is not None:
                 (type,) = _core.result_types(maker)
-                copy = self._put_first(maker.name(), type, _core.attributes_of(maker))
+                copy = self._prepend_constant(maker.name(), type, _core.attributes_of(maker))
                 value.replace_all_uses_with(copy)
 
-    def shapes_instead(self, names: Sequence[str]) -> dict[int, Value]:
+    def replace_shape_only_uses(self, names: Sequence[str]) -> dict[int, Value]:
         """Gives the backward program constants for what it needs the shapes of, and nothing else.
 
         The forward program then need not make it, or keep it. That takes shapes that are known.
@@ -519,13 +524,13 @@ class _Crossing:
         Returns:
             The arguments that were instead, by the number of the operator that stands for each.
         """
-        instead = {}
+        replacements = {}
         arguments = self._backward.kwargs()
         for name in names:
             value = arguments.get(name)
             if value is None or value.use_empty() or not value.is_dense_tensor_type():
                 continue
-            if any(size < 0 for size in value.shape) or not _is_unread(value):
+            if any(size < 0 for size in value.shape) or not _is_shape_only(value):
                 continue
             dtype, shape = dtype_name(value.dtype), list(value.shape)
             filled = [
@@ -533,19 +538,19 @@ class _Crossing:
                 ("dtype", "dtype", dtype),
                 ("value", "float64", 0.0),
             ]
-            zeros = self._put_first("pd_op.full", (dtype, shape), filled)
+            zeros = self._prepend_constant("pd_op.full", (dtype, shape), filled)
             value.replace_all_uses_with(zeros)
-            instead[maker_of(zeros).id()] = value
-        return instead
+            replacements[producer_of(zeros).id()] = value
+        return replacements
 
-    def give_back(self, instead: dict[int, Value]) -> None:
-        """Undoes :meth:`shapes_instead` for operators that stay native: they read no contents."""
+    def restore_shape_only_uses(self, replacements: dict[int, Value]) -> None:
+        """Undoes :meth:`replace_shape_only_uses` for native operators: they read no contents."""
         for op in list(self._backward.ops):
-            if op.name() in CONSTANTS and op.id() in instead:
-                op.result(0).replace_all_uses_with(instead[op.id()])
+            if op.name() in CONSTANTS and op.id() in replacements:
+                op.result(0).replace_all_uses_with(replacements[op.id()])
                 self._backward.remove_op(op)
 
-    def drop_unread(self, keep: set[str]) -> None:
+    def drop_unread_outputs(self, keep: set[str]) -> None:
         """Hands on no more than what is read.
 
         Args:
@@ -559,7 +564,7 @@ class _Crossing:
             if scope_name(op) not in read:
                 self._forward.remove_op(op)
 
-    def names_instead(self) -> dict[str, str]:
+    def deduplicate_outputs(self) -> dict[str, str]:
         """Has the forward program name each value once; the last name would be the only one.
 
         What operators of Paddle's write to one variable, such as the statistics of a batch
@@ -571,19 +576,19 @@ class _Crossing:
         """
         arguments = self._backward.kwargs()
         names: dict[int, str] = {}
-        instead = {}
+        replacements = {}
         # What the backward program reads comes first: it knows no other name.
         for op in sorted(self._outputs(), key=lambda op: scope_name(op) not in arguments):
             name = scope_name(op)
             known = names.setdefault(op.operand_source(0).id, name)
             if known == name:
                 continue
-            instead[name] = known
+            replacements[name] = known
             if name in arguments:
                 arguments[name].replace_all_uses_with(arguments[known])
                 self._backward.erase_kwarg(name)
             self._forward.remove_op(op)
-        return instead
+        return replacements
 
     def is_native_only(self, name: str) -> bool:
         """Whether no engine operator reads an argument of the backward program, if it is one."""
@@ -593,11 +598,11 @@ class _Crossing:
     def _outputs(self) -> Iterator[Operation]:
         return (op for op in self._forward.ops if op.name() == SHADOW_OUTPUT)
 
-    def _put_first(self, name: str, type: Any, attributes: Sequence[Any]) -> Value:
+    def _prepend_constant(self, name: str, type: Any, attributes: Sequence[Any]) -> Value:
         """A constant at the begin of the backward program."""
         value: Value
         (value,) = _core.append_operator(self._backward, name, [], [type], list(attributes))
-        self._backward.move_op(maker_of(value), 0)
+        self._backward.move_op(producer_of(value), 0)
         return value
 
 
@@ -620,7 +625,7 @@ def _constant_behind(value: Value) -> Operation | None:
     return maker if maker.name() in CONSTANTS else None
 
 
-def _is_unread(value: Value) -> bool:
+def _is_shape_only(value: Value) -> bool:
     """Whether all readers of ``value`` are operators whose converters do not look at it."""
     for op in value.all_used_ops():
         entry = find_converter(op.name())

@@ -19,14 +19,14 @@ from paddle_ngraph.frontends.executor.weight_writes import tensor_of
 from paddle_ngraph.paddle_private.names import is_initialized, is_reusable, set_reusable
 from paddle_ngraph.paddle_private.protocols import Scope, Tensor
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.thread_local import PerThread
+from paddle_ngraph.utils.thread_local import ThreadLocal
 
-_claims = new_lock()
-_latest: PerThread[Scope | None] = PerThread(None)  # that this thread has claimed
+_claims_lock = new_lock()
+_latest: ThreadLocal[Scope | None] = ThreadLocal(None)  # that this thread has claimed
 # By the address of a scope, guarded by the lock: how often it was claimed, and who holds what is in
 # it. Whoever asks for either holds the scope, so that no other one has its address.
-_times: Counter[int] = Counter()
-_held: dict[int, list[Held | Leftovers]] = {}
+_claim_counts: Counter[int] = Counter()
+_pins: dict[int, list[PinnedState | SavedState]] = {}
 
 
 def claim(find: Callable[[], Scope]) -> Scope:
@@ -34,11 +34,11 @@ def claim(find: Callable[[], Scope]) -> Scope:
 
     Paddle marks a scope as in use when the run is over, so that two threads could get the same.
     """
-    with _claims:
+    with _claims_lock:
         scope = find()
-        while holders := _held.get(scope.raw_address()):
-            for holder in holders:
-                holder.is_emptied = True
+        while owners := _pins.get(scope.raw_address()):
+            for owner in owners:
+                owner.is_emptied = True
             set_reusable(scope, False)
             scope = find()
         _claim(scope)
@@ -48,26 +48,26 @@ def claim(find: Callable[[], Scope]) -> Scope:
 
 def _claim(scope: Scope) -> None:
     set_reusable(scope, False)
-    _times[scope.raw_address()] += 1
+    _claim_counts[scope.raw_address()] += 1
 
 
-def _hold(scope: Scope, holder: Held | Leftovers) -> None:
+def _pin(scope: Scope, owner: PinnedState | SavedState) -> None:
     """From here on, no other run gets the scope, though it be given back."""
-    with _claims:
-        _held.setdefault(scope.raw_address(), []).append(holder)
+    with _claims_lock:
+        _pins.setdefault(scope.raw_address(), []).append(owner)
 
 
-def _let_go(scope: Scope, holder: Held | Leftovers) -> None:
+def _unpin(scope: Scope, owner: PinnedState | SavedState) -> None:
     address = scope.raw_address()
-    with _claims:
-        _held[address].remove(holder)
-        if not _held[address]:
-            del _held[address]
+    with _claims_lock:
+        _pins[address].remove(owner)
+        if not _pins[address]:
+            del _pins[address]
 
 
 def is_free(scope: Scope) -> bool:
     """Whether no run has it."""
-    return is_reusable(scope) and scope.raw_address() not in _held
+    return is_reusable(scope) and scope.raw_address() not in _pins
 
 
 def latest() -> Scope | None:
@@ -80,14 +80,16 @@ class Claim:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self._number = _times[scope.raw_address()]
+        self._claim_count = _claim_counts[scope.raw_address()]
 
     def is_over(self) -> bool:
         """Whether the scope was given back, by a backward pass or when the node has gone."""
-        return is_reusable(self.scope) or _times[self.scope.raw_address()] != self._number
+        return (
+            is_reusable(self.scope) or _claim_counts[self.scope.raw_address()] != self._claim_count
+        )
 
 
-class Held:
+class PinnedState:
     """What a run has left in its scope, held while Paddle may empty that.
 
     Attributes:
@@ -100,23 +102,23 @@ class Held:
     def __init__(self, scope: Scope, names: Iterable[str]) -> None:
         self.is_emptied = False
         self._scope = scope
-        self._contents = _Contents(scope, names)
-        _hold(scope, self)
+        self._snapshot = _Snapshot(scope, names)
+        _pin(scope, self)
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Puts all back, if it is gone."""
-        with _claims:
+        with _claims_lock:
             if self.is_emptied or is_reusable(self._scope):
-                self._contents.put_back()
+                self._snapshot.restore()
                 set_reusable(self._scope, False)
                 self.is_emptied = False
 
-    def let_go(self) -> None:
+    def unpin(self) -> None:
         """Ends it."""
-        _let_go(self._scope, self)
+        _unpin(self._scope, self)
 
 
-class Leftovers:
+class SavedState:
     """What a run has left in its scope, to be put there again before another backward pass.
 
     What the user has is shared, so that a weight is what an optimizer has made of it, as natively.
@@ -125,7 +127,7 @@ class Leftovers:
     Args:
         scope: The scope, as the run has left it.
         names: What the backward program is handed.
-        of_user: Tensors that the user has.
+        user_tensors: Tensors that the user has.
 
     Attributes:
         latest_claim: Of the scope.
@@ -135,16 +137,16 @@ class Leftovers:
         Exception: Something of it is no dense tensor.
     """
 
-    def __init__(self, scope: Scope, names: Iterable[str], of_user: list[Any]) -> None:
+    def __init__(self, scope: Scope, names: Iterable[str], user_tensors: list[Any]) -> None:
         self.latest_claim = Claim(scope)
-        self.is_emptied = self._is_held = self._is_claimed = False
-        self._contents = _Contents(scope, names, of_user)
+        self.is_emptied = self._is_pinned = self._is_claimed = False
+        self._snapshot = _Snapshot(scope, names, user_tensors)
 
-    def hold(self) -> None:
+    def pin(self) -> None:
         """Keeps the scope from others until it is claimed, since a backward pass gives it back."""
-        if not self._is_held:
-            self._is_held = True
-            _hold(self.latest_claim.scope, self)
+        if not self._is_pinned:
+            self._is_pinned = True
+            _pin(self.latest_claim.scope, self)
 
     def claim(self) -> bool:
         """Keeps the scope, which a backward pass has given back, unless another run has it.
@@ -155,19 +157,19 @@ class Leftovers:
             Whether it is kept from others.
         """
         scope = self.latest_claim.scope
-        with _claims:
+        with _claims_lock:
             self._is_claimed = is_reusable(scope) or not self.latest_claim.is_over()
             if self._is_claimed:
                 _claim(scope)
                 self.latest_claim = Claim(scope)
-            if self._is_held:
-                self._is_held = False
-                _let_go(scope, self)
+            if self._is_pinned:
+                self._is_pinned = False
+                _unpin(scope, self)
             return self._is_claimed
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Fills the scope for a backward pass, which gives it back."""
-        self._contents.put_back()
+        self._snapshot.restore()
         self._is_claimed = False
 
     def __del__(self) -> None:
@@ -175,29 +177,29 @@ class Leftovers:
             set_reusable(self.latest_claim.scope, True)
 
 
-class _Contents:
+class _Snapshot:
     """Variables of a scope, as they are now.
 
     Args:
         scope: The scope.
         names: Of the variables, as far as they have memory.
-        of_user: If given, the rest is copied, now and when it is put back.
+        user_tensors: If given, the rest is copied, now and when it is put back.
     """
 
     def __init__(
-        self, scope: Scope, names: Iterable[str], of_user: list[Any] | None = None
+        self, scope: Scope, names: Iterable[str], user_tensors: list[Any] | None = None
     ) -> None:
         self._scope = scope
         found = {name: scope.find_var(name) for name in names}
         tensors = {name: tensor_of(each) for name, each in found.items() if each is not None}
         self._names = [name for name, tensor in tensors.items() if is_initialized(tensor)]
-        self._kept = _core.SavedTensors([tensors[name] for name in self._names], of_user)
+        self._tensors = _core.SavedTensors([tensors[name] for name in self._names], user_tensors)
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Has the variables be that again."""
-        self._kept.restore_to([self._tensor(name) for name in self._names])
+        self._tensors.restore_to([self._current_tensor(name) for name in self._names])
 
-    def _tensor(self, name: str) -> Tensor:
+    def _current_tensor(self, name: str) -> Tensor:
         variable = self._scope.find_var(name)
         assert variable is not None
         return tensor_of(variable)

@@ -12,12 +12,12 @@ from typing import Any
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import BFLOAT16, Graph, NativeForm, Op, TensorSpec
+from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
 from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
-from paddle_ngraph.utils.dtypes import ARRAY
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
 # They name a variable or a constant and compute nothing.
 SOURCES = frozenset(
@@ -49,7 +49,7 @@ WHILE, IF = "pd_op.while", "pd_op.if"
 REGIONS = frozenset({WHILE, IF})
 # What they read and write, as converters see them: the condition, what a loop starts from, what
 # their blocks read, the results.
-COND, STARTS, CAPTURED, OUT = "cond", "inputs", "captured", "out"
+COND, INITIAL_VALUES, CAPTURED, OUT = "cond", "inputs", "captured", "out"
 # What names a variable of the scope in a PIR program, and by which attribute.
 SCOPE_NAMES = {
     "pd_op.data": "name",
@@ -96,15 +96,17 @@ _RANDOM = frozenset(
     }
 )
 # Operators that act on the world.
-_ACTING = frozenset({"pd_op.print", "pd_op.assert"})
+_SIDE_EFFECTS = frozenset({"pd_op.print", "pd_op.assert"})
 # They name a variable for the scope, which may be one that is there already.
-_NAMING = frozenset({"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"})
+_SCOPE_WRITERS = frozenset(
+    {"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"}
+)
 # They write variables that they know by themselves.
-_WRITING = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
+_IMPLICIT_WRITERS = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
 # Operators that send or receive have this attribute: the number of a group of processes.
 RING_ATTRIBUTE = "ring_id"
 # Those that have not.
-_COMMUNICATING = frozenset(
+_COMMUNICATION = frozenset(
     {
         "pd_op.barrier",
         "pd_op.comm_init_all",
@@ -124,8 +126,8 @@ _COMMUNICATING = frozenset(
 )
 # What the place of operators ends with, in programs whose operators run one by one, as they stand,
 # and in those whose parameters another program updates, again and again.
-_IN_ORDER, _TRAINED = "/in_order", "/trained"
-_MARKS = re.compile(f"(?:{_IN_ORDER}|{_TRAINED})*$")
+_SEQUENTIAL_MARK, _TRAINED_MARK = "/in_order", "/trained"
+_MARKS = re.compile(f"(?:{_SEQUENTIAL_MARK}|{_TRAINED_MARK})*$")
 # What operators do that must stay in order.
 DRAW, ACT, COMMUNICATE = "draw", "act", "communicate"
 
@@ -141,12 +143,14 @@ class OpNode:
         reads: Ids of the variables it reads, those that its sub-blocks capture included.
         writes: Ids of the variables it makes.
         overwrites: (operand id, result id) of every output that is written over an input.
-        touches: Ids of variables that it overwrites without having a result for them: those that
-            its sub-blocks write, those that it writes through another value, and ``starts``.
-        starts: Those of them from which a loop starts: nothing else reads them.
+        outer_writes: Ids of variables that it overwrites without having a result for them: those
+        that
+            its sub-blocks write, those that it writes through another value, and
+            ``initial_values``.
+        initial_values: Those of them from which a loop starts: nothing else reads them.
         captured: Ids of variables of outer blocks that its sub-blocks read.
         writes_inside: Ids of variables of outer blocks that its sub-blocks overwrite.
-        ordered: What it does that must stay in order with other operators that do the same: take
+        effects: What it does that must stay in order with other operators that do the same: take
             random numbers (``DRAW``), have an external effect (``ACT``), or communicate with other
             processes (``COMMUNICATE``), which expect the same order from all.
         writes_variables: Whether it overwrites something that outlives a run, as far as its block
@@ -160,16 +164,16 @@ class OpNode:
     reads: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     overwrites: list[tuple[str, str]] = field(default_factory=list)
-    touches: list[str] = field(default_factory=list)
-    ordered: frozenset[str] = frozenset()
+    outer_writes: list[str] = field(default_factory=list)
+    effects: frozenset[str] = frozenset()
     writes_variables: bool = False
     writes_inside: list[str] = field(default_factory=list)
-    starts: list[str] = field(default_factory=list)
+    initial_values: list[str] = field(default_factory=list)
     captured: list[str] = field(default_factory=list)
     device: str = ""
 
     @property
-    def touches_outside(self) -> bool:
+    def writes_outer_variables(self) -> bool:
         """Whether its sub-blocks overwrite variables of outer blocks."""
         return bool(self.writes_inside)
 
@@ -191,16 +195,16 @@ class OpNode:
     @property
     def may_write_variables(self) -> bool:
         """Whether running it may change something that outlives the run, as far as is known."""
-        return self.type in _NAMING or self.may_overwrite_variables
+        return self.type in _SCOPE_WRITERS or self.may_overwrite_variables
 
     @property
     def may_overwrite_variables(self) -> bool:
         """The same, if the variables that a program names for the scope do not exist yet."""
         if self.writes_variables or self.type == "builtin.set_parameter":
             return True
-        if len(self.touches) > len(self.starts):
+        if len(self.outer_writes) > len(self.initial_values):
             return True
-        return not self.is_known or self.type in _WRITING
+        return not self.is_known or self.type in _IMPLICIT_WRITERS
 
     @property
     def is_known(self) -> bool:
@@ -239,7 +243,7 @@ def is_packed(op_name: str) -> bool:
     return op_name.startswith(PACKED_PREFIX)
 
 
-def blocks_outside_in(program: Program | Block) -> Iterator[Block]:
+def blocks_outermost_first(program: Program | Block) -> Iterator[Block]:
     """Every block of a program (or of a block), outer blocks before those inside them."""
     pending = [program.global_block() if hasattr(program, "global_block") else program]
     while pending:
@@ -274,7 +278,7 @@ class BlockView:
         self._root: dict[str, str] = {}
         self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._variables: dict[str, str] = {}  # name in the scope -> the first value of it
-        self._rivals = _rivals(block)
+        self._aliased_names = _aliased_names(block)
         self._has_sinks = any(op.name() in SINKS for op in block.ops)
         self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]
         setters = [node for node in self.nodes if node.type == "builtin.set_parameter"]
@@ -290,9 +294,9 @@ class BlockView:
         """Whether the variable's memory belongs to a block around this one."""
         return self.root(vid) not in self.producer
 
-    def names_a_rival(self, vid: str) -> bool:
+    def has_aliased_name(self, vid: str) -> bool:
         """Whether it shares the name of a variable of the scope with another value in the block."""
-        return self.values[vid].id in self._rivals
+        return self.values[vid].id in self._aliased_names
 
     def is_named(self, vid: str) -> bool:
         """Whether ``builtin.set_parameter`` names the variable's memory for the scope."""
@@ -318,8 +322,8 @@ class BlockView:
         """The dtype and shape of a variable, under its number in a graph."""
         if vid not in self._types:
             value = self.values[vid]
-            suffix = ARRAY if self.is_array(vid) else ""
-            self._types[vid] = dtype_name(value.dtype) + suffix, _open(value.shape)
+            suffix = ARRAY_SUFFIX if self.is_array(vid) else ""
+            self._types[vid] = dtype_name(value.dtype) + suffix, _with_unknown_dims(value.shape)
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Value) -> list[str] | None:
@@ -381,16 +385,16 @@ class BlockView:
         if op.num_regions() > 0:
             node.captured = list(dict.fromkeys(self.known(value) for value in _captured(op)))
             node.reads += node.captured
-            node.touches = [self.known(value) for value in _touched(op)]
+            node.outer_writes = [self.known(value) for value in _outer_writes(op)]
             for name, is_written in _named_inside(op):
                 if name in self._variables:
-                    (node.touches if is_written else node.reads).append(self._variables[name])
-        node.writes_inside = list(node.touches)
+                    (node.outer_writes if is_written else node.reads).append(self._variables[name])
+        node.writes_inside = list(node.outer_writes)
         if node.type == WHILE:
             # Paddle leaves nothing in what a loop starts from.
-            node.starts = [self.known(value) for value in _operands(op)[1:]]
-            node.touches += node.starts
-        node.ordered = deeds_of(op)
+            node.initial_values = [self.known(value) for value in _operands(op)[1:]]
+            node.outer_writes += node.initial_values
+        node.effects = ordering_effects(op)
         for vid in node.writes:
             self.producer[vid] = node
             self._share(node, vid)
@@ -402,15 +406,15 @@ class BlockView:
         if node.type == "builtin.split":
             self._share_members(node)
         written = [operand for operand, _ in node.overwrites]
-        written += [vid for vid in node.starts if not self._is_fed(vid)]
-        node.writes_variables = any(map(self._outlives_a_run, written))
+        written += [vid for vid in node.initial_values if not self._is_fed(vid)]
+        node.writes_variables = any(map(self._is_persistent, written))
         return node
 
     def _share(self, node: OpNode, vid: str) -> None:
         """Two values of one variable share one memory; the variable's name identifies it."""
         if node.is_source and node.type in SCOPE_NAMES:
             name = node.op.attrs()[SCOPE_NAMES[node.type]]
-        elif (name := self._rivals.get(self.values[vid].id)) is None:
+        elif (name := self._aliased_names.get(self.values[vid].id)) is None:
             return
         first = self._variables.setdefault(name, vid)
         if first == vid:
@@ -418,7 +422,7 @@ class BlockView:
         if node.is_source:
             self._root[vid] = first
         else:
-            node.touches.append(first)
+            node.outer_writes.append(first)
 
     def _share_members(self, node: OpNode) -> None:
         """The members of a list that was written over another have the memory of those there."""
@@ -427,7 +431,7 @@ class BlockView:
             if read in self._root and len(members) == len(node.writes):
                 self._root.update(zip(node.writes, members))
 
-    def _outlives_a_run(self, vid: str) -> bool:
+    def _is_persistent(self, vid: str) -> bool:
         makers = [self.producer.get(self.root(member)) for member in self.members(vid)]
         return any(maker is None or maker.is_source for maker in makers)
 
@@ -450,8 +454,8 @@ class BlockView:
         return any(
             vid == operand
             for reader in self.readers.get(vid, ())
-            for operand in [*(o for o, _ in reader.overwrites), *reader.touches]
-            if operand not in reader.starts
+            for operand in [*(o for o, _ in reader.overwrites), *reader.outer_writes]
+            if operand not in reader.initial_values
         )
 
 
@@ -470,12 +474,12 @@ def is_fed(op: Operation) -> bool:
     return op.name() in FEEDS and not any(op.attrs().get("persistable", ()))
 
 
-def _rivals(block: Block) -> dict[int, str]:
+def _aliased_names(block: Block) -> dict[int, str]:
     """Values that share the name of a variable of the scope with other values in the block."""
     named = [
         (scope_name(op), op.operand_source(0).id)
         for op in block.ops
-        if op.name() in _NAMING and op.name() in SCOPE_NAMES
+        if op.name() in _SCOPE_WRITERS and op.name() in SCOPE_NAMES
     ]
     names = Counter(name for name, _ in named)
     names.update(
@@ -544,44 +548,46 @@ def pairs_in_place(op: Operation) -> list[tuple[str, str]]:
 _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
 
 
-def deeds_of(op: Operation) -> frozenset[str]:
+def ordering_effects(op: Operation) -> frozenset[str]:
     """What an operator does that must stay in order, see :class:`OpNode`."""
     name = op.name()
-    if op.has_attr(RING_ATTRIBUTE) or name.removesuffix("_") in _COMMUNICATING:
+    if op.has_attr(RING_ATTRIBUTE) or name.removesuffix("_") in _COMMUNICATION:
         return frozenset({COMMUNICATE})
     if op.num_regions() > 0:
-        inner = [deeds_of(inner) for block in op.blocks() for inner in block.ops]
+        inner = [ordering_effects(inner) for block in op.blocks() for inner in block.ops]
         return frozenset({ACT}).union(*inner)
     if is_engine(name):
         return frozenset({DRAW})
     if is_packed(name):
         return (
-            frozenset({DRAW}) if _drops(op.attrs()) and not name.endswith("_grad") else frozenset()
+            frozenset({DRAW})
+            if _has_dropout(op.attrs()) and not name.endswith("_grad")
+            else frozenset()
         )
     if name == "pd_op.py_func" or not name.startswith(("pd_op.", "builtin.", "cf.")):
         return frozenset({ACT, DRAW})
-    if name in _ACTING or name.startswith("cf."):
+    if name in _SIDE_EFFECTS or name.startswith("cf."):
         return frozenset({ACT})
     if name.removesuffix("_") not in _RANDOM or op.attrs().get("is_test", False):
         return frozenset()
-    if name == "pd_op.rnn" and not _drops(op.attrs()):
+    if name == "pd_op.rnn" and not _has_dropout(op.attrs()):
         return frozenset()
     return frozenset({DRAW})
 
 
-def _drops(attributes: Mapping[str, Any]) -> bool:
+def _has_dropout(attributes: Mapping[str, Any]) -> bool:
     """Whether a recurrent operator draws random numbers, for the dropout between its layers."""
     drops = attributes["dropout_prob"] > 0 and attributes["num_layers"] > 1
     return bool(drops and not attributes["is_test"])
 
 
-def _touched(op: Operation) -> Iterator[Value]:
+def _outer_writes(op: Operation) -> Iterator[Value]:
     """Variables of outer blocks that the sub-blocks of ``op`` overwrite."""
     captured = {value_id(value) for value in _captured(op)} if op.num_regions() else set()
     for block in op.blocks():
         for inner in block.ops:
             operands = [operand for operand, _ in overwritten(inner)]
-            for value in [*operands, *_touched(inner)]:
+            for value in [*operands, *_outer_writes(inner)]:
                 if value_id(value) in captured:
                     yield value
 
@@ -603,18 +609,20 @@ def _captured(op: Operation) -> Iterator[Value]:
 
 def nodes_of(program: Program | Block) -> Iterator[OpNode]:
     """The operators of every block of a program."""
-    for block in blocks_outside_in(program):
+    for block in blocks_outermost_first(program):
         yield from BlockView(block).nodes
 
 
 def has_engines(program: Program | Block) -> bool:
     """Whether engine operators already replace intervals of a program."""
-    return any(is_engine(op.name()) for block in blocks_outside_in(program) for op in block.ops)
+    return any(
+        is_engine(op.name()) for block in blocks_outermost_first(program) for op in block.ops
+    )
 
 
 def has_bfloat16(program: Program) -> bool:
     """Whether an operator, of a loop or a branch too, makes a tensor of bfloat16."""
-    blocks = blocks_outside_in(program)
+    blocks = blocks_outermost_first(program)
     made = (value for block in blocks for op in block.ops for value in op.results())
     tensors = (each for each in made if each.initialized() and each.is_dense_tensor_type())
     return any(dtype_name(each.dtype) == BFLOAT16 for each in tensors)
@@ -625,28 +633,28 @@ def can_be_placed(op: Operation) -> bool:
     return op.name() not in SOURCES | SINKS | LISTS | CONSTANTS
 
 
-def run_in_order(program: Program) -> None:
+def mark_sequential(program: Program) -> None:
     """Has the hook run a program's operators one by one, as they stand, in one thread."""
-    _mark(program, _IN_ORDER)
+    _mark(program, _SEQUENTIAL_MARK)
 
 
-def runs_in_order(program: Program) -> bool:
-    """Whether :func:`run_in_order` was asked for a program, or for what it is a copy of."""
-    return _is_marked(program, _IN_ORDER)
+def is_sequential(program: Program) -> bool:
+    """Whether :func:`mark_sequential` was asked for a program, or for what it is a copy of."""
+    return _is_marked(program, _SEQUENTIAL_MARK)
 
 
-def keep_no_weights(program: Program) -> None:
+def mark_trained_elsewhere(program: Program) -> None:
     """Says that another program updates the parameters: they are worth no preparation."""
-    _mark(program, _TRAINED)
+    _mark(program, _TRAINED_MARK)
 
 
-def keeps_no_weights(program: Program) -> bool:
-    """Whether :func:`keep_no_weights` was said of a program, or of what it is a copy of."""
-    return _is_marked(program, _TRAINED)
+def is_trained_elsewhere(program: Program) -> bool:
+    """Whether :func:`mark_trained_elsewhere` was said of a program, or of what it is a copy of."""
+    return _is_marked(program, _TRAINED_MARK)
 
 
 def _mark(program: Program, mark: str) -> None:
-    for block in blocks_outside_in(program):
+    for block in blocks_outermost_first(program):
         for op in block.ops:
             if op.name().startswith("pd_op.") and mark not in _marks(op):
                 place = op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
@@ -667,7 +675,7 @@ def may_write_variables(program: Program | Block) -> bool:
     return any(node.may_write_variables for node in nodes_of(program))
 
 
-def has_to_run_in_order(nodes: Collection[OpNode], drawing: int) -> bool:
+def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
     """Whether rewritten programs have to run in program order, since Paddle cannot know the order.
 
     Args:
@@ -675,24 +683,24 @@ def has_to_run_in_order(nodes: Collection[OpNode], drawing: int) -> bool:
         drawing: How many of the intervals take random numbers.
     """
     # Paddle keeps its own operators in order that draw, but does not know ours.
-    native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
+    native = sum(not node.is_engine and DRAW in node.effects for node in nodes)
     if drawing > 0 and drawing + native > 1:
         return True
     # Nor does it see what sub-blocks write, or what other processes expect.
-    return any(node.touches_outside or COMMUNICATE in node.ordered for node in nodes)
+    return any(node.writes_outer_variables or COMMUNICATE in node.effects for node in nodes)
 
 
 def changes_parameters(program: Program | Block) -> bool:
     """Whether running a program changes what outlives the run: parameters, under any name."""
-    views = [BlockView(block) for block in blocks_outside_in(program)]
+    views = [BlockView(block) for block in blocks_outermost_first(program)]
     makers = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
     parameters = {vid for node in makers for vid in node.writes}
     for view in views:
         for node in view.nodes:
-            written = [*(operand for operand, _ in node.overwrites), *node.touches]
+            written = [*(operand for operand, _ in node.overwrites), *node.outer_writes]
             if any(view.root(m) in parameters for vid in written for m in view.members(vid)):
                 return True
-            if node.type in _NAMING or not node.is_known or node.type in _WRITING:
+            if node.type in _SCOPE_WRITERS or not node.is_known or node.type in _IMPLICIT_WRITERS:
                 return True
     return False
 
@@ -760,7 +768,7 @@ def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
         cond, *_ = map(value_id, _operands(node.op))
         return [
             (COND, cond),
-            *((STARTS, vid) for vid in node.starts),
+            *((INITIAL_VALUES, vid) for vid in node.initial_values),
             *((CAPTURED, vid) for vid in node.captured),
         ]
     try:
@@ -781,14 +789,14 @@ def _describe_region(view: BlockView, node: OpNode, numbers: dict[str, int]) -> 
     if not all(map(view.is_tensor, {*node.reads, *node.writes} - arrays)):
         return "it hands on what is not a dense tensor"
     op = Op(type=node.type, index=node.index)
-    op.inputs = {COND: (), STARTS: (), CAPTURED: ()}
+    op.inputs = {COND: (), INITIAL_VALUES: (), CAPTURED: ()}
     for name, vid in slots(view, node):
         op.inputs[name] += (spec(vid),)
     results = tuple(map(spec, node.writes))
     is_wanted = view.is_result(node) or bool(node.writes_inside)
     is_read = [is_wanted or bool(view.readers.get(vid)) for vid in node.writes]
     op.outputs = {OUT: tuple(s if read else None for s, read in zip(results, is_read))}
-    op.form = NativeForm(results={OUT: results})
+    op.form = FallbackForm(results={OUT: results})
     return op
 
 
@@ -808,13 +816,13 @@ def _describe_form(view: BlockView, node: OpNode, op: Op, numbers: dict[str, int
         if isinstance(type, list):
             output_lists.add(name)
         results[name] = tuple(
-            TensorSpec(numbers.setdefault(vid, len(numbers)), dtype, _open(shape))
+            TensorSpec(numbers.setdefault(vid, len(numbers)), dtype, _with_unknown_dims(shape))
             for vid, (dtype, shape) in view.all_members(value, type)
         )
-    op.form = NativeForm(kinds, (frozenset(input_lists), frozenset(output_lists)), {}, results)
+    op.form = FallbackForm(kinds, (frozenset(input_lists), frozenset(output_lists)), {}, results)
 
 
-def _open(shape: Sequence[int]) -> tuple[int, ...]:
+def _with_unknown_dims(shape: Sequence[int]) -> tuple[int, ...]:
     # Paddle multiplies open dimensions: four instances of -1 become -4.
     return tuple(max(dim, -1) for dim in shape)
 

@@ -11,7 +11,7 @@ from paddle_ngraph.partitioning.analysis.block_view import LISTS, BlockView, OpN
 
 
 @dataclass(frozen=True)
-class Body:
+class ConvertibleBlock:
     """A block inside of an operator, all of which can be converted.
 
     Attributes:
@@ -37,7 +37,7 @@ class Candidates:
         ops: The convertible operators as converters see them.
         converters: Their converters.
         reasons: Why each other compute operator stays native.
-        numbers: The number of each variable in graphs.
+        tensor_ids: The number of each variable in graphs.
         constants: Operators that make a constant, copied into every interval that reads it.
         unused_by: Readers of outputs that the converted operator does not make: they must be
             converted too, since only a converter can do without these outputs.
@@ -52,10 +52,10 @@ class Candidates:
     ops: Mapping[OpNode, Op]
     converters: Mapping[OpNode, Converter]
     reasons: Mapping[OpNode, str]
-    numbers: Mapping[str, int]
+    tensor_ids: Mapping[str, int]
     constants: frozenset[OpNode]
     unused_by: Mapping[OpNode, Sequence[OpNode]]
-    bodies: Mapping[OpNode, Sequence[Body]]
+    bodies: Mapping[OpNode, Sequence[ConvertibleBlock]]
     cut_off: frozenset[tuple[OpNode, str]] = frozenset()
     checked: frozenset[OpNode] = frozenset()
 
@@ -68,7 +68,7 @@ class Candidates:
         entry = self.converters[node]
         return [vid for name, vid in self.slots[node] if entry.role(name) in roles]
 
-    def makers(self, vid: str) -> Iterator[OpNode]:
+    def producers(self, vid: str) -> Iterator[OpNode]:
         """The operators that compute a variable, through lists; not sources and constants."""
         node = self.view.producer.get(vid)
         if node is None or node.is_source or node in self.constants:
@@ -77,17 +77,17 @@ class Candidates:
             yield node
             return
         for read in node.reads:
-            yield from self.makers(read)
+            yield from self.producers(read)
 
-    def without(self, refused: Mapping[OpNode, str]) -> Candidates:
+    def without(self, rejected: Mapping[OpNode, str]) -> Candidates:
         """The same, except that these operators stay native, for these reasons."""
         return Candidates(
             view=self.view,
             slots=self.slots,
-            ops={node: op for node, op in self.ops.items() if node not in refused},
-            converters={n: entry for n, entry in self.converters.items() if n not in refused},
-            reasons={**self.reasons, **refused},
-            numbers=self.numbers,
+            ops={node: op for node, op in self.ops.items() if node not in rejected},
+            converters={n: entry for n, entry in self.converters.items() if n not in rejected},
+            reasons={**self.reasons, **rejected},
+            tensor_ids=self.tensor_ids,
             constants=self.constants,
             unused_by=self.unused_by,
             bodies=self.bodies,
@@ -95,14 +95,14 @@ class Candidates:
             checked=self.checked,
         )
 
-    def cut(self, edges: frozenset[tuple[OpNode, str]]) -> Candidates:
+    def with_cuts(self, edges: frozenset[tuple[OpNode, str]]) -> Candidates:
         """The same, with more operators cut off from variables they read."""
         return replace(self, cut_off=self.cut_off | edges)
 
-    def checking(self, nodes: frozenset[OpNode]) -> Candidates:
+    def with_checks(self, nodes: frozenset[OpNode]) -> Candidates:
         """The same, except that each run checks the results of more operators."""
         bodies = {
-            node: [replace(each, candidates=each.candidates.checking(nodes)) for each in inside]
+            node: [replace(each, candidates=each.candidates.with_checks(nodes)) for each in inside]
             for node, inside in self.bodies.items()
         }
         return replace(self, checked=self.checked | nodes, bodies=bodies)
@@ -128,6 +128,6 @@ class Capability(Candidates):
         read = self.inputs_of(node, *roles)
         return {v for v in read if v not in self.static or (node, v) in self.cut_off}
 
-    def drawing(self, nodes: Sequence[OpNode]) -> list[OpNode]:
+    def random_nodes(self, nodes: Sequence[OpNode]) -> list[OpNode]:
         """Those of the given convertible operators that take random numbers."""
         return [node for node in nodes if self.converters[node].draws(self.ops[node])]

@@ -7,13 +7,13 @@ from operator import attrgetter
 
 from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode
 
-Deeds = Callable[[OpNode], frozenset[str]]
+EffectsOf = Callable[[OpNode], frozenset[str]]
 
 
-def by_memory_and_order(
+def memory_and_effect_dependencies(
     view: BlockView,
     is_native: Callable[[OpNode], bool],
-    deeds: Deeds = attrgetter("ordered"),
+    effects_of: EffectsOf = attrgetter("ordered"),
 ) -> Mapping[OpNode, Sequence[OpNode]]:
     """The operators that each operator of a block has to follow, data aside.
 
@@ -25,9 +25,9 @@ def by_memory_and_order(
     Args:
         view: The block.
         is_native: Whether Paddle's interpreter will run an operator.
-        deeds: Which of these an operator does.
+        effects_of: Which of these an operator does.
     """
-    in_lists = _in_lists(view, is_native)
+    in_lists = _list_members(view, is_native)
     found: dict[OpNode, list[OpNode]] = {}
     writer: dict[str, OpNode] = {}
     readers: dict[str, list[OpNode]] = {}
@@ -35,7 +35,7 @@ def by_memory_and_order(
     for node in view.nodes:
         before: list[OpNode] = []
         read = {view.root(member) for vid in node.reads for member in view.members(vid)}
-        targets = [*(operand for operand, _ in node.overwrites), *node.touches]
+        targets = [*(operand for operand, _ in node.overwrites), *node.outer_writes]
         overwritten = {view.root(member) for vid in targets for member in view.members(vid)}
         if node.has_in_place_form and is_native(node):
             overwritten |= read & in_lists
@@ -47,7 +47,7 @@ def by_memory_and_order(
             writer[root] = node
         for root in read:
             readers.setdefault(root, []).append(node)
-        for deed in deeds(node):
+        for deed in effects_of(node):
             if deed in last_ordered:
                 before.append(last_ordered[deed])
             last_ordered[deed] = node
@@ -55,7 +55,7 @@ def by_memory_and_order(
     return found
 
 
-def _in_lists(view: BlockView, is_native: Callable[[OpNode], bool]) -> set[str]:
+def _list_members(view: BlockView, is_native: Callable[[OpNode], bool]) -> set[str]:
     """The members of the lists that Paddle's interpreter reads."""
     lists = [node for node in view.nodes if node.type == "builtin.combine"]
     read = [n for n in lists if any(map(is_native, view.readers.get(n.writes[0], ())))]

@@ -15,7 +15,7 @@ from paddle_ngraph.partitioning.analysis.block_view import FEEDS, REGIONS, Block
 
 # Others may compute with the -1 that stands for a size that their inputs leave open, and 0 is what
 # becomes of it.
-_MAKERS = frozenset(
+_EMPTY_TENSOR_SOURCES = frozenset(
     {
         *("pd_op.full", "pd_op.full_with_tensor", "pd_op.empty", "pd_op.slice"),
         *("pd_op.expand", "pd_op.tile"),
@@ -23,44 +23,44 @@ _MAKERS = frozenset(
 )
 # A list of sizes or axes without any says nothing of elements; what is fed may have other sizes
 # than the program declares.
-_OF_OTHERS = FEEDS | {"pd_op.full_int_array"}
+_UNKNOWN_SIZED = FEEDS | {"pd_op.full_int_array"}
 
 
-def empty_in(view: BlockView) -> frozenset[str]:
+def always_empty(view: BlockView) -> frozenset[str]:
     """The ids of the variables that a block uses and that never have an element.
 
     Those of rank 1 are not among them: they may be lists of sizes or axes.
     """
-    found = _Found()
+    found = _EmptyTensors()
     for node in view.nodes:
         for vid in node.reads:
             if vid not in view.producer:
-                found.look_back(view.values[vid])
-        found.look_at(node.op)
+                found.visit_outer(view.values[vid])
+        found.visit(node.op)
     return frozenset(vid for vid, value in found.values.items() if len(value.shape) > 1)
 
 
-class _Found:
+class _EmptyTensors:
     """What never has an element, by id, of the results of the operators that it has looked at."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
         self._seen: set[str] = set()
 
-    def look_at(self, op: Operation) -> None:
+    def visit(self, op: Operation) -> None:
         """Looks at an operator, after those that make what it reads."""
-        if op.name() in _OF_OTHERS:
+        if op.name() in _UNKNOWN_SIZED:
             return
         inputs = list(_inputs(op))
         reads_one = any(value_id(value) in self.values for value in inputs)
         results: Iterable[Value] = ()
         if op.name() == "pd_op.assign":
             results = op.results() if reads_one else ()
-        elif reads_one or _may_make_one(op, inputs):
+        elif reads_one or _can_produce_empty(op, inputs):
             results = _empty_results(op)
         self.values.update((value_id(value), value) for value in results)
 
-    def look_back(self, value: Value) -> None:
+    def visit_outer(self, value: Value) -> None:
         """Looks at what makes a variable of a block around this one."""
         pending = list(_members(value))
         while pending:
@@ -71,7 +71,7 @@ class _Found:
                 if before := list(filter(self._is_new, before)):
                     pending += before
                     continue
-                self.look_at(maker)
+                self.visit(maker)
             self._seen.add(value_id(value))
             pending.pop()
 
@@ -79,11 +79,11 @@ class _Found:
         return value_id(value) not in self._seen
 
 
-def _may_make_one(op: Operation, inputs: Sequence[Value]) -> bool:
+def _can_produce_empty(op: Operation, inputs: Sequence[Value]) -> bool:
     """Whether an operator may make one of inputs that have elements."""
     # What has elements, and a size of 0, is of an operator that computed with -1.
     unknown = {0}
-    if op.name() not in _MAKERS:
+    if op.name() not in _EMPTY_TENSOR_SOURCES:
         if not any(0 in value.shape for value in op.results() if _is_tensor(value)):
             return False
         unknown = {0, -1}

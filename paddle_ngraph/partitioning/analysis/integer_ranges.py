@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from paddle_ngraph.conversion import denylist
 from paddle_ngraph.conversion.analysis.induction_variables import SLICES
-from paddle_ngraph.conversion.analysis.offsets import HANDING_ON, OPERANDS, Offsets, terms
+from paddle_ngraph.conversion.analysis.offsets import OPERANDS, VALUE_PRESERVING, Offsets, terms
 from paddle_ngraph.conversion.registry import (
     RANGES,
     Converter,
@@ -19,37 +19,37 @@ from paddle_ngraph.conversion.registry import (
     find_converter,
     range_of,
 )
-from paddle_ngraph.ir.graph import FOLD_LIMIT, Op, TensorSpec, compiled_for
+from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS, Op, TensorSpec, compiled_for
 from paddle_ngraph.partitioning.analysis import loop_conditions
 from paddle_ngraph.partitioning.analysis.block_view import LISTS, REGIONS, WHILE, OpNode, dtype_name
-from paddle_ngraph.partitioning.analysis.capability import Body, Candidates
-from paddle_ngraph.utils.thread_local import PerThread
+from paddle_ngraph.partitioning.analysis.capability import Candidates, ConvertibleBlock
+from paddle_ngraph.utils.thread_local import ThreadLocal
 
 _INT32 = RANGES["int32"]
 _INT64 = -(2**63), 2**63 - 1
-_TOO_WIDE = "int64 arithmetic needs 64 bits, the engine computes it in 32"
+_NEEDS_64_BITS = "int64 arithmetic needs 64 bits, the engine computes it in 32"
 # Inputs of so many numbers at most are read by value where only a build needs what is made of them.
-_FEW = 64
+_MAX_VALUE_INPUT_ELEMENTS = 64
 # What a converter computes with: no positions, no shapes, nothing that only a build reads.
-_COMPUTED_WITH = (Role.DATA, Role.SAVED)
+_ARITHMETIC_ROLES = (Role.DATA, Role.SAVED)
 # Beyond everything that the engine counts to: bounds that grow from turn to turn of a loop are
 # taken for these, and are not known if they go on growing.
-_FAR = -(2**40), 2**40
+_WIDENING_BOUND = -(2**40), 2**40
 # How often bounds are brought back: those that depend on each other become smaller one by one.
-_MOST_SEARCHES = 4
+_MAX_NARROWINGS = 4
 # How often bounds may grow before they are given up: words that are written into a list become no
 # more than words.
-_MOST_JOINS = 2
-_leaves_wide = PerThread(False)
+_MAX_JOINS = 2
+_skips_overflow_checks = ThreadLocal(False)
 
 
-def left_wide() -> AbstractContextManager[None]:
+def without_overflow_checks() -> AbstractContextManager[None]:
     """In this thread what is not proved to fit is left to Paddle: runs check positions only."""
-    return _leaves_wide.set_to(True)
+    return _skips_overflow_checks.overridden(True)
 
 
 @dataclass(frozen=True)
-class Outside:
+class OuterScope:
     """What a block inside of an operator knows of variables of outer blocks.
 
     Attributes:
@@ -72,20 +72,20 @@ class Outside:
 
 
 @dataclass(frozen=True)
-class Inside:
+class RegionRanges:
     """What is known of the blocks of an operator.
 
     Attributes:
         reason: Why they have to stay native; ``None`` if they need not.
         results: The ranges of the operator's results, in order.
         blocks: Each of them.
-        turns: How many turns a loop takes at most; ``None`` if nothing is known.
+        max_iterations: How many turns a loop takes at most; ``None`` if nothing is known.
     """
 
     reason: str | None
     results: list[Range | None]
     blocks: list[Integers]
-    turns: int | None = None
+    max_iterations: int | None = None
 
 
 class Integers:
@@ -101,36 +101,36 @@ class Integers:
 
     Args:
         candidates: The operators.
-        outside: What is known of outer blocks; ``None`` for the outermost block.
+        outer: What is known of outer blocks; ``None`` for the outermost block.
         is_certain: Whether ranges do not depend on checks, but hold in any run of Paddle's.
     """
 
     def __init__(
-        self, candidates: Candidates, outside: Outside | None = None, is_certain: bool = False
+        self, candidates: Candidates, outer: OuterScope | None = None, is_certain: bool = False
     ) -> None:
         self._candidates = candidates
-        self._outside = outside
+        self._outer = outer
         self._is_certain = is_certain
-        self._insides: dict[OpNode, Inside] = {}
+        self._region_ranges: dict[OpNode, RegionRanges] = {}
         self._view = candidates.view
-        self._refused: dict[OpNode, str] = {}
+        self._rejected: dict[OpNode, str] = {}
         self._static: dict[str, bool] = {}
         self._ranges: dict[str, Range | None] = {}
         self._position: dict[str, bool] = {}
         self._checked: set[str] = set()
         self._offsets: Offsets | None = None
-        self._for_builds: dict[str, bool] = {}
+        self._build_only: dict[str, bool] = {}
 
-        for node in reversed(self._view.nodes if outside is None else ()):  # no recursion goes deep
+        for node in reversed(self._view.nodes if outer is None else ()):  # no recursion goes deep
             for vid in node.writes:
-                self._is_for_builds(vid)
+                self._is_build_only(vid)
         self._certain: Integers | None = None
         if is_certain:
             return
         # What comes from outside into a block inside of an operator is not checked there.
-        if outside is None:
+        if outer is None:
             self._certain = Integers(candidates, is_certain=True)
-        for node in reversed(self._view.nodes if outside is None else ()):
+        for node in reversed(self._view.nodes if outer is None else ()):
             self._checked |= self._checked_by(node)
         self._checked -= self._read_by_value()
         for node in self._view.nodes:  # in this order no recursion goes deep
@@ -143,7 +143,7 @@ class Integers:
         """The variables whose contents are known while the function is built."""
         return frozenset(vid for vid, is_static in self._static.items() if is_static)
 
-    def what_needs_64_bits(self) -> dict[OpNode, str]:
+    def wide_operators(self) -> dict[OpNode, str]:
         """The operators that violate the rule, and the reason.
 
         Readers come first: a refused reader no longer counts as using a value as a position.
@@ -153,33 +153,37 @@ class Integers:
                 self.is_position(vid)
             is_constant = node in self._candidates.constants
             is_region = node in self._candidates.bodies and self._candidates.can_convert(node)
-            if is_region and (reason := self._inside(node).reason) is not None:
-                self._refused[node] = reason
+            if is_region and (reason := self._region_ranges_of(node).reason) is not None:
+                self._rejected[node] = reason
                 continue
             if self._candidates.can_convert(node) and not is_constant and not self._fits(node):
-                self._refused[node] = _TOO_WIDE
-        return self._refused
+                self._rejected[node] = _NEEDS_64_BITS
+        return self._rejected
 
-    def what_to_check(self) -> frozenset[OpNode]:
+    def operators_to_check(self) -> frozenset[OpNode]:
         """Operators that violate the rule, and of which runs can be checked.
 
-        What follows them may not violate it then. :meth:`what_needs_64_bits` comes first.
+        What follows them may not violate it then. :meth:`wide_operators` comes first.
         """
-        if _leaves_wide.value:
+        if _skips_overflow_checks.value:
             return frozenset()
         found = set()
         checked: dict[str, Range] = {}  # what is in 32 bits if these are checked
-        for node in filter(self._refused.__contains__, self._view.nodes):
+        for node in filter(self._rejected.__contains__, self._view.nodes):
             made = self._range_if_checked(node, checked)
             if made is None:
                 continue
             reads_checked = any(vid in checked for vid in node.reads)
             if not (reads_checked and _covers(_INT32, made)):
                 found.add(node)
-            whole = filter(self._is_int64, node.writes)
-            checked.update(dict.fromkeys(whole, _narrowed_to(made, _INT32)))
+            integers = filter(self._is_int64, node.writes)
+            checked.update(dict.fromkeys(integers, _intersection(made, _INT32)))
         return frozenset(found).union(
-            *(inner.what_to_check() for each in self._insides.values() for inner in each.blocks)
+            *(
+                inner.operators_to_check()
+                for each in self._region_ranges.values()
+                for inner in each.blocks
+            )
         )
 
     def _range_if_checked(self, node: OpNode, checked: Mapping[str, Range]) -> Range | None:
@@ -187,11 +191,11 @@ class Integers:
         entry, op = self._candidates.converters.get(node), self._candidates.ops.get(node)
         if entry is None or op is None or node in self._candidates.checked or not entry.checks(op):
             return None
-        if denylist.has_left_32_bits(op, compiled_for(node.device)):
+        if denylist.is_overflow_check_denied(op, compiled_for(node.device)):
             return None
         # What a loop hands on may be small if this is.
-        args = {} if self._outside is None else self._outside.args
-        data = {name: vid for name, vid in self._data(node, entry) if self._is_whole(vid)}
+        args = {} if self._outer is None else self._outer.args
+        data = {name: vid for name, vid in self._data(node, entry) if self._is_integer(vid)}
         if not all(vid in checked or self.is_small(vid) or vid in args for vid in data.values()):
             return None
         if entry.integers is None:
@@ -201,11 +205,11 @@ class Integers:
             for name, vid in data.items()
         }
         made = entry.integers(op, {name: each for name, each in known.items() if each is not None})
-        return made if made is not None and _meets(made, _INT32) else None
+        return made if made is not None and _overlap(made, _INT32) else None
 
     def _converter(self, node: OpNode | None) -> Converter | None:
         """The converter of an operator that is not rejected."""
-        if node is None or node in self._refused:
+        if node is None or node in self._rejected:
             return None
         return self._candidates.converters.get(node)
 
@@ -214,8 +218,8 @@ class Integers:
         if vid not in self._static:
             self._static[vid] = False
             node = self._view.producer.get(vid)
-            if node is None and self._outside is not None:
-                self._static[vid] = self._outside.is_static(vid)
+            if node is None and self._outer is not None:
+                self._static[vid] = self._outer.is_static(vid)
                 return self._static[vid]
             self._static[vid] = (
                 node is not None
@@ -239,7 +243,7 @@ class Integers:
             return False
         is_whole = all(spec.dtype in ("int32", "int64", "bool") for spec in self._outputs(node))
         # A size as float32 may only be read.
-        is_read = node.type == "pd_op.cast" and all(map(self._is_for_builds, node.writes))
+        is_read = node.type == "pd_op.cast" and all(map(self._is_build_only, node.writes))
         return (is_whole or is_read) and self._is_folded(node, entry)
 
     def _is_folded(self, node: OpNode, entry: Converter) -> bool:
@@ -256,30 +260,30 @@ class Integers:
     def _is_read_by_value(self, node: OpNode, vid: str) -> bool:
         """Whether a build reads the contents, which come from outside of the interval."""
         is_outside = (node, vid) in self._candidates.cut_off or not any(
-            map(self._candidates.can_convert, self._candidates.makers(vid))
+            map(self._candidates.can_convert, self._candidates.producers(vid))
         )
-        if not is_outside or self._outside is not None or self._view.is_overwritten(vid):
+        if not is_outside or self._outer is not None or self._view.is_overwritten(vid):
             return False
         value = self._view.values[vid]
         sizes = list(value.shape)
-        is_short = -1 not in sizes and math.prod(sizes) <= _FEW
+        is_short = -1 not in sizes and math.prod(sizes) <= _MAX_VALUE_INPUT_ELEMENTS
         is_whole = dtype_name(value.dtype) in ("int32", "int64", "bool")
-        return is_short and is_whole and all(map(self._is_for_builds, node.writes))
+        return is_short and is_whole and all(map(self._is_build_only, node.writes))
 
-    def _is_for_builds(self, vid: str) -> bool:
+    def _is_build_only(self, vid: str) -> bool:
         """Whether nothing is made of it but what a build reads, as far as operators show."""
-        if vid not in self._for_builds:
+        if vid not in self._build_only:
             node, readers = self._view.producer.get(vid), self._view.readers.get(vid, ())
-            self._for_builds[vid] = (
+            self._build_only[vid] = (
                 bool(readers)
                 and (node is None or not self._view.is_result(node))
-                and all(self._reads_for_builds(reader, vid) for reader in readers)
+                and all(self._uses_at_build_only(reader, vid) for reader in readers)
             )
-        return self._for_builds[vid]
+        return self._build_only[vid]
 
-    def _reads_for_builds(self, reader: OpNode, vid: str) -> bool:
+    def _uses_at_build_only(self, reader: OpNode, vid: str) -> bool:
         if reader.type in LISTS:
-            return all(map(self._is_for_builds, reader.writes))
+            return all(map(self._is_build_only, reader.writes))
         entry = self._converter(reader)
         if entry is None or reader.type in REGIONS:
             return False
@@ -289,7 +293,7 @@ class Integers:
         return (
             all(spec.dtype in ("int32", "int64", "bool") for spec in outputs)
             and all(map(_can_be_folded, outputs))
-            and all(map(self._is_for_builds, reader.writes))
+            and all(map(self._is_build_only, reader.writes))
         )
 
     def _outputs(self, node: OpNode) -> list[TensorSpec]:
@@ -304,8 +308,12 @@ class Integers:
         if entry is None:
             return set()
         if node.type in REGIONS:
-            return set() if _leaves_wide.value else {vid for _, vid in self._candidates.slots[node]}
-        roles = (Role.INDEX, *_COMPUTED_WITH) if entry.moves and goes_on else (Role.INDEX,)
+            return (
+                set()
+                if _skips_overflow_checks.value
+                else {vid for _, vid in self._candidates.slots[node]}
+            )
+        roles = (Role.INDEX, *_ARITHMETIC_ROLES) if entry.moves and goes_on else (Role.INDEX,)
         return set(self._candidates.inputs_of(node, *roles))
 
     def _read_by_value(self) -> set[str]:
@@ -328,42 +336,42 @@ class Integers:
         """The minimum and the maximum of a variable; ``None`` if nothing is known."""
         if vid not in self._ranges:
             self._ranges[vid] = None
-            self._ranges[vid] = self._anywhere(vid, self._find_range(vid))
+            self._ranges[vid] = self._range_in_any_subgraph(vid, self._find_range(vid))
         return self._ranges[vid]
 
-    def _anywhere(self, vid: str, found: Range | None) -> Range | None:
+    def _range_in_any_subgraph(self, vid: str, found: Range | None) -> Range | None:
         """The range of a variable also where another interval, or Paddle, has made it."""
         if self._certain is None or found is None or not self._view.is_tensor(vid):
             return found
         if _covers(found, self._certain.range(vid)):
             return found
         if self._is_int64(vid):
-            return _joined(found, _INT32)
+            return _union(found, _INT32)
         return RANGES.get(dtype_name(self._view.values[vid].dtype))
 
     def _find_range(self, vid: str) -> Range | None:
         if self._view.is_array(vid):
             return None
         node = self._view.producer.get(vid)
-        if node is None and self._outside is not None and not self._view.is_overwritten(vid):
-            return self._outside.range(vid)
+        if node is None and self._outer is not None and not self._view.is_overwritten(vid):
+            return self._outer.range(vid)
         if self._view.is_tensor(vid) and not self._is_int64(vid):
-            whole = RANGES.get(dtype_name(self._view.values[vid].dtype))
-            if whole is None or node is None or self._view.is_overwritten(vid):
-                return whole
-            made = self._range_made_by(node, vid)  # beyond the whole range it wraps around
-            return made if made and whole[0] <= made[0] and made[1] <= whole[1] else whole
+            integers = RANGES.get(dtype_name(self._view.values[vid].dtype))
+            if integers is None or node is None or self._view.is_overwritten(vid):
+                return integers
+            made = self._produced_range(node, vid)  # beyond the whole range it wraps around
+            return made if made and integers[0] <= made[0] and made[1] <= integers[1] else integers
         if self._view.is_overwritten(vid):
             return None
         if node is not None and node.type in LISTS:
             return self._range_of_all(node.reads)
-        found = None if node is None else self._range_made_by(node, vid)
+        found = None if node is None else self._produced_range(node, vid)
         if self._is_certain:
             return found if found is not None and _covers(_INT64, found) else _INT64
         is_small = found is not None and _covers(_INT32, found)
         if vid in self._checked and not is_small and self._stays_native(node, vid):
             if node is not None and self._candidates.can_convert(node):
-                self._refused[node] = _TOO_WIDE  # what follows relies on it
+                self._rejected[node] = _NEEDS_64_BITS  # what follows relies on it
             return _INT32
         return found
 
@@ -388,22 +396,22 @@ class Integers:
             return None
         return min(low for low, _ in found), max(high for _, high in found)
 
-    def _range_made_by(self, node: OpNode, vid: str) -> Range | None:
-        found = self._range_by_operator(node, vid)
+    def _produced_range(self, node: OpNode, vid: str) -> Range | None:
+        found = self._operator_range(node, vid)
         if node not in self._candidates.checked or self._is_certain or not self._is_int64(vid):
             return found
         if found is None:
             return _INT32
-        return _narrowed_to(found, _INT32) if _meets(found, _INT32) else found
+        return _intersection(found, _INT32) if _overlap(found, _INT32) else found
 
-    def _range_by_operator(self, node: OpNode, vid: str) -> Range | None:
+    def _operator_range(self, node: OpNode, vid: str) -> Range | None:
         if node in self._candidates.constants:
             value = self._candidates.ops[node].attr("value")
             return range_of(value if isinstance(value, list) else [value])
         if node in self._candidates.bodies and self._is_certain:
             return None
         if node in self._candidates.bodies and self._converter(node) is not None:
-            return self._inside(node).results[node.writes.index(vid)]
+            return self._region_ranges_of(node).results[node.writes.index(vid)]
         entry = find_converter(node.type)
         if entry is None:
             return None
@@ -420,7 +428,7 @@ class Integers:
     def _range_by_rule(self, node: OpNode, entry: Converter, rule: RangeRule) -> Range | None:
         data: dict[str, list[str]] = {}
         for name, vid in self._data(node, entry):
-            if self._is_whole(vid):
+            if self._is_integer(vid):
                 data.setdefault(name, []).append(vid)
         ranges = {name: self._range_of_all(vids) for name, vids in data.items()}
         known = {name: found for name, found in ranges.items() if found is not None}
@@ -428,24 +436,24 @@ class Integers:
 
     # -- inside of operators -----------------------------------------------------------------------
 
-    def _inside(self, node: OpNode) -> Inside:
+    def _region_ranges_of(self, node: OpNode) -> RegionRanges:
         """What is known of the blocks of a loop or branch."""
-        if node not in self._insides:
+        if node not in self._region_ranges:
             bodies = self._candidates.bodies[node]
             if node.type == WHILE:
-                self._insides[node] = self._inside_loop(node, bodies[0])
+                self._region_ranges[node] = self._loop_ranges(node, bodies[0])
             else:
-                inner = [Integers(body.candidates, Outside(self, node, {})) for body in bodies]
+                inner = [Integers(body.candidates, OuterScope(self, node, {})) for body in bodies]
                 each = [i._ranges_of(b.results) for i, b in zip(inner, bodies)]
-                reasons = [i._reason_inside() for i in inner]
-                self._insides[node] = Inside(
+                reasons = [i._rejection_reason() for i in inner]
+                self._region_ranges[node] = RegionRanges(
                     next(filter(None, reasons), None),
-                    [_joined(*ranges) for ranges in zip(*each)],
+                    [_union(*ranges) for ranges in zip(*each)],
                     inner,
                 )
-        return self._insides[node]
+        return self._region_ranges[node]
 
-    def _inside_loop(self, node: OpNode, body: Body) -> Inside:
+    def _loop_ranges(self, node: OpNode, body: ConvertibleBlock) -> RegionRanges:
         """The ranges of what a loop counts: ranges that no turn leaves.
 
         A turn is entered with what the loop starts from, or with what the last turn ended with
@@ -453,52 +461,69 @@ class Integers:
         then brought back as far as the condition of the loop says: directly, or by the number of
         turns.
         """
-        starts = self._ranges_of(node.starts)
-        args, entered = starts, self._entered(node, body, starts)
-        for _ in range(_MOST_JOINS):
-            args = [_joined(*pair) for pair in zip(args, entered)]
-            entered = self._entered(node, body, args)
-        while not all(map(_covers, args, entered)):
-            args = [_widened(*pair) for pair in zip(args, entered)]
-            entered = self._entered(node, body, args)
-        for _ in range(_MOST_SEARCHES):
-            if args == entered or not all(map(_covers, args, entered)):
+        initial = self._ranges_of(node.initial_values)
+        args, iteration_inputs = initial, self._iteration_inputs(node, body, initial)
+        for _ in range(_MAX_JOINS):
+            args = [_union(*pair) for pair in zip(args, iteration_inputs)]
+            iteration_inputs = self._iteration_inputs(node, body, args)
+        while not all(map(_covers, args, iteration_inputs)):
+            args = [_widened_range(*pair) for pair in zip(args, iteration_inputs)]
+            iteration_inputs = self._iteration_inputs(node, body, args)
+        for _ in range(_MAX_NARROWINGS):
+            if args == iteration_inputs or not all(map(_covers, args, iteration_inputs)):
                 break
-            args, entered = entered, self._entered(node, body, entered)
-        inner = self._turn(node, body, args)
+            args, iteration_inputs = (
+                iteration_inputs,
+                self._iteration_inputs(node, body, iteration_inputs),
+            )
+        inner = self._iteration(node, body, args)
         results = inner._ranges_of(body.results[1:])
-        reason = inner._reason_inside()
-        if not all(map(_covers, args, entered)):
+        reason = inner._rejection_reason()
+        if not all(map(_covers, args, iteration_inputs)):
             reason = "the ranges of its integers are not known"
-        turns = _most_turns(starts, args, self._growth_of(node, body, inner))
-        return Inside(reason, [_joined(*pair) for pair in zip(starts, results)], [inner], turns)
+        max_iterations = _max_iterations(
+            initial, args, self._growth_per_iteration(node, body, inner)
+        )
+        return RegionRanges(
+            reason, [_union(*pair) for pair in zip(initial, results)], [inner], max_iterations
+        )
 
-    def _turn(self, node: OpNode, body: Body, args: list[Range | None]) -> Integers:
+    def _iteration(
+        self, node: OpNode, body: ConvertibleBlock, args: list[Range | None]
+    ) -> Integers:
         """A turn of a loop that starts from these ranges."""
-        return Integers(body.candidates, Outside(self, node, dict(zip(body.args, args))))
+        return Integers(body.candidates, OuterScope(self, node, dict(zip(body.args, args))))
 
-    def _entered(self, node: OpNode, body: Body, args: list[Range | None]) -> list[Range | None]:
+    def _iteration_inputs(
+        self, node: OpNode, body: ConvertibleBlock, args: list[Range | None]
+    ) -> list[Range | None]:
         """The ranges that turns are entered with, if one starts from ``args``."""
-        inner = self._turn(node, body, args)
-        starts = self._ranges_of(node.starts)
-        entered = [_joined(*pair) for pair in zip(starts, inner._handed_on(body))]
-        growth = self._growth_of(node, body, inner)
-        turns = _most_turns(starts, entered, growth)
-        if turns is None:
-            return entered
+        inner = self._iteration(node, body, args)
+        initial = self._ranges_of(node.initial_values)
+        iteration_inputs = [
+            _union(*pair) for pair in zip(initial, inner._loop_carried_ranges(body))
+        ]
+        growth = self._growth_per_iteration(node, body, inner)
+        max_iterations = _max_iterations(initial, iteration_inputs, growth)
+        if max_iterations is None:
+            return iteration_inputs
         return [
-            found if grown is None or first is None else _within(found, first, grown, turns - 1)
-            for found, first, grown in zip(entered, starts, growth)
+            found
+            if grown is None or first is None
+            else _bounded_by_growth(found, first, grown, max_iterations - 1)
+            for found, first, grown in zip(iteration_inputs, initial, growth)
         ]
 
-    def _growth_of(self, node: OpNode, body: Body, inner: Integers) -> list[Range | None]:
+    def _growth_per_iteration(
+        self, node: OpNode, body: ConvertibleBlock, inner: Integers
+    ) -> list[Range | None]:
         """How much a turn adds to each number that it starts from: at least, and at most."""
         results = body.results[1:]
         return [
             inner._growths({arg: (0, 0)}).get(result)
             if self._is_counted(start) and not inner._view.is_overwritten(arg)
             else None
-            for start, arg, result in zip(node.starts, body.args, results)
+            for start, arg, result in zip(node.initial_values, body.args, results)
         ]
 
     def _is_counted(self, vid: str) -> bool:
@@ -517,16 +542,16 @@ class Integers:
                 continue
             found: Sequence[Range | None]
             if node in self._candidates.bodies:
-                found = self._grown_inside(node, growths)
+                found = self._growth_by_region(node, growths)
             else:
-                found = [self._grown(node, growths)] if len(node.writes) == 1 else []
+                found = [self._growth_by(node, growths)] if len(node.writes) == 1 else []
             if not any(map(self._view.is_overwritten, (*node.reads, *node.writes))):
                 growths.update((v, g) for v, g in zip(node.writes, found) if g is not None)
         return growths
 
-    def _grown(self, node: OpNode, growths: Mapping[str, Range]) -> Range | None:
+    def _growth_by(self, node: OpNode, growths: Mapping[str, Range]) -> Range | None:
         """What ``node`` and those before it add to a variable."""
-        if node.type in HANDING_ON:
+        if node.type in VALUE_PRESERVING:
             return growths.get(node.reads[0])
         entry, op = find_converter(node.type), self._candidates.ops.get(node)
         if entry is None or entry.integers is None or op is None:
@@ -540,24 +565,26 @@ class Integers:
         known = {name: found for name, found in ranges.items() if found is not None}
         return entry.integers(op, known) if known == ranges else None
 
-    def _grown_inside(self, node: OpNode, growths: Mapping[str, Range]) -> list[Range | None]:
+    def _growth_by_region(self, node: OpNode, growths: Mapping[str, Range]) -> list[Range | None]:
         """The same of a loop or branch, for each of its results."""
-        bodies, inside = self._candidates.bodies[node], self._inside(node)
+        bodies, inside = self._candidates.bodies[node], self._region_ranges_of(node)
         if node.type != WHILE:
             blocks = zip(inside.blocks, bodies)
             each = [
                 [inner._growths(growths).get(vid) for vid in body.results] for inner, body in blocks
             ]
-            return [_joined(*pair) for pair in zip(*each)]
-        before = [growths.get(vid) for vid in node.starts]
-        ((inner,), (body,), turns) = inside.blocks, bodies, inside.turns
-        in_turns = self._growth_of(node, body, inner)
+            return [_union(*pair) for pair in zip(*each)]
+        before = [growths.get(vid) for vid in node.initial_values]
+        ((inner,), (body,), max_iterations) = inside.blocks, bodies, inside.max_iterations
+        per_iteration = self._growth_per_iteration(node, body, inner)
         return [
-            None if turns is None or b is None or g is None else _within(None, b, g, turns)
-            for b, g in zip(before, in_turns)
+            None
+            if max_iterations is None or b is None or g is None
+            else _bounded_by_growth(None, b, g, max_iterations)
+            for b, g in zip(before, per_iteration)
         ]
 
-    def _handed_on(self, body: Body) -> list[Range | None]:
+    def _loop_carried_ranges(self, body: ConvertibleBlock) -> list[Range | None]:
         """The ranges of what this turn of a loop hands to the next one, if there is one."""
         cond, *results = body.results
         found = loop_conditions.bounds(self._view, cond, self.range)
@@ -565,21 +592,21 @@ class Integers:
         for vid, known in zip(results, self._ranges_of(results)):
             for bound in found:
                 if known is not None and bound.vid == loop_conditions.source(self._view, vid):
-                    known = _narrowed(known, bound)
+                    known = _narrowed_by(known, bound)
             handed_on.append(known)
         return handed_on
 
     def _ranges_of(self, vids: Iterable[str]) -> list[Range | None]:
         return list(map(self.range, vids))
 
-    def _reason_inside(self) -> str | None:
+    def _rejection_reason(self) -> str | None:
         """Why this block inside of an operator has to stay native."""
         for node in self._candidates.ops:
             for vid in self._candidates.inputs_of(node, Role.CONSTANT):
                 if not self.is_known_to(node, vid) and not self._takes_slices(node):
                     kind = node.type.removeprefix("pd_op.")
                     return f"inside of it, {kind} reads by value what only a run tells"
-        for node, reason in self.what_needs_64_bits().items():
+        for node, reason in self.wide_operators().items():
             return f"inside of it, {node.type.removeprefix('pd_op.')} stays native: {reason}"
         return None
 
@@ -588,39 +615,41 @@ class Integers:
         if not self._candidates.converters[node].open_starts:
             return False
         if self._offsets is None:
-            numbers = self._candidates.numbers.items()
+            numbers = self._candidates.tensor_ids.items()
             changing = {number for vid, number in numbers if self._view.is_overwritten(vid)}
             self._offsets = Offsets(self._candidates.ops.values(), changing)
         op = self._candidates.ops[node]
-        return self._offsets.taken(op) is not None or self._are_counted(self._offsets, op)
+        return self._offsets.slice_bounds(op) is not None or self._are_loop_counters(
+            self._offsets, op
+        )
 
-    def _are_counted(self, offsets: Offsets, op: Op) -> bool:
+    def _are_loop_counters(self, offsets: Offsets, op: Op) -> bool:
         """Whether slices begin and end where a turn of this block tells: a build looks closer."""
-        bases, outside, end = offsets.counted_from(op), self._outside, self._view.nodes[-1]
-        if not bases or outside is None or op.type not in SLICES:
+        bases, outer, end = offsets.slice_bases(op), self._outer, self._view.nodes[-1]
+        if not bases or outer is None or op.type not in SLICES:
             return False
-        numbers = self._candidates.numbers
+        numbers = self._candidates.tensor_ids
         args, results = (
             [self._view.spec(vid, numbers.get(vid, -1)) for vid in vids]
-            for vids in (outside.args, end.reads[1:])
+            for vids in (outer.args, end.reads[1:])
         )
         counted = {
             arg.id
-            for arg, result, start in zip(args, results, outside.node.starts)
-            if offsets.added_to(arg, result) and outside.integers.is_known_to(outside.node, start)
+            for arg, result, start in zip(args, results, outer.node.initial_values)
+            if offsets.increment(arg, result) and outer.integers.is_known_to(outer.node, start)
         }
         return {tensor for tensor, _ in bases} <= counted
 
     def _is_int64(self, vid: str) -> bool:
         return dtype_name(self._view.values[vid].dtype) == "int64"
 
-    def _is_whole(self, vid: str) -> bool:
+    def _is_integer(self, vid: str) -> bool:
         return self._is_int64(vid) or dtype_name(self._view.values[vid].dtype) in RANGES
 
     def _data(self, node: OpNode, entry: Converter) -> Iterator[tuple[str, str]]:
         """The variables that the converter computes with: no positions, no shapes."""
         slots = self._candidates.slots[node]
-        return ((name, vid) for name, vid in slots if entry.role(name) in _COMPUTED_WITH)
+        return ((name, vid) for name, vid in slots if entry.role(name) in _ARITHMETIC_ROLES)
 
     def is_position(self, vid: str) -> bool:
         """Whether the variable is only ever used as positions, inside the engine."""
@@ -676,7 +705,7 @@ class Integers:
         entry = self._converter(reader)
         if entry is None:
             return False
-        if self._roles(reader, entry, vid).isdisjoint(_COMPUTED_WITH):
+        if self._roles(reader, entry, vid).isdisjoint(_ARITHMETIC_ROLES):
             return True
         if all(self.is_static(v) for v in reader.writes):
             return True
@@ -702,69 +731,78 @@ class Integers:
 
 def _can_be_folded(spec: TensorSpec) -> bool:
     """Whether the tensor is known to be small enough for the bridge to compute it."""
-    return -1 not in spec.shape and math.prod(spec.shape) <= FOLD_LIMIT
+    return -1 not in spec.shape and math.prod(spec.shape) <= MAX_FOLDED_ELEMENTS
 
 
-def _joined(one: Range | None, other: Range | None) -> Range | None:
+def _union(one: Range | None, other: Range | None) -> Range | None:
     """The smallest range that holds both; ``None`` if one of them is not known."""
     if one is None or other is None:
         return None
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def _covers(whole: Range | None, part: Range | None) -> bool:
-    """Whether all of ``part`` is in ``whole``."""
-    if whole is None or part is None:
-        return whole is None
-    return whole[0] <= part[0] and part[1] <= whole[1]
+def _covers(integers: Range | None, part: Range | None) -> bool:
+    """Whether all of ``part`` is in ``integers``."""
+    if integers is None or part is None:
+        return integers is None
+    return integers[0] <= part[0] and part[1] <= integers[1]
 
 
-def _meets(one: Range, other: Range) -> bool:
+def _overlap(one: Range, other: Range) -> bool:
     """Whether a number is in both."""
     return one[0] <= other[1] and other[0] <= one[1]
 
 
-def _narrowed_to(one: Range, other: Range) -> Range:
+def _intersection(one: Range, other: Range) -> Range:
     """What is in both, which meet."""
     return max(one[0], other[0]), min(one[1], other[1])
 
 
-def _widened(known: Range | None, grown: Range | None) -> Range | None:
+def _widened_range(known: Range | None, grown: Range | None) -> Range | None:
     """``known`` without the bounds that ``grown`` leaves."""
-    if known is None or grown is None or grown[0] < _FAR[0] or grown[1] > _FAR[1]:
+    if (
+        known is None
+        or grown is None
+        or grown[0] < _WIDENING_BOUND[0]
+        or grown[1] > _WIDENING_BOUND[1]
+    ):
         return None
     return (
-        known[0] if grown[0] >= known[0] else _FAR[0],
-        known[1] if grown[1] <= known[1] else _FAR[1],
+        known[0] if grown[0] >= known[0] else _WIDENING_BOUND[0],
+        known[1] if grown[1] <= known[1] else _WIDENING_BOUND[1],
     )
 
 
-def _within(found: Range | None, first: Range, grown: Range, turns: int) -> Range | None:
+def _bounded_by_growth(
+    found: Range | None, first: Range, grown: Range, max_iterations: int
+) -> Range | None:
     """``found``, or less: what starts in ``first`` and has grown in so many turns at most."""
-    least = first[0] + min(0, grown[0]) * turns
-    most = first[1] + max(0, grown[1]) * turns
+    least = first[0] + min(0, grown[0]) * max_iterations
+    most = first[1] + max(0, grown[1]) * max_iterations
     if found is None:
         return least, most
     return max(found[0], least), min(found[1], most)
 
 
-def _most_turns(
-    starts: Sequence[Range | None], entered: Sequence[Range | None], growth: Sequence[Range | None]
+def _max_iterations(
+    initial: Sequence[Range | None],
+    iteration_inputs: Sequence[Range | None],
+    growth: Sequence[Range | None],
 ) -> int | None:
     """How many turns there are at most, by what each adds to what turns are entered with."""
     found = []
-    for first, whole, grown in zip(starts, entered, growth):
-        if first is None or whole is None or grown is None:
+    for first, integers, grown in zip(initial, iteration_inputs, growth):
+        if first is None or integers is None or grown is None:
             continue
         if grown[0] > 0:
-            found.append((whole[1] - first[0]) // grown[0] + 1)
+            found.append((integers[1] - first[0]) // grown[0] + 1)
         elif grown[1] < 0:
-            found.append((first[1] - whole[0]) // -grown[1] + 1)
+            found.append((first[1] - integers[0]) // -grown[1] + 1)
     return min(found, default=None)
 
 
-def _narrowed(known: Range, bound: loop_conditions.Bound) -> Range:
+def _narrowed_by(known: Range, bound: loop_conditions.Bound) -> Range:
     """``known`` where ``bound`` holds; a single number where that is nowhere."""
-    least = known[0] if bound.least is None else max(known[0], bound.least)
-    most = known[1] if bound.most is None else min(known[1], bound.most)
+    least = known[0] if bound.lower is None else max(known[0], bound.lower)
+    most = known[1] if bound.upper is None else min(known[1], bound.upper)
     return (least, most) if least <= most else (known[0], known[0])

@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from paddle_ngraph.conversion.analysis.induction_variables import CONJUNCTIONS, GREATER, LESS
-from paddle_ngraph.conversion.analysis.offsets import HANDING_ON
+from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING
 from paddle_ngraph.partitioning.analysis.block_view import BlockView
 from paddle_ngraph.utils.dtypes import Range
 
 # Comparisons of one number with another: what is added to the maximum of the second one, or to its
 # minimum, to bound the first one from above and from below.
-_ABOVE = {**{kind: -distance for kind, distance in LESS.items()}, "pd_op.equal": 0}
-_BELOW = {**GREATER, "pd_op.equal": 0}
+_UPPER_BOUND_OFFSETS = {**{kind: -distance for kind, distance in LESS.items()}, "pd_op.equal": 0}
+_LOWER_BOUND_OFFSETS = {**GREATER, "pd_op.equal": 0}
 
 
 class Bound(NamedTuple):
     """A variable that is at least, or at most, a number."""
 
     vid: str
-    least: int | None
-    most: int | None
+    lower: int | None
+    upper: int | None
 
 
 def bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None]) -> list[Bound]:
@@ -42,10 +42,12 @@ def _bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None])
     if node.type in CONJUNCTIONS:
         for vid in node.reads:
             yield from _bounds(view, vid, range_of)
-    elif node.type in _ABOVE or node.type in _BELOW:
+    elif node.type in _UPPER_BOUND_OFFSETS or node.type in _LOWER_BOUND_OFFSETS:
         x, y = (source(view, vid) for vid in node.reads)
-        yield from _compared(x, range_of(y), _ABOVE.get(node.type), _BELOW.get(node.type))
-        above, below = _BELOW.get(node.type), _ABOVE.get(node.type)
+        yield from _compared(
+            x, range_of(y), _UPPER_BOUND_OFFSETS.get(node.type), _LOWER_BOUND_OFFSETS.get(node.type)
+        )
+        above, below = _LOWER_BOUND_OFFSETS.get(node.type), _UPPER_BOUND_OFFSETS.get(node.type)
         yield from _compared(
             y,
             range_of(x),
@@ -58,14 +60,14 @@ def _compared(
     vid: str, other: Range | None, above: int | None, below: int | None
 ) -> Iterator[Bound]:
     if other is not None:
-        least = None if below is None else other[0] + below
-        most = None if above is None else other[1] + above
-        yield Bound(vid, least, most)
+        lower = None if below is None else other[0] + below
+        upper = None if above is None else other[1] + above
+        yield Bound(vid, lower, upper)
 
 
 def source(view: BlockView, vid: str) -> str:
     """The variable whose numbers ``vid`` has, as far as the block shows."""
-    while (node := view.producer.get(vid)) is not None and node.type in HANDING_ON:
+    while (node := view.producer.get(vid)) is not None and node.type in VALUE_PRESERVING:
         if view.is_overwritten(vid) or view.is_overwritten(node.reads[0]):
             return vid
         vid = node.reads[0]

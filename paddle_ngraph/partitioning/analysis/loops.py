@@ -13,26 +13,31 @@ from __future__ import annotations
 
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.partitioning.analysis.block_view import SINKS, SOURCES, WHILE, blocks_outside_in
+from paddle_ngraph.partitioning.analysis.block_view import (
+    SINKS,
+    SOURCES,
+    WHILE,
+    blocks_outermost_first,
+)
 
 
-def let_go_of_what_nobody_reads(program: Program) -> None:
+def drop_dead_loop_outputs(program: Program) -> None:
     """Has the loops of a PIR program hand on nothing that is read neither inside nor afterwards.
 
     ``for row in x`` hands ``row`` on by ``to_static``, and starts from a placeholder of another
     shape. What may still be fetched from a program stays.
     """
-    for block in blocks_outside_in(program):
+    for block in blocks_outermost_first(program):
         loops = [op for op in block.ops if op.name() == WHILE]
         if not loops or not any(op.name() in SINKS for op in block.ops):
             continue
         for loop in loops:
             for number in reversed(range(len(loop.results()))):
-                if len(loop.results()) > 1 and _is_read_by_nobody(loop, number):
+                if len(loop.results()) > 1 and _is_dead_output(loop, number):
                     loop = _core.drop_carried_value(loop, number)
 
 
-def _is_read_by_nobody(loop: Operation, number: int) -> bool:
+def _is_dead_output(loop: Operation, number: int) -> bool:
     """Whether what a loop hands on in this place is at most handed on again there."""
     (block,) = loop.blocks()
     arg, end = block.args()[number], block.ops[-1]
@@ -44,18 +49,20 @@ def _is_read_by_nobody(loop: Operation, number: int) -> bool:
     )
 
 
-def copy_start_values(program: Program) -> None:
+def copy_shared_initial_values(program: Program) -> None:
     """Gives each loop of a PIR program initial values that nothing else reads."""
-    loops = [op for block in blocks_outside_in(program) for op in block.ops if op.name() == WHILE]
+    loops = [
+        op for block in blocks_outermost_first(program) for op in block.ops if op.name() == WHILE
+    ]
     for loop in loops:
         for number in range(1, loop.num_operands()):  # the first is the condition
             value = loop.operand_source(number)
-            if value.is_dense_tensor_type() and _is_of_others(value):
+            if value.is_dense_tensor_type() and _is_shared(value):
                 (copy,) = _core.insert_operator(loop, "pd_op.assign", [value], [value], {})
                 loop.operand(number).set_source(copy)
 
 
-def _is_of_others(value: Value) -> bool:
+def _is_shared(value: Value) -> bool:
     maker = value.get_defining_op()
     is_variable = maker is not None and maker.name() in SOURCES
     return is_variable or len(value.all_used_ops()) > 1

@@ -10,18 +10,18 @@ from paddle_ngraph.paddle_private.protocols import Operation
 NATIVE = "native"
 # What connects this process with others: a collective that runs there delays nothing that does not
 # read what it brings.
-LINK = "link"
+LINK_DEVICE = "link"
 
 # Paddle keeps it, also in files, and computes nothing with it: where in the user's code an operator
 # comes from.
 PLACE_ATTRIBUTE = "struct_name"
 # What that begins with if a device was chosen, and for what copies to a device.
 _MARK = re.compile(r"^/(device|copy_to)=([\w:,.-]+)")
-_GROUP = re.compile(r"^CPU:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)$")
+_CORE_GROUP = re.compile(r"^CPU:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)$")
 # One of several equal parts of the cores, whichever has nothing to do.
-_SHARE = re.compile(r"^CPU:one-of-(\d{1,4})$")
+_CORE_SHARE = re.compile(r"^CPU:one-of-(\d{1,4})$")
 # Linux has no more.
-_MOST_CORES = 8192
+_MAX_CORES = 8192
 
 
 def device_of(op: Operation) -> str:
@@ -42,7 +42,7 @@ def place_on(op: Operation, device: str) -> None:
     op.set_str_attr(PLACE_ATTRIBUTE, f"/{kind}={device}{_MARK.sub('', _place(op))}")
 
 
-def unplace(op: Operation) -> None:
+def clear_device(op: Operation) -> None:
     """Takes back what was chosen for an operator."""
     op.set_str_attr(PLACE_ATTRIBUTE, _MARK.sub("", _place(op)))
 
@@ -62,33 +62,33 @@ def cores_of(device: str) -> tuple[int, ...]:
     Returns:
         Nothing, if the name is not that of a core group.
     """
-    found = _GROUP.match(device)
+    found = _CORE_GROUP.match(device)
     if found is None:
         return ()
     cores: set[int] = set()
     for part in found[1].split(","):
         first, _, last = part.partition("-")
         begin, end = int(first), int(last or first)
-        if not begin <= end < _MOST_CORES:
+        if not begin <= end < _MAX_CORES:
             return ()
         cores.update(range(begin, end + 1))
     return tuple(sorted(cores))
 
 
-def share(parts: int) -> str:
+def core_share(parts: int) -> str:
     """The device that is one of so many equal parts of the cores, whichever is free."""
     return f"CPU:one-of-{parts}"
 
 
-def parts_of(device: str) -> int:
+def share_count(device: str) -> int:
     """Of how many parts a device is one; 0: it is none of that kind."""
-    found = _SHARE.match(device)
+    found = _CORE_SHARE.match(device)
     return int(found[1]) if found else 0
 
 
 def threads_of(device: str, cores: int) -> int:
     """How many threads a device has, if there are so many cores; 0: as many as there are."""
-    parts = parts_of(device)
+    parts = share_count(device)
     return max(1, cores // parts) if parts else len(cores_of(device))
 
 

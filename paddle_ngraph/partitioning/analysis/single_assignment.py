@@ -36,15 +36,15 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SOURCES,
     WHILE,
     YIELD,
-    blocks_outside_in,
-    deeds_of,
+    blocks_outermost_first,
+    ordering_effects,
     overwritten,
     pairs_in_place,
     value_id,
 )
 
 # In-place operators of which the other form has another name or fewer operands, and how many.
-_OTHER_FORMS = {
+_OUT_OF_PLACE_FORMS = {
     "pd_op.assign_out_": ("pd_op.assign", 1),
     "pd_op.assign_value_": ("pd_op.assign_value", 0),
     "pd_op.full_": ("pd_op.full", 0),
@@ -53,12 +53,12 @@ _OTHER_FORMS = {
 _ALIASES = frozenset({"share_data", "set"})
 
 
-def rephrase(program: Program) -> None:
+def to_single_assignment(program: Program) -> None:
     """Has operators of a PIR program make the next version of a variable that they overwrite."""
-    outermost = next(iter(blocks_outside_in(program)))
+    outermost = next(iter(blocks_outermost_first(program)))
     if not any(op.num_regions() > 0 or pairs_in_place(op) for op in outermost.ops):
         return
-    while found := list(_Survey(program).to_hand_on()):
+    while found := list(_Survey(program).replaceable_variables()):
         local = [each for each in found if each.is_local]
         chosen = local or found[:1]  # a loop that hands on one more is another operator
         for each in chosen:
@@ -66,9 +66,9 @@ def rephrase(program: Program) -> None:
                 write.result.replace_all_uses_with(each.variable)
         versions = {value_id(each.variable): each.variable for each in chosen}
         if local:
-            _make_versions(outermost, versions)
+            _use_versions(outermost, versions)
         else:
-            _make_versions(found[0].home, versions, found[0].variable)
+            _use_versions(found[0].home, versions, found[0].variable)
 
 
 class _Write(NamedTuple):
@@ -78,16 +78,17 @@ class _Write(NamedTuple):
         op: The operator.
         operand: The variable, or another name of it.
         result: One more name of it.
-        around: The operators that the block is in, and the number of their block, outer ones first.
+        enclosing: The operators that the block is in, and the number of their block, outer ones
+        first.
     """
 
     op: Operation
     operand: Value
     result: Value
-    around: tuple[tuple[Operation, int], ...]
+    enclosing: tuple[tuple[Operation, int], ...]
 
 
-class _Overwritten(NamedTuple):
+class _OverwrittenVariable(NamedTuple):
     """A variable that need not be overwritten.
 
     Attributes:
@@ -110,78 +111,80 @@ class _Survey:
         self._homes: dict[str, tuple[Block, tuple[tuple[Operation, int], ...]]] = {}
         self._variables: dict[str, Value] = {}  # by each of their names
         self._writes: dict[str, list[_Write]] = {}
-        self._look_at(next(iter(blocks_outside_in(program))), ())
+        self._look_at(next(iter(blocks_outermost_first(program))), ())
 
-    def _look_at(self, block: Block, around: tuple[tuple[Operation, int], ...]) -> None:
+    def _look_at(self, block: Block, enclosing: tuple[tuple[Operation, int], ...]) -> None:
         for arg in block.args():
-            self._homes[value_id(arg)] = block, around
+            self._homes[value_id(arg)] = block, enclosing
         for op in block.ops:
             for result in op.results():
                 if result.initialized():
-                    self._homes[value_id(result)] = block, around
+                    self._homes[value_id(result)] = block, enclosing
             for operand, result in overwritten(op):
                 variable = self._variables.get(value_id(operand), operand)
                 self._variables[value_id(result)] = variable
-                write = _Write(op, operand, result, around)
+                write = _Write(op, operand, result, enclosing)
                 self._writes.setdefault(value_id(variable), []).append(write)
                 self._variables[value_id(variable)] = variable
             for number, inner in enumerate(op.blocks() if op.num_regions() > 0 else ()):
-                self._look_at(inner, (*around, (op, number)))
+                self._look_at(inner, (*enclosing, (op, number)))
 
-    def to_hand_on(self) -> Iterator[_Overwritten]:
+    def replaceable_variables(self) -> Iterator[_OverwrittenVariable]:
         """The variables that need not be overwritten."""
         for vid, writes in self._writes.items():
             variable = self._variables[vid]
             if vid not in self._homes or not variable.is_dense_tensor_type():
                 continue
-            block, around = self._homes[vid]
-            if self._can_be_handed_on(variable, writes):
-                is_local = all(write.around == around for write in writes)
-                yield _Overwritten(variable, block, writes, is_local)
+            block, enclosing = self._homes[vid]
+            if self._is_replaceable(variable, writes):
+                is_local = all(write.enclosing == enclosing for write in writes)
+                yield _OverwrittenVariable(variable, block, writes, is_local)
 
-    def _can_be_handed_on(self, variable: Value, writes: list[_Write]) -> bool:
-        _, around = self._homes[value_id(variable)]
+    def _is_replaceable(self, variable: Value, writes: list[_Write]) -> bool:
+        _, enclosing = self._homes[value_id(variable)]
         passed = [
-            write.around[len(around)][0] for write in writes if len(write.around) > len(around)
+            write.enclosing[len(enclosing)][0]
+            for write in writes
+            if len(write.enclosing) > len(enclosing)
         ]
         names = [variable, *(write.result for write in writes)]
         return (
             not variable.persistable
-            and all(map(_has_other_form, writes))
+            and all(map(_has_out_of_place_form, writes))
             and all(map(_has_converters, passed))
-            and self._is_own(variable)
+            and self._has_own_memory(variable)
             and all(
-                self._is_read_as_it_is(reader, variable)
+                self._reads_only_contents(reader, variable)
                 for v in names
                 for reader in v.all_used_ops()
             )
         )
 
-    def _is_own(self, value: Value) -> bool:
+    def _has_own_memory(self, value: Value) -> bool:
         """Whether no other variable has the same memory, as far as it shows where it is made."""
-        maker = value.get_defining_op()
-        _, around = self._homes[value_id(value)]
-        if maker is None:
-            if not around or around[-1][0].name() != WHILE:
+        producer = value.get_defining_op()
+        _, enclosing = self._homes[value_id(value)]
+        if producer is None:
+            if not enclosing or enclosing[-1][0].name() != WHILE:
                 return False
-            loop = around[-1][0]
+            loop = enclosing[-1][0]
             (number,) = (
                 n for n, arg in enumerate(next(iter(loop.blocks())).args()) if arg.is_same(value)
             )
             start = loop.operand_source(number + 1)
             return value_id(self._variables.get(value_id(start), start)) == value_id(
                 start
-            ) and self._is_handed_on_alone(loop, 0, number + 1, value)
-        if maker.name() in REGIONS:
-            (number,) = (n for n, result in enumerate(maker.results()) if result.is_same(value))
-            first = 1 if maker.name() == WHILE else 0
+            ) and self._is_yielded_once(loop, 0, number + 1, value)
+        if producer.name() in REGIONS:
+            (number,) = (n for n, result in enumerate(producer.results()) if result.is_same(value))
+            first = 1 if producer.name() == WHILE else 0
             return all(
-                self._is_handed_on_alone(maker, block, number + first, None)
-                for block in range(maker.num_regions())
+                self._is_yielded_once(producer, block, number + first, None)
+                for block in range(producer.num_regions())
             )
-        return maker.name() not in SOURCES | LISTS
+        return producer.name() not in SOURCES | LISTS
 
-    def _is_handed_on_alone(
+    def _is_yielded_once(
         self, op: Operation, block: int, number: int, variable: Value | None
     ) -> bool:
         """Whether a block hands on what it made itself and hands on once (or ``variable``)."""
@@ -192,29 +195,29 @@ class _Survey:
             return True
         if sum(value.is_same(other) for other in end.operands_source()) > 1:
             return False
-        maker = value.get_defining_op()
-        _, around = self._homes.get(value_id(value), (None, ()))
+        producer = value.get_defining_op()
+        _, enclosing = self._homes.get(value_id(value), (None, ()))
         return (
-            maker is not None
+            producer is not None
             and root.is_same(value)
-            and around[-1:] == ((op, block),)
-            and maker.name() not in SOURCES | LISTS
-            and self._is_own(value)
+            and enclosing[-1:] == ((op, block),)
+            and producer.name() not in SOURCES | LISTS
+            and self._has_own_memory(value)
         )
 
-    def _is_read_as_it_is(self, reader: Operation, variable: Value) -> bool:
+    def _reads_only_contents(self, reader: Operation, variable: Value) -> bool:
         """Whether a reader takes the contents at this place, and nothing of the memory."""
         if reader.name() in LISTS:
-            return _is_used_at_once(reader)
+            return _is_used_before_writes(reader)
         if reader.name() == YIELD:
-            return self._is_handed_to_itself(reader, variable)
+            return self._is_yielded_in_place(reader, variable)
         if reader.name() == "builtin.set_parameter":
             return False
         if reader.name() in SINKS:
             return all(op.name() in SINKS | SOURCES for op in _after(reader))
         return True
 
-    def _is_handed_to_itself(self, end: Operation, variable: Value) -> bool:
+    def _is_yielded_in_place(self, end: Operation, variable: Value) -> bool:
         """Whether a turn ends with it only as the condition, or in its own place.
 
         What a block has made itself it may hand on in any place.
@@ -240,7 +243,7 @@ def _after(op: Operation) -> list[Operation]:
     return ops[number + 1 :]
 
 
-def _is_used_at_once(op: Operation) -> bool:
+def _is_used_before_writes(op: Operation) -> bool:
     """Whether nothing is overwritten between an operator on lists and what reads its results."""
     users = {user.id() for result in op.results() for user in result.all_used_ops()}
     for other in _after(op):
@@ -252,14 +255,14 @@ def _is_used_at_once(op: Operation) -> bool:
     return not users
 
 
-def _has_other_form(write: _Write) -> bool:
+def _has_out_of_place_form(write: _Write) -> bool:
     """Whether there is an operator that makes a new variable of the same kind instead."""
     same = write.operand.dtype == write.result.dtype and write.operand.shape == write.result.shape
     is_only = len(list(overwritten(write.op))) == 1 == len(write.op.results())
-    name, deeds = _other_form(write.op), deeds_of(write.op)
-    if not same or not is_only or COMMUNICATE in deeds:
+    name, effects = _out_of_place_form(write.op), ordering_effects(write.op)
+    if not same or not is_only or COMMUNICATE in effects:
         return False
-    return find_converter(name) is not None or (not deeds and _is_operator(name))
+    return find_converter(name) is not None or (not effects and _is_operator(name))
 
 
 def _is_operator(name: str) -> bool:
@@ -268,14 +271,14 @@ def _is_operator(name: str) -> bool:
     return hasattr(operators, short) and short not in _ALIASES
 
 
-def _other_form(op: Operation) -> str:
-    return _form_and_operands(op)[0]
+def _out_of_place_form(op: Operation) -> str:
+    return _out_of_place_call(op)[0]
 
 
-def _form_and_operands(op: Operation) -> tuple[str, list[Value]]:
+def _out_of_place_call(op: Operation) -> tuple[str, list[Value]]:
     """The operator that makes a new variable instead, and its operands."""
     operands = list(op.operands_source())
-    name, count = _OTHER_FORMS.get(op.name(), (op.name().removesuffix("_"), len(operands)))
+    name, count = _OUT_OF_PLACE_FORMS.get(op.name(), (op.name().removesuffix("_"), len(operands)))
     return name, operands[:count]
 
 
@@ -294,40 +297,38 @@ def _has_converter(op: Operation) -> bool:
     return not is_gradient and find_converter(op.name()) is not None
 
 
-def _make_versions(
-    block: Block, versions: dict[str, Value], handed_on: Value | None = None
-) -> None:
+def _use_versions(block: Block, versions: dict[str, Value], carried: Value | None = None) -> None:
     """Has operators read the version of a variable that there is at their place, or make the next.
 
     Args:
         block: Its operators, and those inside of them.
         versions: The first version of each variable, by its id; the last one afterwards.
-        handed_on: The variable, if loops and branches overwrite it.
+        carried: The variable, if loops and branches overwrite it.
     """
     for op in block.ops:
         written = [vid for operand, _ in overwritten(op) if (vid := value_id(operand)) in versions]
         for number, value in enumerate(op.operands_source()):
             if value.initialized() and (version := versions.get(value_id(value))) is not None:
                 op.operand(number).set_source(version)
-        if handed_on is not None and _overwrites_inside(op, handed_on):
-            vid = value_id(handed_on)
-            versions[vid] = _handed_on(op, handed_on, versions[vid])
+        if carried is not None and _overwrites_inside(op, carried):
+            vid = value_id(carried)
+            versions[vid] = _carry_through(op, carried, versions[vid])
             continue
         for inner in op.blocks() if op.num_regions() > 0 else ():
-            _make_versions(inner, versions, handed_on)
+            _use_versions(inner, versions, carried)
         for vid in written:
-            versions[vid] = _core.replace_operator(op, *_form_and_operands(op)).result(0)
+            versions[vid] = _core.replace_operator(op, *_out_of_place_call(op)).result(0)
 
 
-def _handed_on(op: Operation, variable: Value, version: Value) -> Value:
+def _carry_through(op: Operation, variable: Value, version: Value) -> Value:
     """Has a loop or branch hand on a variable that it overwrites; returns what it results in."""
-    wider = _core.add_carried_value(op, version)
-    for block in wider.blocks():
-        versions = {value_id(variable): block.args()[-1] if wider.name() == WHILE else version}
-        _make_versions(block, versions, variable)
+    extended = _core.add_carried_value(op, version)
+    for block in extended.blocks():
+        versions = {value_id(variable): block.args()[-1] if extended.name() == WHILE else version}
+        _use_versions(block, versions, variable)
         end = block.ops[-1]
         end.operand(end.num_operands() - 1).set_source(versions[value_id(variable)])
-    result: Value = wider.results()[-1]
+    result: Value = extended.results()[-1]
     return result
 
 

@@ -19,12 +19,12 @@ from paddle_ngraph.transpiler.memory.shapes import Type
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Less memory is not worth an operator, nor its place.
-LEAST_BYTES = 1024
+MIN_SAVED_BYTES = 1024
 
 _OTHER_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16}
 # Keeps variables of a branch for its gradient.
 _PUSH = "cf.tuple_push"
-_LISTS_TAKEN_APART = frozenset({"builtin.split", "builtin.slice"})
+_LIST_UNPACKING = frozenset({"builtin.split", "builtin.slice"})
 
 
 @dataclass(eq=False)
@@ -33,31 +33,31 @@ class Step:
 
     Attributes:
         node: The operator.
-        makes: The buffers that it allocates.
-        needs: The buffers whose contents it reads.
+        allocates: The buffers that it allocates.
+        reads: The buffers whose contents it reads.
         in_place: Whether Paddle may write its result over an operand that nobody reads afterwards.
-        inside: The most that its sub-blocks take, in bytes.
+        inner_bytes: The most that its sub-blocks take, in bytes.
         indirect: Those that it reads as members of a list, or in a sub-block.
-        is_again: Whether it computes what an earlier step has computed.
-        instead: The buffers that it reads where the program names other ones, by those.
+        is_recompute: Whether it computes what an earlier step has computed.
+        substitutes: The buffers that it reads where the program names other ones, by those.
     """
 
     node: OpNode
-    makes: tuple[str, ...]
-    needs: frozenset[str]
+    allocates: tuple[str, ...]
+    reads: frozenset[str]
     in_place: bool = False
-    inside: int = 0
+    inner_bytes: int = 0
     indirect: frozenset[str] = frozenset()
-    is_again: bool = False
-    instead: Mapping[str, str] = field(default_factory=dict)
+    is_recompute: bool = False
+    substitutes: Mapping[str, str] = field(default_factory=dict)
 
-    def reading(self, names: Mapping[str, str]) -> Step:
+    def with_reads(self, names: Mapping[str, str]) -> Step:
         """The same step, which reads other buffers."""
-        changed = {old: new for old, new in names.items() if old in self.needs and old != new}
+        changed = {old: new for old, new in names.items() if old in self.reads and old != new}
         if not changed:
             return self
-        needs = frozenset(changed.get(buffer, buffer) for buffer in self.needs)
-        return replace(self, needs=needs, instead={**self.instead, **changed})
+        needs = frozenset(changed.get(buffer, buffer) for buffer in self.reads)
+        return replace(self, reads=needs, substitutes={**self.substitutes, **changed})
 
 
 @dataclass
@@ -68,16 +68,16 @@ class Lifetimes:
         view: The block.
         steps: Its operators in program order.
         sizes: The bytes of each buffer.
-        kept: Buffers that somebody reads after the block.
+        live_out: Buffers that somebody reads after the block.
         values: How many variables have each buffer.
     """
 
     view: BlockView
     steps: list[Step] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
-    kept: set[str] = field(default_factory=set)
+    live_out: set[str] = field(default_factory=set)
     values: dict[str, int] = field(default_factory=dict)
-    _numbers: dict[str, int] = field(default_factory=dict)
+    _creation_order: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -100,18 +100,18 @@ class Lifetimes:
         for member in self.view.members(vid):
             root = self.view.root(member)
             maker = self.view.producer.get(root)
-            if maker is not None and maker.type in _LISTS_TAKEN_APART:
+            if maker is not None and maker.type in _LIST_UNPACKING:
                 yield from self.buffers(maker.reads[0])
             elif root in self.sizes:
                 yield root
 
-    def in_order(self, buffers: Iterable[str]) -> list[str]:
+    def in_creation_order(self, buffers: Iterable[str]) -> list[str]:
         """The buffers as the program makes them. Ids are addresses, which no order may follow."""
         found = list(buffers)
-        if not all(buffer in self._numbers for buffer in found):
+        if not all(buffer in self._creation_order for buffer in found):
             for buffer in self.sizes:
-                self._numbers.setdefault(buffer, len(self._numbers))
-        return sorted(found, key=self._numbers.__getitem__)
+                self._creation_order.setdefault(buffer, len(self._creation_order))
+        return sorted(found, key=self._creation_order.__getitem__)
 
     def total(self, buffers: Iterable[str]) -> int:
         """The bytes of some buffers."""
@@ -119,7 +119,7 @@ class Lifetimes:
 
     def usage(self, order: Sequence[Step]) -> list[int]:
         """The bytes that are taken while each step runs."""
-        return usage(order, self.sizes, self.kept)
+        return usage(order, self.sizes, self.live_out)
 
     def peak(self, order: Sequence[Step]) -> int:
         """The most bytes that are taken at once."""
@@ -130,14 +130,14 @@ class Lifetimes:
         indirect: set[str] = set()
         operands = {value_id(v) for v in node.op.operands_source() if v.initialized()}
         for vid in node.reads:
-            if node.type == "builtin.combine" or _reads_only_the_shape(node, vid, self.view):
+            if node.type == "builtin.combine" or _reads_only_shape(node, vid, self.view):
                 continue
             buffers = list(self.buffers(vid))
             needs.update(buffers)
             if buffers != [vid] or vid not in operands:
                 indirect.update(buffers)
         if node.type in SINKS | {_PUSH}:
-            self.kept |= needs
+            self.live_out |= needs
         in_place = {result for _, result in node.overwrites}
         makes = []
         if not node.is_source and not node.type.startswith(("builtin.", "cf.")):
@@ -146,7 +146,7 @@ class Lifetimes:
                     self.sizes[vid] = size
                     makes.append(vid)
                 if self.view.values[vid].persistable:
-                    self.kept.update(self.buffers(vid))
+                    self.live_out.update(self.buffers(vid))
         for vid in node.writes:
             for buffer in self.buffers(vid):
                 self.values[buffer] = self.values.get(buffer, 0) + 1
@@ -154,30 +154,30 @@ class Lifetimes:
         self.steps.append(Step(node, tuple(makes), read, node.has_in_place_form, inside, others))
 
 
-def usage(steps: Sequence[Step], sizes: Mapping[str, int], kept: set[str]) -> list[int]:
+def usage(steps: Sequence[Step], sizes: Mapping[str, int], live_out: set[str]) -> list[int]:
     """The bytes that buffers take while each step runs, its own results included."""
     last: dict[str, int] = {}
     for position, step in enumerate(steps):
-        for buffer in (*step.makes, *step.needs):
+        for buffer in (*step.allocates, *step.reads):
             last[buffer] = position
-    last.update(dict.fromkeys(kept, len(steps)))
+    last.update(dict.fromkeys(live_out, len(steps)))
     ends: list[list[str]] = [[] for _ in range(len(steps) + 1)]
     for buffer, position in last.items():
         ends[position].append(buffer)
     held, found = 0, []
     for step, ending in zip(steps, ends):
-        held += sum(sizes[buffer] for buffer in step.makes)
-        found.append(held + step.inside - reused(step, set(ending), sizes))
+        held += sum(sizes[buffer] for buffer in step.allocates)
+        found.append(held + step.inner_bytes - reused(step, set(ending), sizes))
         held -= sum(sizes[buffer] for buffer in ending)
     return found
 
 
 def reused(step: Step, ending: set[str], sizes: Mapping[str, int]) -> int:
     """The bytes that a step need not allocate, since it writes over an operand that ends there."""
-    if not step.in_place or not step.makes:
+    if not step.in_place or not step.allocates:
         return 0
-    size = sizes[step.makes[0]]
-    return size if any(sizes[b] == size for b in step.needs & ending) else 0
+    size = sizes[step.allocates[0]]
+    return size if any(sizes[b] == size for b in step.reads & ending) else 0
 
 
 def _results(op: Operation, types: Sequence[Type]) -> Iterator[tuple[str, int]]:
@@ -200,7 +200,7 @@ def _bytes_of_one(dtype: str) -> int:
     return np.dtype(dtype).itemsize if dtype in DTYPES else 1
 
 
-def _reads_only_the_shape(node: OpNode, vid: str, view: BlockView) -> bool:
+def _reads_only_shape(node: OpNode, vid: str, view: BlockView) -> bool:
     """Whether Paddle frees an operand before the operator runs, if nobody else reads it."""
     if not node.type.startswith("pd_op.") or node.op.num_regions() > 0:
         return False

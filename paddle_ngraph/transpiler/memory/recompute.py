@@ -18,10 +18,20 @@ from paddle_ngraph.transpiler.memory import liveness
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
 
 # What begins so takes longer than what it saves is worth.
-_PRODUCTS = ("conv", "depthwise_conv", "matmul", "bmm", "addmm", "baddbmm", "einsum", "mv", "dot")
-_LONG = frozenset({"rnn", "gru", "lstm", "warpctc", "sort", "argsort", "unique", "topk"})
+_MATMUL_PREFIXES = (
+    "conv",
+    "depthwise_conv",
+    "matmul",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "einsum",
+    "mv",
+    "dot",
+)
+_EXPENSIVE = frozenset({"rnn", "gru", "lstm", "warpctc", "sort", "argsort", "unique", "topk"})
 # How often operators pass over their data, where that is more than once: a rough measure.
-_PASSES = {
+_MEMORY_PASSES = {
     "batch_norm_": 3,
     "layer_norm": 3,
     "group_norm": 3,
@@ -36,15 +46,15 @@ _PASSES = {
     "silu": 4,
     "tanh": 4,
 }
-_BYTES_OF_ELEMENT = 4
+_BYTES_PER_ELEMENT = 4
 # Most operators that are called again for one result.
-_MOST_TOGETHER = 12
+_MAX_STEPS_PER_RECOMPUTE = 12
 # Running statistics: an operator that is called again is given others.
 STATISTICS = ("mean", "variance")
 
 
 @dataclass
-class _Choice:
+class _Recompute:
     """A result that may be computed again.
 
     Attributes:
@@ -75,9 +85,9 @@ def recompute(steps: list[Step], lifetimes: Lifetimes, budget: int) -> list[Step
 
 def can_run_again(node: OpNode) -> bool:
     """Whether an operator computes the same again, given the same, and does nothing else."""
-    if not node.type.startswith("pd_op.") or node.ordered or node.touches or node.is_source:
+    if not node.type.startswith("pd_op.") or node.effects or node.outer_writes or node.is_source:
         return False
-    if node.op.num_regions() > 0 or _is_long(node.type.removeprefix("pd_op.")):
+    if node.op.num_regions() > 0 or _is_expensive(node.type.removeprefix("pd_op.")):
         return False
     values = [*node.op.operands_source(), *node.op.results()]
     if not all(value.is_dense_tensor_type() for value in values if value.initialized()):
@@ -92,8 +102,8 @@ def is_batch_norm(node: OpNode) -> bool:
     return node.type == "pd_op.batch_norm_" and not uses_running_statistics(node.op.attrs())
 
 
-def _is_long(name: str) -> bool:
-    return name in _LONG or name.startswith(_PRODUCTS)
+def _is_expensive(name: str) -> bool:
+    return name in _EXPENSIVE or name.startswith(_MATMUL_PREFIXES)
 
 
 class _Planner:
@@ -103,11 +113,11 @@ class _Planner:
         self._steps = steps
         self._lifetimes = lifetimes
         self._sizes = lifetimes.sizes
-        self._again: dict[str, str] = {}  # buffer -> the one with the same contents
+        self._recomputed: dict[str, str] = {}  # buffer -> the one with the same contents
         self._numbers = count()
         self._writers: dict[str, list[OpNode]] = {}
         for node in lifetimes.view.nodes:
-            for vid in [*(operand for operand, _ in node.overwrites), *node.touches]:
+            for vid in [*(operand for operand, _ in node.overwrites), *node.outer_writes]:
                 self._writers.setdefault(lifetimes.view.root(vid), []).append(node)
 
     def run(self, budget: int) -> list[Step]:
@@ -118,7 +128,7 @@ class _Planner:
             most = max(usage, default=0)
             if most <= budget:
                 return self._steps
-            self._look(usage.index(most))
+            self._analyze(usage.index(most))
             choices = [c for c in self._choices() if c.buffer not in tried]
             if not choices:
                 if not gained:
@@ -127,69 +137,79 @@ class _Planner:
                 continue
             choice = max(choices, key=lambda each: each.saved / each.us)
             tried.add(choice.buffer)
-            gained = self._take(choice, usage) or gained
+            gained = self._apply(choice, usage) or gained
 
-    def _look(self, now: int) -> None:
+    def _analyze(self, now: int) -> None:
         """Notes where each buffer is used, seen from the step at which most memory is taken."""
-        self._now = now
+        self._peak = now
         self._position = {step: number for number, step in enumerate(self._steps)}
-        self._place = {s.node: n for n, s in enumerate(self._steps) if not s.is_again}
-        self._maker = {buffer: step for step in self._steps for buffer in step.makes}
+        self._position_of_node = {
+            s.node: n for n, s in enumerate(self._steps) if not s.is_recompute
+        }
+        self._producer = {buffer: step for step in self._steps for buffer in step.allocates}
         self._last: dict[str, int] = {}
         self._next: dict[str, int] = {}
         for number, step in enumerate(self._steps):
-            for buffer in (*step.makes, *self._lifetimes.in_order(step.needs)):
+            for buffer in (*step.allocates, *self._lifetimes.in_creation_order(step.reads)):
                 self._last[buffer] = number
                 if number >= now:
                     self._next.setdefault(buffer, number)
 
-    def _choices(self) -> Iterator[_Choice]:
+    def _choices(self) -> Iterator[_Recompute]:
         for buffer, position in self._next.items():
-            maker = self._maker[buffer]
-            if position == self._now or self._position[maker] >= self._now or maker.is_again:
+            producer = self._producer[buffer]
+            if (
+                position == self._peak
+                or self._position[producer] >= self._peak
+                or producer.is_recompute
+            ):
                 continue
-            if buffer in self._lifetimes.kept or self._sizes[buffer] < liveness.LEAST_BYTES:
+            if buffer in self._lifetimes.live_out or self._sizes[buffer] < liveness.MIN_SAVED_BYTES:
                 continue
-            if buffer in self._again or not self._can_be_exchanged(buffer, position):
+            if buffer in self._recomputed or not self._can_be_substituted(buffer, position):
                 continue
-            choice = _Choice(buffer, self._steps[position], saved=self._sizes[buffer])
+            choice = _Recompute(buffer, self._steps[position], saved=self._sizes[buffer])
             if self._add(choice, buffer, set()) and choice.saved > 0:
                 yield choice
 
-    def _can_be_exchanged(self, buffer: str, position: int) -> bool:
+    def _can_be_substituted(self, buffer: str, position: int) -> bool:
         """Whether those that read a buffer from some step on can read another."""
         if self._lifetimes.values[buffer] > 1:
             return False
-        later = (step for step in self._steps[position:] if buffer in step.needs)
+        later = (step for step in self._steps[position:] if buffer in step.reads)
         return not any(buffer in step.indirect for step in later)
 
-    def _add(self, choice: _Choice, buffer: str, seen: set[str]) -> bool:
+    def _add(self, choice: _Recompute, buffer: str, seen: set[str]) -> bool:
         """Adds the steps to a choice that compute a buffer again; whether there are any."""
-        maker = self._maker[buffer]
+        producer = self._producer[buffer]
         at = self._position[choice.before]
-        if maker.is_again or self._lifetimes.values[buffer] > 1 or not can_run_again(maker.node):
+        if (
+            producer.is_recompute
+            or self._lifetimes.values[buffer] > 1
+            or not can_run_again(producer.node)
+        ):
             return False
-        if len(choice.again) >= _MOST_TOGETHER or self._is_overwritten(maker, at):
+        if len(choice.again) >= _MAX_STEPS_PER_RECOMPUTE or self._is_overwritten(producer, at):
             return False
-        seen.update(maker.makes)
+        seen.update(producer.allocates)
         kept: dict[str, int] = {}
-        for need in self._lifetimes.in_order(maker.needs - seen):
-            instead = self._known_at(need, at)
-            if self._last[instead] >= at or instead in self._lifetimes.kept:
+        for need in self._lifetimes.in_creation_order(producer.reads - seen):
+            instead = self._available_copy(need, at)
+            if self._last[instead] >= at or instead in self._lifetimes.live_out:
                 continue
             if instead != need or not self._try(choice, need, seen):
-                kept[instead] = self._sizes[instead] if self._is_held_for(instead) else 0
-        choice.again.append(maker)
+                kept[instead] = self._sizes[instead] if self._is_live_at_peak(instead) else 0
+        choice.again.append(producer)
         choice.saved -= sum(kept.values())
-        choice.us += us_of(maker, self._lifetimes)
+        choice.us += us_of(producer, self._lifetimes)
         return True
 
-    def _known_at(self, buffer: str, at: int) -> str:
+    def _available_copy(self, buffer: str, at: int) -> str:
         """The buffer with the contents of one that was computed again before a position."""
-        again = self._again.get(buffer)
-        return again if again and self._position[self._maker[again]] < at else buffer
+        again = self._recomputed.get(buffer)
+        return again if again and self._position[self._producer[again]] < at else buffer
 
-    def _try(self, choice: _Choice, buffer: str, seen: set[str]) -> bool:
+    def _try(self, choice: _Recompute, buffer: str, seen: set[str]) -> bool:
         """The same; a choice to which a buffer cannot be added stays as it is."""
         trial = replace(choice, again=list(choice.again))
         tried = set(seen)
@@ -199,56 +219,61 @@ class _Planner:
         seen |= tried
         return True
 
-    def _is_held_for(self, buffer: str) -> bool:
+    def _is_live_at_peak(self, buffer: str) -> bool:
         """Whether a buffer is there at the step at which most is taken, if it is read later."""
-        return self._position[self._maker[buffer]] <= self._now
+        return self._position[self._producer[buffer]] <= self._peak
 
-    def _is_overwritten(self, maker: Step, at: int) -> bool:
+    def _is_overwritten(self, producer: Step, at: int) -> bool:
         """Whether what a step reads has other contents by then."""
-        node, begin = maker.node, self._position[maker]
+        node, begin = producer.node, self._position[producer]
         for name, value in zip(node.op.get_input_names(), node.op.operands_source()):
             if not value.initialized() or (is_batch_norm(node) and name in STATISTICS):
                 continue
             root = self._lifetimes.view.root(str(value.id))
-            if any(begin < self._place[writer] < at for writer in self._writers.get(root, ())):
+            if any(
+                begin < self._position_of_node[writer] < at
+                for writer in self._writers.get(root, ())
+            ):
                 return True
         return False
 
-    def _take(self, choice: _Choice, before: list[int]) -> bool:
+    def _apply(self, choice: _Recompute, before: list[int]) -> bool:
         """Computes a result again, if that takes less memory; whether it does."""
-        given = self._steps, dict(self._again), dict(self._sizes)
+        given = self._steps, dict(self._recomputed), dict(self._sizes)
         at = self._position[choice.before]
-        made = list(self._called_again(choice))
-        names = {choice.buffer: made[-1].makes[choice.again[-1].makes.index(choice.buffer)]}
-        later = [step.reading(names) for step in self._steps[at:]]
+        made = list(self._recompute_steps(choice))
+        names = {choice.buffer: made[-1].allocates[choice.again[-1].allocates.index(choice.buffer)]}
+        later = [step.with_reads(names) for step in self._steps[at:]]
         self._steps = [*self._steps[:at], *made, *later]
-        if self._pays(before, self._lifetimes.usage(self._steps)):
+        if self._reduces_peak(before, self._lifetimes.usage(self._steps)):
             return True
-        self._steps, self._again, sizes = given
+        self._steps, self._recomputed, sizes = given
         self._sizes.clear()
         self._sizes.update(sizes)
         return False
 
-    def _pays(self, before: list[int], after: list[int]) -> bool:
+    def _reduces_peak(self, before: list[int], after: list[int]) -> bool:
         """Whether less is taken where most was, and not more than that anywhere."""
-        return max(after) <= max(before) and after[self._now] < before[self._now]
+        return max(after) <= max(before) and after[self._peak] < before[self._peak]
 
-    def _called_again(self, choice: _Choice) -> Iterator[Step]:
+    def _recompute_steps(self, choice: _Recompute) -> Iterator[Step]:
         at = self._position[choice.before]
-        for maker in choice.again:
+        for producer in choice.again:
             number = next(self._numbers)
-            names = {need: self._known_at(need, at) for need in maker.needs}
-            made = tuple(f"{buffer}, again {number}" for buffer in maker.makes)
-            self._sizes.update((new, self._sizes[old]) for new, old in zip(made, maker.makes))
-            again = replace(maker.reading(names), makes=made, is_again=True)
-            for old, new in zip(maker.makes, made):
-                self._again[old], self._maker[new] = new, again
+            names = {need: self._available_copy(need, at) for need in producer.reads}
+            made = tuple(f"{buffer}, again {number}" for buffer in producer.allocates)
+            self._sizes.update(
+                (new, self._sizes[old]) for new, old in zip(made, producer.allocates)
+            )
+            again = replace(producer.with_reads(names), allocates=made, is_recompute=True)
+            for old, new in zip(producer.allocates, made):
+                self._recomputed[old], self._producer[new] = new, again
             self._position[again] = at - 1
             yield again
 
 
 def us_of(step: Step, lifetimes: Lifetimes) -> float:
     """About how long an operator takes, in microseconds."""
-    passes = _PASSES.get(step.node.type.removeprefix("pd_op."), 1)
-    elements = lifetimes.total([*step.makes, *step.needs]) / _BYTES_OF_ELEMENT
-    return cost_model.US_PER_OPERATOR + passes * elements / cost_model.ELEMENTS_PER_US
+    passes = _MEMORY_PASSES.get(step.node.type.removeprefix("pd_op."), 1)
+    elements = lifetimes.total([*step.allocates, *step.reads]) / _BYTES_PER_ELEMENT
+    return cost_model.DISPATCH_US + passes * elements / cost_model.ELEMENTS_PER_US

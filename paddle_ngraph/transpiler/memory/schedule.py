@@ -14,10 +14,10 @@ Edges = Mapping[Step, Sequence[Step]]
 def schedule(lifetimes: Lifetimes) -> list[Step]:
     """The steps in the best order found: one that takes no more memory than program order."""
     edges = edges_of(lifetimes)
-    late = _allocating_late(lifetimes, edges)
+    late = _defer_allocations(lifetimes, edges)
     orders: tuple[list[Step], ...] = (
-        _releasing_early(late, edges, lifetimes),
-        _releasing_early(lifetimes.steps, edges, lifetimes),
+        _advance_releases(late, edges, lifetimes),
+        _advance_releases(lifetimes.steps, edges, lifetimes),
         lifetimes.steps,
     )
     return min(orders, key=lambda order: lifetimes.peak(order))
@@ -27,35 +27,35 @@ def edges_of(lifetimes: Lifetimes) -> Edges:
     """What each step has to follow: the makers of what it reads, and for memory and order."""
     view = lifetimes.view
     steps = {step.node: step for step in lifetimes.steps}
-    others = dependencies.by_memory_and_order(view, lambda node: True)
+    others = dependencies.memory_and_effect_dependencies(view, lambda node: True)
     found: dict[Step, list[Step]] = {}
     for step in lifetimes.steps:
         makers = (view.producer.get(vid) for vid in step.node.reads)
         before = [maker for maker in makers if maker is not None] + list(others[step.node])
         found[step] = [steps[node] for node in dict.fromkeys(before)]
-    _end_in_sinks(lifetimes.steps, found)
+    _move_sinks_last(lifetimes.steps, found)
     return found
 
 
-def _end_in_sinks(steps: Sequence[Step], edges: dict[Step, list[Step]]) -> None:
+def _move_sinks_last(steps: Sequence[Step], edges: dict[Step, list[Step]]) -> None:
     """What leaves a block leaves it at its end."""
     for step in steps:
         if step.node.type == "cf.yield":
             edges[step] = [other for other in steps if other is not step]
 
 
-def _allocating_late(lifetimes: Lifetimes, edges: Edges) -> list[Step]:
+def _defer_allocations(lifetimes: Lifetimes, edges: Edges) -> list[Step]:
     """Program order, but what allocates more than it frees runs when its results are wanted."""
     steps = lifetimes.steps
     last: dict[str, Step] = {}
     for step in steps:
-        last.update(dict.fromkeys((*step.makes, *step.needs), step))
+        last.update(dict.fromkeys((*step.allocates, *step.reads), step))
     position = {step: number for number, step in enumerate(steps)}
     found: dict[Step, None] = {}
 
     def grows(step: Step) -> int:
-        ending = {b for b in (*step.makes, *step.needs) if last[b] is step} - lifetimes.kept
-        return lifetimes.total(step.makes) - lifetimes.total(ending)
+        ending = {b for b in (*step.allocates, *step.reads) if last[b] is step} - lifetimes.live_out
+        return lifetimes.total(step.allocates) - lifetimes.total(ending)
 
     def emit(wanted: Step) -> None:
         pending = [wanted]
@@ -78,22 +78,22 @@ def _allocating_late(lifetimes: Lifetimes, edges: Edges) -> list[Step]:
     return list(found)
 
 
-def _releasing_early(order: Sequence[Step], edges: Edges, lifetimes: Lifetimes) -> list[Step]:
+def _advance_releases(order: Sequence[Step], edges: Edges, lifetimes: Lifetimes) -> list[Step]:
     """The same order, but what frees about as much as it allocates runs as soon as it can."""
-    waiting = _Waiting(order, edges, lifetimes)
+    waiting = _PendingSteps(order, edges, lifetimes)
     found: dict[Step, None] = {}
-    small = [step for step in order if waiting.is_first(step) and waiting.is_early(step)]
+    small = [step for step in order if waiting.is_ready(step) and waiting.is_memory_neutral(step)]
     for step in [*small, *order]:
         pending = [step]
         while pending:
             now = pending.pop()
             if now not in found:
                 found[now] = None
-                pending += filter(waiting.is_early, waiting.after(now))
+                pending += filter(waiting.is_memory_neutral, waiting.after(now))
     return list(found)
 
 
-class _Waiting:
+class _PendingSteps:
     """The steps that have not run yet.
 
     Args:
@@ -104,33 +104,35 @@ class _Waiting:
 
     def __init__(self, order: Sequence[Step], edges: Edges, lifetimes: Lifetimes) -> None:
         self._lifetimes = lifetimes
-        self._missing = {step: set(edges[step]) for step in order}
+        self._dependencies = {step: set(edges[step]) for step in order}
         self._followers: dict[Step, list[Step]] = {step: [] for step in order}
         self._users: dict[str, dict[Step, None]] = {buffer: {} for buffer in lifetimes.sizes}
         for step in order:
             for before in edges[step]:
                 self._followers[before].append(step)
-            for buffer in (*step.makes, *step.needs):
+            for buffer in (*step.allocates, *step.reads):
                 self._users[buffer][step] = None
 
     def after(self, step: Step) -> Iterator[Step]:
         """Takes a step off; returns those that can run now, if its end has changed anything."""
         touched = dict.fromkeys(self._followers[step])
         for follower in touched:
-            self._missing[follower].discard(step)
-        for buffer in dict.fromkeys((*step.makes, *self._lifetimes.in_order(step.needs))):
+            self._dependencies[follower].discard(step)
+        for buffer in dict.fromkeys(
+            (*step.allocates, *self._lifetimes.in_creation_order(step.reads))
+        ):
             del self._users[buffer][step]
             if len(self._users[buffer]) == 1:
                 touched.update(self._users[buffer])
-        return (each for each in touched if not self._missing[each])
+        return (each for each in touched if not self._dependencies[each])
 
-    def is_first(self, step: Step) -> bool:
+    def is_ready(self, step: Step) -> bool:
         """Whether a step has nothing to follow."""
-        return not self._missing[step]
+        return not self._dependencies[step]
 
-    def is_early(self, step: Step) -> bool:
+    def is_memory_neutral(self, step: Step) -> bool:
         """Whether about as little memory is taken after a step as before, if it runs next."""
-        buffers = {*step.makes, *step.needs} - self._lifetimes.kept
+        buffers = {*step.allocates, *step.reads} - self._lifetimes.live_out
         ending = (buffer for buffer in buffers if len(self._users[buffer]) == 1)
         freed = self._lifetimes.total(ending)
-        return self._lifetimes.total(step.makes) - freed <= liveness.LEAST_BYTES
+        return self._lifetimes.total(step.allocates) - freed <= liveness.MIN_SAVED_BYTES

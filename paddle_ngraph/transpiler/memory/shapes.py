@@ -106,7 +106,7 @@ class _Inference:
             if value.initialized():
                 self._values[value.id] = each
         # Contents may decide how large something is, such as the number of what is not zero.
-        return [self._closed(_type_of(each), None) for each in made]
+        return [self._with_known_sizes(_type_of(each), None) for each in made]
 
     def _operand(self, value: Value) -> Any:
         return self._values[value.id] if value.initialized() else None
@@ -118,15 +118,15 @@ class _Inference:
         known = self._shapes.get(scope_name(op)) if _is_feed(op) else None
         types = []
         for value, type in zip(op.results(), _core.result_types(op)):
-            closed = self._closed(type, known)
+            closed = self._with_known_sizes(type, known)
             types.append(closed)
             if closed is not None:
                 self._values[value.id] = self._variables(closed)
         return types
 
-    def _closed(self, type: Type, known: Sequence[int] | None) -> Type:
+    def _with_known_sizes(self, type: Type, known: Sequence[int] | None) -> Type:
         if type is None or isinstance(type, list):
-            return None if type is None else [self._closed(each, known) for each in type]
+            return None if type is None else [self._with_known_sizes(each, known) for each in type]
         dtype, shape = type
         return dtype, [self._open_size if size < 0 else size for size in known or shape]
 

@@ -174,8 +174,8 @@ def test_products_that_overflow_in_a_sum(name: str) -> None:
 def kept_in(*results: Any) -> int:
     """How many values are kept apart in a model that computes these."""
     model = model_of(*results)
-    algebra.keep_products_before_constants(model)
-    algebra.keep_products_before_large_terms(model)
+    algebra.round_products_before_constants(model)
+    algebra.preserve_overflow_before_large_terms(model)
     return sum(node.get_type_name() == "PRelu" for node in model.get_ops())
 
 

@@ -16,7 +16,7 @@ from openvino import Node, Type, opset10, opset15
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import bridge, dynamic_shapes
-from paddle_ngraph.conversion.dynamic_shapes import OWN_BATCHES
+from paddle_ngraph.conversion.dynamic_shapes import STATIC_BATCHES_BEFORE_DYNAMIC
 from paddle_ngraph.conversion.passes import batch_split
 from paddle_ngraph.partitioning import background_compile
 from tests.programs import Program, floats
@@ -244,18 +244,18 @@ def compiled(model: ov.Model) -> Callable[[np.ndarray], np.ndarray]:
 @pytest.fixture
 def always(monkeypatch) -> None:
     """Parts are always worth it."""
-    monkeypatch.setattr(batch_split, "_worthwhile", lambda model, samples, threads: samples)
+    monkeypatch.setattr(batch_split, "_best_part_count", lambda model, samples, threads: samples)
 
 
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.parametrize("parts", [SAMPLES, 2])
 def test_parts_make_up_the_whole(monkeypatch, name, parts):
-    monkeypatch.setattr(batch_split, "_worthwhile", lambda model, samples, threads: parts)
+    monkeypatch.setattr(batch_split, "_best_part_count", lambda model, samples, threads: parts)
     shape, make = APART[name]
     x = floats(SAMPLES, *shape, seed=1)
     expected = compiled(model_of(shape, make))(x)
     model = model_of(shape, make)
-    assert batch_split.part(model, 2) == parts
+    assert batch_split.split_batch(model, 2) == parts
     size = SAMPLES // parts
     run = compiled(model)
     found = [run(x[i : i + size]) for i in range(0, SAMPLES, size)]
@@ -267,7 +267,7 @@ def test_parts_make_up_the_whole(monkeypatch, name, parts):
 def test_what_mixes_samples_stays_whole(always, name):
     model = model_of(*MIXED[name])
     before = [str(node) for node in model.get_ordered_ops()]
-    assert batch_split.part(model, 2) == 1
+    assert batch_split.split_batch(model, 2) == 1
     assert [str(node) for node in model.get_ordered_ops()] == before
 
 
@@ -300,21 +300,21 @@ def convolutions(samples: int, channels: int = 128) -> ov.Model:
     ],
 )
 def test_number_of_parts(samples, threads, parts):
-    assert batch_split.part(convolutions(samples), threads) == parts
+    assert batch_split.split_batch(convolutions(samples), threads) == parts
 
 
 def test_small_samples_share_a_part():
     """A sample of 589824 multiplications is too little for a request of its own."""
     model = convolutions(256, channels=16)
-    parts = batch_split.part(model, 2)
+    parts = batch_split.split_batch(model, 2)
     assert 1 < parts < 256
-    assert batch_split._multiplications(model) >= batch_split.LEAST
+    assert batch_split._multiplications(model) >= batch_split.MIN_MULTIPLICATIONS_PER_PART
 
 
 def test_models_without_convolutions_stay_whole():
     x = opset15.parameter([8, 512], Type.f32)
     model = ov.Model([opset15.result(by(x, weights(512, 512)))], [x], "product")
-    assert batch_split.part(model, 2) == 1
+    assert batch_split.split_batch(model, 2) == 1
 
 
 # -- programs ------------------------------------------------------------------------------------
@@ -324,14 +324,14 @@ def test_models_without_convolutions_stay_whole():
 def parted(monkeypatch) -> list[int]:
     """The number of parts of each function that is built; every sample has enough to do."""
     found: list[int] = []
-    part = batch_split.part
+    part = batch_split.split_batch
 
-    def spy(model: ov.Model, threads: int, sizes: batch_split.Sizes) -> int:
+    def spy(model: ov.Model, threads: int, sizes: batch_split.SizeInfo) -> int:
         found.append(part(model, threads, sizes))
         return found[-1]
 
-    monkeypatch.setattr(batch_split, "LEAST", 1)
-    monkeypatch.setattr(batch_split, "part", spy)
+    monkeypatch.setattr(batch_split, "MIN_MULTIPLICATIONS_PER_PART", 1)
+    monkeypatch.setattr(batch_split, "split_batch", spy)
     paddle_ngraph.clear_cache()
     return found
 
@@ -404,8 +404,8 @@ def test_several_sizes_of_the_batch_go_in_parts(parted, threads):
     for samples in batches:
         program.both(x=pictures(samples))
     # The fifth size opens the batch, and the last ones are its.
-    assert parted == [*batches[:OWN_BATCHES], 1]
-    assert built() == OWN_BATCHES + 1
+    assert parted == [*batches[:STATIC_BATCHES_BEFORE_DYNAMIC], 1]
+    assert built() == STATIC_BATCHES_BEFORE_DYNAMIC + 1
 
 
 def reader() -> Any:
@@ -439,7 +439,7 @@ def test_widths_are_opened_and_go_in_parts(parted, threads, network):
 
 @pytest.mark.parametrize("threads", [2], indirect=True)
 def test_a_batch_of_many_sizes_opens_too(parted, threads, monkeypatch):
-    monkeypatch.setattr(dynamic_shapes, "MOST_BATCHES", 2)
+    monkeypatch.setattr(dynamic_shapes, "MAX_STATIC_BATCHES", 2)
     program = Program(classifier)
     for samples, width in [(8, 12), (4, 16), (2, 20), (6, 24), (10, 28), (12, 32), (14, 14)]:
         program.both(x=lines(samples, width))

@@ -37,7 +37,7 @@ def product(
     weights = opset15.constant(np.ones((k, n), "float32")) if constant else b
     node = opset15.matmul(a, weights, transpose_a, False)
     model = ov.Model([opset15.result(node)], [a] if constant else [a, b], "product")
-    matmuls.by_onednn(model, extension)
+    matmuls.use_onednn_matmuls(model, extension)
     (result,) = model.get_results()
     assert list(result.get_output_shape(0)) == [m, n]
     return str(result.input_value(0).get_node().get_type_name())
@@ -94,7 +94,7 @@ def test_views_of_constants_are_constants(has_avx512):
     for view, expected in zip(views, ("MatMul", "MatMul", "Gemm")):
         node = opset15.matmul(a, view, False, False)
         model = ov.Model([opset15.result(node)], [a], "product")
-        matmuls.by_onednn(model, extension)
+        matmuls.use_onednn_matmuls(model, extension)
         (result,) = model.get_results()
         assert result.input_value(0).get_node().get_type_name() == expected
 
@@ -116,7 +116,7 @@ def test_what_is_no_pair_of_matrices_of_known_size(has_avx512):
     for shape in ([4, 512, 512], [-1, 512]):
         a, b = opset15.parameter(shape, Type.f32), opset15.parameter([512, 512], Type.f32)
         model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
-        matmuls.by_onednn(model, extension)
+        matmuls.use_onednn_matmuls(model, extension)
         assert "Gemm" not in {node.get_type_name() for node in model.get_ops()}
 
 

@@ -272,7 +272,7 @@ def _product(a: list[int], b: list[int], kind: Type = Type.f32) -> str:
     inputs = [opset15.parameter(shape, kind) for shape in (a, b)]
     node = opset15.matmul(*inputs, False, False)
     model = ov.Model([opset15.result(node)], inputs, "product")
-    mixed_precision.multiply_in_bfloat16(model, extension)
+    mixed_precision.use_bfloat16_matmuls(model, extension)
     (result,) = model.get_results()
     return str(result.input_value(0).get_node().get_type_name())
 

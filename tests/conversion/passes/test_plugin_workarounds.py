@@ -86,7 +86,7 @@ def _transformer_block(x):
 def test_what_cannot_crash_keeps_its_loops(shape, build):
     x = ops.parameter(list(shape), Type.f32)
     model = Model([build(x)], [x], "kept")
-    plugin_workarounds.keep_loops_apart(model)
+    plugin_workarounds.disable_loop_fusion(model)
     assert not model.has_rt_info("ngraph_loops_apart")
 
 
@@ -98,7 +98,7 @@ def test_long_chains_of_elementwise_nodes_are_not_fused(length, is_marked):
     for number in range(length):
         y = ops.tanh(y) if number % 2 else ops.add(x, y)
     model = Model([y], [x], "chain")
-    plugin_workarounds.keep_loops_apart(model)
+    plugin_workarounds.disable_loop_fusion(model)
     assert model.has_rt_info("ngraph_loops_apart") == is_marked
 
 

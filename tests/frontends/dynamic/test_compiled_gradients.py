@@ -645,7 +645,7 @@ def test_scopes_of_what_was_kept_serve_other_calls():
 
 def test_a_cell_that_is_called_in_a_long_loop_has_few_scopes(monkeypatch):
     """Paddle keeps threads of each."""
-    monkeypatch.setattr(trace_graph, "_MOST_OF_PROGRAM", 8)
+    monkeypatch.setattr(trace_graph, "_MAX_SCOPES_PER_PROGRAM", 8)
     scopes: set[int] = set()
     claim = scope_pool.claim
     monkeypatch.setattr(
@@ -670,8 +670,8 @@ def test_a_cell_that_is_called_in_a_long_loop_has_few_scopes(monkeypatch):
 
 
 def test_long_loops_leave_scopes_to_other_layers(monkeypatch):
-    monkeypatch.setattr(trace_graph, "_MOST_TRAINING", 12)
-    monkeypatch.setattr(trace_graph, "_MOST_OF_LOOPS", 3)
+    monkeypatch.setattr(trace_graph, "_MAX_TRAINING_SCOPES", 12)
+    monkeypatch.setattr(trace_graph, "_MAX_LOOP_SCOPES", 3)
 
     def scenario(compiled):
         cell, results = compiled(made(Body)), []
@@ -757,7 +757,7 @@ def test_what_the_engine_takes_nothing_of_leaves_it_the_rest():
 
 
 def stages_of(layer: Any) -> list[Any]:
-    (graph,) = layer.forward._captures.graphs()
+    (graph,) = layer.forward._trace_cache.graphs()
     return [each for each in graph.stages if isinstance(each, trace_graph.Stage)]
 
 

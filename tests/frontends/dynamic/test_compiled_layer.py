@@ -1712,17 +1712,17 @@ def test_who_cannot_be_alone_does_not_try_in_each_call(monkeypatch):
 
     time, layer, x = Clock(), made(mlp).eval(), inputs(mlp)
     compiled = paddle_ngraph.compile(layer)
-    with clock.set_to(time), paddle.no_grad():
+    with clock.overridden(time), paddle.no_grad():
         expected = [compiled(x)]
         with monkeypatch.context() as patch:
             patch.setattr(trace_graph._core, "ExclusiveSection", in_company)
-            for passed in (0.0, trace_graph._PATIENCE):
+            for passed in (0.0, trace_graph._EXCLUSIVE_RETRY_SECONDS):
                 time.advance(passed)
                 agree([compiled(x) for _ in range(3)], 3 * expected)
-            assert tries == [0.0, trace_graph._PATIENCE]
+            assert tries == [0.0, trace_graph._EXCLUSIVE_RETRY_SECONDS]
         agree([compiled(x)], expected)
         assert paddle_ngraph.stats()["engine_runs"] == 0
-        time.advance(trace_graph._PATIENCE)
+        time.advance(trace_graph._EXCLUSIVE_RETRY_SECONDS)
         agree([compiled(x) for _ in range(2)], 2 * expected)
     assert paddle_ngraph.stats()["engine_runs"] == 2
 
@@ -1842,7 +1842,7 @@ def test_making_graphs_takes_no_names(monkeypatch):
 
 def test_threads_that_begin_while_a_graph_is_made_are_in_dynamic_mode(monkeypatch):
     """They begin, and call nothing of Paddle until the graph is made."""
-    threads, modes, original = [], [], trace_graph.in_programs
+    threads, modes, original = [], [], trace_graph.program_function
 
     def in_programs(*args: Any) -> Any:
         begun = threading.Event()
@@ -1855,7 +1855,7 @@ def test_threads_that_begin_while_a_graph_is_made_are_in_dynamic_mode(monkeypatc
         begun.set()
         modes.append(paddle.in_dynamic_mode() and not paddle.ones([2]).numpy().min() < 1)
 
-    monkeypatch.setattr(trace_graph, "in_programs", in_programs)
+    monkeypatch.setattr(trace_graph, "program_function", in_programs)
     layer = paddle_ngraph.compile(made(mlp))
     for _ in range(2):
         agree(layer(inputs(mlp)), made(mlp)(inputs(mlp)))
@@ -1888,7 +1888,7 @@ def test_explain_tells_what_is_too_small():
 
 def test_graphs_that_train_are_bounded(monkeypatch):
     """Paddle keeps threads of each for good."""
-    monkeypatch.setattr(trace_graph, "_MOST_TRAINING", 3)
+    monkeypatch.setattr(trace_graph, "_MAX_TRAINING_SCOPES", 3)
     native, layer = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 4))
     compiled = paddle_ngraph.compile(layer)
     for size in range(1, 7):

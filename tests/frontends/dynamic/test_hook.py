@@ -47,8 +47,8 @@ pytestmark = pytest.mark.usefixtures("little_to_collect")
 @pytest.fixture(autouse=True)
 def dynamic(monkeypatch) -> Iterator[None]:
     """Trying may take as long as it likes."""
-    monkeypatch.setattr(dynamic_hook, "_SHARE", float("inf"))
-    monkeypatch.setattr(dynamic_hook, "_turn", dynamic_hook._Turn())
+    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", float("inf"))
+    monkeypatch.setattr(dynamic_hook, "_tuning_slot", dynamic_hook._TuningSlot())
     monkeypatch.setattr(hook_of_gradients, "_has_differentiated_twice", False)
     with dynamic_mode():
         yield
@@ -58,12 +58,12 @@ def dynamic(monkeypatch) -> Iterator[None]:
 @pytest.fixture
 def always_pays(monkeypatch) -> None:
     """The clock says that what is compiled takes no time."""
-    monkeypatch.setattr(dynamic_hook, "_MARGIN", float("inf"))
+    monkeypatch.setattr(dynamic_hook, "_MAX_TIME_RATIO", float("inf"))
 
 
 @pytest.fixture
 def never_pays(monkeypatch) -> None:
-    monkeypatch.setattr(dynamic_hook, "_MARGIN", 0.0)
+    monkeypatch.setattr(dynamic_hook, "_MAX_TIME_RATIO", 0.0)
 
 
 def both(scenario: Callable[[], Any], runs: int = 1, dynamic: Any = True, **tolerances: Any) -> Any:
@@ -405,8 +405,8 @@ class Timed(Clock):
         self.forward = {False: 1.0, True: 1.0}  # by whether it is captured
         self.backward = dict(self.forward)
         self._is_captured = False
-        self._run = capture.Captures.run
-        monkeypatch.setattr(capture.Captures, "run", lambda *given: self._captured(*given))
+        self._run = capture.TraceCache.run
+        monkeypatch.setattr(capture.TraceCache, "run", lambda *given: self._captured(*given))
 
     def _captured(self, captures: Any, function: Any, args: Any, kwargs: Any) -> Any:
         self._is_captured = True
@@ -429,7 +429,7 @@ class Timed(Clock):
 @pytest.fixture
 def timed(monkeypatch) -> Iterator[Timed]:
     made = Timed(monkeypatch)
-    with clock.set_to(made):
+    with clock.overridden(made):
         yield made
 
 
@@ -461,7 +461,7 @@ def test_batches_of_several_lengths_are_tried_side_by_side(timed):
 
 def test_what_was_put_off_holds_up_its_own_kind_only(timed, monkeypatch):
     """Where many lengths wait for their graphs, those that have one are decided."""
-    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
     layer = made(mlp)
     timed.forward[True] = 0.1
     paddle_ngraph.enable(dynamic="training")
@@ -501,7 +501,7 @@ def test_what_larger_kinds_decide_is_waited_for_by_no_other_layer(timed, monkeyp
         return any([timed.step(layer, inputs(mlp, number, size)) for number in range(12)])
 
     with monkeypatch.context() as patch:
-        patch.setattr(dynamic_hook, "_SHARE", -1.0)
+        patch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", -1.0)
         assert not tried(layer, 4), "it has its turn, and no time is left"
     assert tried(layer, 6) and tried(layer, 5)
     assert not tried(layer, 4) and "no smaller" in str(paddle_ngraph.explain(layer))
@@ -563,7 +563,7 @@ def test_it_stays_native_where_that_is_faster(never_pays):
 
 def test_one_kind_of_inputs_is_decided_alone(ticking, monkeypatch):
     """The clock of this test says that batches of 7 are faster natively, and others are not."""
-    original = capture.Captures.run
+    original = capture.TraceCache.run
 
     def run(self: Any, function: Any, args: Any, kwargs: Any) -> Any:
         ticking.now += 5.0 if args[1].shape[0] == 7 else -0.75  # beside the native 1.0
@@ -574,7 +574,7 @@ def test_one_kind_of_inputs_is_decided_alone(ticking, monkeypatch):
         layer(inputs(mlp, 0, size))
         return paddle_ngraph.stats()["engine_runs"] - before
 
-    monkeypatch.setattr(capture.Captures, "run", run)
+    monkeypatch.setattr(capture.TraceCache, "run", run)
     layer = made(mlp)
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
@@ -593,20 +593,20 @@ class Ticking(Clock):
     def __init__(self, monkeypatch: Any) -> None:
         super().__init__(tick=1.0)
         self.more, self.captured = 0.0, 0
-        original = capture.Captures.run
+        original = capture.TraceCache.run
 
         def run(captures: Any, function: Any, args: Any, kwargs: Any) -> Any:
             self.captured += 1
             self.now += self.more
             return original(captures, function, args, kwargs)
 
-        monkeypatch.setattr(capture.Captures, "run", run)
+        monkeypatch.setattr(capture.TraceCache, "run", run)
 
 
 @pytest.fixture
 def ticking(monkeypatch) -> Iterator[Ticking]:
     made = Ticking(monkeypatch)
-    with clock.set_to(made):
+    with clock.overridden(made):
         yield made
 
 
@@ -614,7 +614,7 @@ def ticking(monkeypatch) -> Iterator[Ticking]:
 def test_what_is_five_percent_faster_is_compiled(more, pays, ticking):
     """By the clock that the layer's mode is given."""
     ticking.more, layer, x = more, made(mlp).eval(), inputs(mlp)
-    mode = dynamic_hook._Mode(ticking)
+    mode = dynamic_hook._InferenceTuner(ticking)
 
     def runs(count: int) -> int:
         before = paddle_ngraph.stats()["engine_runs"]
@@ -624,8 +624,10 @@ def test_what_is_five_percent_faster_is_compiled(more, pays, ticking):
 
     with paddle.no_grad():
         expected = layer(x)
-        assert runs(dynamic_hook._NATIVE) == 0
-        assert runs(dynamic_hook._COMPILED) == dynamic_hook._COMPILED - 1, "one is noted"
+        assert runs(dynamic_hook._NATIVE_TRIAL_CALLS) == 0
+        assert runs(dynamic_hook._COMPILED_TRIAL_CALLS) == dynamic_hook._COMPILED_TRIAL_CALLS - 1, (
+            "one is noted"
+        )
         assert runs(3) == 3 * pays
 
 
@@ -641,7 +643,7 @@ SIZES = {
 @pytest.mark.parametrize("more", [0.5, 10.0])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_trying_takes_a_share_of_the_native_time(size, more, ticking, monkeypatch):
-    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 1.0)
     ticking.more, layer = more, made(mlp)
     paddle_ngraph.enable(dynamic=True)
@@ -656,7 +658,7 @@ def test_trying_takes_a_share_of_the_native_time(size, more, ticking, monkeypatc
 
 
 def test_graphs_are_made_when_there_was_time_for_it(ticking, monkeypatch):
-    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 4.0)
     layer = made(mlp)
     paddle_ngraph.enable(dynamic=True)
@@ -672,10 +674,10 @@ def test_graphs_are_made_when_there_was_time_for_it(ticking, monkeypatch):
 
 
 def test_captured_calls_that_are_not_decided_follow_each_other(ticking, monkeypatch):
-    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 0.0)
-    monkeypatch.setattr(dynamic_hook, "_BURST", 5.0)
-    monkeypatch.setattr(dynamic_hook, "_COMPILED", 100)
+    monkeypatch.setattr(dynamic_hook, "_TUNING_BURST_SECONDS", 5.0)
+    monkeypatch.setattr(dynamic_hook, "_COMPILED_TRIAL_CALLS", 100)
     ticking.more, layer, ways = 0.5, made(mlp), ""
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
@@ -688,7 +690,7 @@ def test_captured_calls_that_are_not_decided_follow_each_other(ticking, monkeypa
 
 
 def test_what_holds_up_some_calls_decides_nothing(ticking, monkeypatch):
-    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 10.0)
     ticking.more, layer, chance = -0.5, made(mlp), random.Random(0)
     layer.register_forward_pre_hook(lambda *_: hold_up())
@@ -704,7 +706,7 @@ def test_what_holds_up_some_calls_decides_nothing(ticking, monkeypatch):
 
 
 def test_the_fastest_of_many_native_calls_decides_nothing(ticking, monkeypatch):
-    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
     monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 1.0)
     ticking.more, layer, calls = -0.5, made(mlp), itertools.count()
     layer.register_forward_pre_hook(lambda *_: hurry())
@@ -970,7 +972,7 @@ def detected(layer: Any, of_body: Callable[[int], int]) -> list[Any]:
     """The losses of steps with other numbers of boxes, on pictures of these sizes."""
     optimizer = paddle.optimizer.SGD(0.01, parameters=layer.parameters())
     losses = []
-    for step in range(2 * (dynamic_hook._MANY + dynamic_hook._WATCHED) + 12):
+    for step in range(2 * (dynamic_hook._MANY_SHAPES + dynamic_hook._PROFILED_CALLS) + 12):
         loss = layer(floats(1, 3, 8, of_body(step), seed=step), floats(2 + step, 4, seed=step))
         loss.backward()
         optimizer.step()
@@ -982,7 +984,7 @@ def detected(layer: Any, of_body: Callable[[int], int]) -> list[Any]:
 @pytest.fixture
 def any_share(monkeypatch) -> None:
     """However little of the time a layer takes."""
-    monkeypatch.setattr(dynamic_hook, "_INSIDE", 0.0)
+    monkeypatch.setattr(dynamic_hook, "_MIN_INNER_TIME_SHARE", 0.0)
 
 
 def test_a_layer_is_compiled_of_which_others_are_given_other_inputs(always_pays, any_share):

@@ -373,7 +373,7 @@ def test_a_program_on_a_gpu_place_is_left_alone():
     hooked._place = Place()
     assert hooked._create_new_executor.__wrapped__  # the hook's
     created = []
-    create = executor_hook._making_switch(lambda self: created.append(self) or "native")
+    create = executor_hook._creating_switch(lambda self: created.append(self) or "native")
     assert create(hooked) == "native"
     assert created == [hooked]
 

@@ -529,12 +529,12 @@ class Writer:
 
 
 def a_tensor() -> tuple[Any, dict[int, Any]]:
-    return core.Scope().var("a tensor that Python has").get_tensor(), weight_writes._living
+    return core.Scope().var("a tensor that Python has").get_tensor(), weight_writes._live_tensors
 
 
 def a_writer() -> tuple[Any, dict[int, Any]]:
     writer = Writer()
-    weight_writes.may_write_while_it_lives(writer)
+    weight_writes.may_write_during_lifetime(writer)
     return writer, weight_writes._writers
 
 
@@ -640,12 +640,12 @@ HARMLESS = (
 WATCHED = {
     (place.owner.partition(":")[2], place.name)
     for places in (
-        replaced.HANDING_OUT,
-        replaced.GIVING_ADDRESSES,
-        replaced.KEEPING_ADDRESSES,
-        replaced.RUNNING,
-        replaced.STARTING,
-        replaced.ENDING,
+        replaced.EXPOSE_TENSORS,
+        replaced.EXPOSE_ADDRESSES,
+        replaced.RETAIN_ADDRESSES,
+        replaced.RUN_PROGRAMS,
+        replaced.START_TRAINER,
+        replaced.END_TRAINER,
     )
     for place in places
 }

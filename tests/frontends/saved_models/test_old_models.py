@@ -254,17 +254,17 @@ def test_a_file_that_is_not_what_the_program_says_is_not_put_together(tmp_path, 
     files = sorted(path for path in (tmp_path / "saved").iterdir() if path.name != "__model__")
     DAMAGES[how](files[0], files[1])
     with pytest.raises(paddle_ngraph.NgraphError, match=re.escape(str(files[0]))):
-        SavedModel.of(config_of(arguments)).give_to(config_of(arguments))
+        SavedModel.of(config_of(arguments)).configure(config_of(arguments))
 
 
 def test_a_parameter_that_changes_on_disk_is_noticed(tmp_path):
     built = Built(classifier, "old")
     arguments, _ = save(built, tmp_path, "separate")
     model = SavedModel.of(config_of(arguments))
-    before = model.stamp()
+    before = model.file_stamp()
     path = next(path for path in (tmp_path / "saved").iterdir() if path.name != "__model__")
     path.write_bytes(path.read_bytes() + b"x")
-    assert model.stamp() != before
+    assert model.file_stamp() != before
 
 
 # -- levels of detail ----------------------------------------------------------------------------

@@ -1022,7 +1022,7 @@ class WithNothing(nn.Layer):
 def test_what_paddle_computes_in_our_place_is_kept(step, is_training, by_ast, monkeypatch):
     """Results of several runs, and what their backward passes read, are each their own."""
     # As if only runs told that something is empty: then Paddle does each of them.
-    monkeypatch.setattr(classify, "empty_in", lambda view: frozenset())
+    monkeypatch.setattr(classify, "always_empty", lambda view: frozenset())
 
     def play() -> Any:
         layer = made(WithNothing)

@@ -40,7 +40,7 @@ def is_one_interval(program):
 
 def checked(program):
     """The operators that runs check, those of loops and branches included."""
-    (block, *_) = program_pass.plan(program.main).blocks
+    (block, *_) = program_pass.dry_run(program.main).blocks
     return [
         op.type.removeprefix("pd_op.")
         for interval in block.intervals
@@ -505,7 +505,7 @@ def test_what_certainly_fits_stays_the_engines(name, inside):
 
 def test_graph_strings_say_what_is_checked():
     program = Program(lambda: wide("x") * wide("y"))
-    (interval,) = program_pass.plan(program.main).blocks[0].intervals
+    (interval,) = program_pass.dry_run(program.main).blocks[0].intervals
     text = interval.graph.to_string()
     assert Graph.from_string(text).to_string() == text
     assert [op.checked for op in Graph.from_string(text).ops if "multiply" in op.type] == [True]
@@ -551,7 +551,7 @@ def test_where_repeats_nothing(dtype, given):
 @pytest.mark.slow("compiles many or large functions")
 def test_a_chain_is_planned_in_one_round(monkeypatch):
     """What follows a checked operator is looked at as if that had been checked before."""
-    rounds, checking = [], Candidates.checking
+    rounds, checking = [], Candidates.with_checks
 
     def counted(self, nodes):
         rounds.append(len(nodes))
@@ -564,7 +564,7 @@ def test_a_chain_is_planned_in_one_round(monkeypatch):
         return y
 
     program = Program(build)
-    monkeypatch.setattr(Candidates, "checking", counted)
+    monkeypatch.setattr(Candidates, "with_checks", counted)
     assert is_one_interval(program)
     assert len(rounds) == 1 and rounds[0] > 40
     run_both(program, True, x=np.zeros(4, "int32"))

@@ -11,7 +11,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.partitioning.analysis import single_assignment
-from paddle_ngraph.partitioning.analysis.block_view import blocks_outside_in, run_in_order
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first, mark_sequential
 from tests.ops.test_control_flow import graph_of, parameter, while_loop
 from tests.programs import Program, floats
 
@@ -21,15 +21,15 @@ WIDTH = 6
 def in_place(program: Program) -> list[str]:
     """The in-place operators that are left once a copy of the program was rephrased."""
     copy = program.main.clone()
-    single_assignment.rephrase(copy)
-    names = [op.name() for block in blocks_outside_in(copy) for op in block.ops]
+    single_assignment.to_single_assignment(copy)
+    names = [op.name() for block in blocks_outermost_first(copy) for op in block.ops]
     return [name for name in names if name.endswith("_")]
 
 
 def in_order(build: Callable) -> Program:
     """A program that runs natively in order: Paddle's threads miss what an inner block writes."""
     program = Program(build)
-    run_in_order(program.main)
+    mark_sequential(program.main)
     return program
 
 

@@ -10,10 +10,10 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import (
-    DRAWING,
-    IN_EVALUATION,
-    WRITERS,
-    natively,
+    EVALUATION_ARGUMENTS,
+    STATISTICS_WRITERS,
+    STOCHASTIC,
+    eager_function,
 )
 from paddle_ngraph.paddle_private.names import has_gradients, set_gradients
 
@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
     def apply(self, function: Callable[..., Any], values: dict[int, Any]) -> Any:
         """What a function returns for these values."""
-        arguments = replaced(self.arguments, values)
+        arguments = substituted(self.arguments, values)
         first = len(arguments) - len(self.keywords)
         return function(*arguments[:first], **dict(zip(self.keywords, arguments[first:])))
 
@@ -50,18 +50,18 @@ class Call(NamedTuple):
     @property
     def writes(self) -> bool:
         """Whether it writes over a value that it is given."""
-        return self.name in WRITERS and bool(self.views) and not self._infers
+        return self.name in STATISTICS_WRITERS and bool(self.views) and not self._is_inference
 
     @property
     def draws(self) -> bool:
         """Whether it draws random numbers."""
-        return self.name in DRAWING and not self._infers
+        return self.name in STOCHASTIC and not self._is_inference
 
     @property
-    def _infers(self) -> bool:
+    def _is_inference(self) -> bool:
         """Whether it is called in evaluation, where it only computes results."""
         given = dict(enumerate(self.arguments))
-        return all(given.get(at) is value for at, value in IN_EVALUATION[self.name].items())
+        return all(given.get(at) is value for at, value in EVALUATION_ARGUMENTS[self.name].items())
 
     @property
     def has_effect(self) -> bool:
@@ -69,7 +69,7 @@ class Call(NamedTuple):
         return self.writes or self.draws
 
 
-class Kind(NamedTuple):
+class TensorMeta(NamedTuple):
     """What is known of a value. A size that differs from call to call is -1."""
 
     dtype: str
@@ -79,9 +79,9 @@ class Kind(NamedTuple):
     is_parameter: bool
 
     @property
-    def without_gradient(self) -> Kind:
+    def detached(self) -> TensorMeta:
         """The same of a value that no gradient comes to."""
-        return Kind(self.dtype, self.shape, True, self.is_contiguous, self.is_parameter)
+        return TensorMeta(self.dtype, self.shape, True, self.is_contiguous, self.is_parameter)
 
 
 def values_in(thing: Any) -> Iterator[int]:
@@ -93,28 +93,28 @@ def values_in(thing: Any) -> Iterator[int]:
             yield from values_in(each)
 
 
-def replaced(thing: Any, values: dict[int, Any]) -> Any:
+def substituted(thing: Any, values: dict[int, Any]) -> Any:
     """An argument with tensors in it."""
     if isinstance(thing, _core.TracedValue):
         return values[thing.index]
     if isinstance(thing, (list, tuple)):
-        return type(thing)(replaced(each, values) for each in thing)
+        return type(thing)(substituted(each, values) for each in thing)
     return thing
 
 
-def data(number: int, kind: Kind) -> Any:
+def placeholder(value_id: int, meta: TensorMeta) -> Any:
     """A value that the program which is being made is given."""
-    return paddle.static.data(f"captured_{number}", kind.shape, kind.dtype)
+    return paddle.static.data(f"captured_{value_id}", meta.shape, meta.dtype)
 
 
 # Inside of ``with``, operators of this thread have gradients, or none.
 gradients_enabled = partial(_core.GradientMode, has_gradients, set_gradients)
 
 
-def call_natively(call: Call, values: dict[int, Any]) -> None:
+def call_eagerly(call: Call, values: dict[int, Any]) -> None:
     """Calls an operator natively, with gradients as where the user called it."""
     with gradients_enabled(call.has_gradient):
-        bind(call.result, call.apply(natively(call.name, call.is_method), values), values)
+        bind(call.result, call.apply(eager_function(call.name, call.is_method), values), values)
 
 
 def bind(expected: Any, result: Any, values: dict[int, Any]) -> None:

@@ -37,12 +37,12 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-_installing = new_lock()
+_install_lock = new_lock()
 
 
 def install() -> None:
     """Has captures told of every call of Paddle's core that can reach a tensor."""
-    with _installing:  # once, whichever threads begin together
+    with _install_lock:  # once, whichever threads begin together
         _install()
 
 
@@ -53,13 +53,13 @@ def _install() -> None:
     gradients.install()
     trace_isolation.install()
     for name, function in replaced.functions_of_tensors():
-        _tell(function, name, OPERATORS.get(name))
+        _register_call(function, name, OPERATORS.get(name))
     for name, method in replaced.methods_of_tensors():
         if name in PASSIVE_METHODS:
             _core.set_call_effect(method, name, _core.CallEffect.METADATA_ONLY)
         else:
-            _tell(method, name, METHODS.get(name))
-    replaced.MAKE_TENSOR.replace(_settling)
+            _register_call(method, name, METHODS.get(name))
+    replaced.CREATE_TENSOR.replace(_materializing)
     for name, function in replaced.other_functions_of_tensors():
         _core.set_call_effect(function, name, _core.CallEffect.GRAPH_BREAK)
     for name, function in replaced.other_functions():
@@ -76,10 +76,10 @@ def _install() -> None:
 
 
 # What Python's functions for values of tensors call first.
-_LOOKS = dict.fromkeys(("_is_initialized", "numpy"), "the value of a tensor")
+_BREAK_REASONS = dict.fromkeys(("_is_initialized", "numpy"), "the value of a tensor")
 
 
-def _settling(original: Callable[..., None]) -> Callable[..., None]:
+def _materializing(original: Callable[..., None]) -> Callable[..., None]:
     """Tensors that are made of others need their memory."""
 
     @wraps(original)
@@ -91,9 +91,9 @@ def _settling(original: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-_CHECK = "FLAGS_check_nan_inf"
+_NAN_CHECK_FLAG = "FLAGS_check_nan_inf"
 # What is neither an operator that may wait, nor a break and nothing else.
-_OTHERS = {
+_SPECIAL_CALLS = {
     **dict.fromkeys(OF_KNOWN, _core.CallEffect.EAGER_OPERATOR),
     **dict.fromkeys(OF_NUMBERS, _core.CallEffect.DATA_ACCESS),
     **dict.fromkeys(LOOKING, _core.CallEffect.READ_ONLY_DATA_ACCESS),
@@ -103,16 +103,18 @@ _OTHERS = {
 }
 
 
-def _tell(function: Any, name: str, rule: _core.DeferralRule | None) -> None:
+def _register_call(function: Any, name: str, rule: _core.DeferralRule | None) -> None:
     if rule is None:
         _core.set_call_effect(
-            function, _LOOKS.get(name, name), _OTHERS.get(name, _core.CallEffect.GRAPH_BREAK)
+            function,
+            _BREAK_REASONS.get(name, name),
+            _SPECIAL_CALLS.get(name, _core.CallEffect.GRAPH_BREAK),
         )
         return
     _core.set_call_effect(function, name, _core.CallEffect.DEFERRABLE, rule)
 
 
-class Captures:
+class TraceCache:
     """What is known of a function from earlier calls.
 
     Args:
@@ -121,35 +123,39 @@ class Captures:
 
     def __init__(self, trains: bool = True) -> None:
         install()
-        self._paths = _core.TraceCache(trace_graph.make_graph, trains)
-        self._settings = -1  # how many there were when the flags were read
-        self._is_checked = False
+        self._traces = _core.TraceCache(trace_graph.make_graph, trains)
+        self._settings_version = -1  # how many there were when the flags were read
+        self._checks_nan_inf = False
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Calls the function."""
         tracer = dynamic_tracer()
-        if tracer is None or not expected_place().is_cpu_place() or self._is_each_checked():
+        if (
+            tracer is None
+            or not expected_place().is_cpu_place()
+            or self._must_check_each_operator()
+        ):
             return function(*args, **kwargs)  # programs are made, or another device computes
-        watching = set_frame_callback(None)  # SOT does not read what we do in Python
+        frame_callback = set_frame_callback(None)  # SOT does not read what we do in Python
         try:
-            with _core.Capture(self._paths, tracer):
+            with _core.Capture(self._traces, tracer):
                 return function(*args, **kwargs)
         finally:
-            set_frame_callback(watching)
+            set_frame_callback(frame_callback)
 
-    def _is_each_checked(self) -> bool:
+    def _must_check_each_operator(self) -> bool:
         """Whether Paddle looks at the results of each operator, and raises at once."""
-        if self._settings != (settings := _core.settings_version()):
-            self._is_checked = bool(paddle.get_flags(_CHECK)[_CHECK])
-            self._settings = settings
-        return self._is_checked
+        if self._settings_version != (settings := _core.settings_version()):
+            self._checks_nan_inf = bool(paddle.get_flags(_NAN_CHECK_FLAG)[_NAN_CHECK_FLAG])
+            self._settings_version = settings
+        return self._checks_nan_inf
 
-    def graphs(self) -> list[trace_graph.Graph]:
+    def graphs(self) -> list[trace_graph.TraceGraph]:
         """Those that were made so far."""
-        made = (graph for _, _, graphs in self._paths.ends() for graph in graphs)
+        made = (graph for _, _, graphs in self._traces.ends() for graph in graphs)
         return list(dict.fromkeys(made))  # one may serve several paths
 
     def breaks(self) -> list[str]:
         """What has ended graphs before the end of the function, with the line of its code."""
-        found = {reason: None for _, reasons, _ in self._paths.ends() for reason in reasons}
+        found = {reason: None for _, reasons, _ in self._traces.ends() for reason in reasons}
         return [reason for reason in found if reason != _core.END_OF_FUNCTION]

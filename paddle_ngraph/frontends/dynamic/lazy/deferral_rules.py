@@ -18,11 +18,11 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.names import operators as _C_ops
 
-_ANY = 99
+_UNLIMITED_TENSORS = 99
 
 
 def _rule(
-    most_tensors: int = _ANY,
+    most_tensors: int = _UNLIMITED_TENSORS,
     needs_floats: bool = False,
     needed: tuple[tuple[int, Any], ...] = (),
     needed_to_train: tuple[tuple[int, Any], ...] = (),
@@ -52,49 +52,49 @@ def _rule(
     )
 
 
-def _moved(*arguments: int) -> _core.RangeRule:
+def _values_of(*arguments: int) -> _core.RangeRule:
     """The numbers of a result are those of these arguments."""
     return _core.RangeRule(_core.RangeRuleKind.PRESERVED, list(arguments))
 
 
 # What is known of whole numbers that an operator makes, of the same ones that tensors have as
 # methods, and that are called otherwise.
-_MOVING = (
+_VALUE_PRESERVING = (
     "assign clone _copy_to detach expand expand_as flatten flip gather gather_nd index_sample "
     "index_select reshape roll slice split split_with_num squeeze strided_slice take_along_axis "
     "tile transpose unbind unsqueeze unstack concat max min repeat_interleave cast "
     "channel_shuffle pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
 )
-_CALCULATING = {
+_ARITHMETIC_RULES = {
     _core.RangeRuleKind.SUM: "add __add__ __radd__",
     _core.RangeRuleKind.DIFFERENCE: "subtract __sub__",
     _core.RangeRuleKind.PRODUCT: "multiply __mul__ __rmul__",
     _core.RangeRuleKind.QUOTIENT: "floor_divide __floordiv__",
     _core.RangeRuleKind.REMAINDER: "remainder __mod__",
 }
-_NUMBERS: dict[str, _core.RangeRule] = {
-    **dict.fromkeys(_MOVING.split(), _moved(0)),
-    **dict.fromkeys(("fmax", "fmin", "maximum", "minimum"), _moved(0, 1)),
+_VALUE_RULES: dict[str, _core.RangeRule] = {
+    **dict.fromkeys(_VALUE_PRESERVING.split(), _values_of(0)),
+    **dict.fromkeys(("fmax", "fmin", "maximum", "minimum"), _values_of(0, 1)),
     **dict.fromkeys(("argmax", "argmin"), _core.RangeRule(_core.RangeRuleKind.INDICES)),
     **{
         name: _core.RangeRule(kind)
-        for kind, names in _CALCULATING.items()
+        for kind, names in _ARITHMETIC_RULES.items()
         for name in names.split()
     },
     "argsort": _core.RangeRule(_core.RangeRuleKind.SORTED),
     "clip": _core.RangeRule(_core.RangeRuleKind.CLIPPED),
-    "masked_fill": _moved(0, 2),
-    "_setitem_dygraph": _moved(0, 2),
-    "full_like": _moved(1),
+    "masked_fill": _values_of(0, 2),
+    "_setitem_dygraph": _values_of(0, 2),
+    "full_like": _values_of(1),
     "stack": _core.RangeRule(_core.RangeRuleKind.STACKED),
     "topk": _core.RangeRule(_core.RangeRuleKind.SORTED, axis_argument=2),
-    "where": _moved(1, 2),
+    "where": _values_of(1, 2),
 }
 
 
 def _rules(names: str, **options: Any) -> dict[str, _core.DeferralRule]:
     """A rule for each of these names."""
-    return {name: _rule(numbers=_NUMBERS.get(name), **options) for name in names.split()}
+    return {name: _rule(numbers=_VALUE_RULES.get(name), **options) for name in names.split()}
 
 
 # Errors depend on shapes and dtypes, whichever arguments are tensors.
@@ -110,13 +110,13 @@ _POINTWISE = (
     "softsign sqrt square stanh subtract swiglu swish tan tanh tanh_shrink thresholded_relu "
     "trunc where dist label_smooth log_loss"
 )
-_PRODUCTS = (
+_MATMULS_AND_CONVOLUTIONS = (
     "linear addmm baddbmm bmm conv2d conv3d conv2d_transpose depthwise_conv2d cross dot einsum "
     "kron matmul mv"
 )
 _NORMALIZATION = "group_norm instance_norm layer_norm"
 # Sizes, axes and numbers may be tensors, too, of which a result's shape would depend.
-_SHAPED = (
+_SHAPE_DEPENDENT = (
     "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal flatten "
     "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
     "pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
@@ -148,12 +148,12 @@ _LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
 }
 _DIVISOR = _core.ValueRule(_core.ValueRuleKind.NONZERO_DIVISOR, 1)
 OPERATORS: dict[str, _core.DeferralRule] = {
-    **_rules(_POINTWISE + " " + _PRODUCTS + " " + _NORMALIZATION),
-    **_rules(_SHAPED, most_tensors=1),
+    **_rules(_POINTWISE + " " + _MATMULS_AND_CONVOLUTIONS + " " + _NORMALIZATION),
+    **_rules(_SHAPE_DEPENDENT, most_tensors=1),
     **_rules("expand pad3d reshape tile", most_tensors=1, lists=(1,)),
     **_rules("floor_divide remainder", values=_DIVISOR),
     **{
-        name: _rule(most, values=values, numbers=_NUMBERS.get(name))
+        name: _rule(most, values=values, numbers=_VALUE_RULES.get(name))
         for name, (most, values) in _LOOKUPS.items()
     },
     "batch_norm": _rule(has_reserve=True),
@@ -193,7 +193,7 @@ METHODS: dict[str, _core.DeferralRule] = {
     "_getitem_dygraph": _rule(
         2,
         values=_core.ValueRule(_core.ValueRuleKind.SUBSCRIPT, 1, 0, -1, 0, _FROM_END),
-        numbers=_moved(0),
+        numbers=_values_of(0),
     ),
     **_rules(
         "_setitem_dygraph",
@@ -203,11 +203,11 @@ METHODS: dict[str, _core.DeferralRule] = {
 }
 
 # Methods that need no memory.
-_KINDS_OF_TENSORS = (
+_TYPE_PREDICATES = (
     "element_size is_dense is_dist is_same_shape is_selected_rows is_sparse is_sparse_coo "
     "is_sparse_csr"
 )
-PASSIVE_METHODS = frozenset(_KINDS_OF_TENSORS.split())
+PASSIVE_METHODS = frozenset(_TYPE_PREDICATES.split())
 # Attributes that do not when they are read, and when they are set. Layers name what they are given.
 PASSIVE_ATTRIBUTES = frozenset(
     {"dtype", "name", "persistable", "place", "shape", "stop_gradient", "type"}
@@ -215,20 +215,20 @@ PASSIVE_ATTRIBUTES = frozenset(
 SET_ATTRIBUTES = frozenset({"name"})
 
 # Operators that write over what they are given, and those that draw random numbers.
-WRITERS = frozenset({"batch_norm"})
-DRAWING = frozenset({"dropout", "uniform"})
+STATISTICS_WRITERS = frozenset({"batch_norm"})
+STOCHASTIC = frozenset({"dropout", "uniform"})
 # Arguments, by their place, with which they do neither; no operator is called without any.
-IN_EVALUATION: dict[str, dict[int, Any]] = {
+EVALUATION_ARGUMENTS: dict[str, dict[int, Any]] = {
     "batch_norm": {5: True, 10: False},
     "dropout": {3: True},
     "uniform": {0: None},
 }
 
 
-def natively(name: str, is_method: bool) -> Callable[..., Any]:
+def eager_function(name: str, is_method: bool) -> Callable[..., Any]:
     """What calls an operator in dynamic mode."""
-    if name in _CHANGING:
-        return _CHANGING[name]
+    if name in _IN_PLACE_FORMS:
+        return _IN_PLACE_FORMS[name]
     function: Callable[..., Any] = getattr(paddle.Tensor if is_method else _C_ops, name)
     return function
 
@@ -246,13 +246,13 @@ def _written(x: Any, index: Any, value: Any) -> Any:
 
 
 _SET_ITEM = "_setitem_dygraph"
-_CHANGING: dict[str, Callable[..., Any]] = {"stop_gradient": _stopped, _SET_ITEM: _written}
+_IN_PLACE_FORMS: dict[str, Callable[..., Any]] = {"stop_gradient": _stopped, _SET_ITEM: _written}
 
 
-def in_programs(name: str, is_method: bool) -> Callable[..., Any]:
+def program_function(name: str, is_method: bool) -> Callable[..., Any]:
     """What adds an operator to a program: a function of the same arguments."""
-    if name in _OTHERWISE:
-        return _OTHERWISE[name]
+    if name in _PROGRAM_FORMS:
+        return _PROGRAM_FORMS[name]
     if is_method:
         return lambda self, *args: getattr(self, name)(*args)
     function: Callable[..., Any] = getattr(_C_ops, name)
@@ -278,7 +278,7 @@ def _uniform(shape: Any, dtype: Any, low: Any, high: Any, *others: Any, out: Any
     return _C_ops.uniform(shape, dtype, low, high, *others)
 
 
-def _item(x: Any, index: Any) -> Any:
+def _as_program_index(x: Any, index: Any) -> Any:
     """What stands in brackets. Programs know no ``...`` beside tensors, nor single positions."""
     items = list(index) if isinstance(index, tuple) else [index]
     if not any(isinstance(each, paddle.pir.Value) for each in items):
@@ -299,7 +299,7 @@ def _item(x: Any, index: Any) -> Any:
     return x if is_all else x[tuple(items)]
 
 
-def _with_item(x: Any, index: Any, value: Any) -> Any:
+def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
     """``x`` after ``x[index] = value``, an index of numbers, slices and ``...``."""
     items = list(index) if isinstance(index, tuple) else [index]
     at = next((at for at, each in enumerate(items) if each is Ellipsis), len(items))
@@ -318,21 +318,21 @@ def _with_item(x: Any, index: Any, value: Any) -> Any:
     return _C_ops.set_value_with_tensor(x, value, *where)
 
 
-_FIRST, _LAST = -(2**31), 2**31 - 1  # of any axis, and beyond
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1  # of any axis, and beyond
 
 
 def _range(item: Any) -> tuple[int, int, int]:
     """Start, end and step of a slice or number."""
     if isinstance(item, int):
-        return item, item + 1 if item != -1 else _LAST, 1
+        return item, item + 1 if item != -1 else _INT32_MAX, 1
     step = 1 if item.step is None else item.step
-    start = item.start if item.start is not None else 0 if step > 0 else _LAST
-    end = item.stop if item.stop is not None else _LAST if step > 0 else _FIRST
+    start = item.start if item.start is not None else 0 if step > 0 else _INT32_MAX
+    end = item.stop if item.stop is not None else _INT32_MAX if step > 0 else _INT32_MIN
     return start, end, step
 
 
 # What is named otherwise in programs, or takes other arguments.
-_OTHERWISE: dict[str, Callable[..., Any]] = {
+_PROGRAM_FORMS: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
     "detach": _detach,
     "linear": _linear,
@@ -340,7 +340,7 @@ _OTHERWISE: dict[str, Callable[..., Any]] = {
     "stop_gradient": _detach,
     "uniform": _uniform,
     "_copy_to": lambda x, *_: _detach(x),
-    "_getitem_dygraph": _item,
-    "_setitem_dygraph": _with_item,
+    "_getitem_dygraph": _as_program_index,
+    "_setitem_dygraph": _with_assigned_item,
     "_tensor_use_gpudnn": lambda x, _: x,
 }

@@ -388,7 +388,7 @@ def test_what_could_not_be_computed_says_so(monkeypatch):
     with paddle.no_grad():
         for _ in range(3):
             agree(compiled(x), function(x))
-        (graph,) = compiled._captures.graphs()
+        (graph,) = compiled._trace_cache.graphs()
 
         def fail(*args: Any) -> Any:
             raise MemoryError("no room")

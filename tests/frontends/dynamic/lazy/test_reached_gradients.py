@@ -155,7 +155,7 @@ def test_what_passes_nothing_on_is_in_the_graph_that_reads_it():
         x = floats(3, 4)
         x.stop_gradient = False
         function(x).backward()
-    (graph,) = function._captures.graphs()
+    (graph,) = function._trace_cache.graphs()
     assert [isinstance(each, trace_graph.Stage) for each in graph.stages] == [True]
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
@@ -200,7 +200,7 @@ def test_what_passes_nothing_on_is_asked_before_graphs_are_made(monkeypatch):
         x.stop_gradient = y.stop_gradient = False
         function(x, y)[0].backward()
         assert y.grad is None
-    (graph,) = function._captures.graphs()
+    (graph,) = function._trace_cache.graphs()
     assert len(made_for) == len(graph.stages)
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
@@ -217,6 +217,6 @@ def test_what_only_a_later_graph_reads_is_in_that_graph():
 
     for _ in range(3):
         sum(function(floats(3, 4), floats(3, 4, seed=1))).backward()
-    (graph,) = function._captures.graphs()
+    (graph,) = function._trace_cache.graphs()
     assert len(graph.stages) == 2
     assert paddle_ngraph.stats()["engine_runs"] > 0

@@ -116,7 +116,7 @@ def make_beside(
     if is_first:
         other.wait(_PATIENCE)
     paddle.disable_static()
-    original = trace_graph.in_programs
+    original = trace_graph.program_function
 
     def in_programs(*args: Any) -> Any:
         if not other.making.is_set():
@@ -125,7 +125,7 @@ def make_beside(
         return original(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trace_graph, "in_programs", in_programs)
+        patch.setattr(trace_graph, "program_function", in_programs)
         found = trained(function, layer)
     result = other.end()
     for one, wanted in zip(found, expected):
@@ -165,7 +165,7 @@ def test_others_find_their_default_programs(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(trace_graph, "in_programs", looking(trace_graph.in_programs))
+    monkeypatch.setattr(trace_graph, "program_function", looking(trace_graph.program_function))
     monkeypatch.setattr(pir_partial_program, "grad", looking(pir_partial_program.grad))
     make_beside(look, monkeypatch)
     assert len(found) > 5
