@@ -1,11 +1,11 @@
-"""What a forward program hands to its backward program in the layout of convolutions.
+"""Saved forward state in the blocked layout of convolutions, for the backward program.
 
-In training, convolutions and what follows them compute on channels in blocks
-(conversion/passes/blocked_layout.py). What a forward program hands on are tensors of Paddle's, so
-that it would leave the blocks, and come back to them. Instead it is handed on in blocks, [N, C /
-block, H, W, block], by operators of Paddle's: behind a value there are a reshape and a transpose,
-and their opposites in front of those who read it. The engine finds its blocks there and moves
-nothing; where Paddle runs a program, its results are the same.
+In training, convolutions and their consumers compute on blocked channels
+(conversion/passes/blocked_layout.py). Saved state is passed in Paddle's tensors, which would need a
+conversion to the plain layout and back. Instead the forward program saves it as [N, C / block, H,
+W, block]: Paddle's reshape and transpose come after a saved value, and their inverses before its
+readers in the backward program. The engine recognizes the pattern and moves no data; a run by
+Paddle has equal results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 
 _CONVOLUTIONS = ("pd_op.conv2d", "pd_op.depthwise_conv2d")
-# What computes in the layout of what it is given, as far as the engine takes it.
+# Operators whose converters compute in the layout of their input.
 _NAMES = """
 add add_ batch_norm batch_norm_ clip elu hardshrink hardsigmoid hardswish hardtanh leaky_relu mish
 multiply multiply_ pool2d relu relu_ relu6 scale sigmoid silu softplus subtract swish tanh
@@ -41,13 +41,13 @@ _BACKWARD_OPERATORS = frozenset(
 
 
 def save_in_blocked_layout(forward: Program, backward: Program, as_it_is: Container[str]) -> bool:
-    """Has a forward program hand on in blocks what both programs compute with in blocks.
+    """Saves state in the blocked layout if both programs compute with it in that layout.
 
     Args:
-        as_it_is: The names of what stays so, whoever reads it.
+        as_it_is: Names of saved state that keeps the plain layout in any case.
 
     Returns:
-        Whether there is anything.
+        Whether any saved state changed its layout.
     """
     ahead, behind = forward.global_block(), backward.global_block()
     given = behind.kwargs()
@@ -68,14 +68,14 @@ def save_in_blocked_layout(forward: Program, backward: Program, as_it_is: Contai
                 behind_maker = makers[made_at[producer_of(value).id()] + 1]
                 handed_on[value.id] = _to_blocks(value, size, behind_maker)
             op.operand(0).set_source(handed_on[value.id])
-            # The first of all, if one in a loop reads it.
+            # A reader in the body of a loop has no index here: insert before all operators.
             first = min(read_at.get(reader.id(), 0) for reader in given[name].all_used_ops())
             _from_blocks(given[name], handed_on[value.id], readers[first])
     return bool(handed_on)
 
 
 def must_paddle_transpose(*programs: Program) -> bool:
-    """Whether Paddle would have to transpose any of it, which takes longer than it saves."""
+    """Whether Paddle would run any of the transposes, which would cost more than is saved."""
     return any(
         op.name() == "pd_op.transpose" and op.attrs()["perm"] in (TO_BLOCKS, FROM_BLOCKS)
         for program in programs
@@ -88,7 +88,7 @@ def _positions(ops: Sequence[Operation]) -> dict[int, int]:
 
 
 def _blocks(ops: Sequence[Operation]) -> dict[int, int]:
-    """How many channels of a value lie side by side, of all values that are in whole blocks."""
+    """Channel block size by value id, for all values whose channels divide into blocks."""
     found: dict[int, int] = {}
     for op in ops:
         name = op.name()
@@ -108,7 +108,7 @@ def _blocks(ops: Sequence[Operation]) -> dict[int, int]:
 
 
 def _can_be_blocked(value: Value) -> bool:
-    """Whether it is [N, C, H, W] in float32 with a size for C, H and W."""
+    """Whether it is [N, C, H, W] in float32 with static C, H and W."""
     if not value.initialized() or not value.is_dense_tensor_type():
         return False
     shape = value.shape
@@ -132,14 +132,14 @@ def _is_converted(name: str) -> bool:
 
 
 def _to_blocks(value: Value, size: int, before: Operation) -> Value:
-    """[N, C, H, W] -> [N, C / size, H, W, size]."""
+    """Inserts [N, C, H, W] -> [N, C / size, H, W, size]."""
     channels, *area = value.shape[1:]
     apart = _reshaped(value, [channels // size, size, *area], before)
     return _transposed(apart, TO_BLOCKS, before)
 
 
 def _from_blocks(given: Value, blocked: Value, before: Operation) -> None:
-    """Has an argument be in blocks, as ``blocked`` is, and its readers read its plain form."""
+    """Gives an argument the blocked type of ``blocked``, and its readers the plain layout."""
     channels, *area = given.shape[1:]
     given.set_type(blocked.type())
     apart = _transposed(given, FROM_BLOCKS, before)
@@ -149,7 +149,7 @@ def _from_blocks(given: Value, blocked: Value, before: Operation) -> None:
 
 
 def _reshaped(value: Value, rest: Sequence[int], before: Operation) -> Value:
-    """``value`` with other dimensions behind its first one."""
+    """Reshapes the dimensions of ``value`` after the first one to ``rest``."""
     given = [("value", "int64", [0, *rest]), ("dtype", "dtype", "int64")]
     sizes = put_before(before, "pd_op.full_int_array", [], given)
     return put_before(before, "pd_op.reshape", [value, sizes], [])

@@ -1,4 +1,4 @@
-"""Replacing each interval with one operator."""
+"""Replacement of subgraphs with engine operators."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from paddle_ngraph.partitioning.subgraph import Subgraph
 def rewrite(
     capable: Capability, levels: Mapping[OpNode, int], subgraphs: Sequence[Subgraph]
 ) -> None:
-    """Replaces each interval of a block with one ``ngraph_engine`` operator, and drops dead code.
+    """Replaces each subgraph of a block with one ``ngraph_engine`` operator, and drops dead code.
 
     Args:
         capable: The block.
-        levels: Those of all operators: the order of intervals and native operators.
-        subgraphs: The intervals.
+        levels: The levels of all operators: the order of subgraphs and fallback operators.
+        subgraphs: The subgraphs.
     """
     _Rewriter(capable, levels, subgraphs).run()
 
@@ -38,7 +38,7 @@ class _Rewriter:
         for subgraph in subgraphs:
             self._subgraphs.setdefault(subgraph.interval.level, []).append(subgraph)
         self._levels = levels
-        self._replacements = dict(capable.view.values)  # variable -> the value that holds it now
+        self._replacements = dict(capable.view.values)  # variable -> its current value
 
     def run(self) -> None:
         subgraphs = self._subgraphs
@@ -75,7 +75,7 @@ class _Rewriter:
             subgraph.interval.range,
         )
         for old, new in zip((self._view.values[v] for v in subgraph.outputs), values):
-            if old.persistable:  # Paddle looks for it in the outermost scope
+            if old.persistable:  # Paddle looks up the variable in the outermost scope
                 make_persistable(new)
         offset = {"output": 0, "state": len(subgraph.outputs)}
         for vid, (kind, position) in subgraph.replaced_by.items():

@@ -1,4 +1,4 @@
-"""What may not be in an interval, given what else is in it."""
+"""Legality rules of subgraphs: operators rejected because of other operators in the subgraph."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _MAX_OUTPUTS: int = _core.max_outputs
 def illegal_operators(
     capable: Capability, border: Subgraph, tries: bool
 ) -> Iterator[tuple[OpNode, str]]:
-    """Operators that cannot stay in their interval, and why.
+    """Yields operators that cannot stay in their subgraph, and why.
 
     Args:
-        tries: Whether to convert an interval here whose function no run is going to wait for.
+        tries: Whether to try the conversion now even if the function will be compiled in the
+            background.
     """
     interval = border.interval
     if crossing := list(_arrays_crossing_boundary(capable, border)):
@@ -42,16 +43,16 @@ def illegal_operators(
     elif (found := fallback.reason_against(border.graph)) is not None:
         yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
     elif disk_cache.is_stored(border.text):
-        return  # it was converted before
+        return  # converted before
     elif not tries and background_compile.wants(border.text):
-        return  # no run waits for the conversion: it is the background's
+        return  # no run waits for the conversion: the background thread tries it
     elif error := conversion_error(border.graph, border.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
         yield failing, denylist.deny_operator(error)
 
 
 def _arrays_crossing_boundary(capable: Capability, border: Subgraph) -> Iterator[OpNode]:
-    """Operators on TensorArrays that do not live and end in the interval."""
+    """Yields operators on TensorArrays that are also used outside of the subgraph."""
     view = capable.view
     given = map(view.root, (*border.inputs, *border.states, *border.outputs))
     crossing = set(filter(view.is_array, given))
@@ -61,7 +62,7 @@ def _arrays_crossing_boundary(capable: Capability, border: Subgraph) -> Iterator
 
 
 def _unused_random_operators(capable: Capability, border: Subgraph) -> Iterator[OpNode]:
-    """Operators that would draw random numbers that are only passed on, or dropped."""
+    """Yields stochastic operators whose samples are only forwarded as outputs, or unused."""
     drawing = capable.random_nodes(border.interval.nodes)
     if drawing and not border.outputs and not border.states:
         yield from drawing
@@ -75,7 +76,7 @@ def _unused_random_operators(capable: Capability, border: Subgraph) -> Iterator[
 
 
 def build_time_cuts(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
-    """Operators that read a variable known only while another interval is built; and which."""
+    """Yields (operator, variable) where only the build of another subgraph knows the contents."""
     level = {node: interval.level for interval in intervals for node in interval.nodes}
     for node in level:
         entry = capable.converters[node]
