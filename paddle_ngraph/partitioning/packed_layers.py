@@ -24,12 +24,12 @@ _is_disabled = ThreadLocal(False)
 
 
 def disabled() -> AbstractContextManager[None]:
-    """Keeps ``pd_op.rnn``, which the engine converts, in this thread while the context is open."""
+    """Disables the replacement in this thread, for callers that need operators of the engine."""
     return _is_disabled.overridden(True)
 
 
 def apply(program: Program | Block) -> int:
-    """Replaces layers if ``FLAGS_use_mkl_packed`` is on, unless :func:`disabled` in this thread.
+    """Replaces layers that do not opt out, if ``FLAGS_use_mkl_packed`` is on.
 
     Args:
         program: A ``paddle.pir.Program``, or its global block.
