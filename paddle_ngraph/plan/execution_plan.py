@@ -1,4 +1,4 @@
-"""The execution plan of a program: its operators on devices, in intervals, with copies between."""
+"""Execution plan of a program: placed operators, their subgraphs, and copies between devices."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class PlacedOperator:
     """An operator of the planned program.
 
     Attributes:
-        index: Its position in the operator list, copies included.
+        index: Its index in the operator list, copies included.
         type: Its type.
-        device: Where it runs.
-        interval: The number of its interval; ``None`` if Paddle's own kernel runs it.
-        reason: Why that is so, then.
-        copied_from: The device that it copies from, if it is a copy.
-        reads: The positions of the operators whose results it reads.
+        device: Its device.
+        interval: The index of its subgraph; ``None`` if Paddle's own kernel runs it.
+        reason: The reason for a run by Paddle's kernel, else empty.
+        copied_from: The source device, if it is a copy.
+        reads: The indices of the operators whose results it reads.
     """
 
     index: int
@@ -60,7 +60,7 @@ class PlacedOperator:
 
 @dataclass(frozen=True)
 class _Planned:
-    """What a plan comes to."""
+    """The built program of a plan, with its report."""
 
     program: Program
     fetches: list[Value]
@@ -81,23 +81,23 @@ class ExecutionPlan:
         self._wanted = wanted
         self._rules: list[tuple[int | str, str]] = []
         self._made: _Planned | None = None
-        ngraph_transpiler.copied(self._given, wanted)  # raises what is wrong with them
+        ngraph_transpiler.copied(self._given, wanted)  # raises errors of the program or fetches
 
     def place(self, which: Any, device: str) -> ExecutionPlan:
-        """Places operators of the outermost block on a device. Of several rules the last one holds.
+        """Places operators of the outermost block on a device. Later rules override earlier ones.
 
         Args:
             which: An operator of the program (``op.name()`` is its type); a variable, for the
                 operator that computes it; or a pattern, with ``*`` and ``?``: of the type of
                 operators (``matmul``, ``conv2d*``), or of the name of a parameter that they read
-                (``linear_0.*``). Their gradients and updates go with them.
+                (``linear_0.*``). Gradients and updates of these operators are placed with them.
             device: The device.
 
         Returns:
             The plan.
 
         Raises:
-            NgraphError: There is no such operator or device. The plan is then as it was.
+            NgraphError: There is no such operator or device. The plan is unchanged then.
         """
         chosen = known_device(device)
         rule = which if isinstance(which, str) else self._position(which)
@@ -115,12 +115,12 @@ class ExecutionPlan:
 
     @property
     def program(self) -> Program:
-        """The planned program: run it with ``Executor.run``, the engine switched on or off."""
+        """The planned program for ``Executor.run``, with the engine switched on or off."""
         return self._make().program
 
     @property
     def fetches(self) -> list[Value]:
-        """The variables of :attr:`program` that stand for those in the ``fetch_list``."""
+        """The variables of :attr:`program` that correspond to those in the ``fetch_list``."""
         return self._make().fetches
 
     @property
@@ -130,7 +130,7 @@ class ExecutionPlan:
 
     @property
     def report(self) -> Report:
-        """What became of the program in the program pass."""
+        """The report of the program pass."""
         return self._make().report
 
     def __str__(self) -> str:
@@ -149,7 +149,7 @@ class ExecutionPlan:
         return "\n".join(lines)
 
     def to_dot(self) -> str:
-        """The plan as a graph in the DOT language: operators in intervals, devices by colour."""
+        """The plan as a graph in DOT: a cluster for each subgraph, a colour for each device."""
         lines = ["digraph plan {", "  node [shape=box, style=filled];"]
         placed = sorted({op.device for op in self.operators})
         colour = {device: f"/set312/{number % 12 + 1}" for number, device in enumerate(placed)}
@@ -169,10 +169,10 @@ class ExecutionPlan:
         ]
         return "\n".join([*lines, "}"]) + "\n"
 
-    # -- making it -------------------------------------------------------------------------------
+    # -- construction ----------------------------------------------------------------------------
 
     def _position(self, which: Any) -> int:
-        """The position of an operator, or of the maker of a variable, in the program."""
+        """The index of an operator, or of the producer of a variable, in the program."""
         op = which.get_defining_op() if hasattr(which, "get_defining_op") else which
         operators = self._given.global_block().ops if _is_pir(self._given) else []
         identity = op.id() if hasattr(op, "id") and callable(op.id) else None
@@ -225,7 +225,7 @@ def _placeable(view: BlockView) -> list[OpNode]:
 
 
 def _matches(view: BlockView, node: OpNode, pattern: str) -> bool:
-    """Whether a pattern is that of an operator's type, or of a parameter that it reads."""
+    """Whether a pattern matches an operator's type, or a parameter that the operator reads."""
     if node.type.removesuffix("_").endswith("_grad") or is_update(node.op):
         return fnmatchcase(node.type, pattern) or fnmatchcase(_short(node.type), pattern)
     names = [node.type, _short(node.type)]
@@ -240,13 +240,13 @@ def _matches(view: BlockView, node: OpNode, pattern: str) -> bool:
 
 
 def _insert_copies(view: BlockView) -> None:
-    """Puts a copy where data changes device: one for each variable and device."""
+    """Inserts a copy where data changes device: one for each variable and device."""
     overwritten = {view.root(operand) for node in view.nodes for operand, _ in node.overwrites}
     overwritten |= {view.root(vid) for node in view.nodes for vid in node.outer_writes}
     for node in view.nodes:
         device = _device_of_results(view, node)
         for vid in node.writes if device not in ("", NATIVE) else ():
-            # What is overwritten later is read where it is: a copy would keep what it was.
+            # An overwritten variable is read in place: a copy would have the old contents.
             if view.is_tensor(vid) and view.root(vid) not in overwritten and not view.is_outer(vid):
                 _insert_copies_of(view, vid, device)
 
@@ -269,14 +269,14 @@ def _insert_copies_of(view: BlockView, vid: str, source: str) -> None:
 
 
 def _device_of_results(view: BlockView, node: OpNode) -> str:
-    """Where an operator computes; for what takes a list apart, where the list was made."""
+    """The device of an operator; for a list operator, that of the first producer of the list."""
     if node.type not in LISTS:
         return node.device
     return next((maker.device for maker in producers_of(view, node)), "")
 
 
 def _device_of_reader(view: BlockView, reader: OpNode) -> str:
-    """Where a variable is read; of a list, where the first operator is that reads the list."""
+    """The device of a reader; for a list operator, that of the first reader of the list."""
     if reader.type in LISTS:
         readers = (r for vid in reader.writes for r in view.readers.get(vid, ()))
         return next((_device_of_reader(view, r) for r in readers), "")
@@ -286,14 +286,14 @@ def _device_of_reader(view: BlockView, reader: OpNode) -> str:
 
 
 def _source(view: BlockView, node: OpNode) -> str | None:
-    """The device that a copy copies from."""
+    """The source device of a copy; ``None`` for other operators."""
     if not is_copy(node.op):
         return None
     makers = producers_of(view, node)
     return makers[0].device if makers else CPU
 
 
-# -- what it looks like --------------------------------------------------------------------------
+# -- presentation --------------------------------------------------------------------------------
 
 
 def _described(
@@ -328,7 +328,7 @@ def _grouped_by_interval(operators: Sequence[PlacedOperator]) -> dict[int, list[
 
 
 def _ranges(numbers: Sequence[int]) -> Iterator[str]:
-    """Positions as ranges: ``3-7``."""
+    """Yields indices as ranges: ``3-7``."""
     first = last = None
     for number in [*sorted(numbers), None]:
         if first is not None and last is not None and number != last + 1:

@@ -1,8 +1,8 @@
-"""Devices for operators that no rule places.
+"""Devices for operators without a placement rule: greedy list scheduling.
 
-Operators are taken in program order. Each goes to the device on which it would end first, by a
-rough estimate of what operators take; data from another device comes later by the cost of a border.
-So branches that do not depend on each other get different devices, and chains stay together.
+In program order, each operator is assigned to the device with the earliest estimated finish time;
+data from another device arrives later by the cost of a subgraph boundary. Independent branches thus
+get different devices, and chains stay together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode, va
 from paddle_ngraph.partitioning.analysis.placement import cores_of
 from paddle_ngraph.transpiler.training_program import is_update
 
-# What the borders of two intervals cost, where one waits for the other.
+# Cost of the boundary between two dependent subgraphs.
 BOUNDARY_US = 200.0
 
 
@@ -26,20 +26,20 @@ def assign_devices(
     followed: Mapping[OpNode, OpNode],
     devices: Sequence[str],
 ) -> dict[OpNode, str]:
-    """The device of each operator.
+    """Returns the device of each operator.
 
-    Steps of optimizers are taken where parameters are: on the CPU, if a GPU computes the gradient.
+    Optimizer updates run at the parameters: on the CPU, even if a GPU computes the gradient.
 
     Args:
         view: The block.
         nodes: The operators, in program order.
-        fixed: The devices of those for which a rule gives one.
-        followed: For those that go where another one is, that one.
-        devices: What the others are spread over.
+        fixed: The devices of operators placed by a rule.
+        followed: Operators to place with another operator, and that operator.
+        devices: The devices for the other operators.
     """
     host = next((device for device in devices if device == CPU or cores_of(device)), CPU)
     found: dict[OpNode, str] = {}
-    free: dict[str, float] = {}  # when each device has nothing more to do
+    free: dict[str, float] = {}  # time when each device becomes idle
     ends: dict[OpNode, float] = {}
     for node in nodes:
         makers = [maker for maker in producers_of(view, node) if maker in ends]
@@ -60,7 +60,7 @@ def assign_devices(
 
 
 def leading_operators(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
-    """The operator that each operator of the backward pass, or update, is placed with."""
+    """For operators of the backward pass and updates: the operator to place each of them with."""
     found: dict[OpNode, OpNode] = {}
     users: dict[str, list[OpNode]] = {}
     for node in nodes:
@@ -87,7 +87,7 @@ def leading_operators(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, 
 
 
 def producers_of(view: BlockView, node: OpNode) -> list[OpNode]:
-    """The operators that compute what an operator reads, through lists."""
+    """The operators that compute the inputs of an operator, through lists."""
     found: dict[OpNode, None] = {}
     pending = list(node.reads)
     while pending:
