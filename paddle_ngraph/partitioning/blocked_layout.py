@@ -108,7 +108,7 @@ def _blocks(ops: Sequence[Operation]) -> dict[int, int]:
 
 
 def _can_be_blocked(value: Value) -> bool:
-    """Whether it is [N, C, H, W] in float32 with static C, H and W."""
+    """Whether a value is [N, C, H, W] in float32 with static C, H and W."""
     if not value.initialized() or not value.is_dense_tensor_type():
         return False
     shape = value.shape

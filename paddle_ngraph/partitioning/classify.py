@@ -245,7 +245,7 @@ class _Classifier:
         return None
 
     def _reads_unwritten_variable(self, node: OpNode, entry: Converter) -> bool:
-        """Whether it reads a variable without contents: ``data`` in a program that has ``feed``.
+        """Whether an operator reads ``data``, without contents, in a program that has ``feed``.
 
         Programs with both are translated ProgramDesc (legacy) programs.
         """

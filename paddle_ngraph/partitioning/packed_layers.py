@@ -59,7 +59,7 @@ def apply_across(forward: Program, backward: Program) -> int:
 
 
 def _saves_all_for_backward(op: Operation) -> bool:
-    """Whether it is a layer whose saved state is all passed to another program."""
+    """Whether ``op`` is a layer whose saved state is all passed to another program."""
     if op.name() != _LAYER:
         return False
     users = [value.all_used_ops() for value in _private_results(op)]

@@ -1,4 +1,4 @@
-"""Step times over ranks, as an SVG picture."""
+"""Plot of step times over ranks, in SVG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def picture(profile: Profile, known: Sequence[Checked], rows: Sequence[Predicted]) -> str:
-    """An SVG picture: measured steps as dots, a curve for each way to average gradients."""
+    """Returns an SVG figure: measured steps as dots, a curve for each all-reduce strategy."""
     curves: dict[str, Points] = {
         str(way): [(row.ranks, row.ms[way]) for row in rows] for way in WAYS
     }
@@ -63,7 +63,7 @@ def _drawn(title: str, curves: Mapping[str, Points]) -> str:
 
 
 def _decades(values: Sequence[float], base: int) -> tuple[float, float]:
-    """The powers of a base between which all values are."""
+    """The nearest powers of a base that enclose all values."""
     low = math.floor(math.log(min(values), base) + 1e-9)
     high = math.ceil(math.log(max(values), base) - 1e-9)
     return float(base) ** low, float(base) ** max(high, low + 1)

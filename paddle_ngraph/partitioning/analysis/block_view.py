@@ -177,22 +177,22 @@ class OpNode:
 
     @property
     def is_source(self) -> bool:
-        """Whether it only names a variable."""
+        """Whether the operator only names a variable."""
         return self.type in SOURCES
 
     @property
     def is_compute(self) -> bool:
-        """Whether it is included in the share of converted operators."""
+        """Whether the share of converted operators includes this operator."""
         return self.type not in SOURCES | SINKS | LISTS | CONSTANTS and not self.is_engine
 
     @property
     def is_engine(self) -> bool:
-        """Whether it is an engine operator."""
+        """Whether the operator is an engine operator."""
         return is_engine(self.type)
 
     @property
     def may_write_variables(self) -> bool:
-        """Whether running it may change a variable that outlives the run."""
+        """Whether a run may change a variable that outlives the run."""
         return self.type in _SCOPE_WRITERS or self.may_overwrite_variables
 
     @property
@@ -206,7 +206,7 @@ class OpNode:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is an operator of Paddle or of this package, not a user's custom operator."""
+        """Whether the operator belongs to Paddle or this package: not a user's custom operator."""
         is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
         return is_paddles or self.is_engine or is_packed(self.type)
 
@@ -223,7 +223,7 @@ class OpNode:
 
     @property
     def draws(self) -> bool:
-        """Whether it is an engine operator whose graph samples random numbers."""
+        """Whether the operator is an engine operator whose graph samples random numbers."""
         if not self.is_engine:
             return False
         operators = list(Graph.from_string(self.graph).all_ops())
@@ -458,7 +458,7 @@ class BlockView:
 
 
 def _is_variable(value: Value) -> bool:
-    """Whether it is a tensor or a TensorArray, and not a list of them."""
+    """Whether a value is a tensor or a TensorArray, and not a list of them."""
     return bool(value.is_dense_tensor_type() or value.is_dense_tensor_array_type())
 
 

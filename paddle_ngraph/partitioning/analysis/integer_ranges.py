@@ -277,7 +277,7 @@ class Integers:
         return is_short and is_whole and all(map(self._is_build_only, node.writes))
 
     def _is_build_only(self, vid: str) -> bool:
-        """Whether all values computed from it are read only by builds, as far as operators show."""
+        """Whether only builds read the values computed from ``vid``, as far as operators show."""
         if vid not in self._build_only:
             node, readers = self._view.producer.get(vid), self._view.readers.get(vid, ())
             self._build_only[vid] = (
@@ -330,7 +330,7 @@ class Integers:
         }
 
     def is_small(self, vid: str) -> bool:
-        """Whether it is not int64, or every value certainly fits into int32."""
+        """Whether a variable is not int64, or all its values certainly fit into int32."""
         if self._view.is_array(vid):
             return True  # values written to it are checked themselves
         if self._view.is_tensor(vid) and not self._is_int64(vid):
@@ -533,7 +533,7 @@ class Integers:
         ]
 
     def _is_counted(self, vid: str) -> bool:
-        """Whether it is int64: values in int32 do not wrap around in Paddle's arithmetic."""
+        """Whether a variable is int64: values in int32 do not wrap in Paddle's arithmetic."""
         return self._view.is_tensor(vid) and self._is_int64(vid)
 
     def _growths(self, known: Mapping[str, Range]) -> dict[str, Range]:
