@@ -62,13 +62,13 @@ class _GraphFacts:
     def of(cls, text: str) -> _GraphFacts:
         """Returns the facts about a graph string."""
         graph = Graph.from_string(text)
-        may_wait = not any(
+        can_fall_back = not any(
             # Paddle's few kernels of bfloat16 are oneDNN's, with other results or errors.
             op.form is None or _is_unchecked(op) or op.has_bfloat16()
             for op in graph.all_ops()
         )
         trains = bool(graph.states) or graph.trains
-        return cls(graph, subgraph_key(graph), may_wait, trains)
+        return cls(graph, subgraph_key(graph), can_fall_back, trains)
 
     @property
     def operators(self) -> int:
@@ -198,7 +198,7 @@ class _CompileQueue:
             self._pending.clear()
             self._changed.notify_all()
 
-    def runs_meanwhile(self, interval: str) -> int | None:
+    def fallback_runs_of(self, interval: str) -> int | None:
         """See :func:`native_runs_while_compiling`."""
         with self._changed:
             for job in self._unfinished():
@@ -299,7 +299,7 @@ def native_runs_while_compiling(graph: Graph) -> int | None:
 
     ``None`` if no function of it was compiled in the background.
     """
-    return _queue.runs_meanwhile(subgraph_key(graph)) if len(_native_runs) or _queue else None
+    return _queue.fallback_runs_of(subgraph_key(graph)) if len(_native_runs) or _queue else None
 
 
 def compile_synchronously() -> AbstractContextManager[None]:

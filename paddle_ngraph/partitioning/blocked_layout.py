@@ -49,29 +49,31 @@ def save_in_blocked_layout(forward: Program, backward: Program, as_it_is: Contai
     Returns:
         Whether any saved state changed its layout.
     """
-    ahead, behind = forward.global_block(), backward.global_block()
-    given = behind.kwargs()
-    if not given:
+    forward_block, backward_block = forward.global_block(), backward.global_block()
+    arguments = backward_block.kwargs()
+    if not arguments:
         return False
-    makers, readers = list(ahead.ops), list(behind.ops)
-    made_at = _positions(makers)
-    read_at = _positions(readers)
-    blocks = _blocks(makers)
-    handed_on: dict[int, Value] = {}  # by the value in the forward program
-    for op in [op for op in makers if op.name() == SHADOW_OUTPUT]:
+    forward_ops, backward_ops = list(forward_block.ops), list(backward_block.ops)
+    forward_indices = _indices(forward_ops)
+    backward_indices = _indices(backward_ops)
+    blocks = _blocks(forward_ops)
+    blocked: dict[int, Value] = {}  # by the value in the forward program
+    for op in [op for op in forward_ops if op.name() == SHADOW_OUTPUT]:
         name, value = scope_name(op), op.operand_source(0)
-        if name in as_it_is or name not in given or not _is_read_in_blocks(given[name]):
+        if name in as_it_is or name not in arguments or not _is_read_in_blocks(arguments[name]):
             continue
         size = blocks.get(value.id, 1)
         if size > 1 and not is_overwritten(value):
-            if value.id not in handed_on:
-                behind_maker = makers[made_at[producer_of(value).id()] + 1]
-                handed_on[value.id] = _to_blocks(value, size, behind_maker)
-            op.operand(0).set_source(handed_on[value.id])
+            if value.id not in blocked:
+                next_op = forward_ops[forward_indices[producer_of(value).id()] + 1]
+                blocked[value.id] = _to_blocks(value, size, next_op)
+            op.operand(0).set_source(blocked[value.id])
             # A reader in the body of a loop has no index here: insert before all operators.
-            first = min(read_at.get(reader.id(), 0) for reader in given[name].all_used_ops())
-            _from_blocks(given[name], handed_on[value.id], readers[first])
-    return bool(handed_on)
+            first = min(
+                backward_indices.get(reader.id(), 0) for reader in arguments[name].all_used_ops()
+            )
+            _from_blocks(arguments[name], blocked[value.id], backward_ops[first])
+    return bool(blocked)
 
 
 def must_paddle_transpose(*programs: Program) -> bool:
@@ -83,8 +85,8 @@ def must_paddle_transpose(*programs: Program) -> bool:
     )
 
 
-def _positions(ops: Sequence[Operation]) -> dict[int, int]:
-    return {op.id(): place for place, op in enumerate(ops)}
+def _indices(ops: Sequence[Operation]) -> dict[int, int]:
+    return {op.id(): index for index, op in enumerate(ops)}
 
 
 def _blocks(ops: Sequence[Operation]) -> dict[int, int]:
@@ -98,7 +100,7 @@ def _blocks(ops: Sequence[Operation]) -> dict[int, int]:
         if not _can_be_blocked(value) or not _is_converted(name):
             continue
         if name in _CONVOLUTIONS:
-            size = _of_convolution(op) if _is_converted(f"{name}_grad") else 1
+            size = _convolution_block(op) if _is_converted(f"{name}_grad") else 1
         else:
             sources = (each for each in op.operands_source() if each.initialized())
             size = max((found.get(each.id, 1) for each in sources), default=1)
@@ -115,7 +117,7 @@ def _can_be_blocked(value: Value) -> bool:
     return len(shape) == 4 and min(shape[1:]) > 0 and dtype_name(value.dtype) == "float32"
 
 
-def _of_convolution(op: Operation) -> int:
+def _convolution_block(op: Operation) -> int:
     attributes, data, filter_ = op.attrs(), *op.operands_source()
     if attributes["data_format"] not in ("NCHW", "AnyLayout"):
         return 1
@@ -134,24 +136,24 @@ def _is_converted(name: str) -> bool:
 def _to_blocks(value: Value, size: int, before: Operation) -> Value:
     """Inserts [N, C, H, W] -> [N, C / size, H, W, size]."""
     channels, *area = value.shape[1:]
-    apart = _reshaped(value, [channels // size, size, *area], before)
-    return _transposed(apart, TO_BLOCKS, before)
+    split = _reshaped(value, [channels // size, size, *area], before)
+    return _transposed(split, TO_BLOCKS, before)
 
 
-def _from_blocks(given: Value, blocked: Value, before: Operation) -> None:
+def _from_blocks(argument: Value, blocked: Value, before: Operation) -> None:
     """Gives an argument the blocked type of ``blocked``, and its readers the plain layout."""
-    channels, *area = given.shape[1:]
-    given.set_type(blocked.type())
-    apart = _transposed(given, FROM_BLOCKS, before)
-    plain = _reshaped(apart, [channels, *area], before)
-    given.replace_all_uses_with(plain)
-    producer_of(apart).operand(0).set_source(given)
+    channels, *area = argument.shape[1:]
+    argument.set_type(blocked.type())
+    split = _transposed(argument, FROM_BLOCKS, before)
+    plain = _reshaped(split, [channels, *area], before)
+    argument.replace_all_uses_with(plain)
+    producer_of(split).operand(0).set_source(argument)
 
 
 def _reshaped(value: Value, rest: Sequence[int], before: Operation) -> Value:
     """Reshapes the dimensions of ``value`` after the first one to ``rest``."""
-    given = [("value", "int64", [0, *rest]), ("dtype", "dtype", "int64")]
-    sizes = put_before(before, "pd_op.full_int_array", [], given)
+    attributes = [("value", "int64", [0, *rest]), ("dtype", "dtype", "int64")]
+    sizes = put_before(before, "pd_op.full_int_array", [], attributes)
     return put_before(before, "pd_op.reshape", [value, sizes], [])
 
 

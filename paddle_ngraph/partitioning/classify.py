@@ -52,10 +52,10 @@ def fixpoint(candidates: Candidates) -> Capability:
         if checked := integers.operators_to_check():
             candidates = candidates.with_checks(checked)
             continue
-        refused = wide or _outputs_read_natively(candidates) or _inputs_made_natively(candidates)
-        if not refused:
+        rejected = wide or _outputs_read_natively(candidates) or _inputs_made_natively(candidates)
+        if not rejected:
             return Capability(**{**vars(candidates), "static": integers.static})
-        candidates = candidates.without(refused)
+        candidates = candidates.without(rejected)
 
 
 def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:

@@ -72,15 +72,15 @@ def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | 
     A subgraph with bfloat16 is always converted: Paddle has few kernels for bfloat16 on CPUs, and
     some of them crash.
     """
-    least = flags.get("ngraph_min_interval_us")
-    if least <= 0 or open_size is None or graph.has_bfloat16():
+    threshold = flags.get("ngraph_min_interval_us")
+    if threshold <= 0 or open_size is None or graph.has_bfloat16():
         return None
     estimate = native_us(graph, open_size)
-    if estimate >= least:
+    if estimate >= threshold:
         return None
     return (
         f"its interval takes Paddle about {estimate:.0f} us, too little for the engine to pay "
-        f"(FLAGS_ngraph_min_interval_us={least})"
+        f"(FLAGS_ngraph_min_interval_us={threshold})"
     )
 
 
@@ -105,14 +105,14 @@ def us_of_run(graph: Graph, open_size: int) -> float:
     return us
 
 
-def _matmul_us(kind: str, read: Sequence[int], written: Sequence[int]) -> float:
+def _matmul_us(op_type: str, read: Sequence[int], written: Sequence[int]) -> float:
     """Estimated microseconds of the multiplications of a matmul or convolution, by element counts.
 
     Args:
-        kind: The operator type.
+        op_type: The operator type.
         read, written: Numbers of elements of inputs and outputs.
     """
-    if not _is_matmul_type(kind) or len(read) < 2 or not written:
+    if not _is_matmul_type(op_type) or len(read) < 2 or not written:
         return 0.0
     # With [M, K], [K, N] and [M, N] this is MKN.
     return math.sqrt(read[0] * read[1] * max(written)) / _MULTIPLICATIONS_PER_US
@@ -130,8 +130,8 @@ def is_matmul_or_convolution(node: OpNode) -> bool:
     return _is_matmul_type(node.type)
 
 
-def _is_matmul_type(kind: str) -> bool:
-    return kind.removeprefix("pd_op.").startswith(_MATMUL_PREFIXES)
+def _is_matmul_type(op_type: str) -> bool:
+    return op_type.removeprefix("pd_op.").startswith(_MATMUL_PREFIXES)
 
 
 def _elements(spec: TensorSpec, open_size: int) -> int:
@@ -158,16 +158,16 @@ def is_faster_than_onednn(converted: int, intervals: int, native: Iterable[str])
         intervals: The number of subgraphs.
         native: The types of the fallback operators.
     """
-    kernels = sum(has_onednn_kernel(kind) for kind in native)
+    kernels = sum(has_onednn_kernel(op_type) for op_type in native)
     return (
         _ONEDNN_GAIN_PER_OPERATOR * converted
         >= _ONEDNN_BOUNDARY_COST * intervals + _ONEDNN_KERNEL_LOSS * kernels
     )
 
 
-def has_onednn_kernel(kind: str) -> bool:
+def has_onednn_kernel(op_type: str) -> bool:
     """Whether Paddle has a oneDNN kernel for operators of a type."""
-    return kind.removeprefix("pd_op.").removesuffix("_") in _onednn_kernels()
+    return op_type.removeprefix("pd_op.").removesuffix("_") in _onednn_kernels()
 
 
 @cache

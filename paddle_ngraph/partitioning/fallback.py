@@ -154,8 +154,8 @@ class FallbackProgram:
                 _core.share_tensor(mine, theirs)
             with _PIR_IN_EXECUTOR, _TRACE_RUN:
                 fetched = values_of(self._own_scope.user.run([], False))
-            for number in range(len(outputs)):
-                clear_tensor(self._own_scope.scope.var(f"output_{number}@fetch").get_tensor())
+            for index in range(len(outputs)):
+                clear_tensor(self._own_scope.scope.var(f"output_{index}@fetch").get_tensor())
             for mine, theirs in zip(fetched, outputs):
                 _core.share_tensor(theirs, _with_own_memory(mine))
         finally:  # a failed kernel may come after writes to states
@@ -247,14 +247,14 @@ def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = T
     block = program.global_block()
     values: dict[int, Value] = {}
     sources = [*graph.inputs, *graph.states]
-    for number, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
+    for index, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
         if graph.adapts and dtype not in (None, spec.dtype):
             as_declared, spec = False, replace(spec, dtype=dtype)
-        values[spec.id] = _core.append_variable(block, _input_name(number), _type(spec))
+        values[spec.id] = _core.append_variable(block, _input_name(index), _type(spec))
     for op in graph.ops:
         _append(block, op, values, as_declared)
-    for number, spec in enumerate(graph.outputs):
-        attributes = [("name", None, f"output_{number}"), ("col", None, number)]
+    for index, spec in enumerate(graph.outputs):
+        attributes = [("name", None, f"output_{index}"), ("col", None, index)]
         _core.append_operator(block, FETCH, [values[spec.id]], [_type(spec)], attributes)
     return program
 
@@ -274,14 +274,14 @@ def reason_against(graph: Graph) -> tuple[Op, str] | None:
     """Returns an operator that Paddle could not run in the subgraph, and why; mostly ``None``."""
     for op in graph.ops:
         entry = find_converter(op.type)
-        kept = op.form.unused if op.form is not None else {}
+        unused = op.form.unused if op.form is not None else {}
         names = entry.named(Role.SAVED) if entry is not None else ()
         saved = [spec.id for name in names for spec in op.inputs.get(name, ())]
         if saved:
-            made = {spec.id for other in graph.ops for spec in other.output_specs()}
-            if not made.issuperset(saved):
+            produced = {spec.id for other in graph.ops for spec in other.output_specs()}
+            if not produced.issuperset(saved):
                 return op, "its forward operator is in another interval"
-        if op.type in _RESHAPING and "x" not in kept and _squeezes_dynamic_dimension(graph, op):
+        if op.type in _RESHAPING and "x" not in unused and _squeezes_dynamic_dimension(graph, op):
             return op, "the shape that it restores is known in another interval"
     return None
 
@@ -305,8 +305,8 @@ _NEVER_READ = {
 def _placeholder(block: Block, dtype: str, values: dict[int, Value]) -> TensorSpec:
     """Appends a placeholder tensor for a required input that is not in the graph."""
     spec = TensorSpec(min(0, *values) - 1, dtype, (1,))
-    given = [("shape", "ints", [1]), ("dtype", "dtype", dtype), ("value", "float64", 0.0)]
-    (values[spec.id],) = _core.append_operator(block, "pd_op.full", [], [(dtype, [1])], given)
+    attributes = [("shape", "ints", [1]), ("dtype", "dtype", dtype), ("value", "float64", 0.0)]
+    (values[spec.id],) = _core.append_operator(block, "pd_op.full", [], [(dtype, [1])], attributes)
     return spec
 
 
@@ -342,8 +342,8 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
         ]
     attributes = [(name, form.attribute_types.get(name), value) for name, value in op.attrs.items()]
     results = _core.append_operator(block, op.type, operands, types, attributes)
-    for (name, specs), made in zip(form.results.items(), results):
-        members = made if name in output_lists else [made]
+    for (name, specs), result in zip(form.results.items(), results):
+        members = result if name in output_lists else [result]
         if len(specs) != len(members) and (specs or name in output_lists):
             raise NgraphError(f"{op.type} has {len(members)} results '{name}', not {len(specs)}")
         values.update((spec.id, member) for spec, member in zip(specs, members))
@@ -359,20 +359,20 @@ def _element(block: Block, op: Op, values: dict[int, Value], as_declared: bool) 
 
     def append(name: str, *operands: Value, **attributes: tuple[str, Any]) -> Value:
         given = [(key, *value) for key, value in attributes.items()]
-        (made,) = _core.append_operator(block, name, list(operands), None, given)
-        return made
+        (result,) = _core.append_operator(block, name, list(operands), None, given)
+        return result
 
-    def as_number(value: Value) -> Value:
+    def as_int64(value: Value) -> Value:
         return append("pd_op.cast", value, dtype=("dtype", "int64"))
 
-    array, start = values[op.input("input").id], as_number(values[op.input("starts").id])
-    number = ("dtype", "int64")
-    zero = append("pd_op.full", shape=("ints", [1]), value=("float64", 0.0), dtype=number)
-    is_behind = as_number(append("pd_op.less_than", start, zero))
-    count = append("pd_op.multiply", is_behind, append("pd_op.array_length", array))
-    place = append("pd_op.maximum", append("pd_op.add", start, count), zero)
+    array, start = values[op.input("input").id], as_int64(values[op.input("starts").id])
+    int64 = ("dtype", "int64")
+    zero = append("pd_op.full", shape=("ints", [1]), value=("float64", 0.0), dtype=int64)
+    is_negative = as_int64(append("pd_op.less_than", start, zero))
+    count = append("pd_op.multiply", is_negative, append("pd_op.array_length", array))
+    index = append("pd_op.maximum", append("pd_op.add", start, count), zero)
     types = [_type(op.output("out"))] if as_declared else None
-    (element,) = _core.append_operator(block, "pd_op.array_read", [array, place], types, [])
+    (element,) = _core.append_operator(block, "pd_op.array_read", [array, index], types, [])
     return element
 
 
@@ -394,7 +394,9 @@ def _append_region(
         for each in graph.ops:
             _append(inner, each, known, as_declared)
         _core.append_yield(inner, [known[spec.id] for spec in graph.outputs])
-    values.update((spec.id, made) for spec, made in zip(form.results[OUT], results, strict=True))
+    values.update(
+        (spec.id, result) for spec, result in zip(form.results[OUT], results, strict=True)
+    )
 
 
 def _reshaped(block: Block, value: Value, source: TensorSpec, target: TensorSpec) -> Value:
@@ -405,11 +407,13 @@ def _reshaped(block: Block, value: Value, source: TensorSpec, target: TensorSpec
         ("pd_op.unsqueeze", _ones(target), list(target.shape)),
     ):
         if axes:
-            given = [("value", "int64", axes), ("dtype", "dtype", "int64")]
+            attributes = [("value", "int64", axes), ("dtype", "dtype", "int64")]
             type = "int64", [len(axes)]
-            (positions,) = _core.append_operator(block, "pd_op.full_int_array", [], [type], given)
+            (axes_value,) = _core.append_operator(
+                block, "pd_op.full_int_array", [], [type], attributes
+            )
             types = [(source.dtype, shape)]
-            (value,) = _core.append_operator(block, name, [value, positions], types, [])
+            (value,) = _core.append_operator(block, name, [value, axes_value], types, [])
     return value
 
 
@@ -432,8 +436,8 @@ def _type(spec: TensorSpec) -> tuple[str, list[int]]:
     return spec.dtype, list(spec.shape)
 
 
-def _input_name(number: int) -> str:
-    return f"input_{number}"
+def _input_name(index: int) -> str:
+    return f"input_{index}"
 
 
 # Idle programs by graph and dtypes of inputs; each is used by one run at a time.

@@ -108,9 +108,11 @@ def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
     )
     edges: dict[OpNode, list[_Edge]] = {}
     for node in capable.view.nodes:
-        apart = capable.read_by_value(node)
+        by_value = capable.read_by_value(node)
         data = [
-            _Edge(maker, vid in apart) for vid in node.reads for maker in capable.producers(vid)
+            _Edge(producer, vid in by_value)
+            for vid in node.reads
+            for producer in capable.producers(vid)
         ]
         edges[node] = [*data, *map(_Edge, others[node])]
     _separate_devices(capable, edges)

@@ -106,8 +106,8 @@ def apply_by_name(block: Any, scope: Any) -> None:
     """
     runs = _runs_by_name.get()
     has_state = runs is not None and changes_parameters(block)
-    keeps = scope is not None and not may_write_variables(block)
-    report = apply(block, keeps, threads=_threads.get(), tries=runs is None)
+    keep_weights = scope is not None and not may_write_variables(block)
+    report = apply(block, keep_weights, threads=_threads.get(), tries=runs is None)
     if runs is not None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
@@ -182,10 +182,10 @@ def dry_run(program: Any, open_size: int | None = cost_model.TYPICAL_SIZE) -> Re
         block = pending.pop(0)
         plan = _partition_block(block, settings)
         reports.append(plan.report())
-        inside = {node.index for border in plan.subgraphs for node in border.interval.nodes}
+        inside = {node.index for subgraph in plan.subgraphs for node in subgraph.interval.nodes}
         # The body of a converted loop or branch belongs to its subgraph, and is not reported.
-        left = [op for index, op in enumerate(block.ops) if index not in inside]
-        pending += [inner for op in left if op.num_regions() > 0 for inner in op.blocks()]
+        remaining = [op for index, op in enumerate(block.ops) if index not in inside]
+        pending += [inner for op in remaining if op.num_regions() > 0 for inner in op.blocks()]
     return Report(reports, packed)
 
 
@@ -216,9 +216,9 @@ class _BlockPlan(NamedTuple):
                 draws=bool(capable.random_nodes(interval.nodes)),
                 device=interval.device,
                 indices=[node.index for node in interval.nodes],
-                graph=border.graph,
+                graph=subgraph.graph,
             )
-            for border, interval in ((border, border.interval) for border in self.subgraphs)
+            for subgraph, interval in ((subgraph, subgraph.interval) for subgraph in self.subgraphs)
         ]
         nodes = capable.view.nodes
         return BlockReport(
@@ -245,15 +245,15 @@ def _partition_block(block: Any, settings: SubgraphSettings) -> _BlockPlan:
     while True:
         intervals, levels = partition(capable)
         subgraphs = [subgraph_of(capable, interval, settings) for interval in intervals]
-        refused: dict[OpNode, str] = {}
-        for border in subgraphs:
-            reason = cost_model.reason_against(border.graph, settings.open_size)
+        rejected: dict[OpNode, str] = {}
+        for subgraph in subgraphs:
+            reason = cost_model.reason_against(subgraph.graph, settings.open_size)
             if reason is not None:
                 has_small_interval = True
-                refused.update(dict.fromkeys(border.interval.nodes, reason))
+                rejected.update(dict.fromkeys(subgraph.interval.nodes, reason))
             else:
-                refused.update(rules.illegal_operators(capable, border, settings.tries))
+                rejected.update(rules.illegal_operators(capable, subgraph, settings.tries))
         cut_off = frozenset(rules.build_time_cuts(capable, intervals)) - capable.cut_off
-        if not refused and not cut_off:
+        if not rejected and not cut_off:
             return _BlockPlan(capable, levels, subgraphs, has_small_interval)
-        capable = fixpoint(capable.without(refused).with_cuts(cut_off))
+        capable = fixpoint(capable.without(rejected).with_cuts(cut_off))

@@ -144,16 +144,16 @@ class Report:
             lines.append(f"{_count(self.engines, 'engine operator')} in it already.")
         if self.packed:
             lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
-        numbers: Counter[str] = Counter()
+        block_counts: Counter[str] = Counter()
         for block in self.blocks:
             if block.intervals or block.native:
-                lines += _block_lines(numbers[block.program], block)
-            numbers[block.program] += 1
+                lines += _block_lines(block_counts[block.program], block)
+            block_counts[block.program] += 1
         return "\n".join(lines)
 
 
-def _block_lines(number: int, block: BlockReport) -> list[str]:
-    title = f"block {number}" if number else "global block"
+def _block_lines(index: int, block: BlockReport) -> list[str]:
+    title = f"block {index}" if index else "global block"
     lines = [f"{block.program}, {title}" if block.program else title]
     for interval in block.intervals:
         lines.append(
@@ -166,22 +166,22 @@ def _block_lines(number: int, block: BlockReport) -> list[str]:
     by_reason: dict[tuple[str, str], list[int]] = {}
     for op in block.native:
         by_reason.setdefault((op.type, op.reason), []).append(op.index)
-    for (kind, reason), indices in by_reason.items():
-        places = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
-        lines.append(f"  native {_short_name(kind)} x{len(indices)} (at {places}): {reason}")
+    for (op_type, reason), indices in by_reason.items():
+        shown = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
+        lines.append(f"  native {_short_name(op_type)} x{len(indices)} (at {shown}): {reason}")
     return lines
 
 
 def summary(types: Sequence[str]) -> str:
     """The up to 8 most common operator types, with their counts."""
-    counts = Counter(_short_name(kind) for kind in types).most_common()
-    named = [f"{kind} x{count}" if count > 1 else kind for kind, count in counts[:8]]
+    counts = Counter(_short_name(op_type) for op_type in types).most_common()
+    named = [f"{op_type} x{count}" if count > 1 else op_type for op_type, count in counts[:8]]
     return ", ".join(named) + (", ..." if len(counts) > 8 else "")
 
 
-def _short_name(kind: str) -> str:
-    return kind.removeprefix("pd_op.")
+def _short_name(op_type: str) -> str:
+    return op_type.removeprefix("pd_op.")
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

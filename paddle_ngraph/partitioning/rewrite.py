@@ -43,11 +43,11 @@ class _Rewriter:
     def run(self) -> None:
         subgraphs = self._subgraphs
         inside = {node for level in subgraphs.values() for b in level for node in b.interval.nodes}
-        kept = [node for node in self._view.nodes if node not in inside]
-        first = [n for n in kept if n.is_source or n in self._capable.constants]
-        last = [n for n in kept if n.type == "cf.yield"]
+        remaining = [node for node in self._view.nodes if node not in inside]
+        first = [n for n in remaining if n.is_source or n in self._capable.constants]
+        last = [n for n in remaining if n.type == "cf.yield"]
         self._to_end(first)
-        rest = [n for n in kept if n not in set(first) and n not in set(last)]
+        rest = [n for n in remaining if n not in set(first) and n not in set(last)]
         by_level: dict[int, list[OpNode]] = {}
         for node in rest:
             by_level.setdefault(self._levels[node], []).append(node)
@@ -78,8 +78,8 @@ class _Rewriter:
             if old.persistable:  # Paddle looks up the variable in the outermost scope
                 make_persistable(new)
         offset = {"output": 0, "state": len(subgraph.outputs)}
-        for vid, (kind, position) in subgraph.replaced_by.items():
-            value = values[offset[kind] + position]
+        for vid, (target, position) in subgraph.replaced_by.items():
+            value = values[offset[target] + position]
             self._view.values[vid].replace_all_uses_with(value)
             self._replacements[vid] = value
 

@@ -202,8 +202,8 @@ class _IntervalBuilder(_GraphBuilder):
 
     def _is_weight(self, root: str) -> bool:
         value = self._view.values[root]
-        maker = value.get_defining_op()
-        is_weight = maker is not None and is_parameter(maker)
+        producer = value.get_defining_op()
+        is_weight = producer is not None and is_parameter(producer)
         return (
             self._settings.keep_weights and is_weight and dtype_name(value.dtype) in _WEIGHT_DTYPES
         )

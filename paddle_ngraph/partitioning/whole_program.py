@@ -83,8 +83,8 @@ def find_whole_program(operators: Sequence[Operation], end: str) -> Whole | None
     if len(engines) != 1 or any(op.name() not in _BOOKKEEPING | {end} for op in others):
         return None
     (engine,) = engines
-    makers = [producer_of(value) for value in _members(engine)]
-    if any(op.name() not in FEEDS | {_PARAMETER} for op in makers):
+    producers = [producer_of(value) for value in _members(engine)]
+    if any(op.name() not in FEEDS | {_PARAMETER} for op in producers):
         return None
     targets = [_target(op, engine) for op in others if op.name() == end]
     known = sorted((each for each in targets if each is not None), key=lambda each: each.column)
@@ -94,7 +94,7 @@ def find_whole_program(operators: Sequence[Operation], end: str) -> Whole | None
     return Whole(
         attributes["graph"],
         attributes["interval"],
-        [Source(scope_name(op), is_fed(op), *_declared(op.results()[0])) for op in makers],
+        [Source(scope_name(op), is_fed(op), *_declared(op.results()[0])) for op in producers],
         known,
         frozenset(scope_name(op) for op in others if is_fed(op)),
     )
@@ -110,7 +110,7 @@ def _members(engine: Operation) -> Iterator[Value]:
 def _target(op: Operation, engine: Operation) -> Target | None:
     """The target named by ``op``; ``None`` if ``op`` reads no result of the engine operator."""
     value = op.operand_source(0)
-    outputs = {result.id: number for number, result in enumerate(engine.results())}
+    outputs = {result.id: index for index, result in enumerate(engine.results())}
     if value.id not in outputs:
         return None
     column = op.attrs()["col"] if op.name() == FETCH else 0

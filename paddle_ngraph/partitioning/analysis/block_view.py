@@ -366,9 +366,9 @@ class BlockView:
             yield self.known(value), type
             return
         members = self.result_members(value) or ()
-        for number, each in enumerate(type):
-            known = members[number] if number < len(members) else None
-            yield known or f"{value_id(value)}[{number}]", each
+        for index, each in enumerate(type):
+            known = members[index] if index < len(members) else None
+            yield known or f"{value_id(value)}[{index}]", each
 
     def known(self, value: Value) -> str:
         """The id of a variable, which is registered in the view."""
@@ -430,12 +430,12 @@ class BlockView:
                 self._root.update(zip(node.writes, members))
 
     def _is_persistent(self, vid: str) -> bool:
-        makers = [self.producer.get(self.root(member)) for member in self.members(vid)]
-        return any(maker is None or maker.is_source for maker in makers)
+        producers = [self.producer.get(self.root(member)) for member in self.members(vid)]
+        return any(producer is None or producer.is_source for producer in producers)
 
     def _is_fed(self, vid: str) -> bool:
-        maker = self.producer.get(self.root(vid))
-        return maker is not None and is_fed(maker.op)
+        producer = self.producer.get(self.root(vid))
+        return producer is not None and is_fed(producer.op)
 
     def _overwrites(self, op: Operation) -> Iterator[tuple[str, str]]:
         for operand, result in overwritten(op):
@@ -509,8 +509,8 @@ def put_before(op: Operation, name: str, operands: list[Any], attributes: list[A
     Operands and attributes are as in ``_core.append_operator``.
     """
     block = op.get_parent_block()
-    (made,) = _core.append_operator(block, name, operands, None, attributes, before=op)
-    return made
+    (result,) = _core.append_operator(block, name, operands, None, attributes, before=op)
+    return result
 
 
 def is_overwritten(value: Value) -> bool:
@@ -621,8 +621,8 @@ def has_engines(program: Program | Block) -> bool:
 def has_bfloat16(program: Program) -> bool:
     """Whether an operator, in loops and branches too, has a bfloat16 result."""
     blocks = blocks_outermost_first(program)
-    made = (value for block in blocks for op in block.ops for value in op.results())
-    tensors = (each for each in made if each.initialized() and each.is_dense_tensor_type())
+    results = (value for block in blocks for op in block.ops for value in op.results())
+    tensors = (each for each in results if each.initialized() and each.is_dense_tensor_type())
     return any(dtype_name(each.dtype) == BFLOAT16 for each in tensors)
 
 
@@ -655,8 +655,8 @@ def _mark(program: Program, mark: str) -> None:
     for block in blocks_outermost_first(program):
         for op in block.ops:
             if op.name().startswith("pd_op.") and mark not in _marks(op):
-                place = op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
-                op.set_str_attr(PLACE_ATTRIBUTE, place + mark)
+                attribute = op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
+                op.set_str_attr(PLACE_ATTRIBUTE, attribute + mark)
 
 
 def _is_marked(program: Program, mark: str) -> bool:
@@ -691,8 +691,8 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
 def changes_parameters(program: Program | Block) -> bool:
     """Whether running a program changes variables that outlive the run: parameters, any alias."""
     views = [BlockView(block) for block in blocks_outermost_first(program)]
-    makers = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
-    parameters = {vid for node in makers for vid in node.writes}
+    sources = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
+    parameters = {vid for node in sources for vid in node.writes}
     for view in views:
         for node in view.nodes:
             written = [*(operand for operand, _ in node.overwrites), *node.outer_writes]
@@ -706,7 +706,7 @@ def changes_parameters(program: Program | Block) -> bool:
 def describe(
     view: BlockView,
     node: OpNode,
-    numbers: dict[str, int],
+    tensor_ids: dict[str, int],
     omitted: Collection[str] = (),
 ) -> Op | str:
     """Returns the operator as converters see it, or the reason why it cannot be described.
@@ -714,11 +714,11 @@ def describe(
     Args:
         view: The block.
         node: One of its operators.
-        numbers: Ids of variables in the graph; extended as needed.
+        tensor_ids: Ids of variables in the graph; extended as needed.
         omitted: Outputs that the converter does not produce: omitted if they have no reader.
     """
     if node.type in REGIONS:
-        return _describe_region(view, node, numbers)
+        return _describe_region(view, node, tensor_ids)
     op = Op(type=node.type, index=node.index)
     try:
         input_names, output_names = node.op.get_input_names(), node.op.get_output_names()
@@ -726,7 +726,7 @@ def describe(
         return "its inputs have no names"
 
     def spec(vid: str) -> TensorSpec:
-        return view.spec(vid, numbers.setdefault(vid, len(numbers)))
+        return view.spec(vid, tensor_ids.setdefault(vid, len(tensor_ids)))
 
     for name, value in zip(input_names, node.op.operands_source()):
         members = view.unpacked(value)
@@ -754,7 +754,7 @@ def describe(
             for vid in results
         )
     try:
-        _describe_form(view, node, op, numbers)
+        _describe_form(view, node, op, tensor_ids)
     except NgraphError as error:  # e.g. complex dtypes
         return str(error)
     return op
@@ -777,11 +777,11 @@ def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
     return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]
 
 
-def _describe_region(view: BlockView, node: OpNode, numbers: dict[str, int]) -> Op | str:
+def _describe_region(view: BlockView, node: OpNode, tensor_ids: dict[str, int]) -> Op | str:
     """:func:`describe` for a loop or a branch, without its bodies."""
 
     def spec(vid: str) -> TensorSpec:
-        return view.spec(vid, numbers.setdefault(vid, len(numbers)))
+        return view.spec(vid, tensor_ids.setdefault(vid, len(tensor_ids)))
 
     arrays = {vid for vid in node.captured if view.is_array(vid)}
     if not all(map(view.is_tensor, {*node.reads, *node.writes} - arrays)):
@@ -798,13 +798,13 @@ def _describe_region(view: BlockView, node: OpNode, numbers: dict[str, int]) -> 
     return op
 
 
-def _describe_form(view: BlockView, node: OpNode, op: Op, numbers: dict[str, int]) -> None:
+def _describe_form(view: BlockView, node: OpNode, op: Op, tensor_ids: dict[str, int]) -> None:
     """Adds the attributes and types for a run by Paddle. Raises NgraphError if unknown."""
-    kinds = {}
-    for name, kind, value in _core.attributes_of(node.op):
+    attribute_types = {}
+    for name, attribute_type, value in _core.attributes_of(node.op):
         op.attrs[name] = value
-        if kind is not None:
-            kinds[name] = kind
+        if attribute_type is not None:
+            attribute_types[name] = attribute_type
     inputs = zip(node.op.get_input_names(), node.op.operands_source())
     input_lists = {name for name, v in inputs if v.initialized() and not _is_variable(v)}
     output_lists: set[str] = set()
@@ -814,10 +814,14 @@ def _describe_form(view: BlockView, node: OpNode, op: Op, numbers: dict[str, int
         if isinstance(type, list):
             output_lists.add(name)
         results[name] = tuple(
-            TensorSpec(numbers.setdefault(vid, len(numbers)), dtype, _with_unknown_dims(shape))
+            TensorSpec(
+                tensor_ids.setdefault(vid, len(tensor_ids)), dtype, _with_unknown_dims(shape)
+            )
             for vid, (dtype, shape) in view.all_members(value, type)
         )
-    op.form = FallbackForm(kinds, (frozenset(input_lists), frozenset(output_lists)), {}, results)
+    op.form = FallbackForm(
+        attribute_types, (frozenset(input_lists), frozenset(output_lists)), {}, results
+    )
 
 
 def _with_unknown_dims(shape: Sequence[int]) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ def memory_and_effect_dependencies(
     found: dict[OpNode, list[OpNode]] = {}
     writer: dict[str, OpNode] = {}
     readers: dict[str, list[OpNode]] = {}
-    last_ordered: dict[str, OpNode] = {}
+    last_by_effect: dict[str, OpNode] = {}
     for node in view.nodes:
         before: list[OpNode] = []
         read = {view.root(member) for vid in node.reads for member in view.members(vid)}
@@ -47,10 +47,10 @@ def memory_and_effect_dependencies(
             writer[root] = node
         for root in read:
             readers.setdefault(root, []).append(node)
-        for deed in effects_of(node):
-            if deed in last_ordered:
-                before.append(last_ordered[deed])
-            last_ordered[deed] = node
+        for effect in effects_of(node):
+            if effect in last_by_effect:
+                before.append(last_by_effect[effect])
+            last_by_effect[effect] = node
         found[node] = before
     return found
 

@@ -65,13 +65,13 @@ class _EmptyTensors:
         pending = list(_members(value))
         while pending:
             value = pending[-1]
-            if (maker := value.get_defining_op()) is not None and self._is_new(value):
-                is_copy = maker.name() == "pd_op.assign"
-                before = [each for each in _inputs(maker) if is_copy or 0 in each.shape]
-                if before := list(filter(self._is_new, before)):
-                    pending += before
+            if (producer := value.get_defining_op()) is not None and self._is_new(value):
+                is_copy = producer.name() == "pd_op.assign"
+                inputs = [each for each in _inputs(producer) if is_copy or 0 in each.shape]
+                if inputs := list(filter(self._is_new, inputs)):
+                    pending += inputs
                     continue
-                self.visit(maker)
+                self.visit(producer)
             self._seen.add(value_id(value))
             pending.pop()
 
@@ -99,8 +99,8 @@ def _inputs(op: Operation) -> Iterator[Value]:
 def _members(value: Value) -> Iterator[Value]:
     if _is_tensor(value):
         yield value
-    elif value.initialized() and (maker := value.get_defining_op()) is not None:
-        yield from _inputs(maker) if maker.name() == "builtin.combine" else ()
+    elif value.initialized() and (producer := value.get_defining_op()) is not None:
+        yield from _inputs(producer) if producer.name() == "builtin.combine" else ()
 
 
 def _empty_results(op: Operation) -> Iterator[Value]:
@@ -109,8 +109,8 @@ def _empty_results(op: Operation) -> Iterator[Value]:
         return
     entry = find_converter(op.name())
     for name, value, inferred in zip(op.get_output_names(), op.results(), _inferred(op)):
-        is_made = entry is None or entry.output_role(name) is Role.RESULT
-        if is_made and _is_tensor(value) and 0 in (*value.shape, *inferred):
+        is_result = entry is None or entry.output_role(name) is Role.RESULT
+        if is_result and _is_tensor(value) and 0 in (*value.shape, *inferred):
             yield value
 
 

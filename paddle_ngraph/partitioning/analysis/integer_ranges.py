@@ -173,14 +173,14 @@ class Integers:
         found = set()
         checked: dict[str, Range] = {}  # ranges inside int32, given these checks
         for node in filter(self._rejected.__contains__, self._view.nodes):
-            made = self._range_if_checked(node, checked)
-            if made is None:
+            produced = self._range_if_checked(node, checked)
+            if produced is None:
                 continue
             reads_checked = any(vid in checked for vid in node.reads)
-            if not (reads_checked and _covers(_INT32, made)):
+            if not (reads_checked and _covers(_INT32, produced)):
                 found.add(node)
             integers = filter(self._is_int64, node.writes)
-            checked.update(dict.fromkeys(integers, _intersection(made, _INT32)))
+            checked.update(dict.fromkeys(integers, _intersection(produced, _INT32)))
         return frozenset(found).union(
             *(
                 inner.operators_to_check()
@@ -210,8 +210,10 @@ class Integers:
             name: checked.get(vid) or (self.range(vid) if self.is_small(vid) else _INT32)
             for name, vid in data.items()
         }
-        made = entry.integers(op, {name: each for name, each in known.items() if each is not None})
-        return made if made is not None and _overlap(made, _INT32) else None
+        produced = entry.integers(
+            op, {name: each for name, each in known.items() if each is not None}
+        )
+        return produced if produced is not None and _overlap(produced, _INT32) else None
 
     def _converter(self, node: OpNode | None) -> Converter | None:
         """The converter of an operator that is not rejected."""
@@ -247,10 +249,10 @@ class Integers:
         entry = self._converter(node)
         if entry is None:
             return False
-        is_whole = all(spec.dtype in ("int32", "int64", "bool") for spec in self._outputs(node))
+        is_integer = all(spec.dtype in ("int32", "int64", "bool") for spec in self._outputs(node))
         # A size cast to float32 is static only if just builds read it.
-        is_read = node.type == "pd_op.cast" and all(map(self._is_build_only, node.writes))
-        return (is_whole or is_read) and self._is_folded(node, entry)
+        is_cast_for_build = node.type == "pd_op.cast" and all(map(self._is_build_only, node.writes))
+        return (is_integer or is_cast_for_build) and self._is_folded(node, entry)
 
     def _is_folded(self, node: OpNode, entry: Converter) -> bool:
         """Whether the bridge constant-folds ``node`` during the build of the function, in int64."""
@@ -273,8 +275,8 @@ class Integers:
         value = self._view.values[vid]
         sizes = list(value.shape)
         is_short = -1 not in sizes and math.prod(sizes) <= _MAX_VALUE_INPUT_ELEMENTS
-        is_whole = dtype_name(value.dtype) in ("int32", "int64", "bool")
-        return is_short and is_whole and all(map(self._is_build_only, node.writes))
+        is_integer = dtype_name(value.dtype) in ("int32", "int64", "bool")
+        return is_short and is_integer and all(map(self._is_build_only, node.writes))
 
     def _is_build_only(self, vid: str) -> bool:
         """Whether only builds read the values computed from ``vid``, as far as operators show."""
@@ -307,9 +309,9 @@ class Integers:
 
     def _checked_by(self, node: OpNode) -> set[str]:
         """The reads of ``node`` that the engine rejects outside int32 if they are inputs."""
-        goes_on = not self._checked.isdisjoint(node.writes)
+        is_output_checked = not self._checked.isdisjoint(node.writes)
         if node.type in LISTS:
-            return set(node.reads) if goes_on else set()
+            return set(node.reads) if is_output_checked else set()
         entry = self._converter(node)
         if entry is None:
             return set()
@@ -319,7 +321,9 @@ class Integers:
                 if _skips_overflow_checks.value
                 else {vid for _, vid in self._candidates.slots[node]}
             )
-        roles = (Role.INDEX, *_ARITHMETIC_ROLES) if entry.moves and goes_on else (Role.INDEX,)
+        roles = (
+            (Role.INDEX, *_ARITHMETIC_ROLES) if entry.moves and is_output_checked else (Role.INDEX,)
+        )
         return set(self._candidates.inputs_of(node, *roles))
 
     def _read_by_value(self) -> set[str]:
@@ -365,8 +369,12 @@ class Integers:
             integers = RANGES.get(dtype_name(self._view.values[vid].dtype))
             if integers is None or node is None or self._view.is_overwritten(vid):
                 return integers
-            made = self._produced_range(node, vid)  # outside the range of the dtype, it wraps
-            return made if made and integers[0] <= made[0] and made[1] <= integers[1] else integers
+            produced = self._produced_range(node, vid)  # outside the range of the dtype, it wraps
+            return (
+                produced
+                if produced and integers[0] <= produced[0] and produced[1] <= integers[1]
+                else integers
+            )
         if self._view.is_overwritten(vid):
             return None
         if node is not None and node.type in LISTS:
@@ -594,13 +602,13 @@ class Integers:
         """The ranges of the yielded values, given that the loop condition holds."""
         cond, *results = body.results
         found = loop_conditions.bounds(self._view, cond, self.range)
-        handed_on = []
+        carried = []
         for vid, known in zip(results, self._ranges_of(results)):
             for bound in found:
                 if known is not None and bound.vid == loop_conditions.source(self._view, vid):
                     known = _narrowed_by(known, bound)
-            handed_on.append(known)
-        return handed_on
+            carried.append(known)
+        return carried
 
     def _ranges_of(self, vids: Iterable[str]) -> list[Range | None]:
         return list(map(self.range, vids))
@@ -609,20 +617,22 @@ class Integers:
         """The reason for a fallback of the operator of this body; ``None`` if there is none."""
         for node in self._candidates.ops:
             for vid in self._candidates.inputs_of(node, Role.CONSTANT):
-                if not self.is_known_to(node, vid) and not self._takes_slices(node):
-                    kind = node.type.removeprefix("pd_op.")
-                    return f"inside of it, {kind} reads by value what only a run tells"
+                if not self.is_known_to(node, vid) and not self._reads_only_slice_starts(node):
+                    op_type = node.type.removeprefix("pd_op.")
+                    return f"inside of it, {op_type} reads by value what only a run tells"
         for node, reason in self.wide_operators().items():
             return f"inside of it, {node.type.removeprefix('pd_op.')} stays native: {reason}"
         return None
 
-    def _takes_slices(self, node: OpNode) -> bool:
+    def _reads_only_slice_starts(self, node: OpNode) -> bool:
         """Whether the only values known at run time are the start indices of slices."""
         if not self._candidates.converters[node].open_starts:
             return False
         if self._offsets is None:
-            numbers = self._candidates.tensor_ids.items()
-            changing = {number for vid, number in numbers if self._view.is_overwritten(vid)}
+            tensor_ids = self._candidates.tensor_ids.items()
+            changing = {
+                tensor_id for vid, tensor_id in tensor_ids if self._view.is_overwritten(vid)
+            }
             self._offsets = Offsets(self._candidates.ops.values(), changing)
         op = self._candidates.ops[node]
         return self._offsets.slice_bounds(op) is not None or self._are_loop_counters(
@@ -634,9 +644,9 @@ class Integers:
         bases, outer, end = offsets.slice_bases(op), self._outer, self._view.nodes[-1]
         if not bases or outer is None or op.type not in SLICES:
             return False
-        numbers = self._candidates.tensor_ids
+        tensor_ids = self._candidates.tensor_ids
         args, results = (
-            [self._view.spec(vid, numbers.get(vid, -1)) for vid in vids]
+            [self._view.spec(vid, tensor_ids.get(vid, -1)) for vid in vids]
             for vids in (outer.args, end.reads[1:])
         )
         counted = {
@@ -783,11 +793,11 @@ def _bounded_by_growth(
     found: Range | None, first: Range, grown: Range, max_iterations: int
 ) -> Range | None:
     """``found``, limited to values in ``first`` plus at most ``max_iterations`` increments."""
-    least = first[0] + min(0, grown[0]) * max_iterations
-    most = first[1] + max(0, grown[1]) * max_iterations
+    lower = first[0] + min(0, grown[0]) * max_iterations
+    upper = first[1] + max(0, grown[1]) * max_iterations
     if found is None:
-        return least, most
-    return max(found[0], least), min(found[1], most)
+        return lower, upper
+    return max(found[0], lower), min(found[1], upper)
 
 
 def _max_iterations(
@@ -809,6 +819,6 @@ def _max_iterations(
 
 def _narrowed_by(known: Range, bound: loop_conditions.Bound) -> Range:
     """``known`` limited by ``bound``; a single value if the two do not overlap."""
-    least = known[0] if bound.lower is None else max(known[0], bound.lower)
-    most = known[1] if bound.upper is None else min(known[1], bound.upper)
-    return (least, most) if least <= most else (known[0], known[0])
+    lower = known[0] if bound.lower is None else max(known[0], bound.lower)
+    upper = known[1] if bound.upper is None else min(known[1], bound.upper)
+    return (lower, upper) if lower <= upper else (known[0], known[0])

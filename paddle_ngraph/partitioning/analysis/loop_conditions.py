@@ -12,7 +12,10 @@ from paddle_ngraph.utils.dtypes import Range
 
 # Offsets by comparison x <op> y: added to the maximum of y to bound x from above, or to the minimum
 # of y to bound x from below.
-_UPPER_BOUND_OFFSETS = {**{kind: -distance for kind, distance in LESS.items()}, "pd_op.equal": 0}
+_UPPER_BOUND_OFFSETS = {
+    **{op_type: -distance for op_type, distance in LESS.items()},
+    "pd_op.equal": 0,
+}
 _LOWER_BOUND_OFFSETS = {**GREATER, "pd_op.equal": 0}
 
 

@@ -33,20 +33,20 @@ def drop_dead_loop_outputs(program: Program) -> None:
         if not loops or not any(op.name() in SINKS for op in block.ops):
             continue
         for loop in loops:
-            for number in reversed(range(len(loop.results()))):
-                if len(loop.results()) > 1 and _is_dead_output(loop, number):
-                    loop = _core.drop_carried_value(loop, number)
+            for index in reversed(range(len(loop.results()))):
+                if len(loop.results()) > 1 and _is_dead_output(loop, index):
+                    loop = _core.drop_carried_value(loop, index)
 
 
-def _is_dead_output(loop: Operation, number: int) -> bool:
+def _is_dead_output(loop: Operation, index: int) -> bool:
     """Whether the only reader of a loop-carried value is the terminator, at its own index."""
     (block,) = loop.blocks()
-    arg, end = block.args()[number], block.ops[-1]
-    places = [n for n, value in enumerate(end.operands_source()) if value.is_same(arg)]
+    arg, end = block.args()[index], block.ops[-1]
+    yielded_at = [n for n, value in enumerate(end.operands_source()) if value.is_same(arg)]
     return (
-        loop.result(number).use_empty()
+        loop.result(index).use_empty()
         and all(user.id() == end.id() for user in arg.all_used_ops())
-        and places in ([], [number + 1])
+        and yielded_at in ([], [index + 1])
     )
 
 
@@ -56,14 +56,14 @@ def copy_shared_initial_values(program: Program) -> None:
         op for block in blocks_outermost_first(program) for op in block.ops if op.name() == WHILE
     ]
     for loop in loops:
-        for number in range(1, loop.num_operands()):  # the first is the condition
-            value = loop.operand_source(number)
+        for index in range(1, loop.num_operands()):  # the first is the condition
+            value = loop.operand_source(index)
             if value.is_dense_tensor_type() and _is_shared(value):
                 (copy,) = _core.insert_operator(loop, "pd_op.assign", [value], [value], {})
-                loop.operand(number).set_source(copy)
+                loop.operand(index).set_source(copy)
 
 
 def _is_shared(value: Value) -> bool:
-    maker = value.get_defining_op()
-    is_variable = maker is not None and maker.name() in SOURCES
+    producer = value.get_defining_op()
+    is_variable = producer is not None and producer.name() in SOURCES
     return is_variable or len(value.all_used_ops()) > 1

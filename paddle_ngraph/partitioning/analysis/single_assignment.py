@@ -126,8 +126,8 @@ class _Survey:
                 write = _Write(op, operand, result, enclosing)
                 self._writes.setdefault(value_id(variable), []).append(write)
                 self._variables[value_id(variable)] = variable
-            for number, inner in enumerate(op.blocks() if op.num_regions() > 0 else ()):
-                self._look_at(inner, (*enclosing, (op, number)))
+            for index, inner in enumerate(op.blocks() if op.num_regions() > 0 else ()):
+                self._look_at(inner, (*enclosing, (op, index)))
 
     def replaceable_variables(self) -> Iterator[_OverwrittenVariable]:
         """The variables that need not be overwritten."""
@@ -168,28 +168,28 @@ class _Survey:
             if not enclosing or enclosing[-1][0].name() != WHILE:
                 return False
             loop = enclosing[-1][0]
-            (number,) = (
+            (index,) = (
                 n for n, arg in enumerate(next(iter(loop.blocks())).args()) if arg.is_same(value)
             )
-            start = loop.operand_source(number + 1)
-            return value_id(self._variables.get(value_id(start), start)) == value_id(
-                start
-            ) and self._is_yielded_once(loop, 0, number + 1, value)
+            initial = loop.operand_source(index + 1)
+            return value_id(self._variables.get(value_id(initial), initial)) == value_id(
+                initial
+            ) and self._is_yielded_once(loop, 0, index + 1, value)
         if producer.name() in REGIONS:
-            (number,) = (n for n, result in enumerate(producer.results()) if result.is_same(value))
+            (index,) = (n for n, result in enumerate(producer.results()) if result.is_same(value))
             first = 1 if producer.name() == WHILE else 0
             return all(
-                self._is_yielded_once(producer, block, number + first, None)
+                self._is_yielded_once(producer, block, index + first, None)
                 for block in range(producer.num_regions())
             )
         return producer.name() not in SOURCES | LISTS
 
     def _is_yielded_once(
-        self, op: Operation, block: int, number: int, variable: Value | None
+        self, op: Operation, block: int, index: int, variable: Value | None
     ) -> bool:
         """Whether a block yields a value only once that it defines itself (or ``variable``)."""
         end = tuple(op.blocks())[block].ops[-1]
-        value = end.operand_source(number)
+        value = end.operand_source(index)
         root = self._variables.get(value_id(value), value)
         if variable is not None and root.is_same(variable):
             return True
@@ -226,21 +226,19 @@ class _Survey:
         if variable.get_defining_op() is not None and home.ops[-1].id() == end.id():
             return True
         args = end.get_parent_block().args()
-        places = [
-            number
-            for number, value in enumerate(end.operands_source())
+        yielded_at = [
+            index
+            for index, value in enumerate(end.operands_source())
             if self._variables.get(value_id(value), value).is_same(variable)
         ]
-        return bool(args) and all(
-            place == 0 or args[place - 1].is_same(variable) for place in places
-        )
+        return bool(args) and all(i == 0 or args[i - 1].is_same(variable) for i in yielded_at)
 
 
 def _after(op: Operation) -> list[Operation]:
     """The operators after ``op`` in its block."""
     ops = op.get_parent_block().ops
-    (number,) = (n for n, other in enumerate(ops) if other.id() == op.id())
-    return ops[number + 1 :]
+    (index,) = (n for n, other in enumerate(ops) if other.id() == op.id())
+    return ops[index + 1 :]
 
 
 def _is_used_before_writes(op: Operation) -> bool:
@@ -307,9 +305,9 @@ def _use_versions(block: Block, versions: dict[str, Value], carried: Value | Non
     """
     for op in block.ops:
         written = [vid for operand, _ in overwritten(op) if (vid := value_id(operand)) in versions]
-        for number, value in enumerate(op.operands_source()):
+        for index, value in enumerate(op.operands_source()):
             if value.initialized() and (version := versions.get(value_id(value))) is not None:
-                op.operand(number).set_source(version)
+                op.operand(index).set_source(version)
         if carried is not None and _overwrites_inside(op, carried):
             vid = value_id(carried)
             versions[vid] = _carry_through(op, carried, versions[vid])
