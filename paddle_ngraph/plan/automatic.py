@@ -41,7 +41,7 @@ _MAX_CORE_GROUPS = 8
 # Slice counts of the pipelines that are tried.
 _PIPELINE_SLICES = (2, 4)
 _Planned = tuple[PirProgram, list[Value]]
-_Make = Callable[[], _Planned]
+_Build = Callable[[], _Planned]
 _MIN_RUNS, _MIN_SECONDS = 7, 0.5
 # Tolerances against the serial plan: of results, relative to the largest value; of variables, by
 # the norm of each; and of gradients that are only rounding errors, relative to the largest gradient
@@ -116,16 +116,16 @@ class Way:
         """The subgraphs as tasks of the simulation, given the milliseconds of each."""
         assert self.schedule is not None
         return {
-            number: Task(each, sorted(step.after), step.groups)
-            for number, (step, each) in enumerate(zip(self.schedule.steps, ms))
+            index: Task(each, sorted(step.after), step.groups)
+            for index, (step, each) in enumerate(zip(self.schedule.steps, ms))
         }
 
     def computed(self) -> Computed:
         """Runs the plan on copies of the variables; returns the results."""
         scope = copies_of(self.program, self.scope)
         fetched = executor_run(self, scope)()
-        kept = variables_of(self.program, scope)
-        variables = {name: np.array(each.get_tensor()) for name, each in kept.items()}
+        variables_after = variables_of(self.program, scope)
+        variables = {name: np.array(each.get_tensor()) for name, each in variables_after.items()}
         return Computed(list(map(np.asarray, fetched)), variables)
 
 
@@ -193,7 +193,7 @@ def automatic_plan(
     random = paddle.get_rng_state("cpu")
     try:
         with background_compile.compile_synchronously():  # measure the engine, not the fallback
-            return _PlanSelection(program, arrays, wanted, scope, stopwatch, random).made()
+            return _PlanSelection(program, arrays, wanted, scope, stopwatch, random).select()
     finally:
         paddle.set_rng_state(random, "cpu")
 
@@ -219,14 +219,14 @@ class _PlanSelection:
         self._ways: dict[str, Way] = {}
         self._skipped: dict[str, str] = {}
 
-    def made(self) -> AutomaticPlan:
+    def select(self) -> AutomaticPlan:
         """Builds, checks, times and selects plans."""
         plan = ExecutionPlan(self._program, None, self._wanted)
         serial = self._way(SERIAL, plan.program, plan.fetches)
         expected = self._computed(serial)
         gradients = _gradients(self._program, self._wanted)
-        for name, make in self._others():
-            self._try(name, make, expected, gradients)
+        for name, build in self._candidates():
+            self._try(name, build, expected, gradients)
         predicted = {name: self._predicted(way) for name, way in self._ways.items()}
         measured = {SERIAL: self._stopwatch.run(serial)}
         best = min(measured[SERIAL], *(ms for ms in predicted.values() if ms is not None), math.inf)
@@ -240,7 +240,7 @@ class _PlanSelection:
         way = self._ways[chosen]
         return AutomaticPlan(way.program, way.fetches, chosen, options)
 
-    def _others(self) -> Iterator[tuple[str, _Make]]:
+    def _candidates(self) -> Iterator[tuple[str, _Build]]:
         """Yields (name, builder of the program) of the candidates other than the serial plan."""
         cores = devices.usable_cores()
         for count in range(2, min(len(cores), _MAX_CORE_GROUPS) + 1):
@@ -254,8 +254,8 @@ class _PlanSelection:
 
     def _slices(self, count: int) -> _Planned:
         self._check_divisible(count)
-        made = data_parallel(self._program, count, self._wanted)
-        return made.program, made.fetches
+        planned = data_parallel(self._program, count, self._wanted)
+        return planned.program, planned.fetches
 
     def _check_divisible(self, count: int) -> None:
         if all(value.ndim == 0 or value.shape[0] % count for value in self._feed.values()):
@@ -265,12 +265,12 @@ class _PlanSelection:
         """Builds a pipeline whose stages are balanced by measured times."""
         self._check_divisible(slices)
         groups = _core_groups(count)
-        made = pipeline(self._program, slices, groups, self._wanted)
-        way = self._way(name, made.program, made.fetches)
+        planned = pipeline(self._program, slices, groups, self._wanted)
+        way = self._way(name, planned.program, planned.fetches)
         measured = self._ms_of(way, groups)
         if max(measured, default=0.0) > _MAX_TIME_RATIO_TO_MEASURE * sum(measured) / count:
-            made = pipeline(self._program, slices, groups, self._wanted, measured)
-        return made.program, made.fetches
+            planned = pipeline(self._program, slices, groups, self._wanted, measured)
+        return planned.program, planned.fetches
 
     def _ms_of(self, way: Way, groups: Sequence[str]) -> list[float]:
         """Milliseconds of computation of each core group; empty for a plan without a schedule."""
@@ -291,13 +291,13 @@ class _PlanSelection:
     def _try(
         self,
         name: str,
-        make: _Make,
+        build: _Build,
         expected: Computed,
         gradients: Mapping[str, float],
     ) -> None:
         """Adds a candidate plan if its results are equivalent to those of the serial plan."""
         try:
-            way = self._way(name, *make())
+            way = self._way(name, *build())
             computed = self._computed(way)
         except Exception as error:  # Paddle's errors have many classes; the serial plan works
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -348,8 +348,8 @@ def _gradients(program: Any, wanted: Sequence[Any]) -> dict[str, float]:
             operand, power = _NORMALIZING_OPTIMIZERS[node.type]
             shown = dict(zip(node.op.get_input_names(), node.op.operands_source()))[operand]
             for vid, _ in node.overwrites:
-                maker = view.producer[view.root(vid)]
-                found[scope_name(maker.op)] = power if vid == view.known(shown) else 0.0
+                producer = view.producer[view.root(vid)]
+                found[scope_name(producer.op)] = power if vid == view.known(shown) else 0.0
     return found
 
 
@@ -416,22 +416,22 @@ class _Measured:
 
     def steps(self, way: Way) -> Steps:
         run = executor_run(way, copies_of(way.program, way.scope))
-        in_company, _ = self._timed(way, run, is_alone=False)
+        concurrent, _ = self._timed(way, run, is_alone=False)
         alone, besides = self._timed(way, run, is_alone=True)
-        return Steps(alone, in_company, besides)
+        return Steps(alone, concurrent, besides)
 
     def _timed(
         self, way: Way, run: Callable[[], object], is_alone: bool
     ) -> tuple[list[float], float]:
         """The median milliseconds of each subgraph, and of the remaining time of a run."""
         assert way.schedule is not None
-        of_steps: list[list[float]] = []
-        besides: list[float] = []
+        step_times: list[list[float]] = []
+        overheads: list[float] = []
         with timing(is_alone) as times:
             for ms in _runs(run):
-                of_steps.append([times[number] for number in range(len(way.schedule.steps))])
-                besides.append(ms - sum(of_steps[-1]))
-        return [statistics.median(each) for each in zip(*of_steps)], statistics.median(besides)
+                step_times.append([times[index] for index in range(len(way.schedule.steps))])
+                overheads.append(ms - sum(step_times[-1]))
+        return [statistics.median(each) for each in zip(*step_times)], statistics.median(overheads)
 
     def run(self, way: Way) -> float:
         return statistics.median(_runs(executor_run(way, copies_of(way.program, way.scope))))

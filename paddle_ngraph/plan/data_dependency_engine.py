@@ -53,7 +53,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.partitioning.analysis.placement import LINK_DEVICE, cores_of, share_count
 from paddle_ngraph.plan.devices import usable_cores
-from paddle_ngraph.plan.rows import RowPart, is_row_concat, is_row_split, row_parts
+from paddle_ngraph.plan.rows import RowSlice, is_row_concat, is_row_split, row_slices
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock
@@ -114,7 +114,7 @@ class Schedule:
 
     steps: Sequence[Step]
     sources: Mapping[str, str]
-    rows: Mapping[str, RowPart]
+    rows: Mapping[str, RowSlice]
     fed: Collection[str]
     declared: Mapping[str, tuple[str, list[int]]]
     takes_arrays: bool
@@ -126,8 +126,8 @@ def schedule_of(program: Program) -> Schedule | None:
     view = BlockView(program.global_block())
     graphs = {node: Graph.from_string(node.graph) for node in view.nodes if node.is_engine}
     collectives = [node for node in view.nodes if node.device == LINK_DEVICE]
-    joining = [node for node in view.nodes if is_row_concat(view, node)]
-    steps = _steps(view, graphs, [*graphs, *collectives, *joining])
+    concats = [node for node in view.nodes if is_row_concat(view, node)]
+    steps = _steps(view, graphs, [*graphs, *collectives, *concats])
     if not steps or (not collectives and not any(graph.device for graph in graphs.values())):
         return None
     known = {step.node for step in steps}
@@ -135,19 +135,19 @@ def schedule_of(program: Program) -> Schedule | None:
     if any(node.type not in SOURCES | LISTS | {FETCH} for node in others):
         return None
     read = {vid for step in steps for vid in step.reads}
-    parts = {vid: part for vid, part in row_parts(view).items() if vid in read}
+    parts = {vid: part for vid, part in row_slices(view).items() if vid in read}
     read |= {part.whole for part in parts.values()}
     sources = {n.writes[0]: n for n in others if n.is_source and n.writes[0] in read}
     if any(node.type == "builtin.constant" for node in sources.values()):
         return None
     fetches = {n.op.attrs()["col"]: view.root(n.reads[0]) for n in others if n.type == FETCH}
-    made = {vid for step in steps for vid in step.writes}
+    computed = {vid for step in steps for vid in step.writes}
     communicated = {view.root(vid) for node in collectives for vid in node.reads}
-    if sorted(fetches) != list(range(len(fetches))) or not communicated <= made:
+    if sorted(fetches) != list(range(len(fetches))) or not communicated <= computed:
         return None
-    if not (made - communicated).issuperset(fetches.values()):
+    if not (computed - communicated).issuperset(fetches.values()):
         return None
-    if not read <= made | sources.keys() | parts.keys():
+    if not read <= computed | sources.keys() | parts.keys():
         return None
     fed = {vid: node.op.result(0) for vid, node in sources.items() if is_fed(node.op)}
     overwritten = {vid for step in steps for vid in step.states}
@@ -172,29 +172,29 @@ def _steps(
 ) -> list[Step]:
     """Returns these operators as steps; none if fewer than two of them are engine operators."""
 
-    def deeds(node: OpNode) -> frozenset[str]:
+    def effects(node: OpNode) -> frozenset[str]:
         return node.effects if not node.is_engine or node.draws else node.effects - {DRAW}
 
     if len(graphs) < 2:
         return []
-    others = dependencies.memory_and_effect_dependencies(view, lambda node: False, deeds)
+    others = dependencies.memory_and_effect_dependencies(view, lambda node: False, effects)
     nodes = sorted(nodes, key=attrgetter("index"))
-    numbers = {node: number for number, node in enumerate(nodes)}
+    indices = {node: index for index, node in enumerate(nodes)}
     accelerators = sorted({g.device for g in graphs.values() if is_accelerator(g.device)})
     steps = []
     for node in nodes:
         graph = graphs.get(node)
         is_native = graph is None and node.device != LINK_DEVICE
-        given = node.reads[:1] if is_native else node.reads  # concat: the list, without the axis
-        members = [m for vid in given for m in view.members(vid)]
-        makers = [view.producer.get(view.root(member)) for member in members]
-        after = {numbers[m] for m in [*makers, *others[node]] if m in numbers and m is not node}
+        operands = node.reads[:1] if is_native else node.reads  # concat: the list, without the axis
+        members = [m for vid in operands for m in view.members(vid)]
+        producers = [view.producer.get(view.root(member)) for member in members]
+        after = {indices[m] for m in [*producers, *others[node]] if m in indices and m is not node}
         reads = [view.root(member) for member in members]
         step = Step(node, _groups(CPU, accelerators), frozenset(after), reads, [], node.writes)
         if graph is not None:
-            states, made = reads[len(graph.inputs) :], node.writes[: len(graph.outputs)]
+            states, outputs = reads[len(graph.inputs) :], node.writes[: len(graph.outputs)]
             step = replace(
-                step, groups=_groups(graph.device, accelerators), states=states, writes=made
+                step, groups=_groups(graph.device, accelerators), states=states, writes=outputs
             )
         elif node.device == LINK_DEVICE:
             step = replace(step, groups=[_LINK_GROUP], states=reads, writes=[])
@@ -238,11 +238,11 @@ def timing(is_alone: bool) -> Iterator[dict[int, float]]:
 
 
 def _step(
-    step: Step, operator: Any, numbers: Mapping[str, int]
+    step: Step, operator: Any, indices: Mapping[str, int]
 ) -> tuple[Any, list[int], list[list[int]], list[int], list[int]]:
-    """A step as the core expects it; ``numbers`` are the indices of variables computed by steps."""
+    """A step as the core expects it; ``indices`` are those of variables computed by steps."""
     reads, writes = (
-        [numbers[vid] for vid in dict.fromkeys(vids) if vid in numbers]
+        [indices[vid] for vid in dict.fromkeys(vids) if vid in indices]
         for vids in (step.reads, step.writes)
     )
     return operator, sorted(step.after), [sorted(group) for group in step.groups], reads, writes
@@ -266,18 +266,20 @@ class PlannedProgram:
         self._schedule = schedule
         self._scope = scope
         self._own_scope = _core.OwnedScope(new_scope(), remove_scope)
-        made = [vid for step in schedule.steps for vid in step.writes]
-        owned = [*made, *schedule.fed, *schedule.rows]
+        computed = [vid for step in schedule.steps for vid in step.writes]
+        owned = [*computed, *schedule.fed, *schedule.rows]
         self._slots = {vid: self._own_scope.scope.var(vid).get_tensor() for vid in owned}
-        kept = {vid: n for vid, n in schedule.sources.items() if vid not in schedule.fed}
-        given = {**self._slots, **{vid: _tensor(scope, name) for vid, name in kept.items()}}
-        numbers = {vid: number for number, vid in enumerate(made)}
+        persistent = {vid: n for vid, n in schedule.sources.items() if vid not in schedule.fed}
+        given = {**self._slots, **{vid: _tensor(scope, name) for vid, name in persistent.items()}}
+        indices = {vid: index for index, vid in enumerate(computed)}
         steps = [
-            _step(step, self._operator(step, [given[vid] for vid in step.reads]), numbers)
+            _step(step, self._operator(step, [given[vid] for vid in step.reads]), indices)
             for step in schedule.steps
         ]
         engine = _core.DataDependencyEngine(
-            steps, [self._slots[vid] for vid in made], [numbers[vid] for vid in schedule.fetches]
+            steps,
+            [self._slots[vid] for vid in computed],
+            [indices[vid] for vid in schedule.fetches],
         )
         self._own_scope.set_user(engine)
         self._thread_tuners: LRUCache[tuple[tuple[int, ...], ...], _ThreadCountTuner] = LRUCache(
@@ -346,31 +348,31 @@ class PlannedProgram:
                 clear_tensor(tensor)
             return fetched
 
-    def _divide_feeds(self) -> None:
+    def _split_feeds(self) -> None:
         parts: dict[tuple[str, int], list[Tensor]] = {}
-        for vid, (whole, number, count) in self._schedule.rows.items():
+        for vid, (whole, index, count) in self._schedule.rows.items():
             if (whole, count) not in parts:
                 parts[whole, count] = _core.split_rows(self._slots[whole], count)
-            _core.share_tensor(self._slots[vid], parts[whole, count][number])
+            _core.share_tensor(self._slots[vid], parts[whole, count][index])
 
     def _run_steps(self) -> list[Tensor]:
-        self._divide_feeds()
+        self._split_feeds()
         engine: _core.DataDependencyEngine = self._own_scope.user
         times: dict[int, float] | None = getattr(_timing, "times", None)
         if times is None:
             shapes = tuple(tuple(self._slots[vid].shape()) for vid in self._schedule.fed)
-            pace = self._thread_tuners.get_or_create(
+            tuner = self._thread_tuners.get_or_create(
                 shapes, lambda: _ThreadCountTuner(self._schedule)
             )
-            return pace.run(engine.run)
+            return tuner.run(engine.run)
         fetched = engine.run(1 if _timing.is_alone else _width(self._schedule))
         times.update(enumerate(engine.last_ms))
         return fetched
 
 
 def _interval(step: Step, given: list[Tensor]) -> Any:
-    kept = list(range(len(step.writes)))
-    return _core.WholeProgram(step.node.graph, step.node.op.attrs()["interval"], given, [], kept)
+    outputs = list(range(len(step.writes)))
+    return _core.WholeProgram(step.node.graph, step.node.op.attrs()["interval"], given, [], outputs)
 
 
 class _ThreadCountTuner:
@@ -407,16 +409,16 @@ class _ThreadCountTuner:
         results = run(threads)
         ms = (self._now() - start) * 1e3
         if _core.engine_stats()["native_runs"] == before:  # else a function is still being compiled
-            self._note(threads, ms)
+            self._record(threads, ms)
         return results
 
-    def _note(self, threads: int, ms: float) -> None:
+    def _record(self, threads: int, ms: float) -> None:
         self._trials[threads].append(ms)
-        counted = {count: times[_WARMUP_RUNS:] for count, times in self._trials.items()}
-        if len(counted[1]) == _TRIAL_RUNS:
-            self._decide(min(counted, key=lambda count: statistics.median(counted[count])))
-        elif min(counted[threads], default=0.0) > _MAX_TUNED_MS:
-            self._decide(max(counted))
+        timed = {count: times[_WARMUP_RUNS:] for count, times in self._trials.items()}
+        if len(timed[1]) == _TRIAL_RUNS:
+            self._decide(min(timed, key=lambda count: statistics.median(timed[count])))
+        elif min(timed[threads], default=0.0) > _MAX_TUNED_MS:
+            self._decide(max(timed))
 
     def _decide(self, threads: int) -> None:
         self._threads, self._runs_until_retuned = threads, _RUNS_BEFORE_RETUNING

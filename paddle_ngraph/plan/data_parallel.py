@@ -132,13 +132,13 @@ def pipeline(
 
 def _in_slices(program: Any, places: int, wanted: Sequence[Any], placing: _Placing) -> DataParallel:
     given = ngraph_transpiler.static_program(program, "data_parallel")
-    is_number = isinstance(places, int) and not isinstance(places, bool)
-    if not is_number or not 1 <= places <= _MAX_SLICES:
+    is_integer = isinstance(places, int) and not isinstance(places, bool)
+    if not is_integer or not 1 <= places <= _MAX_SLICES:
         raise NgraphError(f"places is {places!r}: give a whole number from 1 to {_MAX_SLICES}")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     with packed_layers.disabled():  # the operators on the data have to be one subgraph
         program_pass.canonicalize(copy)
-        _Slices(copy, places, placing).make()
+        _Slices(copy, places, placing).apply()
         ngraph_transpiler.rewrite(copy, open_size=None)
     return DataParallel(copy, ngraph_transpiler.remove_fetches(copy, fetching), places)
 
@@ -159,7 +159,7 @@ class _Slices:
         self._placing = placing
         self._slices: dict[str, list[Value]] = {}  # of feeds and results, by id
 
-    def make(self) -> None:
+    def apply(self) -> None:
         """Replaces the operators that depend on the data with one engine operator for each slice.
 
         Raises:
@@ -167,29 +167,29 @@ class _Slices:
         """
         engines = self._convert_to_engines()
         for engine in engines:
-            self._divide(engine)
+            self._insert_slices(engine)
         for engine in reversed(engines):  # readers in later stages are already removed
             self._replace(engine)
 
-    def _divide(self, engine: Operation) -> None:
+    def _insert_slices(self, engine: Operation) -> None:
         """Inserts an engine operator for each slice before that for the batch."""
         graph = Graph.from_string(engine.attrs()["graph"])
         before = Builder(self._block, engine)
-        parts = [self._parts(before, value) for value in _members(engine.operand_source(0))]
+        parts = [self._sliced_input(before, value) for value in _members(engine.operand_source(0))]
         outputs = list(engine.results()[: len(graph.outputs)])
-        made = [
+        results = [
             _core.insert_ngraph_engine(
                 self._block,
                 engine,
-                [part[number] for part in parts],
+                [part[index] for part in parts],
                 [],
                 outputs,
                 engine.attrs()["graph"],
                 list(engine.attrs()["interval"]),
             )
-            for number in range(self._places)
+            for index in range(self._places)
         ]
-        self._slices.update(zip(map(value_id, outputs), map(list, zip(*made))))
+        self._slices.update(zip(map(value_id, outputs), map(list, zip(*results))))
 
     def _replace(self, engine: Operation) -> None:
         """Replaces an engine operator for the batch with the combined results of slices."""
@@ -210,7 +210,7 @@ class _Slices:
             raise NgraphError(
                 "the program has engine operators already: pass the program that they were made of"
             )
-        local = self._of_data(view)
+        local = self._data_dependent(view)
         placed = self._placing(view, [node for node in computing if node in local])
         for node in computing:
             place_on(node.op, placed.get(node, NATIVE))
@@ -233,7 +233,7 @@ class _Slices:
             )
         return engines
 
-    def _of_data(self, view: BlockView) -> set[OpNode]:
+    def _data_dependent(self, view: BlockView) -> set[OpNode]:
         """The operators that depend on the data, up to the gradients of parameters."""
         gradients: set[str] = set()
         if any(is_update(node.op) for node in view.nodes):
@@ -263,7 +263,7 @@ class _Slices:
                     found.add(node)
         return found
 
-    def _parts(self, build: Builder, value: Value) -> list[Value]:
+    def _sliced_input(self, build: Builder, value: Value) -> list[Value]:
         """Returns an input of a subgraph for each slice."""
         vid = value_id(value)
         if vid not in self._slices:

@@ -72,12 +72,12 @@ def device(name: str) -> Iterator[None]:
         yield
     finally:
         inner = placed_inside.pop()
-        made = [op for op in block.ops if op.id() not in before and can_be_placed(op)]
-        for op in made:
+        created = [op for op in block.ops if op.id() not in before and can_be_placed(op)]
+        for op in created:
             if op.id() not in inner:
                 place_on(op, chosen)
         for outer in placed_inside[-1:]:
-            outer.update(op.id() for op in made)
+            outer.update(op.id() for op in created)
 
 
 # Operators placed by inner ``device`` contexts; only one thread builds programs at a time.

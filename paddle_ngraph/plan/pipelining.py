@@ -65,9 +65,9 @@ class _Stages:
 
     def _cut(self, us: Mapping[OpNode, float]) -> dict[OpNode, int]:
         between = elements_between(self._view, self._forward)
-        handed = [BOUNDARY_US + each / cost_model.ELEMENTS_PER_US for each in between]
+        transfer_us = [BOUNDARY_US + each / cost_model.ELEMENTS_PER_US for each in between]
         count = len(self._forward)
-        ends = best_ends(list(us.values()), handed, self._stages, range(1, count))
+        ends = best_ends(list(us.values()), transfer_us, self._stages, range(1, count))
         if ends is None:
             raise NgraphError(
                 f"too few operators compute something of the data: {count} in the forward pass, "
@@ -78,8 +78,10 @@ class _Stages:
         for node in self._nodes:
             if node not in stage:
                 # A sum of gradients belongs to the earliest stage, whose gradient comes last.
-                makers = [maker for maker in producers_of(self._view, node) if maker in stage]
-                latest = max(makers, key=lambda maker: maker.index, default=None)
+                producers = [
+                    producer for producer in producers_of(self._view, node) if producer in stage
+                ]
+                latest = max(producers, key=lambda producer: producer.index, default=None)
                 forward = self._followed.get(node, latest)
                 stage[node] = 0 if forward is None else stage[forward]
         return stage

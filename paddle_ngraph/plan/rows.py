@@ -16,10 +16,10 @@ from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode, is
 from paddle_ngraph.partitioning.analysis.placement import NATIVE, place_on
 from paddle_ngraph.transpiler.building import Builder
 
-_SPLIT, _CONCAT, _NUMBER = "pd_op.split_with_num", "pd_op.concat", "pd_op.full"
+_SPLIT, _CONCAT, _CONSTANT = "pd_op.split_with_num", "pd_op.concat", "pd_op.full"
 
 
-class RowPart(NamedTuple):
+class RowSlice(NamedTuple):
     """A slice of a variable along axis 0.
 
     Attributes:
@@ -52,14 +52,14 @@ def is_row_concat(view: BlockView, node: OpNode) -> bool:
     return node.type == _CONCAT and _is_along_rows(view, node)
 
 
-def row_parts(view: BlockView) -> dict[str, RowPart]:
+def row_slices(view: BlockView) -> dict[str, RowSlice]:
     """All slices of rows in a block, by id."""
-    found: dict[str, RowPart] = {}
+    found: dict[str, RowSlice] = {}
     for node in view.nodes:
         if node.type == _SPLIT and _is_along_rows(view, node):
             parts = node.op.attrs()["num"]
-            for number, vid in _members(view, node):
-                found[vid] = RowPart(view.root(node.reads[0]), number, parts)
+            for index, vid in _members(view, node):
+                found[vid] = RowSlice(view.root(node.reads[0]), index, parts)
     return found
 
 
@@ -76,7 +76,7 @@ def split_feeds(view: BlockView) -> dict[OpNode, int]:
 
 def is_row_split(view: BlockView, node: OpNode) -> bool:
     """Whether an operator is a split into rows, or a constant operand of a split or concat."""
-    if node.type == _NUMBER:
+    if node.type == _CONSTANT:
         readers = view.readers.get(node.writes[0], ())
         return all(reader.type in (_SPLIT, _CONCAT) for reader in readers)
     return node.type == _SPLIT and _is_along_rows(view, node)
@@ -84,7 +84,7 @@ def is_row_split(view: BlockView, node: OpNode) -> bool:
 
 def _is_along_rows(view: BlockView, node: OpNode) -> bool:
     axis = view.producer.get(node.reads[-1])
-    return axis is not None and axis.type == _NUMBER and axis.op.attrs()["value"] == 0
+    return axis is not None and axis.type == _CONSTANT and axis.op.attrs()["value"] == 0
 
 
 def _members(view: BlockView, node: OpNode) -> Iterator[tuple[int, str]]:

@@ -42,11 +42,11 @@ def assign_devices(
     free: dict[str, float] = {}  # time when each device becomes idle
     ends: dict[OpNode, float] = {}
     for node in nodes:
-        makers = [maker for maker in producers_of(view, node) if maker in ends]
+        producers = [producer for producer in producers_of(view, node) if producer in ends]
         us = cost_model.us_of(view, node)
 
-        def end_on(device: str, makers: Sequence[OpNode] = makers, us: float = us) -> float:
-            ready = (ends[m] + BOUNDARY_US * (found[m] != device) for m in makers)
+        def end_on(device: str, producers: Sequence[OpNode] = producers, us: float = us) -> float:
+            ready = (ends[m] + BOUNDARY_US * (found[m] != device) for m in producers)
             return max(free.get(device, 0.0), *ready, 0.0) + us
 
         device = fixed.get(node) or found.get(followed.get(node, node))
@@ -70,9 +70,9 @@ def leading_operators(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, 
         if is_update(node.op):
             names = node.op.get_input_names()
             gradient = value_id(node.op.operand_source(names.index("grad")))
-            maker = view.producer.get(gradient)
-            if maker is not None and maker in nodes:
-                found[node] = maker
+            producer = view.producer.get(gradient)
+            if producer is not None and producer in nodes:
+                found[node] = producer
         elif is_backward:
             shared: dict[OpNode, int] = {}
             for vid in touched:
@@ -92,11 +92,11 @@ def producers_of(view: BlockView, node: OpNode) -> list[OpNode]:
     pending = list(node.reads)
     while pending:
         vid = pending.pop()
-        maker = view.producer.get(vid)
-        if maker is None or maker.is_source:
+        producer = view.producer.get(vid)
+        if producer is None or producer.is_source:
             continue
-        if maker.type.startswith("builtin."):
-            pending += maker.reads
+        if producer.type.startswith("builtin."):
+            pending += producer.reads
         else:
-            found[maker] = None
+            found[producer] = None
     return list(found)

@@ -44,9 +44,13 @@ class Link:
         """Milliseconds of the transfer of ``size`` bytes, without latency."""
         return size / (self.gigabytes_per_s * 1e6)
 
-    def shared(self, turns: int) -> Link:
+    def shared(self, ranks_per_core: int) -> Link:
         """The link of ranks if ``turns`` of them share a core: each waits for the others' sends."""
-        return Link(self.latency_us * turns, self.gigabytes_per_s / turns, self.call_us * turns)
+        return Link(
+            self.latency_us * ranks_per_core,
+            self.gigabytes_per_s / ranks_per_core,
+            self.call_us * ranks_per_core,
+        )
 
 
 class Phase(NamedTuple):

@@ -55,21 +55,21 @@ def simulate(tasks: Mapping[Key, Task]) -> dict[Key, Span]:
     """
     keys = list(tasks)
     followers = defaultdict[Hashable, list[int]](list)
-    for number, task in enumerate(tasks.values()):
+    for index, task in enumerate(tasks.values()):
         for before in set(task.after):
-            followers[before].append(number)
+            followers[before].append(index)
     missing = [len(set(task.after)) for task in tasks.values()]
-    ready = [number for number, count in enumerate(missing) if not count]
+    ready = [index for index, count in enumerate(missing) if not count]
     running, spans = set[Key](), dict[Key, Span]()
     now = 0.0
     while ready or running:
-        for number in list(ready):
-            key = keys[number]
+        for index in list(ready):
+            key = keys[index]
             busy = frozenset().union(*(spans[other].group for other in running))
             group = next((each for each in tasks[key].groups if busy.isdisjoint(each)), None)
             if group is not None:
                 spans[key] = Span(now, now + tasks[key].ms, group)
-                ready.remove(number)
+                ready.remove(index)
                 running.add(key)
         now = min(spans[key].end for key in running)
         ended = {key for key in running if spans[key].end <= now}

@@ -117,8 +117,8 @@ def parsed(found: Any, where: str) -> Profile:
     top = _Fields(found, where)
     top.only({*_SCALAR_FIELDS, *_OTHER_FIELDS}, _OPTIONAL)
     intervals = [
-        _interval(each, f"{where}: intervals[{number}]")
-        for number, each in enumerate(top.list("intervals"))
+        _interval(each, f"{where}: intervals[{index}]")
+        for index, each in enumerate(top.list("intervals"))
     ]
     update = top.by_count("update_ms")
     packing = top.by_count("packing_ms") or dict.fromkeys(update, 0.0)
@@ -217,5 +217,5 @@ def _counts(ms: Mapping[int, float]) -> str:
     return ", ".join(map(str, sorted(ms))) or "no"
 
 
-def _with_text_keys(numbers: Mapping[int, float]) -> dict[str, float]:
-    return {str(key): value for key, value in sorted(numbers.items())}
+def _with_text_keys(values: Mapping[int, float]) -> dict[str, float]:
+    return {str(key): value for key, value in sorted(values.items())}

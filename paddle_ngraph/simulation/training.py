@@ -89,8 +89,8 @@ def step_ms(profile: Profile, cluster: Cluster, way: Way) -> float:
 
 def compute_ms(profile: Profile, cluster: Cluster) -> float:
     """The milliseconds of a step without communication and waiting."""
-    cores, turns = _share(profile, cluster)
-    return turns * sum(
+    cores, ranks_per_core = _share(profile, cluster)
+    return ranks_per_core * sum(
         [*(interval.ms[cores] for interval in profile.intervals), profile.update_ms[cores]]
     )
 
@@ -109,20 +109,20 @@ def tasks_of_step(
     Raises:
         NgraphError: The profile has no times for the number of cores of a rank.
     """
-    cores, turns = _share(profile, cluster)
-    factor = turns * slow_down
+    cores, ranks_per_core = _share(profile, cluster)
+    factor = ranks_per_core * slow_down
     computing: dict[Hashable, Task] = {}
     sending: dict[Hashable, Task] = {}
     last = len(profile.intervals) - 1
-    for number, interval in enumerate(profile.intervals):
+    for index, interval in enumerate(profile.intervals):
         for part in range(_SLICES):
             ms, before = interval.ms[cores] * factor / _SLICES, list(computing)[-1:]
-            computing["interval", number, part] = Task(ms, before, _resources(_CORE))
+            computing["interval", index, part] = Task(ms, before, _resources(_CORE))
         if interval.bucket_bytes and cluster.ranks > 1:
-            ready = ("interval", number if way.overlaps else last, _SLICES - 1)
+            ready = ("interval", index if way.overlaps else last, _SLICES - 1)
             after = [ready, *list(sending)[-1:]]
             sending.update(
-                _all_reduce(profile, cluster, way.algorithm, interval.bucket_bytes, number, after)
+                _all_reduce(profile, cluster, way.algorithm, interval.bucket_bytes, index, after)
             )
     # Sends have priority: they take the core briefly, and the network then works concurrently.
     tasks = {**sending, **computing}
@@ -138,14 +138,17 @@ def _share(profile: Profile, cluster: Cluster) -> tuple[int, int]:
     Raises:
         NgraphError: The profile has no times for that number of cores.
     """
-    cores, turns = cluster.cores_of_rank(profile.cores), cluster.ranks_per_core(profile.cores)
+    cores, ranks_per_core = (
+        cluster.cores_of_rank(profile.cores),
+        cluster.ranks_per_core(profile.cores),
+    )
     if cores not in profile.update_ms:
         known = ", ".join(map(str, sorted(profile.update_ms)))
         raise NgraphError(
             f"{cluster.local_ranks} ranks on {profile.cores} cores have {cores} each, and the "
             f"profile has times for {known}: give another number of ranks for each machine"
         )
-    return cores, turns
+    return cores, ranks_per_core
 
 
 def _all_reduce(
@@ -162,11 +165,11 @@ def _all_reduce(
         algorithm, cluster.machines, cluster.local_ranks, size, link, cluster.network
     )
     tasks: dict[Hashable, Task] = {}
-    for number, phase in enumerate(phases):
-        last: Hashable = ("copy", bucket, number)
+    for index, phase in enumerate(phases):
+        last: Hashable = ("copy", bucket, index)
         tasks[last] = Task(phase.core_ms, after, _resources(_CORE, _NETWORK))
         if phase.wire_ms:  # an empty task would let the backward pass take the core in between
-            before, last = last, ("wire", bucket, number)
+            before, last = last, ("wire", bucket, index)
             tasks[last] = Task(phase.wire_ms, [before], _resources(_NETWORK))
         after = [last]
     return tasks
