@@ -379,7 +379,7 @@ def _element(block: Block, op: Op, values: dict[int, Value], as_declared: bool) 
 def _append_region(
     block: Block, op: Op, form: FallbackForm, values: dict[int, Value], as_declared: bool
 ) -> None:
-    """A loop or branch, and what is inside of it."""
+    """Appends a loop or branch with its bodies."""
     read = {name: [values[spec.id] for spec in specs] for name, specs in op.inputs.items()}
     (condition,), captured = read[COND], read[CAPTURED]
     if op.type == WHILE:

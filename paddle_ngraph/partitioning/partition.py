@@ -120,7 +120,10 @@ def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
 
 
 def _separate_devices(capable: Capability, edges: dict[OpNode, list[_Edge]]) -> None:
-    """Separates each operator that another device waits for from all operators after it."""
+    """Ends the subgraph at each operator that another device waits for.
+
+    All readers of such an operator go to later subgraphs.
+    """
 
     def crosses(node: OpNode, edge: _Edge) -> bool:
         both = capable.can_convert(node) and capable.can_convert(edge.source)

@@ -41,7 +41,7 @@ class Subgraph:
     inputs: list[str]
     states: list[str]
     outputs: list[str]
-    replaced_by: dict[str, tuple[str, int]]  # variable -> ("output" or "state", position)
+    replaced_by: dict[str, tuple[str, int]]  # variable -> ("output" or "state", index)
 
     @cached_property
     def text(self) -> str:
@@ -50,7 +50,7 @@ class Subgraph:
 
 
 def subgraph_of(capable: Capability, interval: Interval, settings: SubgraphSettings) -> Subgraph:
-    """Returns an interval as a graph with inputs, states and outputs."""
+    """Builds the graph of a subgraph, with its inputs, states and outputs."""
     return _IntervalBuilder(capable, interval, settings).build()
 
 
@@ -150,7 +150,7 @@ class _GraphBuilder:
 
 
 class _IntervalBuilder(_GraphBuilder):
-    """Builds the graph of one interval."""
+    """Builds the graph of one subgraph."""
 
     def __init__(self, capable: Capability, interval: Interval, settings: SubgraphSettings) -> None:
         super().__init__(capable)
@@ -161,7 +161,7 @@ class _IntervalBuilder(_GraphBuilder):
         self._value_inputs: set[str] = set()
 
     def build(self) -> Subgraph:
-        """Returns the interval as a graph with inputs, states and outputs."""
+        """Returns the graph with its inputs, states and outputs."""
         for node in self._interval.nodes:
             if self._capable.ops[node].outputs_used():
                 self._value_inputs |= {

@@ -45,7 +45,7 @@ class Link:
         return size / (self.gigabytes_per_s * 1e6)
 
     def shared(self, ranks_per_core: int) -> Link:
-        """The link of ranks if ``turns`` of them share a core: each waits for the others' sends."""
+        """The link of ranks on a shared core: each rank waits for the sends of the others."""
         return Link(
             self.latency_us * ranks_per_core,
             self.gigabytes_per_s / ranks_per_core,

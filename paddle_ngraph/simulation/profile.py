@@ -41,7 +41,7 @@ class Profile:
         cores: The number of cores of the machine.
         samples: The samples of a rank in a step.
         intervals: The forward and backward pass, in order.
-        update_ms: Milliseconds of the optimizer update, by number of cores as in an interval.
+        update_ms: Milliseconds of the optimizer update, by the number of cores of a rank.
         packing_ms: Milliseconds of packing gradients into buckets and unpacking them, with more
             than one rank.
         link: The link between two ranks of the machine.

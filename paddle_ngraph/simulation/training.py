@@ -101,7 +101,7 @@ def tasks_of_step(
     """The tasks of one rank.
 
     Args:
-        profile: The times of its intervals.
+        profile: The measured times.
         cluster: The cluster.
         way: The strategy of averaging gradients.
         slow_down: Factor on the compute time of the slowest rank.
