@@ -1,14 +1,14 @@
-"""Constants of a model, in a form with which the CPU plugin computes correctly.
+"""Constants of a model, rewritten for correct results of the CPU plugin.
 
-Two of its faults (OpenVINO 2026.4.1) appear only with constants, such as kept weights:
+Two of the plugin's bugs (OpenVINO 2026.4.1) appear only with constants, such as weights:
 
 * A node that reads only constants and that the plugin does not fold runs once, at the first
   inference. A later node that works in place then overwrites the only copy, so each inference gives
   a different result. Such values are computed here, once, and enter the model as constants.
-* Packed weights are looked up by their memory and the format they are packed to, not by the way
-  they are read. Two matrix products with one square matrix, transposed by one of them, get the same
-  packed weights; so do a convolution and a transposed one with the same filter, sums of products,
-  and products in the turns of recurrent layers. Here each way of reading gets its own constant.
+* Packed weights are looked up by their memory and the format they are packed to, regardless of how
+  a node reads them. Two matmuls with one square matrix, transposed by one of them, get the same
+  packed weights; so do a convolution and a transposed one with the same filter, einsums, and
+  matmuls in the iterations of recurrent layers. Here each way of reading gets its own constant.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from openvino.passes import ConstantFolding, Manager
 from paddle_ngraph.conversion.node_tools import Key, constant_of, key_of
 from paddle_ngraph.conversion.size_rules import touches_empty_tensor
 
-# What the plugin surely folds: not worth a look.
+# Types that the plugin certainly folds.
 _FOLDED = frozenset(
     {"Broadcast", "Convert", "Gather", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
@@ -39,19 +39,19 @@ _WEIGHT_PACKING = frozenset(
 )
 _CONSTANT_OPERAND_TYPES = frozenset({"Interpolate", "Pad", "Range"})
 _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
-# What tells the plugin that a constant is on a grid (int8.py): its value would not.
+# Types that mark a constant as quantized for the plugin (int8.py): its value would not.
 _KEPT_TYPES = frozenset({"FakeQuantize"})
-# How a node reads what it packs.
+# Describes how a node reads weights that it packs.
 PackedForm = tuple[object, ...]
 
 
-# -- values of constants alone -------------------------------------------------------------------
+# -- values determined by constants --------------------------------------------------------------
 
 
 def compute_constants(model: Model) -> None:
-    """Replaces everything that constants alone determine with its value."""
+    """Replaces all values that constants alone determine by constants."""
     values = list(_determined(model))
-    # A model with an empty tensor is not run; nGraph would write beyond what it computes.
+    # Models with an empty tensor are left alone: nGraph would write beyond the end of results.
     if not values or any(map(touches_empty_tensor, model.get_ordered_ops())):
         return
     for value, data in zip(values, evaluated(values)):
@@ -59,7 +59,7 @@ def compute_constants(model: Model) -> None:
 
 
 def evaluated(values: Sequence[Output]) -> list[np.ndarray]:
-    """What constants alone determine, without an empty tensor on the way."""
+    """Computes outputs that constants alone determine, where no tensor is empty."""
     alone = Model([opset15.result(value) for value in values], [], "constants").clone()
     folding = Manager()
     folding.register_pass(ConstantFolding())
@@ -82,8 +82,8 @@ def _run(model: Model) -> list[np.ndarray]:
 def _inferred(model: Model) -> list[np.ndarray]:
     """The results of a model without parameters, as the plugin computes them.
 
-    Its floats are fed: what the plugin computes from constants alone comes out wrong if a later
-    node works in place.
+    Its float constants are fed as parameters: values that the plugin computes from constants alone
+    are wrong if a later node works in place.
     """
     fed = []
     for node in model.get_ordered_ops():
@@ -99,7 +99,7 @@ def _inferred(model: Model) -> list[np.ndarray]:
             if readers:
                 fed.append((parameter, np.array(node.get_data())))
     model.add_parameters([parameter for parameter, _ in fed])
-    # Run once: not worth a loop fused, which the plugin may crash on (plugin_workarounds.py).
+    # For one run, fused loops gain nothing; the plugin may crash on some (plugin_workarounds.py).
     settings = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE"}
     compiled = ov.compile_model(model, "CPU", settings)
     return list(compiled([data for _, data in fed]).values())
@@ -108,8 +108,8 @@ def _inferred(model: Model) -> list[np.ndarray]:
 def _determined(model: Model) -> Iterator[Output]:
     """The outputs determined by constants alone that other nodes read.
 
-    Where the plugin is certain to fold them, only those that are packed and are more than a view of
-    a constant.
+    Of outputs that the plugin certainly folds, only packed ones that are more than a view of a
+    constant.
     """
     hard: dict[str, bool] = {}  # of the nodes that constants alone determine
     read: dict[Key, Output] = {}
@@ -139,11 +139,11 @@ def _redirect(model: Model, value: Output, constant: Node) -> None:
             target.replace_source_output(constant.output(0))
 
 
-# -- ways of reading -----------------------------------------------------------------------------
+# -- packed forms --------------------------------------------------------------------------------
 
 
 def separate_packed_weights(model: Model) -> None:
-    """Gives weights that are packed in several ways a constant for each way."""
+    """Gives weights that are packed in several forms a constant for each form."""
     ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
     for node in model.get_ordered_ops():
         for number, readings in _packed_forms(node):
@@ -160,7 +160,7 @@ def separate_packed_weights(model: Model) -> None:
 
 
 def _packed_forms(node: Node) -> Iterator[tuple[int, list[PackedForm]]]:
-    """Which inputs of a node may be packed, and in which ways."""
+    """Indices of inputs that a node may pack, and the forms in which it does."""
     if node.get_type_name() == "TensorIterator":
         yield from _packed_forms_in_loop(node)
     elif _is_ambiguous(node):
@@ -169,7 +169,7 @@ def _packed_forms(node: Node) -> Iterator[tuple[int, list[PackedForm]]]:
 
 
 def _packed_forms_in_loop(loop: Node) -> Iterator[tuple[int, list[PackedForm]]]:
-    """The same of a loop, each of whose turns reads a weight in one way."""
+    """Indices of inputs that iterations of a loop may pack, and the forms in which they do."""
     body = loop.get_function()
     inside: dict[str, list[PackedForm]] = {}
     for node in body.get_ordered_ops():
@@ -190,7 +190,7 @@ def _packed_form(node: Node, number: int) -> PackedForm:
 
 
 def _is_ambiguous(node: Node) -> bool:
-    """Whether it packs weights for which another way of reading gives the same sizes."""
+    """Whether a node packs weights that have equal sizes in another packed form."""
     if node.get_type_name() != "MatMul":
         return node.get_type_name() in _WEIGHT_PACKING
     shape = node.get_input_partial_shape(1)
@@ -213,9 +213,9 @@ def is_constant(value: Output) -> bool:
 
 
 def values_of(value: Output) -> np.ndarray | None:
-    """The numbers that ``value`` has, in any order, if constants alone determine it.
+    """The elements of ``value``, in any order, if constants alone determine it.
 
-    The constant itself if it is one, else what the plugin folds to ``value``.
+    Returns the contents of the constant that the plugin folds to ``value``, or of ``value`` itself.
     """
     node = value.get_node()
     while node.get_type_name() in _FOLDED:
@@ -226,7 +226,7 @@ def values_of(value: Output) -> np.ndarray | None:
 
 
 def is_determined(value: Output) -> bool:
-    """Whether ``value`` is a constant, or what the plugin folds to one."""
+    """Whether ``value`` is a constant, or folded to one by the plugin."""
     return values_of(value) is not None
 
 
@@ -245,7 +245,7 @@ def _step(node: Node) -> tuple[str, tuple[int, ...]]:
 
 
 def _copy(source: Node, path: Sequence[Node], number: int) -> Node:
-    """The weights at the end of ``path``, in memory of their own."""
+    """A copy of the weights at the end of ``path``."""
     data = source.get_data()
     for node in path:
         is_transpose = node.get_type_name() == "Transpose"

@@ -1,12 +1,12 @@
-"""Gradients that steps of optimizers read in the memory of the function that has computed them.
+"""Gradients that optimizer updates read in the memory of the function that has computed them.
 
-A result has memory of its own. Inside of the function, a gradient lies where activations were that
-are no longer needed. So large results that only steps read become values that the function holds
-until the steps are taken (core/ov/pin_values_op.h, core/ov/pinned_values.h).
+A result has memory of its own. Inside the function, a gradient shares memory with activations that
+are no longer needed. So large results that only updates read become values that the function pins
+until the updates are done (core/ov/pin_values_op.h, core/ov/pinned_values.h).
 
-A function with open shapes, of anything in it, has none: its memory is not laid out before it runs.
-Nor has one that computes the parts of a batch, each with memory of its own, or one for another
-device than the CPU, whose memory the steps cannot read.
+A function with a dynamic shape anywhere pins none: its memory is not laid out before a run. Nor do
+functions that compute chunks of a batch, each with memory of its own, or functions for other
+devices than the CPU, whose memory updates cannot read.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from openvino import Model, Output, Type, opset15
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.node_tools import read_by
 
-# A smaller gradient is not worth a thought.
+# Pinning smaller gradients gains nothing.
 MIN_PINNED_BYTES = 128 * 1024
-# They write to memory of their own. What may be a view of something else is a result: a step could
-# write where another one still reads.
+# Node types that write to memory of their own. A value that may be a view of another one remains a
+# result: an update could write to memory that another update still reads.
 _OWN_MEMORY = frozenset(
     {"Bfloat16Gemm", "BlockedConvolutionFilterGrad", "EmbeddingGrad", "Gemm", "MatMul"}
 )
 
 
 def pin_gradients(draft: Draft) -> None:
-    """Has a finished model hold large gradients, instead of making results of them.
+    """Has a finished model pin large gradients, instead of returning them as results.
 
-    They are numbered after the results that are left, in their order.
+    Pinned values are numbered after the remaining results, in their order.
     """
     if not draft.bridge.on_cpu or draft.parts > 1 or not draft.updates:
         return
@@ -68,7 +68,7 @@ def _has_open_shapes(model: Model) -> bool:
 
 
 def _input_dependent_nodes(model: Model) -> set[str]:
-    """The names of the nodes whose contents depend on what the model is given."""
+    """The names of the nodes whose contents depend on the model's inputs."""
     found = {parameter.get_name() for parameter in model.get_parameters()}
     for node in model.get_ordered_ops():
         sources = (value.get_node().get_name() for value in node.input_values())
@@ -87,7 +87,7 @@ def _can_be_pinned(value: Output, input_dependent: set[str]) -> bool:
 
 
 def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> list[Output]:
-    """Those of ``others`` that a node computes which need not run before the ``gradients`` do."""
+    """Computed values among ``others`` that the ``gradients`` do not depend on."""
     before = read_by(gradients)
     nodes = [value.get_node() for value in others]
     return [
@@ -98,7 +98,7 @@ def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> li
 
 
 def _renumbered(update: Update, numbers: dict[int, int]) -> Update:
-    def all_of(sources: Iterable[int]) -> list[int]:  # inputs stay
+    def all_of(sources: Iterable[int]) -> list[int]:  # inputs keep their index
         return [numbers.get(source, source) for source in sources]
 
     return Update(

@@ -18,7 +18,7 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, DTYPES, Range
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-# The first argument is the ``NgraphBridge``, whose module looks converters up here.
+# The first argument is the ``NgraphBridge``, whose module imports this one.
 ConverterFunction = Callable[[Any, Op], None]
 RangeRule = Callable[[Op, Mapping[str, Range]], "Range | None"]
 F = TypeVar("F", bound=ConverterFunction)
@@ -28,22 +28,22 @@ INT32 = frozenset({"int32"})
 INTEGER = frozenset({"int32", "int64"})
 BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
-# What TensorArrays are.
+# Dtypes of TensorArrays.
 ARRAYS = frozenset(name + ARRAY_SUFFIX for name in ANY)
-# What a tensor may be whose shape is looked at, or whose contents shape the function.
+# Dtypes of tensors used for their shape, or for contents that shape the function.
 KNOWN = frozenset(DTYPES)
 
 RANGES: Mapping[str, Range] = {
     name: dtype.range for name, dtype in DTYPES.items() if dtype.range is not None
 }
-# What a range rule takes an open dimension for; its converter must not go beyond.
+# The size that range rules assume for a dynamic dimension; converters must not exceed it.
 MAX_AXIS_SIZE = 2**30
 
 _NO_KERNEL = "Paddle has no CPU kernel for it; composed of smaller operators it is converted"
 _USE_SEPARATE_UPDATES = (
     "Paddle's optimizers use one operator for each parameter in programs instead"
 )
-# Operators without a converter of which more can be said.
+# Reasons for the lack of a converter, where there is more to say.
 ABSENT: Mapping[str, str] = {
     "pd_op.fused_rotary_position_embedding": _NO_KERNEL,
     "pd_op.fused_rotary_position_embedding_grad": _NO_KERNEL,
@@ -55,9 +55,9 @@ ABSENT: Mapping[str, str] = {
 
 
 def range_of(values: Iterable[float]) -> Range | None:
-    """The range of some numbers; ``None`` if one of them is not a 64-bit integer."""
+    """Lower and upper bound of values; ``None`` if one of them is not a 64-bit integer."""
     known = list(values)
-    if not all(abs(value) < 2**63 for value in known):  # so NaN is found, too
+    if not all(abs(value) < 2**63 for value in known):  # false for NaN
         return None
     return int(min(known, default=0)), int(max(known, default=0))
 
