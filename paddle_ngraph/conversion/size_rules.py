@@ -1,12 +1,12 @@
-"""How the sizes of a node's outputs follow from those of its inputs, by a rule for each type.
+"""Shape inference with symbolic sizes, by a rule for each node type.
 
-nGraph knows the concrete shapes of nodes. Here the shapes are derived for every value of the open
-dimensions (symbolic_sizes.py). The result of a rule is compared with nGraph's shapes, and a type
-without a rule, or a node that its rule does not cover, fixes every open size it reads, which is
-always right.
+nGraph infers the concrete shapes of nodes. Here shapes are inferred for every value of the dynamic
+dimensions (symbolic_sizes.py). The result of a rule is compared with nGraph's shapes. A type
+without a rule, or a node that its rule does not cover, fixes every symbolic size that it reads,
+which is always correct.
 
-The contents of small integer tensors (targets of reshapes, ends of slices, and what a program
-computes from shapes) are tracked in the same way.
+The contents of small integer tensors (targets of reshapes, ends of slices, and values that a
+program computes from shapes) are tracked likewise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS
 
 Dims = list[Number]
 
-# The engine computes whole numbers in 32 bits, and may divide them in float32.
+# The engine computes integers in int32, and may divide them in float32.
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _MAX_EXACT_FLOAT32_INTEGER = 2**24
 
@@ -47,7 +47,7 @@ class _NoRule(Exception):
 
 
 def is_same_shape(a: Sequence[Number], b: Sequence[Number]) -> bool:
-    """Whether two shapes are equal whatever the open dimensions are; makes no guard."""
+    """Whether two shapes are equal for all values of the symbols; adds no guard."""
     return len(a) == len(b) and all(
         x.terms == y.terms
         if isinstance(x, Size) and isinstance(y, Size)
@@ -57,10 +57,10 @@ def is_same_shape(a: Sequence[Number], b: Sequence[Number]) -> bool:
 
 
 def touches_empty_tensor(node: Node) -> bool:
-    """Whether a node reads or makes an empty tensor, with which nGraph does not compute.
+    """Whether a node reads or computes an empty tensor, which nGraph's evaluation does not support.
 
-    The folding of some nodes (softmax along an axis of 1) writes beyond an empty result. A list of
-    no numbers, as of no axes, is none of these; nor is a constant that nobody computes with.
+    The folding of some nodes (softmax along an axis of 1) writes beyond an empty result. An empty
+    list of integers, such as axes, is no such tensor; nor is a constant, unless a node reads it.
     """
     if node.get_type_name() == "Constant":
         return False
@@ -77,10 +77,10 @@ def _is_empty_tensor(output: Output) -> bool:
 
 
 class Shapes:
-    """The shapes of the nodes of one build, and the numbers in them.
+    """The shapes of the nodes of one build, and their integer contents.
 
     Args:
-        guards: The open dimensions, and what was decided by them.
+        guards: The symbols, and the decisions that depend on them.
     """
 
     def __init__(self, guards: Guards) -> None:
@@ -90,12 +90,12 @@ class Shapes:
         self._sources: dict[str, str] = {}
         self._size_locations: dict[
             Terms, tuple[Output, int, bool]
-        ] = {}  # input, axis, of its contents
+        ] = {}  # input, axis or index, whether of its contents
         self._size_nodes: dict[Terms, Output] = {}
-        self._trip_counts: dict[Terms, Number] = {}  # numbers of turns: the size before them
+        self._trip_counts: dict[Terms, Number] = {}  # trip count: the initial size
 
     def declare(self, parameter: Output, sizes: Sequence[Size | None]) -> None:
-        """Declares a parameter: for each dimension its open size, or ``None``."""
+        """Declares a parameter: for each dimension its symbolic size, or ``None``."""
         dims: Dims = list(map(int, parameter.get_shape()))
         for axis, size in enumerate(sizes):
             if size is not None:
@@ -104,16 +104,16 @@ class Shapes:
         self._dims[key_of(parameter)] = dims
 
     def known_sizes(self) -> list[Size]:
-        """The open sizes, and numbers of turns, from which nodes here may be computed."""
+        """The symbols, including those of iterations, from which nodes here may be computed."""
         known = {*self._size_locations, *self._size_nodes, *self._trip_counts}
         return [s for s in map(self.guards.size, self.guards.numbers()) if s.terms in known]
 
     def declare_trip_count(self, trip_count: Size, before: Number) -> None:
-        """Declares a number of turns that is found in a size, of which each turn adds 1."""
+        """Declares a trip count, implied by a size ``before`` that grows by 1 per iteration."""
         self._trip_counts[trip_count.terms] = before
 
     def declare_contents(self, output: Output, numbers: Sequence[Number]) -> None:
-        """Declares the integers in an input, in order; some of them are open sizes."""
+        """Declares the integers in an input, in order; some of them are symbolic sizes."""
         for place, number in enumerate(numbers):
             if isinstance(number, Size):
                 self._size_locations.setdefault(number.terms, (output, place, True))
@@ -123,7 +123,7 @@ class Shapes:
     # -- shapes ----------------------------------------------------------------------------------
 
     def set(self, output: Output, dims: Sequence[Number]) -> None:
-        """Declares the shape of ``output``, which no rule covers."""
+        """Declares the shape of ``output``, whose node has no rule."""
         is_known = output.get_partial_shape().is_static
         if not is_known or list(map(hint_of, dims)) == list(output.get_shape()):
             self._dims[key_of(output)] = list(dims)
@@ -144,7 +144,7 @@ class Shapes:
             found = known
         for output, dims in zip(node.outputs(), found, strict=True):
             for dim in dims:
-                # Nothing is computed of no elements, and often by other nodes.
+                # Empty tensors are special, and often computed by other nodes.
                 if isinstance(dim, Size) and not dim >= 1:
                     int(dim)
             self._dims[key_of(output)] = dims
@@ -170,7 +170,7 @@ class Shapes:
         for value in filter(self._may_depend_on_sizes, node.input_values()):
             self.fixed_value(value)
 
-    # -- numbers ---------------------------------------------------------------------------------
+    # -- contents --------------------------------------------------------------------------------
 
     def value(self, output: Output) -> np.ndarray | None:
         """The integers in ``output``, including Sizes, if they follow from sizes alone."""
@@ -180,7 +180,7 @@ class Shapes:
         return self._values[key]
 
     def numbers(self, output: Output) -> list[Number]:
-        """The numbers in ``output``, a list of sizes. Raises _NoRule if they are not known."""
+        """The integers in ``output``, a list of sizes. Raises _NoRule if they are not known."""
         found = self.value(output)
         if found is None:
             raise _NoRule
@@ -217,11 +217,11 @@ class Shapes:
         return found.reshape(dims)
 
     def depends_on(self, output: Output) -> str:
-        """What decides the contents of ``output``.
+        """The sources of the contents of ``output``.
 
         Returns:
-            ``"nothing"`` (only constants); ``"sizes"``; ``"shapes"``, if tensors of open shapes are
-            involved; ``"data"``.
+            ``"nothing"`` (only constants); ``"sizes"``; ``"shapes"``, if tensors of symbolic shapes
+            are involved; ``"data"``.
         """
         node = output.get_node()
         name = node.get_name()
@@ -242,7 +242,7 @@ class Shapes:
         return next(s for s in ("data", "shapes", "sizes", "nothing") if s in found)
 
     def _needs_per_iteration_node(self, node: Node) -> bool:
-        """Whether each turn computes a node of sizes, since it is not the same for all of them."""
+        """Whether a node of sizes has to be computed in each iteration, as its value varies."""
         sources = [self.value(source) for source in node.input_values()]
         numbers = [size for found in sources if found is not None for size in found.reshape(-1)]
         if not any(map(self._varies_per_iteration, numbers)):
@@ -253,7 +253,7 @@ class Shapes:
         return isinstance(number, Size) and self.guards.varies_per_iteration(number.terms)
 
     def fixed_value(self, output: Output) -> np.ndarray | None:
-        """The current contents of ``output``, unless data decide them; fixes the sizes that do."""
+        """The current contents of ``output``, if independent of data; fixes the sizes involved."""
         node = output.get_node()
         kind = node.get_type_name()
         if kind == "Constant":
@@ -279,7 +279,7 @@ class Shapes:
 
     @staticmethod
     def _evaluated(node: Node, values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-        """What nGraph computes from these contents of the inputs."""
+        """The results of nGraph's evaluation for these contents of the inputs."""
         if touches_empty_tensor(node):
             return None
         given = []
@@ -294,7 +294,7 @@ class Shapes:
     # -- sizes as nodes --------------------------------------------------------------------------
 
     def node(self, numbers: Iterable[Number]) -> Output:
-        """A 1-D int64 tensor of sizes, computed from the actual shapes when the function runs."""
+        """A 1-D int64 tensor of sizes, computed from the actual shapes in a run."""
         parts: list[Output] = []
         plain: list[int] = []
         values = list(numbers)
@@ -314,7 +314,7 @@ class Shapes:
         return found
 
     def _size_node(self, terms: Terms) -> Output:
-        """A size as a tensor [1]."""
+        """A size as an int64 tensor of shape [1]."""
         if terms not in self._size_nodes:
             is_atom = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
             if terms in self._size_locations:
@@ -387,7 +387,7 @@ class Shapes:
             raise NgraphError("a size that needs 64 bits")
 
     def _is_bounded_by(self, number: Number, most: int) -> bool:
-        """Whether a size is at most so large; loops turn as often as that allows."""
+        """Whether a size is at most ``most``; reduces the loops' trip counts if necessary."""
         while True:
             try:
                 return bool(number <= most)
@@ -401,7 +401,7 @@ def _ints(numbers: Sequence[int]) -> Output:
 
 
 def _array(numbers: Any) -> np.ndarray:
-    """An array of objects, one for each number."""
+    """An array of objects, one for each element of ``numbers``."""
     if isinstance(numbers, np.ndarray):
         return numbers.astype(object)
     array = np.empty(len(numbers), object)
@@ -420,12 +420,12 @@ Rule = Callable[[Shapes, Node, list[Dims]], list[Dims]]
 
 
 def _like_first_input(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
-    """Every output is like the first input."""
+    """Every output has the shape of the first input."""
     return [list(inputs[0]) for _ in node.outputs()]
 
 
 def broadcast_shapes(*shapes: Sequence[Number]) -> Dims:
-    """The shape that all ``shapes`` are broadcast to, as in NumPy."""
+    """The common broadcast shape of ``shapes``, as in NumPy."""
     rank = max(map(len, shapes), default=0)
     found: Dims = [1] * rank
     for dims in shapes:
@@ -506,7 +506,7 @@ def _pool(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def _windows(attributes: dict[str, Any], sizes: Dims, reach: Sequence[int]) -> Dims:
-    """How many windows of this extent fit."""
+    """The number of windows of this extent that fit along each axis."""
     if attributes["auto_pad"] not in ("explicit", "valid"):
         raise _NoRule
     names = ("strides", "pads_begin", "pads_end")
@@ -538,7 +538,7 @@ def _einsum(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def _one_of(position: int) -> Rule:
-    """The output is like one of the inputs."""
+    """The output has the shape of one of the inputs."""
     return lambda shapes, node, inputs: [list(inputs[position])]
 
 
@@ -592,11 +592,11 @@ _BY_SHAPES: dict[str, Rule] = {
 }
 
 
-# -- rules: shapes of the outputs from the numbers in the inputs, too ------------------------------
+# -- rules: shapes of the outputs from contents of the inputs, too ---------------------------------
 
 
 def _axes(shapes: Shapes, output: Output, rank: int) -> list[int]:
-    """The axes in ``output``, counted from the front."""
+    """The axes in ``output``, normalized to be at least 0."""
     axes = [int(axis) for axis in shapes.numbers(output)]
     return [axis + rank if axis < 0 else axis for axis in axes]
 
@@ -698,7 +698,7 @@ def _slice(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def slice_extent(size: Number, start: Number, end: Number, step: int) -> tuple[Number, Number]:
-    """Where ``[start:end:step]`` begins along an axis of ``size``, and how many it takes."""
+    """Start of ``[start:end:step]`` along an axis of ``size``, and the number of elements."""
     least, most = (0, size) if step > 0 else (-1, size - 1)
     first, last = (
         least if place < least else most if place > most else place
@@ -799,7 +799,7 @@ _BY_VALUES: dict[str, Rule] = {
 }
 
 
-# -- rules: numbers of the outputs from numbers of the inputs --------------------------------------
+# -- rules: contents of the outputs from contents of the inputs ------------------------------------
 
 Values = list[Any]  # an array of objects for each input or output
 
@@ -819,7 +819,7 @@ def _as_array(found: Any) -> np.ndarray:
 
 def _divided(node: Node, values: Values) -> Values:
     def quotient(x: Number, y: Number) -> Number:
-        if x < 0 or y <= 0:  # what is cut off then depends
+        if x < 0 or y <= 0:  # where rounding differs
             raise _NoRule
         return x // y
 
