@@ -59,12 +59,12 @@ class Region(ABC):
 
     Args:
         condition: A bool with one element.
-            sources: The values that the bodies may read.
-            bodies: The bodies.
+        sources: The values that the bodies may read.
+        bodies: The bodies.
 
-        Attributes:
-            bodies: The bodies.
-            node: The node.
+    Attributes:
+        bodies: The bodies.
+        node: The node.
     """
 
     _FIRST_SOURCE_INPUT = 1  # the node's input with the first source
