@@ -437,6 +437,6 @@ def model_with(
     bridge.convert()
     if bridge.draws:
         raise NgraphError("how many numbers are drawn depends on sizes")
-    # The numbers in contents become parameters, which are no samples.
+    # Symbolic contents become parameters, which are not split into samples.
     splits_batch = splits_batch and not symbolic_dims.has_symbolic_contents()
     return make_model(bridge, weights, settings, splits_batch, in_place)

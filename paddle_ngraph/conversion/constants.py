@@ -8,7 +8,7 @@ Two of the plugin's bugs (OpenVINO 2026.4.1) appear only with constants, such as
 * Packed weights are looked up by their memory and the format they are packed to, regardless of how
   a node reads them. Two matmuls with one square matrix, transposed by one of them, get the same
   packed weights; so do a convolution and a transposed one with the same filter, einsums, and
-  matmuls in the iterations of recurrent layers. Here each way of reading gets its own constant.
+  matmuls in the iterations of recurrent layers. Here each packed form gets its own constant.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def _run(model: Model) -> list[np.ndarray]:
 def _inferred(model: Model) -> list[np.ndarray]:
     """The results of a model without parameters, as the plugin computes them.
 
-    Its float constants are fed as parameters: values that the plugin computes from constants alone
-    are wrong if a later node works in place.
+    Float constants are fed as parameters: values that the plugin computes from constants alone are
+    wrong if a later node works in place.
     """
     fed = []
     for node in model.get_ordered_ops():

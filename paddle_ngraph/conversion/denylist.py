@@ -1,10 +1,10 @@
-"""Operators whose converters raised, and intervals that nGraph could not run.
+"""The denylist: operators whose converters raised, and subgraphs that nGraph could not run.
 
-They stay native, and the report says why.
+They fall back, and the report gives the reason.
 
-A converter runs when a function is built. An error that it raises there is at first a *suspicion*,
-because converters also raise on a feed that Paddle would refuse. It becomes a *refusal* when Paddle
-has run the interval, or if every shape was known beforehand.
+A converter runs when a function is built. An error that it raises there is at first a *provisional
+failure*, because converters also raise on a feed that Paddle would reject. The operator or subgraph
+is denylisted when Paddle has run the subgraph, or at once if every shape was known beforehand.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
-# Variables that restrict OpenVINO's kernels to a part of the processor's instruction sets.
+# Variables that restrict OpenVINO's kernels to some of the processor's instruction sets.
 _VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 

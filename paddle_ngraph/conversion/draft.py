@@ -42,7 +42,7 @@ class Draft:
         model: The model. Its results are the outputs of the subgraph, the new values of states
             without an update, and operands of updates.
         positions: The index of the input that feeds each parameter of the model; indices after the
-            inputs continue through the draws.
+            inputs continue through the samples of ``bridge.draws``.
         bridge: The bridge that built it.
         settings: The settings of the build.
         splits_batch: Whether the batch may be computed in chunks.

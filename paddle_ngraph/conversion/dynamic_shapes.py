@@ -122,7 +122,7 @@ class SymbolicDims:
         hints: dict[int, int] = {}
         rows: list[list[int | None]] = []
         for sizes, row in zip([*(shape for _, shape in signature), *contents.values()], classes):
-            # Sizes 1 (repeated along its axis) and 0 are no sizes like others, and stay static.
+            # A size of 1 (repeated along its axis) or 0 is special, and stays static.
             rows.append(
                 [
                     number if MIN_SYMBOLIC_SIZE <= size <= MAX_SYMBOLIC_SIZE else None
@@ -358,7 +358,7 @@ def _remember(
 def build_dynamic_model(
     text: str, signature: Signature, contents: Contents, build: Callable[[SymbolicDims], Draft]
 ) -> DynamicModel[Draft] | None:
-    """A model for this signature and for all others for which its guards hold.
+    """A model for this signature, and for all others that satisfy its guards.
 
     Args:
         text: The graph string.

@@ -64,7 +64,7 @@ def range_of(values: Iterable[float]) -> Range | None:
 
 @dataclass(frozen=True)
 class Limit:
-    """A condition that an operator must meet to be converted.
+    """A condition for the conversion of an operator.
 
     Attributes:
         text: The sentence printed for an operator that falls back because of this limit.
@@ -92,7 +92,7 @@ class Role(Enum):
 
     @property
     def is_of_inputs(self) -> bool:
-        """Whether it is a role of inputs, not of outputs."""
+        """Whether the role is one of inputs, not of outputs."""
         return self not in (Role.RESULT, Role.OMITTED, Role.WORKSPACE)
 
     @property
@@ -210,8 +210,8 @@ def converter(
         unchecked: Inputs with indices that Paddle's kernel does not check. If one is out of range,
             the engine raises instead of leaving the run to Paddle; nothing else runs while such a
             function is compiled.
-        open_starts: It takes slices. Inside loops and branches, inputs ``starts`` and ``ends`` need
-            not be known where the length of each slice is certain (offsets.py).
+        open_starts: The operator takes slices. Inside loops and branches, inputs ``starts`` and
+            ``ends`` need not be known where the length of each slice is certain (offsets.py).
 
     Raises:
         NgraphError: There is already a converter for one of them, or a role is invalid.

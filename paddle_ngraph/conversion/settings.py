@@ -12,8 +12,8 @@ from paddle_ngraph.ir.graph import CPU, device_of
 class Settings:
     """Settings of a run, determined once per run by ``NgraphEngine::settings`` of the core.
 
-    They are part of the key of a function, in memory and on disk, and are passed to every part of a
-    build that needs them: no flag is read during a build.
+    Settings are part of the key of a function, in memory and on disk, and are passed to every part
+    of a build that needs them: no flag is read during a build.
 
     Attributes:
         precision: ``"f32"``, or ``"bf16"``: in functions with constant weights the plugin may round

@@ -2,10 +2,11 @@
 
 A function with dynamic shapes is built once, at the current shapes. Results that a converter then
 computes from a dynamic dimension must hold for all other values of it, or the values for which they
-hold must be known. So a dynamic dimension is a :class:`Size`: it behaves like its current value,
-the *hint*, but records how it is computed from dynamic dimensions. Code that makes a decision by
-it, or uses it as a plain integer, adds a *guard*: a condition on the dynamic dimensions under which
-the decision is the same. The function is valid exactly where its guards hold.
+hold must be known. So a dynamic dimension is a :class:`Size`. A size behaves like its current
+value, the *hint*, but records how it is computed from dynamic dimensions. Code that makes a
+decision by a size, or uses it as a plain integer, adds a *guard*: a condition on the dynamic
+dimensions under which the decision is the same. The function is valid exactly where its guards
+hold.
 
 An expression is a polynomial with integer coefficients over *atoms*: a symbol (one per dynamic
 dimension), or the floor of a quotient of polynomials. Equal polynomials are equal tuples, so most
@@ -205,7 +206,7 @@ class Guard(NamedTuple):
 
 
 def to_words(guards: Sequence[Guard], numbers: Mapping[int, int]) -> list[int]:
-    """Guards as integers: for each, the count of its words, its kind, and a stack machine program.
+    """Guards as integers: for each, the number of words after it, its kind, a stack program.
 
     Args:
         guards: The guards.
@@ -563,7 +564,7 @@ class Size:
 
     @property
     def hint(self) -> int:
-        """Its current value; only for results that need not hold for other values."""
+        """The current value; only for results that need not hold for other values."""
         return self.guards.value(self.terms)
 
     def _combined(self, other: Any, function: Any, swapped: bool = False) -> Any:
@@ -666,7 +667,7 @@ class Size:
     def __bool__(self) -> bool:
         return not self.guards.is_zero(self.terms)
 
-    # -- plain numbers: fixed
+    # -- uses as plain integers: fixed
 
     def __index__(self) -> int:
         return self.guards.fix(self.terms)

@@ -27,7 +27,7 @@ class TensorArray:
     Attributes:
         chunks: Tensors with elements along axis 0.
         before: The number of further elements before those: elements that earlier iterations of a
-            loop have appended, and elements from before the loop. They have no reader.
+            loop have appended, and elements from before the loop; none of them has a reader.
         is_read: Whether it belongs to a surrounding block, and is only read in this one.
     """
 

@@ -399,7 +399,7 @@ def _negated(value: Output) -> Output | None:
 def compute_small_erf(model: Model) -> None:
     """Computes erf(x) of small x by its series: the plugin's result is exact next to 1 only.
 
-    That suffices for 1 + erf(x), which the plugin fuses into a GELU, and for half of that.
+    The plugin's result suffices for 1 + erf(x), which it fuses into a GELU, and for half of that.
     """
     for node in model.get_ops():
         if node.get_type_name() != "Erf" or node.get_element_type() != Type.f32:

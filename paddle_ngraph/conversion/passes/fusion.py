@@ -19,8 +19,8 @@ Extension = Callable[..., Node]
 def fuse_relus(model: Model, extension: Extension) -> None:
     """Fuses ReLUs into the batch normalizations before them; likewise their gradients.
 
-    Each fusion saves a pass over the data. It needs a complete model, because it depends on the
-    other readers of a value.
+    Each fusion saves a pass over the data. The model has to be complete: a fusion depends on all
+    readers of a value.
 
     Args:
         model: The complete model.

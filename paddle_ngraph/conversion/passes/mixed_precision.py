@@ -1,7 +1,7 @@
 """bfloat16 for operands of matmuls and convolutions, and nothing else.
 
-It applies to functions that train if ``FLAGS_ngraph_precision`` requests it, and to all functions
-where a program itself declares the operands bfloat16 (bfloat16.py).
+The pass applies to functions that train if ``FLAGS_ngraph_precision`` requests it, and to all
+functions where a program itself declares the operands bfloat16 (bfloat16.py).
 
 An update changes a weight by less than bfloat16's eight bits can represent, and a term changes a
 long sum likewise. So parameters, optimizer states, normalizations, softmax and losses stay float32.

@@ -119,7 +119,7 @@ def divide_sums_over_samples(model: Model) -> None:
 
     Over a batch in blocked layout, to which pooling puts 2 or 3 channels, the plugin's kernel
     divides leftovers of the previous run. The plugin merges two means in a row, and moves means
-    before transpositions: only the axes reduced in the end matter.
+    before transpositions: only the set of axes that is reduced in the end matters.
     """
     means = [node for node in model.get_ordered_ops() if node.get_type_name() == "ReduceMean"]
     for node in [mean for mean in means if _is_over_samples(mean)]:
