@@ -64,16 +64,18 @@ class Bfloat16Values:
 
     def _analyzed(self, output: Output, depth: int) -> bool:
         node = output.get_node()
-        kind = node.get_type_name()
-        if kind in (WIDENING, ROUNDING):
+        type_name = node.get_type_name()
+        if type_name in (WIDENING, ROUNDING):
             return True
         if output.get_element_type() != Type.f32 or depth == 0:
             return False
-        if kind == "Constant":
+        if type_name == "Constant":
             data = node.get_data()
             return data.size <= _MAX_CONSTANT_ELEMENTS and not (data.view(np.uint32) & 0xFFFF).any()
         floats = [v for v in node.input_values() if v.get_element_type() == Type.f32]
-        return kind in _VALUE_PRESERVING and all(self._holds(value, depth - 1) for value in floats)
+        return type_name in _VALUE_PRESERVING and all(
+            self._holds(value, depth - 1) for value in floats
+        )
 
 
 def before_rounding(output: Output) -> Output:

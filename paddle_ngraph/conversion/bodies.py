@@ -161,9 +161,9 @@ class InnerBridge(NgraphBridge):
         written = appended_by(block)
         # The number of elements that an iteration appends to each outer TensorArray.
         self._appends = {
-            number: written[block.inputs[number].id]
-            for number in self._outer_arrays
-            if counters is not None and written[block.inputs[number].id]
+            index: written[block.inputs[index].id]
+            for index in self._outer_arrays
+            if counters is not None and written[block.inputs[index].id]
         }
         self._used_arrays = used_arrays
         self._appended: dict[int, TensorArray] = {}  # elements of this iteration, by source
@@ -175,8 +175,8 @@ class InnerBridge(NgraphBridge):
         self._iteration_check: Node | None = None  # checks the next iteration index
         self._next_iteration: Node | None = None  # the next index
         self._iteration_parameter: Node | None = None
-        self._current_sizes: list[tuple[Node, Output]] = []
-        self.sources = [self._source(number, each) for number, each in enumerate(sources)]
+        self._hints: list[tuple[Node, Output]] = []
+        self.sources = [self._source(index, each) for index, each in enumerate(sources)]
         self.arg_shapes: list[list[Number]] = []
         super().__init__(block, ())
         # Paddle declares shapes that follow from those of the first iteration.
@@ -261,7 +261,7 @@ class InnerBridge(NgraphBridge):
         if self._has_iteration_sizes:
             assert self._shapes is not None
             iteration = self._iteration = self._new_iteration(self._shapes.guards)
-            self._current_values(self._iteration_index(), [iteration])
+            self._with_hints(self._iteration_index(), [iteration])
             self.arg_shapes = _shapes_after(self.arg_shapes, self._growth, iteration)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
             if position in self._outer_arrays:
@@ -280,26 +280,26 @@ class InnerBridge(NgraphBridge):
             and self._shapes is not None
             and (sizes := outer_shapes.known_sizes())
         ):
-            self._current_values(self._extra_parameter(as_output(self._outer.ints(sizes))), sizes)
+            self._with_hints(self._extra_parameter(as_output(self._outer.ints(sizes))), sizes)
 
-    def _source(self, number: int, source: Output | TensorArray) -> Output:
+    def _source(self, index: int, source: Output | TensorArray) -> Output:
         """The value that the block gets for a source."""
         if not isinstance(source, TensorArray):
             return source
-        if number in self._appends:  # an unused value
+        if index in self._appends:  # an unused value
             return opset15.constant(np.int64(0)).output(0)
         return self._outer.elements(source)
 
-    def _array(self, number: int, source: Output) -> TensorArray:
+    def _array(self, index: int, source: Output) -> TensorArray:
         """A TensorArray of the surrounding block, in the state that an iteration sees."""
-        if number not in self._appends:
-            return TensorArray([self._parameter_for(number, source)], is_read=True)
+        if index not in self._appends:
+            return TensorArray([self._parameter_for(index, source)], is_read=True)
         assert self._iteration is not None
         before = (
-            self._outer.length(self._outer_arrays[number]) + self._iteration * self._appends[number]
+            self._outer.length(self._outer_arrays[index]) + self._iteration * self._appends[index]
         )
         array = TensorArray(before=before)
-        self._appended[number] = array
+        self._appended[index] = array
         return array
 
     def holds(self, op: Op, name: str, number: Number) -> bool:
@@ -311,9 +311,9 @@ class InnerBridge(NgraphBridge):
         found = self.offsets.scalar(tensor)
         if self._counters is None or self._iteration is None or found is None or found.base is None:
             return False
-        for place, step in self._counters.steps.items():
-            if self._graph.inputs[place].id == found.base[0]:
-                first = self._known_initial_value(place)
+        for index, step in self._counters.steps.items():
+            if self._graph.inputs[index].id == found.base[0]:
+                first = self._known_initial_value(index)
                 now = [] if first is None else [first + found.added + self._iteration * step]
                 return is_same_shape(now, [number])
         return False
@@ -346,44 +346,46 @@ class InnerBridge(NgraphBridge):
                     return last
         return None
 
-    def _counted(self, arg: Output, number: int, step: int, iteration: Size) -> Output:
+    def _counted(self, arg: Output, index: int, step: int, iteration: Size) -> Output:
         """An induction variable as a symbolic size, if its initial value and its end are known."""
-        first = self._known_initial_value(number)
+        first = self._known_initial_value(index)
         if first is None or self._last_iteration is None:
             return arg
         end = first + self._last_iteration * step
         has_32_bits = is_always_at_least(MAX_SYMBOLIC_SIZE - end, 0) and is_always_at_least(
             end, -MAX_SYMBOLIC_SIZE
         )
-        return self._current_values(arg, [first + iteration * step]) if has_32_bits else arg
+        return self._with_hints(arg, [first + iteration * step]) if has_32_bits else arg
 
     def _known_limit(self, limit: int | TensorSpec) -> Number | None:
         if isinstance(limit, int):
             return limit
-        places = [n for n, spec in enumerate(self._graph.inputs) if spec.id == limit.id]
-        return self._known_initial_value(places[0]) if places and places[0] >= self._args else None
+        indices = [n for n, spec in enumerate(self._graph.inputs) if spec.id == limit.id]
+        return (
+            self._known_initial_value(indices[0]) if indices and indices[0] >= self._args else None
+        )
 
-    def _known_initial_value(self, number: int) -> Number | None:
+    def _known_initial_value(self, index: int) -> Number | None:
         """The only element of a source, if it is known."""
-        source, outer_shapes = self.sources[number], self._outer._shapes
+        source, outer_shapes = self.sources[index], self._outer._shapes
         if outer_shapes is None or outer_shapes.depends_on(source) == "data":
             return None
         found = outer_shapes.value(source)
         return None if found is None or found.size != 1 else found.reshape(-1).tolist()[0]
 
-    def _current_values(self, parameter: Output, numbers: Sequence[Number]) -> Output:
+    def _with_hints(self, parameter: Output, sizes: Sequence[Number]) -> Output:
         """Replaces a parameter of sizes by its hints, until the block is complete.
 
         With the hints, nGraph infers the current shapes that are computed from it.
         """
         assert self._shapes is not None
-        kind = parameter.get_element_type()
-        values = np.array(list(map(hint_of, numbers)), kind.to_dtype())
+        dtype = parameter.get_element_type()
+        values = np.array(list(map(hint_of, sizes)), dtype.to_dtype())
         constant = opset15.constant(values.reshape(tuple(parameter.get_shape())))
         # A Convert between them: converters would treat the constant itself as known contents.
-        node = opset15.convert(constant, kind)
-        self._shapes.declare_contents(node.output(0), numbers)
-        self._current_sizes.append((node, parameter))
+        node = opset15.convert(constant, dtype)
+        self._shapes.declare_contents(node.output(0), sizes)
+        self._hints.append((node, parameter))
         return node.output(0)
 
     def _input_of(self, positions: Output) -> int | None:
@@ -407,10 +409,10 @@ class InnerBridge(NgraphBridge):
             or outer_shapes.depends_on(source) != "sizes"
         ):
             return node
-        numbers = outer_shapes.value(source)
-        if numbers is None:
+        sizes = outer_shapes.value(source)
+        if sizes is None:
             return opset15.constant(outer_shapes.fixed_value(source)).output(0)
-        return self._current_values(node, numbers.reshape(-1).tolist())
+        return self._with_hints(node, sizes.reshape(-1).tolist())
 
     def _extra_parameter(self, source: Output) -> Output:
         """A parameter for ``source``, which is no input of the block."""
@@ -456,17 +458,17 @@ class InnerBridge(NgraphBridge):
             self._make_growing_args_dynamic()
             self._hide_size_bounds(results)
         read = [
-            (node, number)
+            (node, index)
             for node in self._parameters
-            for number in [self._input_of_parameter[node.get_friendly_name()]]
-            if number < self._args or is_used(node)
+            for index in [self._input_of_parameter[node.get_friendly_name()]]
+            if index < self._args or is_used(node)
         ]
         parameters = [node for node, _ in read] + (
             [self._iteration_parameter] if self._iteration_parameter else []
         )
         self.model = ov.Model([opset15.result(r) for r in results], parameters)
-        reads = [number for _, number in read]
-        collected = [number for number in self._appended if number in self._used_arrays]
+        reads = [index for _, index in read]
+        collected = [index for index in self._appended if index in self._used_arrays]
         return RegionBody(
             self.model, reads, shapes, self._iteration_parameter is not None, collected
         )
@@ -478,10 +480,10 @@ class InnerBridge(NgraphBridge):
 
     def _appended_elements(self) -> list[Output]:
         """The elements that this iteration appends to TensorArrays, with a new axis 0 of size 1."""
-        parts = [
-            array.chunks for number, array in self._appended.items() if number in self._used_arrays
+        chunks = [
+            array.chunks for index, array in self._appended.items() if index in self._used_arrays
         ]
-        joined = (opset15.concat(each, 0) for each in parts)
+        joined = (opset15.concat(each, 0) for each in chunks)
         return [opset15.unsqueeze(each, self.ints([0])).output(0) for each in joined]
 
     def _complete(self, results: list[Output]) -> None:
@@ -501,7 +503,7 @@ class InnerBridge(NgraphBridge):
 
     def _use_runtime_sizes(self) -> None:
         """Has sizes read from parameters instead of from hints."""
-        for node, parameter in self._current_sizes:
+        for node, parameter in self._hints:
             if is_used(node):
                 node.input(0).replace_source_output(parameter)
 
@@ -515,9 +517,9 @@ class InnerBridge(NgraphBridge):
 
     def _model_of(self, results: Sequence[Output], late: Sequence[Node] = ()) -> ov.Model:
         """A model of all nodes so far, with all parameters."""
-        counter = [self._iteration_parameter] if self._iteration_parameter else []
-        made = [opset15.result(result) for result in results]
-        return ov.Model(made, [*self._parameters, *counter, *late])
+        index_parameters = [self._iteration_parameter] if self._iteration_parameter else []
+        yielded = [opset15.result(result) for result in results]
+        return ov.Model(yielded, [*self._parameters, *index_parameters, *late])
 
     def _hide_size_bounds(self, results: list[Output]) -> None:
         """Hides the bounds of yielded sizes from nGraph where the initial sizes exceed them.
@@ -525,17 +527,17 @@ class InnerBridge(NgraphBridge):
         nGraph treats these bounds as bounds of the loop's result, which may be the initial value.
         """
         self._model_of(results).validate_nodes_and_infer_types()
-        for number in filter(self._grows, range(self._args)):
-            leasts = [bounds_of(size)[0] for size in self._outer.shape(self.sources[number])]
-            known = results[number + 1].get_partial_shape()
-            holds = [
+        for index in filter(self._grows, range(self._args)):
+            initial_minima = [bounds_of(size)[0] for size in self._outer.shape(self.sources[index])]
+            known = results[index + 1].get_partial_shape()
+            covers = [
                 not _is_growth(added) or (dim.min_length <= least and dim.max_length == -1)
-                for dim, least, added in zip(known, leasts, self._growth[number])
+                for dim, least, added in zip(known, initial_minima, self._growth[index])
             ]
-            if not all(holds):
-                sizes = zip(self.arg_shapes[number], self._growth[number])
+            if not all(covers):
+                sizes = zip(self.arg_shapes[index], self._growth[index])
                 shape = self.ints([size + added for size, added in sizes])
-                results[number + 1] = opset15.reshape(results[number + 1], shape, False).output(0)
+                results[index + 1] = opset15.reshape(results[index + 1], shape, False).output(0)
         self._use_runtime_sizes()
 
     def _checked_condition(self, continues: Output) -> Output:
@@ -544,12 +546,12 @@ class InnerBridge(NgraphBridge):
         Paddle runs loops with too many iterations; the loop here ends where the check rejects the
         run.
         """
-        number = opset15.add(self._iteration_index(), self.full(1, Type.i64))
+        next_index = opset15.add(self._iteration_index(), self.full(1, Type.i64))
         condition = (
             opset15.squeeze(continues, self.ints([0])) if self.shape(continues) else continues
         )
-        number = opset15.select(condition, number, self.full(0, Type.i64))
-        self._next_iteration = opset15.convert(number, Type.i32)
+        next_index = opset15.select(condition, next_index, self.full(0, Type.i64))
+        self._next_iteration = opset15.convert(next_index, Type.i32)
         self._iteration_check = checked = self._trip_count_check()
         is_iteration = opset15.equal(checked, self._next_iteration)
         if self.shape(continues):
@@ -585,34 +587,34 @@ class InnerBridge(NgraphBridge):
         read = read_by(results)
         names = [node.get_name() for node in self._parameters[: self._args]]
         chosen = [
-            number
-            for number, name in enumerate(names)
-            if self._has_expected_shape(number, results[number + 1])
+            index
+            for index, name in enumerate(names)
+            if self._has_expected_shape(index, results[index + 1])
             and (
                 name not in read
-                or forwarded_parameters(results[number + 1], not self._grows(number))
+                or forwarded_parameters(results[index + 1], not self._grows(index))
                 & {*names} - {name}
             )
         ]
         if not chosen:
             return
         is_iteration = opset15.greater_equal(self._iteration_index(), opset15.constant(np.int64(0)))
-        for number in chosen:
-            if self._grows(number):
+        for index in chosen:
+            if self._grows(index):
                 raise NgraphError("what grows from turn to turn becomes what another one was")
-            arg = self._parameters[number].output(0)
-            results[number + 1] = select(is_iteration, results[number + 1], arg).output(0)
+            arg = self._parameters[index].output(0)
+            results[index + 1] = select(is_iteration, results[index + 1], arg).output(0)
 
-    def _has_expected_shape(self, number: int, result: Output) -> bool:
+    def _has_expected_shape(self, index: int, result: Output) -> bool:
         """Whether a yielded value has the shape of its loop-carried input, plus its growth."""
-        before, after = self.arg_shapes[number], self.shape(result)
+        before, after = self.arg_shapes[index], self.shape(result)
         return len(before) == len(after) and all(
-            size + added == found for size, added, found in zip(before, self._growth[number], after)
+            size + added == found for size, added, found in zip(before, self._growth[index], after)
         )
 
-    def _grows(self, number: int) -> bool:
-        """Whether an iteration adds to a dimension of the loop-carried value ``number``."""
-        return any(map(_is_growth, self._growth[number]))
+    def _grows(self, index: int) -> bool:
+        """Whether an iteration adds to a dimension of the loop-carried value ``index``."""
+        return any(map(_is_growth, self._growth[index]))
 
 
 def _growth_between(

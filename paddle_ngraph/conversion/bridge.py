@@ -45,7 +45,7 @@ from paddle_ngraph.ir.graph import BFLOAT16, CPU, MAX_FOLDED_ELEMENTS, Graph, Op
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Paddle's dtype name by nGraph's element type name.
-_NAMES = {dtype.element: name for name, dtype in DTYPES.items()}
+_PADDLE_DTYPES = {dtype.element: name for name, dtype in DTYPES.items()}
 
 
 def element_type(dtype: str) -> Type:
@@ -213,8 +213,8 @@ class NgraphBridge:
         if array.is_read:
             raise NgraphError("a TensorArray of an outer block is written to")
         added = as_output(elements)
-        for part in array.chunks[:1]:
-            if not is_same_shape(self.shape(part)[1:], self.shape(added)[1:]):
+        for chunk in array.chunks[:1]:
+            if not is_same_shape(self.shape(chunk)[1:], self.shape(added)[1:]):
                 raise NgraphError("a TensorArray has elements of several shapes")
         array.chunks.append(added)
 
@@ -224,7 +224,7 @@ class NgraphBridge:
 
     def length(self, array: TensorArray) -> Number:
         """The number of elements of a TensorArray."""
-        return array.before + sum(self.shape(part)[0] for part in array.chunks)
+        return array.before + sum(self.shape(chunk)[0] for chunk in array.chunks)
 
     def elements(self, array: TensorArray) -> Output:
         """The elements of a TensorArray, along axis 0.
@@ -302,7 +302,7 @@ class NgraphBridge:
         """Whether one of these gradients (any if none is named) is in the graph, or reads it."""
         if gradients:
             return not self._op_types.isdisjoint(gradients)
-        return any(kind.endswith("_grad") for kind in self._op_types)
+        return any(type.endswith("_grad") for type in self._op_types)
 
     def constant(self, op: Op, name: str) -> np.ndarray:
         """The contents of input ``name``, known during the build.
@@ -326,10 +326,10 @@ class NgraphBridge:
 
     def size_behind(self, op: Op, name: str) -> Size | None:
         """The symbolic size that the input ``name``, a single float32 value, was converted from."""
-        given = self.get_input_node(op, name)
-        if given.get_element_type() != Type.f32:  # other dtypes: see constant()
+        node_input = self.get_input_node(op, name)
+        if node_input.get_element_type() != Type.f32:  # other dtypes: see constant()
             return None
-        node = given.get_node()
+        node = node_input.get_node()
         while node.get_type_name() in _VALUE_PRESERVING:
             source = node.input_value(0)
             if source.get_element_type() in (Type.i32, Type.i64):
@@ -371,12 +371,12 @@ class NgraphBridge:
 
     def full(self, value: Any, dtype: str | Type, shape: Sequence[Number] = ()) -> Node:
         """A constant with all elements ``value``; a scalar unless ``shape`` is given."""
-        kind = element_type(dtype) if isinstance(dtype, str) else dtype
+        element = element_type(dtype) if isinstance(dtype, str) else dtype
         if isinstance(value, Size):
-            number = opset15.convert(self.ints([value]), kind)
-            scalar = opset15.squeeze(number, self.ints([0]))
+            converted = opset15.convert(self.ints([value]), element)
+            scalar = opset15.squeeze(converted, self.ints([0]))
         else:
-            scalar = opset15.constant(value, kind)
+            scalar = opset15.constant(value, element)
         if not shape:
             return scalar
         return opset15.broadcast(scalar, self.ints(shape))
@@ -401,10 +401,10 @@ class NgraphBridge:
             seed: The seed of a separate stream; 0 for the stream that ``paddle.seed`` sets.
             shape: The shape of the result.
         """
-        number = list(_DISTRIBUTIONS).index(distribution)
+        distribution_id = list(_DISTRIBUTIONS).index(distribution)
         position = len(self._graph.inputs) + len(self._graph.states) + len(self.draws)
         sizes = [int(size) for size in shape]
-        self.draws.append(Draw(number, float(a), float(b), int(seed), sizes))
+        self.draws.append(Draw(distribution_id, float(a), float(b), int(seed), sizes))
         return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
 
     def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
@@ -415,7 +415,7 @@ class NgraphBridge:
         """
         if not self.on_cpu:
             raise NgraphError(f"{self.device} has no {name}, an operator of the engine for CPUs")
-        return extension(name, inputs, **{key: _plain(each) for key, each in attributes.items()})
+        return extension(name, inputs, **{key: _fixed(each) for key, each in attributes.items()})
 
     def in_range(self, values: Any, least: int, end: int, message: str) -> Node:
         """``values``, checked in each run to be at least ``least`` and less than ``end``."""
@@ -440,7 +440,7 @@ class NgraphBridge:
                 raise NgraphError(INT32_OVERFLOW)
         return True
 
-    def defer_check(self, op: Op, name: str, places: Any, message: str) -> None:
+    def defer_check(self, op: Op, name: str, mask: Any, message: str) -> None:
         """Has the engine reject a run in which a reader uses wrong elements of an output.
 
         A ``where`` may discard wrong elements, such as the logarithm of 0.
@@ -448,43 +448,45 @@ class NgraphBridge:
         Args:
             op: The operator.
             name: The output, which is set already.
-            places: A mask of the wrong elements.
+            mask: A mask of the wrong elements.
             message: The message of the error.
         """
-        self._deferred_checks[op.output(name).id] = DeferredCheck(as_output(places), message)
+        self._deferred_checks[op.output(name).id] = DeferredCheck(as_output(mask), message)
 
     def _forwarded_check(self, op: Op) -> DeferredCheck | None:
         """The deferred check of an operator's only output; checks of other inputs are applied."""
         entry = find_converter(op.type)
-        kept: dict[str, DeferredCheck] = {}
+        checks: dict[str, DeferredCheck] = {}
         for name, specs in op.inputs.items():
             for spec in specs if entry is None or entry.role(name).has_contents_read else ():
                 if spec.id not in self._deferred_checks:
                     continue
                 if name in _FORWARDS_DEFERRED_CHECK.get(op.type, ()):
-                    kept[name] = self._deferred_checks[spec.id]
+                    checks[name] = self._deferred_checks[spec.id]
                 else:
                     self._apply_deferred_check(spec)
-        if not kept:
+        if not checks:
             return None
-        message = next(iter(kept.values())).message
+        message = next(iter(checks.values())).message
         if op.type == "pd_op.where":
             never = self.full(False, Type.boolean)
-            x, y = (kept[name].mask if name in kept else never for name in ("x", "y"))
+            x, y = (checks[name].mask if name in checks else never for name in ("x", "y"))
             condition = self.get_input_node(op, "condition")
             return DeferredCheck(opset15.select(condition, x, y).output(0), message)
-        places, *others = (check.mask for check in kept.values())
+        mask, *others = (check.mask for check in checks.values())
         for other in others:
-            places = opset15.logical_or(places, other).output(0)
-        return DeferredCheck(places, message)
+            mask = opset15.logical_or(mask, other).output(0)
+        return DeferredCheck(mask, message)
 
     def _apply_deferred_check(self, spec: TensorSpec) -> Output:
         """The node of a tensor after its deferred check, if any, was applied."""
         check = self._deferred_checks.pop(spec.id, None)
         if check is not None:
-            node, kind = self._nodes[spec.id], self._nodes[spec.id].get_element_type()
-            wrong = self.in_range(opset15.convert(check.mask, Type.i32), 0, 1, check.message)
-            added = opset15.add(node, wrong if kind == Type.i32 else opset15.convert(wrong, kind))
+            node, dtype = self._nodes[spec.id], self._nodes[spec.id].get_element_type()
+            checked = self.in_range(opset15.convert(check.mask, Type.i32), 0, 1, check.message)
+            added = opset15.add(
+                node, checked if dtype == Type.i32 else opset15.convert(checked, dtype)
+            )
             self._nodes[spec.id] = self._folded(added.output(0))
         return self._nodes[spec.id]
 
@@ -559,9 +561,9 @@ class NgraphBridge:
 
     def _input_of(self, positions: Output) -> int | None:
         """Index of the subgraph input that a node is, if it is an input of int32 or int64."""
-        is_whole = positions.get_element_type() in (Type.i32, Type.i64)
+        is_integer = positions.get_element_type() in (Type.i32, Type.i64)
         name = positions.get_node().get_friendly_name()
-        return self._input_of_parameter.get(name) if is_whole else None
+        return self._input_of_parameter.get(name) if is_integer else None
 
     def _any_runtime_input(self) -> Output:
         """An output that is not a constant in the complete model.
@@ -588,18 +590,18 @@ class NgraphBridge:
         Raises:
             ConversionError: As in :meth:`convert`; ``op`` is one of the block.
         """
-        numbers = {spec.id: self._next_tensor_id() for spec in block.all_specs()}
+        ids = {spec.id: self._next_tensor_id() for spec in block.all_specs()}
         for spec, source in zip(block.inputs, sources):
             if not isinstance(source, TensorArray):
-                self._nodes[numbers[spec.id]] = source
+                self._nodes[ids[spec.id]] = source
         for op in block.ops:
-            renumbered = op.with_tensor_ids(numbers)
+            renumbered = op.with_tensor_ids(ids)
             self._rounded_ids |= {s.id for s in renumbered.output_specs() if s.dtype == BFLOAT16}
             try:
                 self._convert(renumbered)
             except ConversionError as error:
                 raise ConversionError(op, error.reason, error.device) from error
-        return [self._apply_deferred_check(replace(s, id=numbers[s.id])) for s in block.outputs]
+        return [self._apply_deferred_check(replace(s, id=ids[s.id])) for s in block.outputs]
 
     def _next_tensor_id(self) -> int:
         """An id that no tensor of the graph has."""
@@ -626,20 +628,20 @@ class NgraphBridge:
         for output, shape in zip(region.node.outputs(), shapes, strict=True):
             self.set_shape(output, shape)
 
-    def _placeholder_for(self, region: Region, number: int, shape: Sequence[Number]) -> Output:
+    def _placeholder_for(self, region: Region, index: int, shape: Sequence[Number]) -> Output:
         """A parameter that replaces a result of a region until the model is complete."""
-        kind = region.node.output(number).get_element_type()
-        node = opset15.parameter(list(map(hint_of, shape)), kind)
-        self._placeholders.append((node, region, number))
+        dtype = region.node.output(index).get_element_type()
+        node = opset15.parameter(list(map(hint_of, shape)), dtype)
+        self._placeholders.append((node, region, index))
         if self._shapes is not None:
             self._shapes.declare(node.output(0), [symbolic_size(size) for size in shape])
         return node.output(0)
 
     def _replace_placeholders(self) -> None:
         """Connects readers of placeholders to the results of regions, of any shape."""
-        for node, region, number in self._placeholders:
+        for node, region, index in self._placeholders:
             for reader in node.output(0).get_target_inputs():
-                reader.replace_source_output(region.node.output(number))
+                reader.replace_source_output(region.node.output(index))
 
     @property
     def has_placeholders(self) -> bool:
@@ -725,16 +727,16 @@ class NgraphBridge:
         fixed = symbolic_dims.guards.fixed()
         for node in model.get_parameters():
             position = self._input_of_parameter.get(node.get_friendly_name())
-            numbers = None if position is None else symbolic_dims.symbols.get(position)
-            if numbers:
+            symbols = None if position is None else symbolic_dims.symbols.get(position)
+            if symbols:
                 dims = [
-                    size if number is None or number in fixed else -1
-                    for number, size in zip(numbers, node.get_output_shape(0))
+                    size if symbol is None or symbol in fixed else -1
+                    for symbol, size in zip(symbols, node.get_output_shape(0))
                 ]
                 node.set_partial_shape(ov.PartialShape(dims))
         for position, constant in self._value_constants.items():
-            kind, shape = constant.get_output_element_type(0), list(constant.get_output_shape(0))
-            parameter = opset15.parameter(shape, kind, name=f"input_{position}")
+            dtype, shape = constant.get_output_element_type(0), list(constant.get_output_shape(0))
+            parameter = opset15.parameter(shape, dtype, name=f"input_{position}")
             replace_node(constant, parameter)
             model.add_parameters([parameter])
 
@@ -824,56 +826,56 @@ class NgraphBridge:
         shape: Sequence[int],
         value: np.ndarray | None,
     ) -> None:
-        kind: Type = getattr(Type, dtype)
-        if kind != element_type(spec.dtype):
+        element: Type = getattr(Type, dtype)
+        if element != element_type(spec.dtype):
             raise ValueError(
-                f"input {position} of the interval is {_NAMES.get(dtype, dtype)}, "
+                f"input {position} of the interval is {_PADDLE_DTYPES.get(dtype, dtype)}, "
                 f"the program declares {spec.dtype}"
             )
         node = (
-            self._parameter(position, kind, shape)
+            self._parameter(position, element, shape)
             if value is None
-            else self._value_input(position, kind, value)
+            else self._value_input(position, element, value)
         )
-        self._nodes[spec.id] = self._bfloat16.widened(node) if kind == Type.bf16 else node
+        self._nodes[spec.id] = self._bfloat16.widened(node) if element == Type.bf16 else node
         self._as_declared &= fits(spec.shape, self.shape(self._nodes[spec.id]))
 
-    def _value_input(self, position: int, kind: Type, value: np.ndarray) -> Output:
+    def _value_input(self, position: int, dtype: Type, value: np.ndarray) -> Output:
         """The node of an input that is read by value: a constant, unless contents are symbolic.
 
         Until dimensions become dynamic, the node contains hints, from which nGraph infers shapes.
         """
         symbolic_dims = self._symbolic_dims
-        numbers = [] if symbolic_dims is None else symbolic_dims.contents[position]
+        symbols = [] if symbolic_dims is None else symbolic_dims.contents[position]
         if (
             self._shapes is None
             or symbolic_dims is None
-            or all(number is None for number in numbers)
+            or all(symbol is None for symbol in symbols)
         ):
-            return constant_of(value, kind).output(0)
-        self._value_constants[position] = opset15.constant(value, kind)
+            return constant_of(value, dtype).output(0)
+        self._value_constants[position] = opset15.constant(value, dtype)
         # A Convert between them: converters would treat the constant itself as known contents.
-        node = opset15.convert(self._value_constants[position], kind).output(0)
+        node = opset15.convert(self._value_constants[position], dtype).output(0)
         contents = [
-            each if number is None else symbolic_dims.size(number)
-            for number, each in zip(numbers, value.reshape(-1).tolist())
+            each if symbol is None else symbolic_dims.size(symbol)
+            for symbol, each in zip(symbols, value.reshape(-1).tolist())
         ]
         self._shapes.declare_contents(node, contents)
         return node
 
-    def _parameter(self, position: int, kind: Type, shape: Sequence[int]) -> Output:
-        node = opset15.parameter(list(shape), kind, name=f"input_{position}")
+    def _parameter(self, position: int, dtype: Type, shape: Sequence[int]) -> Output:
+        node = opset15.parameter(list(shape), dtype, name=f"input_{position}")
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
         if self._shapes is not None and self._symbolic_dims is not None:
-            numbers = self._symbolic_dims.symbols.get(position, ())
-            sizes = [None if n is None else self._symbolic_dims.size(n) for n in numbers]
+            symbols = self._symbolic_dims.symbols.get(position, ())
+            sizes = [None if n is None else self._symbolic_dims.size(n) for n in symbols]
             self._shapes.declare(node.output(0), sizes)
         return node.output(0)
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
         if output.get_element_type() != element_type(spec.dtype):
-            found = _NAMES.get(output.get_element_type().get_type_name(), "another dtype")
+            found = _PADDLE_DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
             raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
         shape = self.shape(output)
         # Programs saved by Paddle before 2.5 declare [1] for some outputs that are scalars today.
@@ -895,15 +897,15 @@ class NgraphBridge:
 
     def _from_sizes(self, shapes: Shapes, output: Output) -> Output:
         """Integers computed from sizes, as a node that is valid for all sizes; int64 inside."""
-        kind = output.get_element_type()
-        if kind.is_real():
+        dtype = output.get_element_type()
+        if dtype.is_real():
             return output
         value = shapes.value(output)
         if value is None or not is_symbolic(value.reshape(-1).tolist()):
-            return opset15.constant(shapes.fixed_value(output), kind).output(0)
+            return opset15.constant(shapes.fixed_value(output), dtype).output(0)
         node = shapes.node(value.reshape(-1).tolist())
-        if kind != Type.i64:
-            node = opset15.convert(node, kind).output(0)
+        if dtype != Type.i64:
+            node = opset15.convert(node, dtype).output(0)
         if value.ndim != 1:
             node = opset15.reshape(node, self.ints(value.shape), False).output(0)
         return node
@@ -916,8 +918,8 @@ class NgraphBridge:
         if node.get_type_name() == "Constant":
             return np.array(node.get_data())
         if node.get_type_name() == "ShapeOf":
-            kind = output.get_element_type().to_dtype()
-            return np.array(list(node.input_value(0).get_shape()), dtype=kind)
+            dtype = output.get_element_type().to_dtype()
+            return np.array(list(node.input_value(0).get_shape()), dtype=dtype)
         # Called for each output of a node, of which there may be thousands.
         if node.get_name() in self._unknown:
             return None
@@ -958,10 +960,10 @@ def _initialize_dtype_table() -> None:
 _initialize_dtype_table()
 
 
-def _plain(attribute: Any) -> Any:
+def _fixed(attribute: Any) -> Any:
     """An attribute of a node, with symbolic sizes fixed."""
     if isinstance(attribute, list | tuple):
-        return [_plain(each) for each in attribute]
+        return [_fixed(each) for each in attribute]
     return int(attribute) if isinstance(attribute, Size) else attribute
 
 
@@ -998,13 +1000,13 @@ def _constant_for(parameter: Node, contents: Any, known_buffers: set[int] | None
             ``None`` to copy. The plugin identifies packed weights by address, so a buffer that is
             given twice is copied.
     """
-    kind = parameter.get_output_element_type(0)
-    array = np.frombuffer(contents, kind.to_dtype()).reshape(tuple(parameter.get_output_shape(0)))
-    place = array.ctypes.data
-    if known_buffers is None or place in known_buffers or array.size == 0:
-        return constant_of(array, kind)
-    known_buffers.add(place)
-    return opset15.constant(ov.Tensor(array, ov.Shape(array.shape), kind))
+    dtype = parameter.get_output_element_type(0)
+    array = np.frombuffer(contents, dtype.to_dtype()).reshape(tuple(parameter.get_output_shape(0)))
+    address = array.ctypes.data
+    if known_buffers is None or address in known_buffers or array.size == 0:
+        return constant_of(array, dtype)
+    known_buffers.add(address)
+    return opset15.constant(ov.Tensor(array, ov.Shape(array.shape), dtype))
 
 
 def _is_list(output: Output) -> bool:

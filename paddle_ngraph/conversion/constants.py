@@ -40,7 +40,7 @@ _WEIGHT_PACKING = frozenset(
 _CONSTANT_OPERAND_TYPES = frozenset({"Interpolate", "Pad", "Range"})
 _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # Types that mark a constant as quantized for the plugin (int8.py): its value would not.
-_KEPT_TYPES = frozenset({"FakeQuantize"})
+_QUANTIZING_TYPES = frozenset({"FakeQuantize"})
 # Describes how a node reads weights that it packs.
 PackedForm = tuple[object, ...]
 
@@ -60,22 +60,22 @@ def compute_constants(model: Model) -> None:
 
 def evaluated(values: Sequence[Output]) -> list[np.ndarray]:
     """Computes outputs that constants alone determine, where no tensor is empty."""
-    alone = Model([opset15.result(value) for value in values], [], "constants").clone()
+    constant_model = Model([opset15.result(value) for value in values], [], "constants").clone()
     folding = Manager()
     folding.register_pass(ConstantFolding())
-    folding.run_passes(alone)
-    return _run(alone)
+    folding.run_passes(constant_model)
+    return _run(constant_model)
 
 
 def _run(model: Model) -> list[np.ndarray]:
     """The results of a model without parameters; the plugin computes those that are not folded."""
     sources = [result.input_value(0) for result in model.get_results()]
     folded = [source.get_node().get_type_name() == "Constant" for source in sources]
-    rest = [opset15.result(source) for source, done in zip(sources, folded) if not done]
+    rest = [opset15.result(source) for source, is_folded in zip(sources, folded) if not is_folded]
     found = iter(_inferred(Model(rest, [])) if rest else ())
     return [
-        np.array(source.get_node().get_data() if done else next(found))
-        for source, done in zip(sources, folded)
+        np.array(source.get_node().get_data() if is_folded else next(found))
+        for source, is_folded in zip(sources, folded)
     ]
 
 
@@ -111,23 +111,23 @@ def _determined(model: Model) -> Iterator[Output]:
     Of outputs that the plugin certainly folds, only packed ones that are more than a view of a
     constant.
     """
-    hard: dict[str, bool] = {}  # of the nodes that constants alone determine
+    unfolded: dict[str, bool] = {}  # of the nodes that constants alone determine
     read: dict[Key, Output] = {}
     for node in model.get_ordered_ops():
-        kind, values = node.get_type_name(), node.input_values()
+        type_name, values = node.get_type_name(), node.input_values()
         sources = [value.get_node().get_name() for value in values]
-        if kind == "Constant":
-            hard[node.get_name()] = False
-        elif kind != "Result" and values and all(source in hard for source in sources):
-            if kind in _KEPT_TYPES:
+        if type_name == "Constant":
+            unfolded[node.get_name()] = False
+        elif type_name != "Result" and values and all(source in unfolded for source in sources):
+            if type_name in _QUANTIZING_TYPES:
                 continue
-            hard[node.get_name()] = kind not in _FOLDED or any(map(hard.get, sources))
+            unfolded[node.get_name()] = type_name not in _FOLDED or any(map(unfolded.get, sources))
         else:
             packs = _is_ambiguous(node)
             read |= {
                 key_of(value): value
                 for source, value in zip(sources, values)
-                if hard.get(source) or (source in hard and packs and not is_constant(value))
+                if unfolded.get(source) or (source in unfolded and packs and not is_constant(value))
             }
     return iter(read.values())
 
@@ -144,19 +144,19 @@ def _redirect(model: Model, value: Output, constant: Node) -> None:
 
 def separate_packed_weights(model: Model) -> None:
     """Gives weights that are packed in several forms a constant for each form."""
-    ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
+    copies: dict[str, dict[tuple[object, ...], Node | None]] = {}
     for node in model.get_ordered_ops():
-        for number, readings in _packed_forms(node):
-            source, path = _path(node.input_value(number))
+        for index, forms in _packed_forms(node):
+            source, path = _path(node.input_value(index))
             if source.get_type_name() != "Constant":
                 continue
-            known = ways.setdefault(source.get_name(), {})
-            way = (*readings, *map(_step, path))
-            if way not in known:
-                known[way] = _copy(source, path, len(known)) if known else None
-            copy = known[way]
+            known = copies.setdefault(source.get_name(), {})
+            form = (*forms, *map(_step, path))
+            if form not in known:
+                known[form] = _copy(source, path, len(known)) if known else None
+            copy = known[form]
             if copy is not None:
-                node.input(number).replace_source_output(copy.output(0))
+                node.input(index).replace_source_output(copy.output(0))
 
 
 def _packed_forms(node: Node) -> Iterator[tuple[int, list[PackedForm]]]:
@@ -164,8 +164,8 @@ def _packed_forms(node: Node) -> Iterator[tuple[int, list[PackedForm]]]:
     if node.get_type_name() == "TensorIterator":
         yield from _packed_forms_in_loop(node)
     elif _is_ambiguous(node):
-        for number in range(node.get_input_size()):
-            yield number, [_packed_form(node, number)]
+        for index in range(node.get_input_size()):
+            yield index, [_packed_form(node, index)]
 
 
 def _packed_forms_in_loop(loop: Node) -> Iterator[tuple[int, list[PackedForm]]]:
@@ -173,10 +173,10 @@ def _packed_forms_in_loop(loop: Node) -> Iterator[tuple[int, list[PackedForm]]]:
     body = loop.get_function()
     inside: dict[str, list[PackedForm]] = {}
     for node in body.get_ordered_ops():
-        for number, readings in _packed_forms(node):
-            source, path = _path(node.input_value(number))
-            way = [(*reading, *map(_step, path)) for reading in readings]
-            inside[source.get_name()] = [*inside.get(source.get_name(), ()), *way]
+        for index, forms in _packed_forms(node):
+            source, path = _path(node.input_value(index))
+            found = [(*reading, *map(_step, path)) for reading in forms]
+            inside[source.get_name()] = [*inside.get(source.get_name(), ()), *found]
     parameters = body.get_parameters()
     for description in loop.get_input_descriptions():
         name = parameters[description.body_parameter_index].get_name()
@@ -184,9 +184,9 @@ def _packed_forms_in_loop(loop: Node) -> Iterator[tuple[int, list[PackedForm]]]:
             yield description.input_index, inside[name]
 
 
-def _packed_form(node: Node, number: int) -> PackedForm:
+def _packed_form(node: Node, index: int) -> PackedForm:
     attributes = node.get_attributes()
-    return node.get_type_name(), number, *map(attributes.get, ("transpose_b", "equation"))
+    return node.get_type_name(), index, *map(attributes.get, ("transpose_b", "equation"))
 
 
 def _is_ambiguous(node: Node) -> bool:
@@ -240,11 +240,11 @@ def _order(node: Node) -> tuple[int, ...]:
 
 
 def _step(node: Node) -> tuple[str, tuple[int, ...]]:
-    kind = node.get_type_name()
-    return kind, _order(node) if kind == "Transpose" else tuple(node.get_output_shape(0))
+    type_name = node.get_type_name()
+    return type_name, _order(node) if type_name == "Transpose" else tuple(node.get_output_shape(0))
 
 
-def _copy(source: Node, path: Sequence[Node], number: int) -> Node:
+def _copy(source: Node, path: Sequence[Node], index: int) -> Node:
     """A copy of the weights at the end of ``path``."""
     data = source.get_data()
     for node in path:
@@ -252,5 +252,5 @@ def _copy(source: Node, path: Sequence[Node], number: int) -> Node:
         shape = tuple(node.get_output_shape(0))
         data = data.transpose(_order(node)) if is_transpose else data.reshape(shape)
     copy = opset15.constant(np.array(data, order="C"))
-    copy.set_friendly_name(f"{source.get_friendly_name()}_read_{number}")  # still a weight by name
+    copy.set_friendly_name(f"{source.get_friendly_name()}_read_{index}")  # still a weight by name
     return copy

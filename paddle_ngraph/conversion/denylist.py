@@ -81,8 +81,8 @@ def deny_operator(error: ConversionError) -> str:
     If runs had to check its integers for overflow, only operators that need the check are added.
     """
     reason = f"its converter raised: {error.reason}"
-    is_too_wide = any(words in error.reason for words in (INT32_OVERFLOW, _NEEDS_64_BITS))
-    table = _denied_checks if error.op.checked and is_too_wide else _denied_operators
+    is_overflow = any(words in error.reason for words in (INT32_OVERFLOW, _NEEDS_64_BITS))
+    table = _denied_checks if error.op.checked and is_overflow else _denied_operators
     return table.put((error.op.type, _operator_key(error.op), error.device), reason)
 
 
@@ -190,10 +190,10 @@ def _without_checks(block: dict[str, Any]) -> dict[str, Any]:
     """A block's description without ``checked``, which depends on integer ranges."""
     ops = []
     for op in block["ops"]:
-        left = {name: value for name, value in op.items() if name != "checked"}
+        fields = {name: value for name, value in op.items() if name != "checked"}
         if "blocks" in op:
-            left["blocks"] = list(map(_without_checks, op["blocks"]))
-        ops.append(left)
+            fields["blocks"] = list(map(_without_checks, op["blocks"]))
+        ops.append(fields)
     return {**block, "ops": ops}
 
 

@@ -125,38 +125,38 @@ class SymbolicDims:
             # A size of 1 (repeated along its axis) or 0 is special, and stays static.
             rows.append(
                 [
-                    number if MIN_SYMBOLIC_SIZE <= size <= MAX_SYMBOLIC_SIZE else None
-                    for number, size in zip(row, sizes)
+                    symbol if MIN_SYMBOLIC_SIZE <= size <= MAX_SYMBOLIC_SIZE else None
+                    for symbol, size in zip(row, sizes)
                 ]
             )
-            for number, size in zip(rows[-1], sizes):
-                if number is not None:
-                    hints[number] = size
+            for symbol, size in zip(rows[-1], sizes):
+                if symbol is not None:
+                    hints[symbol] = size
         self.symbols = dict(enumerate(rows[: len(signature)]))
         self.contents = dict(zip(contents, rows[len(signature) :]))
         self.distances = {
-            number: (other, distance)
-            for number, (other, distance) in distances.items()
-            if number in hints and hints.get(other) == hints[number] - distance
+            symbol: (other, distance)
+            for symbol, (other, distance) in distances.items()
+            if symbol in hints and hints.get(other) == hints[symbol] - distance
         }
         self.guards = Guards({n: hint for n, hint in hints.items() if n not in self.distances})
 
-    def size(self, number: int) -> Number:
+    def size(self, symbol: int) -> Number:
         """The symbolic size of a symbol."""
-        if number not in self.distances:
-            return self.guards.size(number)
-        other, distance = self.distances[number]
+        if symbol not in self.distances:
+            return self.guards.size(symbol)
+        other, distance = self.distances[symbol]
         return self.guards.size(other) + distance
 
     def is_only_batch(self) -> bool:
         """Whether the only symbol is one along axis 0."""
-        open_axes = {
-            (axis, number)
+        symbolic_axes = {
+            (axis, symbol)
             for row in self.symbols.values()
-            for axis, number in enumerate(row)
-            if number is not None
+            for axis, symbol in enumerate(row)
+            if symbol is not None
         }
-        return [axis for axis, _ in open_axes] == [0] and not self.has_symbolic_contents()
+        return [axis for axis, _ in symbolic_axes] == [0] and not self.has_symbolic_contents()
 
     def has_symbolic_contents(self) -> bool:
         """Whether elements of inputs that are read by value are symbolic."""
@@ -165,13 +165,13 @@ class SymbolicDims:
     def batches(self) -> set[int]:
         """The current values of the symbolic dimensions along axis 0."""
         firsts = [row[0] for row in self.symbols.values() if row and row[0] is not None]
-        return {int(self.guards.hints[number]) for number in firsts}
+        return {int(self.guards.hints[symbol]) for symbol in firsts}
 
     def fix(self, position: int) -> None:
         """Makes the symbolic dimensions of an input static."""
-        for number in self.symbols[position]:
-            if number is not None:
-                int(self.size(number))
+        for symbol in self.symbols[position]:
+            if symbol is not None:
+                int(self.size(symbol))
 
 
 class EmptyTensorFound(Exception):
@@ -195,16 +195,16 @@ class _SeenShapes:
         if not self.seen:
             self.classes = [[0] * len(shape) for shape in shapes]
         # Dimensions stay in one class as long as they are equal.
-        numbers: dict[tuple[int, int], int] = {}
+        symbols: dict[tuple[int, int], int] = {}
         varied: set[int] = set()
-        own = [shape for _, shape in (self.seen or [signature])[0]]
+        first = [shape for _, shape in (self.seen or [signature])[0]]
         for position, shape in enumerate(shapes):
             for axis, size in enumerate(shape):
                 before = self.classes[position][axis]
-                number = numbers.setdefault((before, size), len(numbers))
-                if before in self.varied or size != own[position][axis]:
-                    varied.add(number)
-                self.classes[position][axis] = number
+                symbol = symbols.setdefault((before, size), len(symbols))
+                if before in self.varied or size != first[position][axis]:
+                    varied.add(symbol)
+                self.classes[position][axis] = symbol
         self.varied = varied
         if len(self.seen) <= STATIC_BATCHES_BEFORE_DYNAMIC:
             self.seen.append(signature)
@@ -225,25 +225,25 @@ class _SeenShapes:
         Args:
             inputs: The number of rows that are shapes.
         """
-        places: dict[int, tuple[int, int]] = {}
-        for row, numbers in enumerate(self.classes):
-            for axis, number in enumerate(numbers):
-                places.setdefault(number, (row, axis))
+        locations: dict[int, tuple[int, int]] = {}
+        for row, symbols in enumerate(self.classes):
+            for axis, symbol in enumerate(symbols):
+                locations.setdefault(symbol, (row, axis))
         seen = {
-            number: [signature[row][1][axis] for signature in self.seen]
-            for number, (row, axis) in places.items()
-            if number in self.varied
+            symbol: [signature[row][1][axis] for signature in self.seen]
+            for symbol, (row, axis) in locations.items()
+            if symbol in self.varied
         }
         found: dict[int, tuple[int, int]] = {}
         bases: list[int] = []  # symbols without a base of their own, so that no chains arise
-        for number, values in seen.items():
-            for other in bases if places[number][0] >= inputs else ():
+        for symbol, values in seen.items():
+            for other in bases if locations[symbol][0] >= inputs else ():
                 distances = {mine - its for mine, its in zip(values, seen[other])}
                 if len(distances) == 1:
-                    found[number] = other, distances.pop()
+                    found[symbol] = other, distances.pop()
                     break
             else:
-                bases.append(number)
+                bases.append(symbol)
         return found
 
 
@@ -303,19 +303,19 @@ def forget() -> None:
     _graphs.clear()
 
 
-def remember(text: str, signature: Signature, values: Mapping[int, bytes], parts: int = 1) -> None:
+def remember(text: str, signature: Signature, values: Mapping[int, bytes], chunks: int = 1) -> None:
     """Records a run of a graph with this signature and these contents; also for the C++ engine.
 
     Args:
         text: The graph string.
         signature: The signature of the run.
         values: Raw contents of the inputs that are read by value.
-        parts: The number of chunks of the batch in the function for this signature.
+        chunks: The number of chunks of the batch in the function for this signature.
     """
     with _lock:
         graph = _graph(text)
-        _remember(graph, signature, _openable_integers(contents_of(signature, values)))
-        graph.splits_batch |= parts > 1
+        _remember(graph, signature, _symbolic_candidates(contents_of(signature, values)))
+        graph.splits_batch |= chunks > 1
 
 
 def contents_of(signature: Signature, values: Mapping[int, bytes]) -> Contents:
@@ -328,7 +328,7 @@ def contents_of(signature: Signature, values: Mapping[int, bytes]) -> Contents:
     }
 
 
-def _openable_integers(contents: Contents) -> dict[int, Shape]:
+def _symbolic_candidates(contents: Contents) -> dict[int, Shape]:
     """Integers in contents that may be symbolic; 0, which never is, for each other element."""
     return {
         position: tuple(array.reshape(-1).tolist())
@@ -340,16 +340,16 @@ def _openable_integers(contents: Contents) -> dict[int, Shape]:
 
 def _can_be_symbolic(array: np.ndarray) -> bool:
     # The input's other elements have to be representable in int32, too.
-    is_whole = array.dtype in (np.int32, np.int64)
+    is_integer = array.dtype in (np.int32, np.int64)
     fits = bool(((array >= -MAX_SYMBOLIC_SIZE) & (array <= MAX_SYMBOLIC_SIZE)).all())
-    return is_whole and array.size <= MAX_VALUE_INPUT_ELEMENTS and fits
+    return is_integer and array.size <= MAX_VALUE_INPUT_ELEMENTS and fits
 
 
 def _remember(
     graph: _GraphShapes, signature: Signature, contents: Mapping[int, Shape]
 ) -> _SeenShapes:
     rows = (*signature, *(("contents", numbers) for numbers in contents.values()))
-    structure = tuple((kind, len(row)) for kind, row in rows)
+    structure = tuple((dtype, len(row)) for dtype, row in rows)
     seen = graph.seen.setdefault(structure, _SeenShapes())
     seen.add(rows)
     return seen
@@ -371,16 +371,16 @@ def build_dynamic_model(
     """
     with _lock:  # another thread may give up at any time
         graph = _graph(text)
-        whole = _openable_integers(contents)
-        seen = _remember(graph, signature, whole)
-        symbolic_dims = seen.symbolic_dims(signature, whole)
+        integers = _symbolic_candidates(contents)
+        seen = _remember(graph, signature, integers)
+        symbolic_dims = seen.symbolic_dims(signature, integers)
         is_split = graph.splits_batch and symbolic_dims.is_only_batch()
-        own = STATIC_BATCHES_BEFORE_DYNAMIC if is_split else STATIC_SHAPES_BEFORE_DYNAMIC
-        if graph.is_given_up or len(seen.seen) <= own:
+        threshold = STATIC_BATCHES_BEFORE_DYNAMIC if is_split else STATIC_SHAPES_BEFORE_DYNAMIC
+        if graph.is_given_up or len(seen.seen) <= threshold:
             return None
         fixed_batch = None
         if graph.should_fix_batch(symbolic_dims):
-            fixed_batch = seen.symbolic_dims(signature, whole, includes_batch=False)
+            fixed_batch = seen.symbolic_dims(signature, integers, includes_batch=False)
     if not symbolic_dims.guards.hints:
         return None
     try:
@@ -417,15 +417,15 @@ def _try_build(
 def dynamic_model_of(symbolic_dims: SymbolicDims, draft: Draft) -> DynamicModel[Draft] | None:
     """The built model with its dynamic dimensions; ``None`` if all became static."""
     fixed = symbolic_dims.guards.fixed()
-    left = [number for number in symbolic_dims.guards.hints if number not in fixed]
-    if not left:
+    remaining = [symbol for symbol in symbolic_dims.guards.hints if symbol not in fixed]
+    if not remaining:
         return None
     derived = {n: pair for n, pair in symbolic_dims.distances.items() if pair[0] not in fixed}
-    order = {number: place for place, number in enumerate([*left, *derived])}
+    order = {symbol: index for index, symbol in enumerate([*remaining, *derived])}
     sizes = [
-        order.get(number, FIXED) if number is not None else FIXED
+        order.get(symbol, FIXED) if symbol is not None else FIXED
         for row in [*symbolic_dims.symbols.values(), *symbolic_dims.contents.values()]
-        for number in row
+        for symbol in row
     ]
     guards = [
         *symbolic_dims.guards.remaining(),

@@ -35,7 +35,7 @@ def pin_gradients(draft: Draft) -> None:
     """
     if not draft.bridge.on_cpu or draft.parts > 1 or not draft.updates:
         return
-    if _has_open_shapes(draft.model):
+    if _has_dynamic_shapes(draft.model):
         return
     _, num_outputs = draft.bridge.boundary_sizes()
     results = draft.model.get_results()
@@ -43,26 +43,24 @@ def pin_gradients(draft: Draft) -> None:
     sources = {source for update in draft.updates for source in update.gradients}
     input_dependent = _input_dependent_nodes(draft.model)
     pinned = [
-        number
-        for number, value in enumerate(values)
-        if number >= num_outputs
-        and -1 - number in sources
-        and _can_be_pinned(value, input_dependent)
+        index
+        for index, value in enumerate(values)
+        if index >= num_outputs and -1 - index in sources and _can_be_pinned(value, input_dependent)
     ]
     if not pinned:
         return
-    left = [number for number in range(len(results)) if number not in pinned]
-    gradients = [values[number] for number in pinned]
-    others = _independent_of(gradients, [values[number] for number in left])
-    hold = draft.bridge.extension("PinValues", [*gradients, *others], count=len(pinned))
-    for number in pinned:
-        draft.model.remove_result(results[number])
-    draft.model.add_results([opset15.result(hold)])
-    numbers = {-1 - old: -1 - new for new, old in enumerate([*left, *pinned])}
-    draft.updates = [_renumbered(update, numbers) for update in draft.updates]
+    remaining = [index for index in range(len(results)) if index not in pinned]
+    gradients = [values[index] for index in pinned]
+    others = _independent_of(gradients, [values[index] for index in remaining])
+    pin = draft.bridge.extension("PinValues", [*gradients, *others], count=len(pinned))
+    for index in pinned:
+        draft.model.remove_result(results[index])
+    draft.model.add_results([opset15.result(pin)])
+    renumbering = {-1 - old: -1 - new for new, old in enumerate([*remaining, *pinned])}
+    draft.updates = [_renumbered(update, renumbering) for update in draft.updates]
 
 
-def _has_open_shapes(model: Model) -> bool:
+def _has_dynamic_shapes(model: Model) -> bool:
     outputs = (output for node in model.get_ordered_ops() for output in node.outputs())
     return any(output.get_partial_shape().is_dynamic for output in outputs)
 
@@ -97,9 +95,9 @@ def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> li
     ]
 
 
-def _renumbered(update: Update, numbers: dict[int, int]) -> Update:
+def _renumbered(update: Update, renumbering: dict[int, int]) -> Update:
     def all_of(sources: Iterable[int]) -> list[int]:  # inputs keep their index
-        return [numbers.get(source, source) for source in sources]
+        return [renumbering.get(source, source) for source in sources]
 
     return Update(
         *update[:3],

@@ -48,12 +48,12 @@ def read_by(results: Iterable[Output]) -> set[str]:
     pending = [output.get_node() for output in results]
     while pending:
         node = pending.pop()
-        kind, name = node.get_type_name(), node.get_name()
-        if name in found or kind == "ShapeOf":
+        type_name, name = node.get_type_name(), node.get_name()
+        if name in found or type_name == "ShapeOf":
             continue
         found.add(name)
         sources = [value.get_node() for value in node.input_values()]
-        if kind in _WITH_MODELS:
+        if type_name in _WITH_MODELS:
             sources = [source for source in sources if source.get_type_name() != "Parameter"]
         pending += sources
     return found
@@ -76,20 +76,20 @@ def forwarded_parameters(result: Output, through_joined: bool = True) -> set[str
         through_joined: Whether to search the operands of concatenations too.
     """
     found: set[str] = set()
-    met: set[str] = set()
+    visited: set[str] = set()
     pending = [result.get_node()]
     while pending:
         node = pending.pop()
-        kind, name = node.get_type_name(), node.get_name()
-        is_joined = kind == "Concat" and len(node.input_values()) > 1
-        if name in met or kind in _ARITHMETIC_TYPES or (is_joined and not through_joined):
+        type_name, name = node.get_type_name(), node.get_name()
+        is_joined = type_name == "Concat" and len(node.input_values()) > 1
+        if name in visited or type_name in _ARITHMETIC_TYPES or (is_joined and not through_joined):
             continue
-        met.add(name)
-        if kind == "Parameter":
+        visited.add(name)
+        if type_name == "Parameter":
             found.add(name)
         sources = [value.get_node() for value in node.input_values()]
         varying = [source for source in sources if source.get_type_name() != "Constant"]
-        if kind not in ELEMENTWISE or len(varying) == 1:
+        if type_name not in ELEMENTWISE or len(varying) == 1:
             pending += varying
     return found
 
@@ -104,17 +104,17 @@ def select(condition: NodeInput, x: NodeInput, y: NodeInput) -> Node:
 
     The engine may compute a Select of integers in float32; bitwise operators keep all bits.
     """
-    kind = x.get_element_type()
-    if kind not in (Type.i32, Type.i64):
+    dtype = x.get_element_type()
+    if dtype not in (Type.i32, Type.i64):
         return opset15.select(condition, x, y)
-    ones = opset15.negative(opset15.convert(condition, kind))
+    ones = opset15.negative(opset15.convert(condition, dtype))
     return opset15.bitwise_xor(y, opset15.bitwise_and(opset15.bitwise_xor(x, y), ones))
 
 
-def constant_of(array: np.ndarray, kind: Type) -> Node:
+def constant_of(array: np.ndarray, dtype: Type) -> Node:
     """A constant of this element type; NumPy arrays hold the bits of bfloat16 as float16."""
-    if kind != Type.bf16:
-        return opset15.constant(array, kind)
+    if dtype != Type.bf16:
+        return opset15.constant(array, dtype)
     tensor = Tensor(Type.bf16, array.shape)  # a copy: it would not keep the array alive
     tensor.data[...] = array
     return opset15.constant(tensor)

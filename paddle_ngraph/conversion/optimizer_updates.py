@@ -89,9 +89,9 @@ def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
     if not found:
         return
     # Results are computed in their order, so each gradient is read early, not all at the end.
-    found.sort(key=lambda step: max(step.states))
+    found.sort(key=lambda update: max(update.states))
     sources = _Sources(draft, num_inputs, num_outputs, feeds, found)
-    draft.updates = [_update(step, sources, finder.readers) for step in found]
+    draft.updates = [_update(update, sources, finder.readers) for update in found]
     sources.apply()
 
 
@@ -116,17 +116,19 @@ class _Finder:
     def updates(self, model: Model) -> list[_RemovableUpdate]:
         """All updates of the model that can be taken out."""
         nodes = model.get_ordered_ops()
-        given = {
+        values = {
             self._feeds[node.get_name()] - self._num_inputs: node.output(0)
             for node in nodes
             if node.get_name() in self._feeds
         }
-        found = [step for node in nodes for step in [self._update_of(node)] if step is not None]
+        found = [
+            update for node in nodes for update in [self._update_of(node)] if update is not None
+        ]
         for state, value in enumerate(self._values):
             # The model does not know a state that it does not read, nor the state's size.
-            step = self._state_change(state, value, given[state]) if state in given else None
-            if step is not None:
-                found.append(step)
+            update = self._state_change(state, value, values[state]) if state in values else None
+            if update is not None:
+                found.append(update)
         return found
 
     def _update_of(self, node: Node) -> _RemovableUpdate | None:
@@ -142,17 +144,17 @@ class _Finder:
             [float(value) for value in node.get_attributes().values()],
             states,
             node.input_value(rule.gradient),
-            [node.input_value(place) for place in rule.parameters],
+            [node.input_value(index) for index in rule.parameters],
         )
 
     def _states_of(self, node: Node, rule: OptimizerRule) -> list[int] | None:
         """The states of an update that reads them unchanged, if nothing else reads its results."""
         found = []
         inputs = node.get_input_size()
-        for output, place in zip(
+        for output, index in zip(
             node.outputs(), [i for i in rule.states if i < inputs], strict=True
         ):
-            name = node.input_value(place).get_node().get_name()
+            name = node.input_value(index).get_node().get_name()
             state = self._feeds.get(name, -1) - self._num_inputs
             if not 0 <= state < len(self._values) or key_of(self._values[state]) != key_of(output):
                 return None
@@ -165,9 +167,9 @@ class _Finder:
         """The update that a new ``value`` of a state is: a sum with the state, or a fill."""
         if not have_same_shape(value, old):
             return None
-        number = _uniform_value(value)
-        if number is not None:
-            return _RemovableUpdate(FILL_STATE, [number], [state], None, [])
+        fill = _uniform_value(value)
+        if fill is not None:
+            return _RemovableUpdate(FILL_STATE, [fill], [state], None, [])
         if value.get_node().get_type_name() != "Add" or len(self.readers.of(value)) != 1:
             return None
         left, right = value.get_node().input_values()
@@ -190,18 +192,18 @@ def _uniform_value(output: Output) -> float | None:
     return float(bits[:1].view(np.float32)[0])
 
 
-def _update(step: _RemovableUpdate, sources: _Sources, readers: Readers) -> Update:
+def _update(update: _RemovableUpdate, sources: _Sources, readers: Readers) -> Update:
     terms: list[Output] = []
     factors: list[Output] = []
-    if step.gradient is not None:
-        terms, factors = gradient_sum(step.gradient, readers, sources.is_interval_input)
+    if update.gradient is not None:
+        terms, factors = gradient_sum(update.gradient, readers, sources.is_interval_input)
     return Update(
-        step.optimizer,
-        step.attributes,
-        step.states,
+        update.optimizer,
+        update.attributes,
+        update.states,
         [sources.of(term) for term in terms],
         [sources.of(factor) for factor in factors],
-        [sources.of(parameter) for parameter in step.parameters],
+        [sources.of(parameter) for parameter in update.parameters],
     )
 
 
@@ -220,11 +222,11 @@ class _Sources:
         self._feeds = feeds
         # Fills come after all updates that read.
         overwritten = {
-            state for step in found for state in step.states if step.optimizer != FILL_STATE
+            state for update in found for state in update.states if update.optimizer != FILL_STATE
         }
         self._overwritten = {num_inputs + state for state in overwritten}
         self._num_interval_inputs = num_inputs + len(draft.model.get_results()) - num_outputs
-        written = {state for step in found for state in step.states}
+        written = {state for update in found for state in update.states}
         self._removed_results = [
             result
             for state, result in enumerate(draft.model.get_results()[num_outputs:])
@@ -232,8 +234,8 @@ class _Sources:
         ]
         # The new value of a state may be swapped with the old one before an update reads it.
         self._results: dict[Key, int] = {
-            key_of(result.input_value(0)): number
-            for number, result in enumerate(draft.model.get_results()[:num_outputs])
+            key_of(result.input_value(0)): index
+            for index, result in enumerate(draft.model.get_results()[:num_outputs])
         }
         self._next = len(draft.model.get_results()) - len(written)
         self._added: list[Node] = []
@@ -270,7 +272,7 @@ def _remove_unread_parameters(model: Model, positions: list[int]) -> None:
         for node in model.get_ordered_ops()
         for source in node.input_values()
     }
-    for number, parameter in reversed(list(enumerate(model.get_parameters()))):
+    for index, parameter in reversed(list(enumerate(model.get_parameters()))):
         if parameter.get_name() not in read:
             model.remove_parameter(parameter)
-            del positions[number]
+            del positions[index]

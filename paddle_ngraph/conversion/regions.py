@@ -46,12 +46,12 @@ class RegionBody:
     def inline_constants(self, constants: dict[int, Node]) -> None:
         """Replaces parameters of these sources by constants."""
         parameters = list(zip(self.model.get_parameters(), self.reads))
-        for parameter, number in parameters:
-            if number in constants:
-                data = np.array(constants[number].get_data())
+        for parameter, index in parameters:
+            if index in constants:
+                data = np.array(constants[index].get_data())
                 replace_node(parameter, opset15.constant(data))
                 self.model.remove_parameter(parameter)
-        self.reads = [number for _, number in parameters if number not in constants]
+        self.reads = [index for _, index in parameters if index not in constants]
 
 
 class Region(ABC):
@@ -87,15 +87,15 @@ class Region(ABC):
         """
         values = self.node.input_values()
         self._condition = values[self._FIRST_SOURCE_INPUT - 1]
-        for number, value in zip(
+        for index, value in zip(
             self._parameter_order, values[self._FIRST_SOURCE_INPUT :], strict=True
         ):
-            self._sources[number] = value
+            self._sources[index] = value
         constants = {
-            number: self._sources[number].get_node()
-            for number in self._parameter_order
-            if number >= self._num_loop_carried
-            and self._sources[number].get_node().get_type_name() == "Constant"
+            index: self._sources[index].get_node()
+            for index in self._parameter_order
+            if index >= self._num_loop_carried
+            and self._sources[index].get_node().get_type_name() == "Constant"
         }
         if not constants:
             return False
@@ -131,13 +131,13 @@ class Loop(Region):
         loop.set_function(body.model)
         loop.set_special_body_ports([len(body.reads) if body.reads_iteration else -1, 0])
         _, *results = body.results()
-        ends, collected = results[: self._num_loop_carried], results[self._num_loop_carried :]
-        for parameter, number in zip(body.model.get_parameters(), body.reads):
-            if number < self._num_loop_carried:
-                loop.set_merged_input(parameter, self._sources[number], ends[number])
+        yielded, collected = results[: self._num_loop_carried], results[self._num_loop_carried :]
+        for parameter, index in zip(body.model.get_parameters(), body.reads):
+            if index < self._num_loop_carried:
+                loop.set_merged_input(parameter, self._sources[index], yielded[index])
             else:
-                loop.set_invariant_input(parameter, self._sources[number])
-        for end in ends:
+                loop.set_invariant_input(parameter, self._sources[index])
+        for end in yielded:
             loop.get_iter_value(end, -1)
         for result in collected:
             loop.get_concatenated_slices(result, 0, 1, 1, -1, 0)
@@ -155,8 +155,8 @@ class Branch(Region):
         node.set_else_body(second.model)
         parameters = [dict(zip(b.reads, b.model.get_parameters())) for b in self.bodies]
         self._parameter_order = sorted({*first.reads, *second.reads})
-        for number in self._parameter_order:
-            node.set_input(self._sources[number], *(known.get(number) for known in parameters))
+        for index in self._parameter_order:
+            node.set_input(self._sources[index], *(known.get(index) for known in parameters))
         self.node = node
         for pair in zip(first.model.get_results(), second.model.get_results()):
             node.set_output(*pair)

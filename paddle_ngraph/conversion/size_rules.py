@@ -114,9 +114,9 @@ class Shapes:
 
     def declare_contents(self, output: Output, numbers: Sequence[Number]) -> None:
         """Declares the integers in an input, in order; some of them are symbolic sizes."""
-        for place, number in enumerate(numbers):
+        for index, number in enumerate(numbers):
             if isinstance(number, Size):
-                self._size_locations.setdefault(number.terms, (output, place, True))
+                self._size_locations.setdefault(number.terms, (output, index, True))
         self._values[key_of(output)] = _array(list(numbers)).reshape(tuple(output.get_shape()))
         self._sources[output.get_node().get_name()] = "sizes"
 
@@ -150,11 +150,11 @@ class Shapes:
             self._dims[key_of(output)] = dims
 
     def _by_rule(self, node: Node, inputs: list[Dims], known: list[Dims]) -> list[Dims] | None:
-        kind = node.get_type_name()
-        rule = _BY_SHAPES.get(kind) or _BY_VALUES.get(kind)
-        reads = node.input_values() if kind in _BY_VALUES else []
-        closed = not any(map(is_symbolic, inputs))
-        if not inputs or (closed and rule and not any(map(self._may_depend_on_sizes, reads))):
+        type_name = node.get_type_name()
+        rule = _BY_SHAPES.get(type_name) or _BY_VALUES.get(type_name)
+        reads = node.input_values() if type_name in _BY_VALUES else []
+        is_static = not any(map(is_symbolic, inputs))
+        if not inputs or (is_static and rule and not any(map(self._may_depend_on_sizes, reads))):
             return known
         try:
             return rule(self, node, inputs) if rule else None
@@ -192,12 +192,12 @@ class Shapes:
             return None
         if math.prod(dims) > MAX_FOLDED_ELEMENTS:
             return None
-        kind = node.get_type_name()
-        if kind == "Constant":
+        type_name = node.get_type_name()
+        if type_name == "Constant":
             return np.array(node.get_data()).astype(object)
-        if kind == "ShapeOf":
+        if type_name == "ShapeOf":
             return _array(self.of(node.input_value(0)))
-        rule = _OF_VALUES.get(kind)
+        rule = _OF_VALUES.get(type_name)
         if rule is None:
             return None
         values = []
@@ -211,8 +211,8 @@ class Shapes:
         except (_NoRule, ArithmeticError, Undecided):
             return None
         expected = self._evaluated(node, [_hints(value) for value in values])
-        at_hand = _hints(found).reshape(dims)
-        if expected is None or not np.array_equal(expected[output.get_index()], at_hand):
+        hints = _hints(found).reshape(dims)
+        if expected is None or not np.array_equal(expected[output.get_index()], hints):
             return None
         return found.reshape(dims)
 
@@ -244,8 +244,8 @@ class Shapes:
     def _needs_per_iteration_node(self, node: Node) -> bool:
         """Whether a node of sizes has to be computed in each iteration, as its value varies."""
         sources = [self.value(source) for source in node.input_values()]
-        numbers = [size for found in sources if found is not None for size in found.reshape(-1)]
-        if not any(map(self._varies_per_iteration, numbers)):
+        sizes = [size for found in sources if found is not None for size in found.reshape(-1)]
+        if not any(map(self._varies_per_iteration, sizes)):
             return False
         return any(self.value(output) is None for output in node.outputs())
 
@@ -255,13 +255,13 @@ class Shapes:
     def fixed_value(self, output: Output) -> np.ndarray | None:
         """The current contents of ``output``, if independent of data; fixes the sizes involved."""
         node = output.get_node()
-        kind = node.get_type_name()
-        if kind == "Constant":
+        type_name = node.get_type_name()
+        if type_name == "Constant":
             return np.array(node.get_data())
-        if kind == "Parameter":
+        if type_name == "Parameter":
             return None
         shape = [int(dim) for dim in self.of(output)]
-        if kind == "ShapeOf":
+        if type_name == "ShapeOf":
             dims = [int(dim) for dim in self.of(node.input_value(0))]
             return np.array(dims, output.get_element_type().to_dtype())
         value = self.value(output)
@@ -282,12 +282,12 @@ class Shapes:
         """The results of nGraph's evaluation for these contents of the inputs."""
         if touches_empty_tensor(node):
             return None
-        given = []
+        tensors = []
         for source, value in zip(node.input_values(), values):
             array = value.astype(source.get_element_type().to_dtype())
-            given.append(ov.Tensor(np.ascontiguousarray(array).reshape(value.shape)))
+            tensors.append(ov.Tensor(np.ascontiguousarray(array).reshape(value.shape)))
         results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
-        if not node.evaluate(results, given):
+        if not node.evaluate(results, tensors):
             return None
         return [np.array(result.data) for result in results]
 
@@ -295,20 +295,20 @@ class Shapes:
 
     def node(self, numbers: Iterable[Number]) -> Output:
         """A 1-D int64 tensor of sizes, computed from the actual shapes in a run."""
-        parts: list[Output] = []
-        plain: list[int] = []
+        pieces: list[Output] = []
+        constants: list[int] = []
         values = list(numbers)
         for number in values:
             if not isinstance(number, Size):
-                plain.append(int(number))
+                constants.append(int(number))
                 continue
-            if plain:
-                parts.append(_ints(plain))
-                plain = []
-            parts.append(self._size_node(number.terms))
-        if plain or not parts:
-            parts.append(_ints(plain))
-        found = parts[0] if len(parts) == 1 else opset15.concat(parts, 0).output(0)
+            if constants:
+                pieces.append(_ints(constants))
+                constants = []
+            pieces.append(self._size_node(number.terms))
+        if constants or not pieces:
+            pieces.append(_ints(constants))
+        found = pieces[0] if len(pieces) == 1 else opset15.concat(pieces, 0).output(0)
         self._values[key_of(found)] = _array(values)
         self._sources[found.get_node().get_name()] = "sizes" if is_symbolic(values) else "nothing"
         return found
@@ -318,10 +318,10 @@ class Shapes:
         if terms not in self._size_nodes:
             is_atom = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
             if terms in self._size_locations:
-                make = self._node_at_location
+                build = self._node_at_location
             else:
-                make = self._atom_node if is_atom else self._sum_node
-            self._size_nodes[terms] = make(terms)
+                build = self._atom_node if is_atom else self._sum_node
+            self._size_nodes[terms] = build(terms)
             self._require_32_bits(self.guards.of(terms))
         return self._size_nodes[terms]
 
@@ -353,10 +353,10 @@ class Shapes:
         source, axis, in_contents = self._size_locations[terms]
         if in_contents:
             wide = opset15.convert(source, Type.i64)
-            numbers = opset15.reshape(wide, _ints([-1]), False)
+            sizes = opset15.reshape(wide, _ints([-1]), False)
         else:
-            numbers = opset15.shape_of(source, Type.i64)
-        return opset15.gather(numbers, _ints([axis]), opset15.constant(np.int64(0))).output(0)
+            sizes = opset15.shape_of(source, Type.i64)
+        return opset15.gather(sizes, _ints([axis]), opset15.constant(np.int64(0))).output(0)
 
     def _atom_node(self, terms: Terms) -> Output:
         atom = terms[0][0][0]
@@ -462,8 +462,8 @@ def _concat(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     dims = list(inputs[0])
     dims[axis] = sum(each[axis] for each in inputs)
     for each in inputs[1:]:
-        for place, (dim, other) in enumerate(zip(dims, each)):
-            if place != axis and dim != other:
+        for index, (dim, other) in enumerate(zip(dims, each)):
+            if index != axis and dim != other:
                 raise _NoRule
     return [dims]
 
@@ -476,8 +476,8 @@ def _convolution(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     features = filter_[0] * filter_[1] if grouped else filter_[0]
     kernel = filter_[3:] if grouped else filter_[2:]
     attributes = node.get_attributes()
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, attributes["dilations"])]
-    return [[data[0], features, *_windows(attributes, data[2:], reach)]]
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel, attributes["dilations"])]
+    return [[data[0], features, *_windows(attributes, data[2:], extents)]]
 
 
 def _transposed_convolution(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
@@ -505,24 +505,24 @@ def _pool(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     return [[*inputs[0][:2], *_windows(attributes, inputs[0][2:], attributes["kernel"])]]
 
 
-def _windows(attributes: dict[str, Any], sizes: Dims, reach: Sequence[int]) -> Dims:
+def _windows(attributes: dict[str, Any], sizes: Dims, extents: Sequence[int]) -> Dims:
     """The number of windows of this extent that fit along each axis."""
     if attributes["auto_pad"] not in ("explicit", "valid"):
         raise _NoRule
     names = ("strides", "pads_begin", "pads_end")
     return [
-        (size + begin + end - far) // stride + 1
-        for size, far, stride, begin, end in zip(
-            sizes, reach, *(attributes[name] for name in names)
+        (size + begin + end - extent) // stride + 1
+        for size, extent, stride, begin, end in zip(
+            sizes, extents, *(attributes[name] for name in names)
         )
     ]
 
 
 def _gather_nd(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
-    data, places = inputs
-    if node.get_attributes()["batch_dims"] or is_symbolic(places[-1:]):
+    data, indices = inputs
+    if node.get_attributes()["batch_dims"] or is_symbolic(indices[-1:]):
         raise _NoRule
-    return [[*places[:-1], *data[places[-1] :]]]
+    return [[*indices[:-1], *data[indices[-1] :]]]
 
 
 def _einsum(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
@@ -537,12 +537,12 @@ def _einsum(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     return [[size_of[name] for name in target]]
 
 
-def _one_of(position: int) -> Rule:
+def _like_input(position: int) -> Rule:
     """The output has the shape of one of the inputs."""
     return lambda shapes, node, inputs: [list(inputs[position])]
 
 
-def _position(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
+def _arg_max(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     dims = list(inputs[0])
     dims[node.get_attributes()["axis"]] = 1
     return [dims]
@@ -577,13 +577,13 @@ _BY_SHAPES: dict[str, Rule] = {
         ),
         _broadcast,
     ),
-    "ArgMax": _position,
+    "ArgMax": _arg_max,
     "AvgPool": _pool,
     "Concat": _concat,
     "Convolution": _convolution,
     "ConvolutionBackpropData": _transposed_convolution,
     "Einsum": _einsum,
-    "GatherElements": _one_of(1),
+    "GatherElements": _like_input(1),
     "GatherND": _gather_nd,
     "GroupConvolution": _convolution,
     "GroupConvolutionBackpropData": _transposed_convolution,
@@ -680,11 +680,11 @@ def _variadic_split(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims
 
 
 def _gather(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
-    data, places = inputs[:2]
+    data, indices = inputs[:2]
     if node.get_attributes()["batch_dims"]:
         raise _NoRule
     (axis,) = _axes(shapes, node.input_value(2), len(data))
-    return [[*data[:axis], *places, *data[axis + 1 :]]]
+    return [[*data[:axis], *indices, *data[axis + 1 :]]]
 
 
 def _slice(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
@@ -701,8 +701,8 @@ def slice_extent(size: Number, start: Number, end: Number, step: int) -> tuple[N
     """Start of ``[start:end:step]`` along an axis of ``size``, and the number of elements."""
     least, most = (0, size) if step > 0 else (-1, size - 1)
     first, last = (
-        least if place < least else most if place > most else place
-        for place in (place + size if place < 0 else place for place in (start, end))
+        least if index < least else most if index > most else index
+        for index in (index + size if index < 0 else index for index in (start, end))
     )
     distance = last - first if step > 0 else first - last
     return first, (distance - 1) // abs(step) + 1 if distance > 0 else 0
@@ -729,7 +729,7 @@ def _pad(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     return [[first + dim + last for first, dim, last in zip(before, inputs[0], after)]]
 
 
-def _top(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
+def _top_k(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     (count,) = shapes.numbers(node.input_value(1))
     dims = list(inputs[0])
     dims[node.get_attributes()["axis"]] = count
@@ -792,7 +792,7 @@ _BY_VALUES: dict[str, Rule] = {
     "Squeeze": _squeeze,
     "StridedSlice": _strided_slice,
     "Tile": _tile,
-    "TopK": _top,
+    "TopK": _top_k,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "VariadicSplit": _variadic_split,
@@ -833,27 +833,27 @@ def _remainder(x: Number, y: Number) -> Number:
 
 
 def _converted(node: Node, values: Values) -> Values:
-    kind = node.get_attributes()["destination_type"]
+    type_name = node.get_attributes()["destination_type"]
 
     def convert(x: Number) -> Number:
-        if kind == "boolean":
+        if type_name == "boolean":
             return x != 0
-        if kind not in ("i32", "i64") or not _INT32_MIN <= x <= _INT32_MAX:
+        if type_name not in ("i32", "i64") or not _INT32_MIN <= x <= _INT32_MAX:
             raise _NoRule
         return x if isinstance(x, Size) else int(x)
 
     return [_as_array(np.frompyfunc(convert, 1, 1)(values[0]))]
 
 
-def _in_shape(node: Node, values: Values) -> Values:
+def _reshaped(node: Node, values: Values) -> Values:
     return [values[0].reshape(tuple(node.get_output_shape(0)))]
 
 
 def _gathered(node: Node, values: Values) -> Values:
     if node.get_attributes()["batch_dims"]:
         raise _NoRule
-    places = np.array(values[1].tolist(), np.int64)
-    return [_as_array(np.take(values[0], places, int(values[2].reshape(-1)[0])))]
+    indices = np.array(values[1].tolist(), np.int64)
+    return [_as_array(np.take(values[0], indices, int(values[2].reshape(-1)[0])))]
 
 
 def _joined(node: Node, values: Values) -> Values:
@@ -890,9 +890,9 @@ _OF_VALUES: dict[str, Callable[[Node, Values], Values]] = {
     "Multiply": _each(operator.mul),
     "Negative": _each(operator.neg),
     "NotEqual": _each(operator.ne),
-    "Reshape": _in_shape,
+    "Reshape": _reshaped,
     "Slice": _sliced_values,
-    "Squeeze": _in_shape,
+    "Squeeze": _reshaped,
     "Subtract": _each(operator.sub),
-    "Unsqueeze": _in_shape,
+    "Unsqueeze": _reshaped,
 }

@@ -63,8 +63,8 @@ def _constant(number: int) -> Terms:
 def _sum(a: Terms, b: Terms, factor: int = 1) -> Terms:
     """``a + factor * b``."""
     terms = dict(a)
-    for monomial, number in b:
-        terms[monomial] = terms.get(monomial, 0) + factor * number
+    for monomial, coefficient in b:
+        terms[monomial] = terms.get(monomial, 0) + factor * coefficient
     return _polynomial(terms)
 
 
@@ -89,15 +89,15 @@ def _exact_quotient(a: Terms, b: Terms) -> Terms | None:
     quotient: Terms = ()
     lead, factor = max(b, key=lambda term: (len(term[0]), term[0]))
     while a:
-        monomial, number = max(a, key=lambda term: (len(term[0]), term[0]))
+        monomial, coefficient = max(a, key=lambda term: (len(term[0]), term[0]))
         rest = list(monomial)
         for atom in lead:
             if atom not in rest:
                 return None
             rest.remove(atom)
-        if number % factor:
+        if coefficient % factor:
             return None
-        term = ((tuple(rest), number // factor),)
+        term = ((tuple(rest), coefficient // factor),)
         quotient = _sum(quotient, term)
         a = _sum(a, _product(term, b), -1)
     return quotient
@@ -111,20 +111,20 @@ def _floor_quotient(a: Terms, b: Terms) -> Terms:
     divisor = _number(b)
     if divisor is None:
         return ((((1, a, b),), 1),)
-    whole = _polynomial({monomial: number // divisor for monomial, number in a})
-    rest, constant = _split_constant(_sum(a, whole, -divisor))
+    quotient = _polynomial({monomial: coefficient // divisor for monomial, coefficient in a})
+    rest, constant = _split_constant(_sum(a, quotient, -divisor))
     if not rest:
-        return whole
-    common = math.gcd(divisor, *(number for _, number in rest))
-    rest = _polynomial({monomial: number // common for monomial, number in rest})
-    left, divisor = _sum(rest, _constant(constant // common)), divisor // common
+        return quotient
+    common = math.gcd(divisor, *(coefficient for _, coefficient in rest))
+    rest = _polynomial({monomial: coefficient // common for monomial, coefficient in rest})
+    remainder, divisor = _sum(rest, _constant(constant // common)), divisor // common
     if divisor == 1:
-        return _sum(whole, left)
+        return _sum(quotient, remainder)
     inner = _as_quotient(rest)
     if inner is not None and (by := _number(inner[1])) is not None:  # the floor of a floor
         dividend = _sum(inner[0], _constant(constant // common * by))
-        return _sum(whole, _floor_quotient(dividend, _constant(divisor * by)))
-    return _sum(whole, ((((1, left, _constant(divisor)),), 1),))
+        return _sum(quotient, _floor_quotient(dividend, _constant(divisor * by)))
+    return _sum(quotient, ((((1, remainder, _constant(divisor)),), 1),))
 
 
 def _number(terms: Terms) -> int | None:
@@ -143,14 +143,14 @@ def _as_quotient(terms: Terms) -> tuple[Terms, Terms] | None:
 def evaluate(terms: Terms, values: Mapping[int, int]) -> int:
     """The value of a polynomial for these values of its symbols."""
     total = 0
-    for monomial, number in terms:
+    for monomial, product in terms:
         for atom in monomial:
-            number *= (
+            product *= (
                 values[atom[1]]
                 if atom[0] == 0
                 else evaluate(atom[1], values) // evaluate(atom[2], values)
             )
-        total += number
+        total += product
     return total
 
 
@@ -166,8 +166,8 @@ def _symbols_in(terms: Terms) -> set[int]:
 def _substituted(terms: Terms, values: Mapping[int, Terms]) -> Terms:
     """The polynomial with some symbols replaced by polynomials."""
     total: Terms = ()
-    for monomial, number in terms:
-        product = _constant(number)
+    for monomial, coefficient in terms:
+        product = _constant(coefficient)
         for atom in monomial:
             if atom[0] == 0:
                 factor = values.get(atom[1], (((atom,), 1),))
@@ -199,43 +199,43 @@ class Guard(NamedTuple):
     def holds(self, values: Mapping[int, int]) -> bool:
         """Whether the condition holds for these values of the symbols."""
         try:
-            number = evaluate(self.terms, values)
+            value = evaluate(self.terms, values)
         except ZeroDivisionError:  # another guard requires a positive divisor
             return False
-        return (number >= 0, number == 0, number != 0)[self.kind]
+        return (value >= 0, value == 0, value != 0)[self.kind]
 
 
-def to_words(guards: Sequence[Guard], numbers: Mapping[int, int]) -> list[int]:
+def to_words(guards: Sequence[Guard], indices: Mapping[int, int]) -> list[int]:
     """Guards as integers: for each, the number of words after it, its kind, a stack program.
 
     Args:
         guards: The guards.
-        numbers: The index of each symbol in the program.
+        indices: The index of each symbol in the program.
     """
     words: list[int] = []
     for guard in guards:
-        program = [guard.kind, *_program(guard.terms, numbers)]
+        program = [guard.kind, *_program(guard.terms, indices)]
         words += [len(program), *program]
     return words
 
 
-def _program(terms: Terms, numbers: Mapping[int, int]) -> list[int]:
+def _program(terms: Terms, indices: Mapping[int, int]) -> list[int]:
     words = [_CONSTANT, 0]
     for monomial, factor in terms:
         words += [_CONSTANT, factor]
         for atom in monomial:
             if atom[0] == 0:
-                words += [_SYMBOL, numbers[atom[1]]]
+                words += [_SYMBOL, indices[atom[1]]]
             else:
-                words += [*_program(atom[1], numbers), *_program(atom[2], numbers), _FLOOR_DIVIDE]
+                words += [*_program(atom[1], indices), *_program(atom[2], indices), _FLOOR_DIVIDE]
             words.append(_MULTIPLY)
         words.append(_ADD)
     return words
 
 
-def distance_guard(number: int, other: int, distance: int) -> Guard:
+def distance_guard(symbol: int, other: int, distance: int) -> Guard:
     """The guard that one symbol is the sum of another one and a distance."""
-    terms = {((0, number),): 1, ((0, other),): -1, (): -distance}
+    terms = {((0, symbol),): 1, ((0, other),): -1, (): -distance}
     return Guard(ZERO, _polynomial(terms))
 
 
@@ -258,13 +258,13 @@ class Guards:
         # Symbols that each iteration checks, as no known size bounds them, with all of their loop.
         self._checked: dict[int, list[int]] = {}
         self._values = dict(hints)
-        for number in hints:
-            self.require(Guard(AT_LEAST_ZERO, (((), -MIN_SYMBOLIC_SIZE), (((0, number),), 1))))
-            self.require(Guard(AT_LEAST_ZERO, (((), MAX_SYMBOLIC_SIZE), (((0, number),), -1))))
+        for symbol in hints:
+            self.require(Guard(AT_LEAST_ZERO, (((), -MIN_SYMBOLIC_SIZE), (((0, symbol),), 1))))
+            self.require(Guard(AT_LEAST_ZERO, (((), MAX_SYMBOLIC_SIZE), (((0, symbol),), -1))))
 
-    def size(self, number: int) -> Size:
+    def size(self, symbol: int) -> Size:
         """The symbol as a size."""
-        return Size(self, ((((0, number),), 1),))
+        return Size(self, ((((0, symbol),), 1),))
 
     def new_iteration_symbol(
         self, hint: int, last: Number | None = None, like: Size | None = None
@@ -277,20 +277,20 @@ class Guards:
                 loop checks it.
             like: Another symbol of the same loop, checked too.
         """
-        number = -1 - len(self._iteration_symbols)
-        self._iteration_symbols.append(number)
-        self._values[number] = hint
-        size = self.size(number)
+        symbol = -1 - len(self._iteration_symbols)
+        self._iteration_symbols.append(symbol)
+        self._values[symbol] = hint
+        size = self.size(symbol)
         self._lower_bounds[size.terms] = 0
         if last is None:
             upper = MAX_ITERATIONS - 1 if like is None else self.max_iterations(like)
-            together = [] if like is None else self._checked[_only_symbol_in(like)]
-            together.append(number)
-            self._checked[number] = together
-            self._set_last_iteration(number, _constant(upper))
+            loop_symbols = [] if like is None else self._checked[_only_symbol_in(like)]
+            loop_symbols.append(symbol)
+            self._checked[symbol] = loop_symbols
+            self._set_last_iteration(symbol, _constant(upper))
         else:
             self._set_last_iteration(
-                number, last.terms if isinstance(last, Size) else _constant(last)
+                symbol, last.terms if isinstance(last, Size) else _constant(last)
             )
         return size
 
@@ -305,14 +305,14 @@ class Guards:
             Whether any bound could be reduced.
         """
         is_bounded = False
-        for numbers in (self._checked[n] for n in _symbols_in(terms) if n in self._checked):
+        for symbols in (self._checked[n] for n in _symbols_in(terms) if n in self._checked):
             fewer = (
-                self.max_iterations(self.size(numbers[0])) + 1
+                self.max_iterations(self.size(symbols[0])) + 1
             ) // _ITERATION_REDUCTION_FACTOR - 1
-            if fewer < max(self._values[number] for number in numbers):
+            if fewer < max(self._values[symbol] for symbol in symbols):
                 continue
-            for number in numbers:
-                self._set_last_iteration(number, _constant(fewer))
+            for symbol in symbols:
+                self._set_last_iteration(symbol, _constant(fewer))
             is_bounded = True
         return is_bounded
 
@@ -320,13 +320,13 @@ class Guards:
         """All symbols: of dynamic dimensions, and of iterations."""
         return [*self.hints, *self._iteration_symbols]
 
-    def _set_last_iteration(self, number: int, last: Terms) -> None:
-        self._last_iterations[number] = last
-        self._lower_bounds[((((0, number),), -1),)] = -min(self.bounds(last)[1], MAX_ITERATIONS - 1)
+    def _set_last_iteration(self, symbol: int, last: Terms) -> None:
+        self._last_iterations[symbol] = last
+        self._lower_bounds[((((0, symbol),), -1),)] = -min(self.bounds(last)[1], MAX_ITERATIONS - 1)
 
     def varies_per_iteration(self, terms: Terms) -> bool:
         """Whether ``terms`` may differ between iterations of some loop."""
-        return any(number < 0 for number in _symbols_in(terms))
+        return any(symbol < 0 for symbol in _symbols_in(terms))
 
     def value(self, terms: Terms) -> int:
         """The current value of ``terms``."""
@@ -380,10 +380,10 @@ class Guards:
         if self.varies_per_iteration(terms):
             raise Undecided
         value = evaluate(terms, self.hints)
-        opened = _symbols_in(terms)
+        symbols = _symbols_in(terms)
         # Other values of several dimensions may give the same result, too rarely to be useful.
-        for number in opened if len(opened) > 1 else ():
-            self.fix(((((0, number),), 1),))
+        for symbol in symbols if len(symbols) > 1 else ():
+            self.fix(((((0, symbol),), 1),))
         self.is_zero(_sum(terms, _constant(value), -1))
         return value
 
@@ -405,18 +405,18 @@ class Guards:
     def _bound_over_iterations(self, terms: Terms, sign: int) -> Terms | None:
         """A lower bound of ``terms`` over all iterations, upper for sign -1, or ``None``."""
         found: Terms = ()
-        for monomial, number in terms:
-            part: Terms = ((monomial, number),)
-            if self.varies_per_iteration(part):
+        for monomial, coefficient in terms:
+            term: Terms = ((monomial, coefficient),)
+            if self.varies_per_iteration(term):
                 if not self._is_non_decreasing(monomial):
                     return None
                 ends = (
                     dict.fromkeys(self._iteration_symbols, _constant(0))
-                    if number * sign > 0
+                    if coefficient * sign > 0
                     else self._last_iterations
                 )
-                part = _substituted(part, ends)
-            found = _sum(found, part)
+                term = _substituted(term, ends)
+            found = _sum(found, term)
         return (
             self._bound_over_iterations(found, sign) if self.varies_per_iteration(found) else found
         )
@@ -437,9 +437,9 @@ class Guards:
 
     def _has_non_decreasing_terms(self, terms: Terms) -> bool:
         return all(
-            number > 0 and self._is_non_decreasing(monomial)
-            for monomial, number in terms
-            if self.varies_per_iteration(((monomial, number),))
+            coefficient > 0 and self._is_non_decreasing(monomial)
+            for monomial, coefficient in terms
+            if self.varies_per_iteration(((monomial, coefficient),))
         )
 
     def require(self, guard: Guard) -> None:
@@ -450,9 +450,9 @@ class Guards:
 
     def _add(self, guard: Guard) -> None:
         rest, constant = _split_constant(guard.terms)
-        divisor = math.gcd(*(number for _, number in rest))
-        primitive = tuple((monomial, number // divisor) for monomial, number in rest)
-        opposite = tuple((monomial, -number) for monomial, number in primitive)
+        divisor = math.gcd(*(coefficient for _, coefficient in rest))
+        primitive = tuple((monomial, coefficient // divisor) for monomial, coefficient in rest)
+        opposite = tuple((monomial, -coefficient) for monomial, coefficient in primitive)
         if guard.kind == NOT_ZERO:
             self._unequal |= {guard.terms, _product(_constant(-1), guard.terms)}
             self._guards[NOT_ZERO, guard.terms] = guard
@@ -477,9 +477,9 @@ class Guards:
         lower, upper = self._bounds_of_terms(rest)
         low, high = self._bounds_of_remainders(rest)
         lower, upper = max(lower, low), min(upper, high)
-        divisor = math.gcd(*(number for _, number in rest))
-        primitive = tuple((monomial, number // divisor) for monomial, number in rest)
-        opposite = tuple((monomial, -number) for monomial, number in primitive)
+        divisor = math.gcd(*(coefficient for _, coefficient in rest))
+        primitive = tuple((monomial, coefficient // divisor) for monomial, coefficient in rest)
+        opposite = tuple((monomial, -coefficient) for monomial, coefficient in primitive)
         if primitive in self._lower_bounds:
             lower = max(lower, self._lower_bounds[primitive] * divisor)
         if opposite in self._lower_bounds:
@@ -489,8 +489,8 @@ class Guards:
     def _bounds_of_terms(self, terms: Terms) -> tuple[int, int]:
         """Bounds of a polynomial from the bounds of each term alone."""
         lower, upper = 0, 0
-        for monomial, number in terms:
-            low, high = number, number
+        for monomial, coefficient in terms:
+            low, high = coefficient, coefficient
             for atom in monomial:
                 products = [x * y for x in (low, high) for y in self._bounds_of_atom(atom)]
                 low, high = min(products), max(products)
@@ -509,8 +509,8 @@ class Guards:
         scale = math.lcm(*(d // math.gcd(d, term[1]) for term, (_, d) in quotients.items()))
         whole: Terms = tuple((m, n * scale) for m, n in terms if (m, n) not in quotients)
         low = high = 0
-        for (_, number), (dividend, divisor) in quotients.items():
-            share = number * scale // divisor
+        for (_, coefficient), (dividend, divisor) in quotients.items():
+            share = coefficient * scale // divisor
             whole = _sum(whole, dividend, share)
             low, high = (
                 low - max(share, 0) * (divisor - 1),
@@ -533,12 +533,12 @@ class Guards:
 
     def fixed(self) -> dict[int, int]:
         """The symbols of dimensions that have only one possible value left."""
-        bounds = {number: self._bounds_of_atom((0, number)) for number in self.hints}
-        return {number: lower for number, (lower, upper) in bounds.items() if lower == upper}
+        bounds = {symbol: self._bounds_of_atom((0, symbol)) for symbol in self.hints}
+        return {symbol: lower for symbol, (lower, upper) in bounds.items() if lower == upper}
 
     def remaining(self) -> list[Guard]:
         """The guards on symbols that are not fixed, each once, sorted."""
-        fixed = {number: _constant(value) for number, value in self.fixed().items()}
+        fixed = {symbol: _constant(value) for symbol, value in self.fixed().items()}
         found: dict[Guard, None] = {}
         for guard in self._guards.values():
             left = Guard(guard.kind, _substituted(guard.terms, fixed))
@@ -722,8 +722,8 @@ def symbols_in(number: Number) -> set[int]:
 
 
 def _only_symbol_in(size: Size) -> int:
-    (number,) = symbols_in(size)
-    return number
+    (symbol,) = symbols_in(size)
+    return symbol
 
 
 def is_always_at_least(size: Number, lower: int) -> bool:

@@ -60,10 +60,10 @@ def carry_read_arrays(
     """
     written, rest = appended_by(block), range(args, len(block.inputs))
     filled = [n for n in rest if isinstance(each := sources[n], TensorArray) and each.chunks]
-    moved = [n for n in filled if written[block.inputs[n].id] and _reads(block, block.inputs[n])]
-    order = [*range(args), *moved, *(n for n in rest if n not in moved)]
-    arrays = [block.inputs[number] for number in moved]
-    inputs = [block.inputs[number] for number in order]
+    carried = [n for n in filled if written[block.inputs[n].id] and _reads(block, block.inputs[n])]
+    order = [*range(args), *carried, *(n for n in rest if n not in carried)]
+    arrays = [block.inputs[index] for index in carried]
+    inputs = [block.inputs[index] for index in order]
     return replace(block, inputs=inputs, outputs=[*block.outputs, *arrays]), order
 
 

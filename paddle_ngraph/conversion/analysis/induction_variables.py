@@ -49,7 +49,7 @@ class Counters:
     def __init__(self, block: Graph, args: int) -> None:
         self._offsets = Offsets(block.ops)
         self._producers = {spec.id: op for op in block.ops for spec in op.output_specs()}
-        self._args = {spec.id: number for number, spec in enumerate(block.inputs[:args])}
+        self._args = {spec.id: index for index, spec in enumerate(block.inputs[:args])}
         results = block.outputs[1:]
         pairs = enumerate(zip(block.inputs[:args], results, strict=True))
         found = {n: self._offsets.increment(arg, result) for n, (arg, result) in pairs}
@@ -59,12 +59,12 @@ class Counters:
 
     def decide_slice_sizes(self) -> bool:
         """Whether the length of a slice follows from an induction variable."""
-        takes = (
+        slices = (
             op for op in self._ops if op.type in SLICES and self._offsets.slice_bounds(op) is None
         )
         return any(
             bases and all(self._args.get(tensor) in self.steps for tensor, _ in bases)
-            for bases in map(self._offsets.slice_bases, takes)
+            for bases in map(self._offsets.slice_bases, slices)
         )
 
     def limits(self) -> list[CounterLimit]:
@@ -88,8 +88,8 @@ class Counters:
             if arg is not None and self.steps.get(arg, 0) > 0:
                 yield CounterLimit(arg, counted.added + distance, self._known(upper, y))
 
-    def _known(self, number: Offset, tensor: TensorSpec) -> int | TensorSpec:
-        return number.added if number.base is None else tensor
+    def _known(self, offset: Offset, tensor: TensorSpec) -> int | TensorSpec:
+        return offset.added if offset.base is None else tensor
 
     def _source_op(self, tensor: TensorSpec) -> Op | None:
         """The producer of a tensor, beyond operators that preserve values."""

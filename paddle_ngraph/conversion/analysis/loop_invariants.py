@@ -32,13 +32,13 @@ def hoist_invariants(block: Graph, args: int) -> tuple[Graph, Graph]:
     before = [op for op in block.ops if id(op) in hoisted]
     # Constants stay in the loop, too: an iteration computes nothing for them.
     rest = [op for op in block.ops if id(op) not in hoisted or not _reads(op)]
-    made = {spec.id: spec for op in before if _reads(op) for spec in op.output_specs()}
-    wanted = {spec.id for op in rest for spec in op.input_specs()}
-    wanted |= {spec.id for spec in block.outputs}
-    handed_on = [spec for number, spec in made.items() if number in wanted]
+    computed = {spec.id: spec for op in before if _reads(op) for spec in op.output_specs()}
+    needed = {spec.id for op in rest for spec in op.input_specs()}
+    needed |= {spec.id for spec in block.outputs}
+    carried = [spec for tensor, spec in computed.items() if tensor in needed]
     return (
-        replace(block, ops=before, outputs=handed_on),
-        replace(block, ops=rest, inputs=[*block.inputs, *handed_on]),
+        replace(block, ops=before, outputs=carried),
+        replace(block, ops=rest, inputs=[*block.inputs, *carried]),
     )
 
 
@@ -48,23 +48,23 @@ def _reads(op: Op) -> bool:
 
 def _invariant_ops(block: Graph, args: int) -> set[int]:
     """The operators that are computed before the loop, by identity."""
-    same = {spec.id for spec in block.inputs[args:] if not spec.dtype.endswith(ARRAY_SUFFIX)}
+    invariant = {spec.id for spec in block.inputs[args:] if not spec.dtype.endswith(ARRAY_SUFFIX)}
     producers: dict[int, Op] = {}
     hoisted: set[int] = set()
     for op in block.ops:
         reads = list(op.input_specs())
-        if not _can_be_hoisted(op, producers) or not all(spec.id in same for spec in reads):
+        if not _can_be_hoisted(op, producers) or not all(spec.id in invariant for spec in reads):
             continue
         for spec in op.output_specs():
-            same.add(spec.id)
+            invariant.add(spec.id)
             producers[spec.id] = op
         needed = [producers[spec.id] for spec in reads if spec.id in producers]
         if op.type in _EXPENSIVE or any(id(each) in hoisted and _reads(each) for each in needed):
-            _add(op, producers, hoisted)
+            _hoist(op, producers, hoisted)
     return hoisted
 
 
-def _add(op: Op, producers: dict[int, Op], hoisted: set[int]) -> None:
+def _hoist(op: Op, producers: dict[int, Op], hoisted: set[int]) -> None:
     """Adds an operator, and all operators that it needs."""
     pending = [op]
     while pending:
@@ -81,7 +81,7 @@ def _can_be_hoisted(op: Op, producers: Mapping[int, Op]) -> bool:
     own state.
     """
     entry = find_converter(op.type)
-    if entry is None or not _is_plain(op, entry) or _makes_array(op):
+    if entry is None or not _is_plain(op, entry) or _creates_array(op):
         return False
     # The length of a slice may be certain inside the loop only.
     return not entry.open_starts or all(
@@ -92,7 +92,7 @@ def _can_be_hoisted(op: Op, producers: Mapping[int, Op]) -> bool:
     )
 
 
-def _makes_array(op: Op) -> bool:
+def _creates_array(op: Op) -> bool:
     return any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in op.output_specs())
 
 
@@ -100,10 +100,10 @@ def only_selects(block: Graph) -> bool:
     """Whether the outputs of a branch are its inputs, or constants."""
     if any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in block.outputs):
         return False
-    kinds = (find_converter(op.type) for op in block.ops)
+    entries = (find_converter(op.type) for op in block.ops)
     return all(
         entry is not None and _is_plain(op, entry) and not _reads(op)
-        for op, entry in zip(block.ops, kinds)
+        for op, entry in zip(block.ops, entries)
     )
 
 

@@ -70,14 +70,18 @@ class Offsets:
         self._changing = changing
         self._ones: set[int] = set()
         for op in ops:
-            made = list(op.output_specs())
+            results = list(op.output_specs())
             if op.type == "pd_op.full" and op.attr("value") == 1:
-                self._ones |= {spec.id for spec in made}
-            if len(made) != 1 or made[0].dtype not in _INTEGER_DTYPES or _count(made[0]) is None:
+                self._ones |= {spec.id for spec in results}
+            if (
+                len(results) != 1
+                or results[0].dtype not in _INTEGER_DTYPES
+                or _count(results[0]) is None
+            ):
                 continue
             found = self._computed(op)
-            if found is not None and len(found) == _count(made[0]):
-                self._known[made[0].id] = found
+            if found is not None and len(found) == _count(results[0]):
+                self._known[results[0].id] = found
 
     def slice_bounds(self, op: Op) -> list[tuple[Offset, Offset]] | None:
         """Start and end of the slices that an operator takes, for each of its axes.
@@ -105,10 +109,10 @@ class Offsets:
         """
         found: set[tuple[int, int]] = set()
         for name in ("starts", "ends"):
-            numbers = self._read(op, name)
-            if numbers is None:
+            offsets = self._read(op, name)
+            if offsets is None:
                 return None
-            found |= {number.base for number in numbers if number.base is not None}
+            found |= {offset.base for offset in offsets if offset.base is not None}
         return found
 
     def scalar(self, tensor: TensorSpec) -> Offset | None:
@@ -134,15 +138,15 @@ class Offsets:
             count = _count(spec)
             if spec.id in self._changing or count is None or spec.dtype not in _INTEGER_DTYPES:
                 return None
-            itself = [Offset((spec.id, place), 0) for place in range(count)]
+            itself = [Offset((spec.id, index), 0) for index in range(count)]
             found += self._known.get(spec.id, itself)
         return found
 
     def _computed(self, op: Op) -> list[Offset] | None:
         if op.type in ("pd_op.full", "pd_op.full_int_array"):
-            (made,) = op.output_specs()
+            (result,) = op.output_specs()
             value = op.attr("value")
-            values = value if isinstance(value, list) else [value] * (_count(made) or 0)
+            values = value if isinstance(value, list) else [value] * (_count(result) or 0)
             return [Offset(None, int(each)) for each in values]
         if op.type in (*VALUE_PRESERVING, "pd_op.cast"):
             return self._read(op, "x")

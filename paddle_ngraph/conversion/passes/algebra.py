@@ -62,17 +62,17 @@ def round_sums_before_constants(model: Model) -> None:
 def _insert_barrier(total: Output) -> None:
     readers = total.get_target_inputs()
     if any(_is_linear(reader.get_node()) for reader in readers):
-        apart = fusion_barrier(total)
+        barrier = fusion_barrier(total)
         for reader in readers:
-            reader.replace_source_output(apart)
+            reader.replace_source_output(barrier)
 
 
 def _is_linear(reader: Node) -> bool:
     """Whether a node, or a reader behind data movement, adds or multiplies by a constant."""
-    kind = reader.get_type_name()
-    if kind in _LINEAR:
+    type_name = reader.get_type_name()
+    if type_name in _LINEAR:
         return any(map(constants.is_determined, reader.input_values()))
-    if kind not in _DATA_MOVEMENT:
+    if type_name not in _DATA_MOVEMENT:
         return False
     return any(_is_linear(each.get_node()) for each in reader.output(0).get_target_inputs())
 
@@ -137,9 +137,9 @@ def _magnitudes(data: np.ndarray, channels: tuple[int, ...] | None = None) -> _M
     if not np.isfinite(high).all():
         return _UNBOUNDED_MAGNITUDES
     high = np.where(high < _FLOAT32_TINY, 0.0, high)
-    left = high[high > 0.0]
+    nonzero = high[high > 0.0]
     return _Magnitudes(
-        float(high.min()), float(high.max()), float(left.min()) if left.size else 1.0
+        float(high.min()), float(high.max()), float(nonzero.min()) if nonzero.size else 1.0
     )
 
 
@@ -177,21 +177,21 @@ def round_products_before_constants(model: Model) -> None:
     """
     multiplied: dict[Key, _Multiplied] = {}
     for node in model.get_ordered_ops():
-        kind, sources = node.get_type_name(), node.input_values()
-        if kind == "Result" or not sources or node.get_output_element_type(0) != Type.f32:
+        type_name, sources = node.get_type_name(), node.input_values()
+        if type_name == "Result" or not sources or node.get_output_element_type(0) != Type.f32:
             continue
-        if kind in _DATA_MOVEMENT:
+        if type_name in _DATA_MOVEMENT:
             multiplied[key_of(node.output(0))] = multiplied.get(key_of(sources[0]), _Multiplied())
-        elif kind == "MatMul":
+        elif type_name == "MatMul":
             if not _is_on_grid(sources[1]):
                 multiplied[key_of(node.output(0))] = _Multiplied(source=node)
-        elif kind in _OUTPUT_CHANNELS:
+        elif type_name in _OUTPUT_CHANNELS:
             before = multiplied.get(key_of(sources[0]), _Multiplied()).factors
             if before != _UNIT_MAGNITUDE and not (_weight_magnitudes(node) * before).fits():
                 node.input(0).replace_source_output(fusion_barrier(sources[0]))
                 before = _UNIT_MAGNITUDE
             multiplied[key_of(node.output(0))] = _Multiplied(source=node, before=before)
-        elif kind in ("Divide", "Multiply"):
+        elif type_name in ("Divide", "Multiply"):
             _add_factor(node, multiplied)
 
 
@@ -202,18 +202,18 @@ def _add_factor(node: Node, multiplied: dict[Key, _Multiplied]) -> None:
     found = _constant_operand(node)
     if found is None:
         return
-    number, factor = found
+    index, factor = found
     before = _Multiplied()
-    if not is_divide or number == 0:  # else a constant times a reciprocal
-        before = multiplied.get(key_of(node.input_value(number)), before)
-    if is_divide and number == 0:
+    if not is_divide or index == 0:  # else a constant times a reciprocal
+        before = multiplied.get(key_of(node.input_value(index)), before)
+    if is_divide and index == 0:
         factor = factor.inverse()
         if not factor.fits():
-            step, factor = _divide_in_two_steps(node)
-            multiplied[key_of(step)] = _Multiplied(factor)
+            quotient, factor = _divide_in_two_steps(node)
+            multiplied[key_of(quotient)] = _Multiplied(factor)
             return
     if not before.can_absorb(factor):
-        _insert_barrier_before_broadcast(node.input(number), multiplied)
+        _insert_barrier_before_broadcast(node.input(index), multiplied)
         before = _Multiplied()
     multiplied[key_of(node.output(0))] = _Multiplied(
         before.factors * factor, before.source, before.before
@@ -232,9 +232,7 @@ def _insert_barrier_before_broadcast(reader: Input, multiplied: dict[Key, _Multi
 def _constant_operand(node: Node) -> tuple[int, _Magnitudes] | None:
     """Index of the computed input of a node, and bounds of the other one, if it is constant."""
     known = [constants.values_of(value) for value in node.input_values()]
-    found = [
-        (1 - number, _magnitudes(data)) for number, data in enumerate(known) if data is not None
-    ]
+    found = [(1 - index, _magnitudes(data)) for index, data in enumerate(known) if data is not None]
     return found[0] if len(found) == 1 else None
 
 
@@ -258,21 +256,21 @@ def _divide_in_two_steps(node: Node) -> tuple[Output, _Magnitudes]:
     return quotient.output(0), _magnitudes(second)
 
 
-def _weight_magnitudes(product: Node) -> _Magnitudes:
+def _weight_magnitudes(matmul: Node) -> _Magnitudes:
     """Bounds of the weights of a matmul or convolution, by channel of the result."""
-    kind = product.get_type_name()
-    data = constants.values_of(product.input_value(1))
+    type_name = matmul.get_type_name()
+    data = constants.values_of(matmul.input_value(1))
     if data is None:
         return (
-            _COMPUTED_MAGNITUDES if kind == "MatMul" else _UNIT_MAGNITUDE
+            _COMPUTED_MAGNITUDES if type_name == "MatMul" else _UNIT_MAGNITUDE
         )  # computed weights stay
-    shape = product.get_input_partial_shape(1)
-    if shape.is_dynamic or data.shape != tuple(product.get_input_shape(1)):
+    shape = matmul.get_input_partial_shape(1)
+    if shape.is_dynamic or data.shape != tuple(matmul.get_input_shape(1)):
         return _magnitudes(data)
-    if kind != "MatMul":
-        return _magnitudes(data, _OUTPUT_CHANNELS[kind])
-    is_turned = product.get_attributes()["transpose_b"]
-    return _magnitudes(data, (data.ndim - (2 if is_turned and data.ndim > 1 else 1),))
+    if type_name != "MatMul":
+        return _magnitudes(data, _OUTPUT_CHANNELS[type_name])
+    is_transposed = matmul.get_attributes()["transpose_b"]
+    return _magnitudes(data, (data.ndim - (2 if is_transposed and data.ndim > 1 else 1),))
 
 
 def _is_on_grid(value: Output) -> bool:
@@ -294,9 +292,9 @@ def preserve_overflow_before_large_terms(model: Model) -> None:
         found = _constant_operand(node)
         if found is None or found[1].largest < _LARGE_TERM:
             continue
-        number, product = found[0], node.input_value(found[0])
+        index, product = found[0], node.input_value(found[0])
         if product.get_node().get_type_name() == "Multiply" and _may_overflow(product.get_node()):
-            node.input(number).replace_source_output(fusion_barrier(product))
+            node.input(index).replace_source_output(fusion_barrier(product))
 
 
 def _may_overflow(product: Node) -> bool:
@@ -336,10 +334,10 @@ def keep_positive_zeros(model: Model) -> None:
 
 
 def _divisors(node: Node) -> list[Output]:
-    kind = node.get_type_name()
-    if kind == "Divide" and node.get_element_type() == Type.f32:
+    type_name = node.get_type_name()
+    if type_name == "Divide" and node.get_element_type() == Type.f32:
         return [node.input_value(1)]
-    return [node.input_value(0)] if kind == "Power" else []
+    return [node.input_value(0)] if type_name == "Power" else []
 
 
 def _is_square(node: Node) -> bool:

@@ -72,8 +72,8 @@ def split_batch(model: Model, threads: int, sizes: SizeInfo = _StaticSizes()) ->
         NgraphError: A rule is wrong.
     """
     samples = _batch_size(model, sizes)
-    parts = _best_part_count(model, samples, threads)
-    if parts == 1:
+    chunks = _best_part_count(model, samples, threads)
+    if chunks == 1:
         return 1
     try:
         targets = _Batch(model, samples, sizes).targets
@@ -81,23 +81,23 @@ def split_batch(model: Model, threads: int, sizes: SizeInfo = _StaticSizes()) ->
         return 1
     for node, index in targets:
         shape = sizes.shape(node.output(0))
-        shape[index] //= parts
+        shape[index] //= chunks
         target = sizes.ints(shape)
         node.input(1).replace_source_output(
             target.output(0) if isinstance(target, Node) else target
         )
-    expected = [_part_shape(output, parts) for output in model.outputs]
+    expected = [_chunk_shape(output, chunks) for output in model.outputs]
     for node in model.get_parameters():
-        node.set_partial_shape(PartialShape(_part_shape(node.output(0), parts)))
+        node.set_partial_shape(PartialShape(_chunk_shape(node.output(0), chunks)))
     model.validate_nodes_and_infer_types()
     if [list(output.get_shape()) for output in model.outputs] != expected:
         raise NgraphError("a part of the batch has other results than the batch")
-    return parts
+    return chunks
 
 
-def _part_shape(output: Output, parts: int) -> list[int]:
+def _chunk_shape(output: Output, chunks: int) -> list[int]:
     first, *rest = output.get_shape()
-    return [first // parts, *rest]
+    return [first // chunks, *rest]
 
 
 def _batch_size(model: Model, sizes: SizeInfo) -> int:
@@ -119,20 +119,23 @@ def _batch_size(model: Model, sizes: SizeInfo) -> int:
 def _best_part_count(model: Model, samples: int, threads: int) -> int:
     """The largest number of chunks with enough work each, and with few idle threads."""
     work = _multiplications(model) if samples > 1 else 0
-    for parts in range(min(samples, work // MIN_MULTIPLICATIONS_PER_PART), 1, -1):
-        if samples % parts == 0 and _thread_utilization(parts, threads) >= _MIN_THREAD_UTILIZATION:
-            return parts
+    for chunks in range(min(samples, work // MIN_MULTIPLICATIONS_PER_PART), 1, -1):
+        if (
+            samples % chunks == 0
+            and _thread_utilization(chunks, threads) >= _MIN_THREAD_UTILIZATION
+        ):
+            return chunks
     return 1
 
 
-def _thread_utilization(parts: int, threads: int) -> float:
+def _thread_utilization(chunks: int, threads: int) -> float:
     """The average share of busy threads, where a chunk takes a thread one time unit."""
-    groups = min(parts, threads)
-    turns, left = divmod(parts, groups)
-    time = turns / (threads // groups)
+    groups = min(chunks, threads)
+    rounds, left = divmod(chunks, groups)
+    time = rounds / (threads // groups)
     if left:  # all threads share leftover chunks (core/ov/ov_function.h)
         time += 1 / (threads // left)
-    return parts / time / threads
+    return chunks / time / threads
 
 
 def _multiplications(model: Model) -> int:
@@ -197,8 +200,8 @@ class _Batch:
         ]
         rank = len(node.input_value(0).get_shape())
         return len(taken) == len(readers) and all(
-            numbers is not None and axis not in [number % rank for number in numbers]
-            for numbers in taken
+            indices is not None and axis not in [index % rank for index in indices]
+            for indices in taken
         )
 
     def _put(self, node: Node, axis: int | None) -> None:
@@ -222,16 +225,16 @@ def _broadcast(batch: _Batch, node: Node) -> int | None:
     """For operands with aligned last axes."""
     values = node.input_values()
     axes = [batch.axis(value) for value in values]
-    places = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
-    index = places.pop()  # negative
+    offsets = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
+    index = offsets.pop()  # negative
     for value, axis in zip(values, axes):
         shape = value.get_shape()
         if axis is None and len(shape) >= -index and shape[index] != 1:
             return None
-    return None if places else len(node.get_output_shape(0)) + index
+    return None if offsets else len(node.get_output_shape(0)) + index
 
 
-def _slopes(batch: _Batch, node: Node) -> int | None:
+def _prelu(batch: _Batch, node: Node) -> int | None:
     # A 1-D tensor of slopes applies to axis 1.
     return 0 if _broadcast(batch, node) == 0 else None
 
@@ -275,8 +278,8 @@ def _unsqueeze(batch: _Batch, node: Node) -> int | None:
     axis, axes = batch.only_first_axis(node), _reduced_axes(node)
     if axis is None or axes is None:
         return None
-    kept = [k for k in range(len(node.get_output_shape(0))) if k not in axes]
-    return kept[axis]
+    remaining = [k for k in range(len(node.get_output_shape(0))) if k not in axes]
+    return remaining[axis]
 
 
 def _concat(batch: _Batch, node: Node) -> int | None:
@@ -319,14 +322,14 @@ def _transpose(batch: _Batch, node: Node) -> int | None:
 
 
 def _pad(batch: _Batch, node: Node) -> int | None:
-    axis, begin, end = (
+    axis, before, after = (
         batch.only_first_axis(node),
         _known_integers(node, 1),
         _known_integers(node, 2),
     )
-    if axis is None or not begin or not end:
+    if axis is None or not before or not after:
         return None
-    return axis if begin[axis] == end[axis] == 0 else None
+    return axis if before[axis] == after[axis] == 0 else None
 
 
 def _gather(batch: _Batch, node: Node) -> int | None:
@@ -334,10 +337,10 @@ def _gather(batch: _Batch, node: Node) -> int | None:
     along = _reduced_axes(node)
     if along is None or node.get_attributes().get("batch_dims", 0) != 0:
         return None
-    axis, places = batch.axis(table), batch.axis(indices)
+    axis, indices_axis = batch.axis(table), batch.axis(indices)
     if axis is None:
-        return None if places is None else along[0] + places
-    if places is not None or axis in along:
+        return None if indices_axis is None else along[0] + indices_axis
+    if indices_axis is not None or axis in along:
         return None
     return axis if axis < along[0] else axis - 1 + len(indices.get_shape())
 
@@ -385,7 +388,7 @@ _RULES: dict[str, Rule] = {
     "Interpolate": _interpolate,
     "MatMul": _matmul,
     "MaxPool": _pool,
-    "PRelu": _slopes,
+    "PRelu": _prelu,
     "Pad": _pad,
     "Reshape": _reshape,
     "Result": _Batch.only_first_axis,

@@ -161,9 +161,9 @@ class Blocked:
 
     def _rebuilt(self, output: Output, depth: int) -> Output | None:
         node = output.get_node()
-        kind = node.get_type_name()
+        type_name = node.get_type_name()
         shape = self._bridge.shape(output)
-        if kind not in ELEMENTWISE or len(shape) != 4:
+        if type_name not in ELEMENTWISE or len(shape) != 4:
             return None
         sources = node.input_values()
         found = [
@@ -179,7 +179,7 @@ class Blocked:
             if operand is None:
                 return None
             operands.append(operand)
-        result = self._created(kind, operands, node.get_attributes())
+        result = self._created(type_name, operands, node.get_attributes())
         if shape[1] % block == 0:
             return result
         padding = self._computed_padding(result)
@@ -198,11 +198,13 @@ class Blocked:
         computed = self._created(node.get_type_name(), known, node.get_attributes())
         return self._bridge.known_value(computed)
 
-    def _created(self, kind: str, operands: Sequence[Any], attributes: dict[str, Any]) -> Output:
+    def _created(
+        self, type_name: str, operands: Sequence[Any], attributes: dict[str, Any]
+    ) -> Output:
         """The output of an elementwise node."""
-        if kind == ROUNDING:
-            return self._bridge.extension(kind, operands).output(0)
-        return _factory().create(kind, operands, attributes).output(0)
+        if type_name == ROUNDING:
+            return self._bridge.extension(type_name, operands).output(0)
+        return _factory().create(type_name, operands, attributes).output(0)
 
     def _padding_of(self, operand: Output) -> np.ndarray | None:
         """The padding of a blocked operand, or the value of a scalar one; None if unknown."""

@@ -52,10 +52,10 @@ def _fuse_forward(norm: Node, readers: Readers, extension: Extension) -> None:
     found = _relu_of(norm.output(0), readers)
     if found is None:
         return
-    rectified, ceiling = found
+    relu, ceiling = found
     attributes = {**norm.get_attributes(), "rectified": True, "ceiling": ceiling}
     fused = extension("BatchNorm", norm.input_values(), **attributes)
-    for reader in rectified.output(0).get_target_inputs():
+    for reader in relu.output(0).get_target_inputs():
         reader.replace_source_output(fused.output(0))
     replace_node(norm, fused)
 
@@ -68,11 +68,13 @@ def _relu_of(output: Output, readers: Readers) -> tuple[Node, float] | None:
     if found.keys() != {"Clamp", "NotEqual", "Select"} or len(readers.of(output)) != 4:
         return None  # expected: a clamp that propagates NaN
     clamp, is_nan, select = found["Clamp"], found["NotEqual"], found["Select"]
-    parts = [is_nan.output(0), output, clamp.output(0)]
+    operands = [is_nan.output(0), output, clamp.output(0)]
     bounds = clamp.get_attributes()
-    if [key_of(source) for source in select.input_values()] != [key_of(part) for part in parts]:
+    if [key_of(source) for source in select.input_values()] != [
+        key_of(operand) for operand in operands
+    ]:
         return None
-    if bounds["min"] != 0 or len(readers.of(parts[0])) != 1 or len(readers.of(parts[2])) != 1:
+    if bounds["min"] != 0 or len(readers.of(operands[0])) != 1 or len(readers.of(operands[2])) != 1:
         return None
     return select, float(bounds["max"])
 
@@ -89,11 +91,11 @@ def _fuse_backward(norm: Node, readers: Readers, extension: Extension) -> None:
     replace_node(norm, extension("BatchNormGrad", sources, rectified=True, ceiling=ceiling))
 
 
-def _relu_gradient(product: Node) -> tuple[Output, Output, float] | None:
+def _relu_gradient(masked: Node) -> tuple[Output, Output, float] | None:
     """Gradient, output and upper limit of ``grad * (0 < out [< ceiling] ? 1 : 0)``."""
-    if product.get_type_name() != "Multiply":
+    if masked.get_type_name() != "Multiply":
         return None
-    grad, mask = product.input_values()
+    grad, mask = masked.input_values()
     select = mask.get_node()
     if (
         select.get_type_name() != "Select"
@@ -120,8 +122,8 @@ def _relu_gradient(product: Node) -> tuple[Output, Output, float] | None:
     return grad, out, float(ceiling or 0.0)
 
 
-def _is_constant_input(node: Node, place: int, value: float) -> bool:
-    return _known_value(node.input_value(place)) == value
+def _is_constant_input(node: Node, index: int, value: float) -> bool:
+    return _known_value(node.input_value(index)) == value
 
 
 def _known_value(output: Output) -> float | None:

@@ -47,11 +47,11 @@ def use_int8(model: Model) -> None:
     if not processor.has_int8():
         return
     found = _Quantized(model)
-    if not found.products or any(map(touches_empty_tensor, model.get_ordered_ops())):
+    if not found.matmuls or any(map(touches_empty_tensor, model.get_ordered_ops())):
         return
     read = found.read()
     known = dict(zip(read, constants.evaluated(list(read.values()))))
-    if any([_quantize_weights(weights, known) for weights in found.products]):
+    if any([_quantize_weights(weights, known) for weights in found.matmuls]):
         for tensor in found.tensors:
             if _has_grid(tensor, known):
                 _quantize(tensor, known)
@@ -97,7 +97,7 @@ class _Quantized:
 
     def __init__(self, model: Model) -> None:
         self.tensors: list[_Tensor] = []
-        self.products: list[_Weights] = []
+        self.matmuls: list[_Weights] = []
         self._constant = _constant_nodes(model)
         self._on_grid: set[Key] = set()
         for node in model.get_ordered_ops():
@@ -106,27 +106,29 @@ class _Quantized:
 
     def read(self) -> dict[Key, Output]:
         """The constants whose contents are needed."""
-        steps = [step for weights in self.products for step in weights.steps]
+        steps = [step for weights in self.matmuls for step in weights.steps]
         steps += [step for t in self.tensors for _, path in t.readers for step in path]
         needed = [step.input_value(1) for step in steps if step.get_type_name() in _SCALINGS]
-        needed += [weights.source for weights in self.products]
+        needed += [weights.source for weights in self.matmuls]
         needed += [tensor.factor for tensor in self.tensors]
         needed += [tensor.limit for tensor in self.tensors if tensor.limit is not None]
         return {key_of(value): value for value in needed}
 
     def _visit(self, node: Node) -> None:
-        kind = node.get_type_name()
+        type_name = node.get_type_name()
         first = key_of(node.input_value(0)) if node.get_input_size() else None
         if (found := self._rounding(node)) is not None:
             readers = list(self._readers(node.output(0), ()))
             self.tensors.append(_Tensor(*found, readers))
             self._on_grid.add(key_of(node.output(0)))
-        elif first in self._on_grid and (kind in _GRID_PRESERVING or self._scales(node)):
+        elif first in self._on_grid and (type_name in _GRID_PRESERVING or self._scales(node)):
             self._on_grid.add(key_of(node.output(0)))
         elif (
-            kind in _CHANNELS and first in self._on_grid and self._is_constant(node.input_value(1))
+            type_name in _CHANNELS
+            and first in self._on_grid
+            and self._is_constant(node.input_value(1))
         ):
-            self.products.append(_Weights(node, *self._steps(node.input_value(1))))
+            self.matmuls.append(_Weights(node, *self._steps(node.input_value(1))))
 
     def _is_constant(self, value: Output) -> bool:
         """Whether constants alone determine ``value``."""
@@ -168,9 +170,9 @@ class _Quantized:
         """The readers of ``value``, or of it dequantized: multiplied once, and divided once."""
         for target in value.get_target_inputs():
             node = target.get_node()
-            kinds = [step.get_type_name() for step in (*path, node)]
+            type_names = [step.get_type_name() for step in (*path, node)]
             is_step = target.get_index() == 0 and self._scales(node)
-            if is_step and kinds in (["Multiply"], ["Divide"], ["Multiply", "Divide"]):
+            if is_step and type_names in (["Multiply"], ["Divide"], ["Multiply", "Divide"]):
                 yield from self._readers(node.output(0), (*path, node))
             else:
                 yield target, path
@@ -198,9 +200,9 @@ def _constant_nodes(model: Model) -> set[str]:
 
 def _unclipped(value: Output) -> Output:
     """The ``x`` of ``Minimum(Maximum(x, ...), ...)``."""
-    for kind in ("Minimum", "Maximum"):
+    for type_name in ("Minimum", "Maximum"):
         node = value.get_node()
-        if node.get_type_name() != kind:
+        if node.get_type_name() != type_name:
             return value
         value = node.input_value(0)
     return value
@@ -209,11 +211,11 @@ def _unclipped(value: Output) -> Output:
 def _applied(steps: Sequence[Node], values: Array, known: Contents) -> Array:
     """``values`` after these scalings and views."""
     for step in steps:
-        kind = step.get_type_name()
-        if kind in _SCALINGS:
+        type_name = step.get_type_name()
+        if type_name in _SCALINGS:
             operand = known[key_of(step.input_value(1))]
-            values = values * operand if kind == "Multiply" else values / operand
-        elif kind == "Transpose":
+            values = values * operand if type_name == "Multiply" else values / operand
+        elif type_name == "Transpose":
             values = values.transpose(step.input_value(1).get_node().get_data())
         else:
             values = values.reshape(tuple(step.get_output_shape(0)))
@@ -223,8 +225,8 @@ def _applied(steps: Sequence[Node], values: Array, known: Contents) -> Array:
 def _quantize_weights(weights: _Weights, known: Contents) -> bool:
     """Quantizes weights that are integers times a scale per channel. Returns whether they are."""
     codes = known[key_of(weights.source)]
-    is_whole = np.isin(codes, np.arange(_LOWEST, _HIGHEST + 1)).all()
-    if not is_whole or codes.dtype != np.float32:
+    is_integer = np.isin(codes, np.arange(_LOWEST, _HIGHEST + 1)).all()
+    if not is_integer or codes.dtype != np.float32:
         return False
     scales = _applied(weights.steps, np.ones_like(codes), known)
     channels = [axis % scales.ndim for axis in _channels(weights.product)]
@@ -239,9 +241,9 @@ def _quantize_weights(weights: _Weights, known: Contents) -> bool:
     return True
 
 
-def _channels(product: Node) -> tuple[int, ...]:
-    is_transposed = product.get_attributes().get("transpose_b", False)
-    return (-2,) if is_transposed else _CHANNELS[product.get_type_name()]
+def _channels(matmul: Node) -> tuple[int, ...]:
+    is_transposed = matmul.get_attributes().get("transpose_b", False)
+    return (-2,) if is_transposed else _CHANNELS[matmul.get_type_name()]
 
 
 def _has_grid(tensor: _Tensor, known: Contents) -> bool:
@@ -261,13 +263,13 @@ def _has_grid(tensor: _Tensor, known: Contents) -> bool:
 def _quantize(tensor: _Tensor, known: Contents) -> None:
     """Connects the readers of a quantized tensor to a FakeQuantize."""
     factor = known[key_of(tensor.factor)].reshape(())
-    made: dict[tuple[str, ...], Output] = {}
+    outputs: dict[tuple[str, ...], Output] = {}
     for target, steps in tensor.readers:
         name = tuple(step.get_name() for step in steps)
-        if name not in made:
+        if name not in outputs:
             scale = _applied(steps, np.ones((), np.float32), known).reshape(())
-            made[name] = _rounded(tensor, factor, scale)
-        target.replace_source_output(made[name])
+            outputs[name] = _rounded(tensor, factor, scale)
+        target.replace_source_output(outputs[name])
 
 
 def _rounded(tensor: _Tensor, factor: Array, scale: Array) -> Output:
@@ -292,13 +294,13 @@ def _ends_small_matmul(node: Node) -> bool:
     The plugin merges several such matmuls of 4 or 8 rows into one node, and rounds their integer
     sums as if their bits were those of floats (OpenVINO 2026.4.1).
     """
-    pending, met = [node], set()
+    pending, visited = [node], set()
     while pending:
         node = pending.pop()
         shape = node.get_output_partial_shape(0)
-        if node.get_name() in met or shape.is_dynamic:
+        if node.get_name() in visited or shape.is_dynamic:
             continue
-        met.add(node.get_name())
+        visited.add(node.get_name())
         if node.get_type_name() == "MatMul" and len(shape) == 2:
             return True
         if node.get_type_name() in _FUSED:
@@ -318,21 +320,21 @@ def _window(x: Output) -> dict[str, list[int]] | None:
         or len(x.get_target_inputs()) != _MIN_READS_FOR_ROUNDING
     ):
         return None
-    shape, given = pool.get_input_partial_shape(0), pool.get_attributes()
-    if given["adaptive"] or len(shape) != 4 or any(shape[axis].is_dynamic for axis in (2, 3)):
+    shape, attributes = pool.get_input_partial_shape(0), pool.get_attributes()
+    if attributes["adaptive"] or len(shape) != 4 or any(shape[axis].is_dynamic for axis in (2, 3)):
         return None
     found: dict[str, list[int]] = {"strides": [], "pads_begin": [], "pads_end": []}
-    found["kernel_shape"] = [int(length) for length in given["kernel"]]
+    found["kernel_shape"] = [int(length) for length in attributes["kernel"]]
     for axis, kernel in enumerate(found["kernel_shape"]):
-        size, out = shape[2 + axis].get_length(), int(given["output"][axis])
-        stride, begin = int(given["strides"][axis]), int(given["pads"][axis])
+        size, out = shape[2 + axis].get_length(), int(attributes["output"][axis])
+        stride, begin = int(attributes["strides"][axis]), int(attributes["pads"][axis])
         reach = (out - 1) * stride + kernel - begin
         end = max(0, reach - size)
         # In a window of padding only, Paddle's result is its lowest value.
         if max(begin, end) >= kernel or size - reach >= stride:
             return None
-        for name, number in (("strides", stride), ("pads_begin", begin), ("pads_end", end)):
-            found[name].append(number)
+        for name, value in (("strides", stride), ("pads_begin", begin), ("pads_end", end)):
+            found[name].append(value)
     return found
 
 
@@ -363,10 +365,10 @@ def _without_nan(value: Output) -> Output:
 
 def _range(node: Node) -> tuple[float, float]:
     """Bounds of an activation's results."""
-    kind, attributes = node.get_type_name(), node.get_attributes()
-    if kind == "Clamp":
+    type_name, attributes = node.get_type_name(), node.get_attributes()
+    if type_name == "Clamp":
         return attributes["min"], attributes["max"]
-    return (0.0 if kind == "Relu" else -math.inf), math.inf
+    return (0.0 if type_name == "Relu" else -math.inf), math.inf
 
 
 def _rounded_to_grid(x: Any, scale: Any, quantum: Any = None) -> Output:

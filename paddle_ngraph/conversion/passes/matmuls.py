@@ -87,7 +87,7 @@ def use_onednn_matmuls(model: Model, extension: Callable[..., Node]) -> None:
 
 
 def _is_worth_it(node: Node) -> bool:
-    shapes = [node.get_input_partial_shape(number) for number in (0, 1)]
+    shapes = [node.get_input_partial_shape(index) for index in (0, 1)]
     if any(shape.is_dynamic or len(shape) != 2 for shape in shapes):
         return False
     is_int8 = node.input_value(1).get_node().get_type_name() == "FakeQuantize"
@@ -97,7 +97,7 @@ def _is_worth_it(node: Node) -> bool:
     sizes = [summed, *node.get_output_shape(0)]
     chosen = thresholds()
     packs = any(constants.is_constant(value) for value in node.input_values())
-    least = chosen.min_multiplications_packed if packs else chosen.min_multiplications
-    if least is None or (packs and summed < chosen.min_summed_size):
+    minimum = chosen.min_multiplications_packed if packs else chosen.min_multiplications
+    if minimum is None or (packs and summed < chosen.min_summed_size):
         return False
-    return min(sizes) >= MIN_DIMENSION and math.prod(sizes) >= least
+    return min(sizes) >= MIN_DIMENSION and math.prod(sizes) >= minimum

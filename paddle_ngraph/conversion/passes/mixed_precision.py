@@ -62,7 +62,7 @@ def use_bfloat16_matmuls(model: Model, extension: Callable[..., Node]) -> None:
         extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
     """
     model.set_rt_info(True, _MIXED_PRECISION_MARK)
-    _multiply(model, extension, lambda value: True)
+    _use_bfloat16(model, extension, lambda value: True)
 
 
 def use_bfloat16_matmuls_of_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
@@ -72,10 +72,10 @@ def use_bfloat16_matmuls_of_bfloat16(model: Model, extension: Callable[..., Node
         model: A complete model of float32.
         extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
     """
-    _multiply(model, extension, Bfloat16Values(extension).holds)
+    _use_bfloat16(model, extension, Bfloat16Values(extension).holds)
 
 
-def _multiply(
+def _use_bfloat16(
     model: Model, extension: Callable[..., Node], may_be: Callable[[Output], bool]
 ) -> None:
     if not processor.has_bfloat16():
@@ -98,8 +98,8 @@ def _multiply(
 def _following_rounding(matmul: Node) -> Node:
     """The rounding that is the matmul's only reader, for the matmul to do; or the matmul itself."""
     readers = [target.get_node() for target in matmul.output(0).get_target_inputs()]
-    kinds = [reader.get_type_name() for reader in readers]
-    return readers[0] if kinds == [ROUNDING] else matmul
+    type_names = [reader.get_type_name() for reader in readers]
+    return readers[0] if type_names == [ROUNDING] else matmul
 
 
 def _factors(node: Node) -> list[Output]:
@@ -143,18 +143,18 @@ def _is_convolution(node: Node) -> bool:
 
 
 def _round_convolution(node: Node, rounded: _Rounded, extension: Callable[..., Node]) -> None:
-    kind, operands = node.get_type_name(), node.input_values()
+    type_name, operands = node.get_type_name(), node.input_values()
     attributes = node.get_attributes()
     channels_last = processor.has_amx()
     if channels_last:
         attributes["channels_last"] = True
-        if kind == "BlockedConvolutionDataGrad":
+        if type_name == "BlockedConvolutionDataGrad":
             attributes["sizes"] = [*attributes["sizes"], node.get_output_shape(0)[4]]
-    for number in _CONVOLUTIONS[kind]:
-        value = operands[number]
-        operands[number] = rounded.channels_last(value) if channels_last else rounded.of(value)
+    for index in _CONVOLUTIONS[type_name]:
+        value = operands[index]
+        operands[index] = rounded.channels_last(value) if channels_last else rounded.of(value)
     with suppress(NgraphError):  # oneDNN has no kernel; without AMX, for blocks of 16 only
-        replace_node(node, extension(kind, operands, **attributes))
+        replace_node(node, extension(type_name, operands, **attributes))
 
 
 class _Rounded:
@@ -175,7 +175,7 @@ class _Rounded:
         value = before_rounding(value)
         key = key_of(value)
         if key not in self._found:
-            self._found[key] = self._made(value)
+            self._found[key] = self._build(value)
         return self._found[key]
 
     def channels_last(self, value: Output) -> Output:
@@ -186,14 +186,14 @@ class _Rounded:
             self._channels_last[key] = self._extension("ToChannelsLast", [value]).output(0)
         return self._channels_last[key]
 
-    def _made(self, value: Output) -> Output:
+    def _build(self, value: Output) -> Output:
         node = value.get_node()
-        kind = node.get_type_name()
-        if kind == WIDENING:
+        type_name = node.get_type_name()
+        if type_name == WIDENING:
             return node.input_value(0)
-        if kind in _VIEWS or (kind == "Transpose" and _is_only_multiplied(node)):
+        if type_name in _VIEWS or (type_name == "Transpose" and _is_only_multiplied(node)):
             source, *others = node.input_values()
-            view = _factory().create(kind, [self.of(source), *others], node.get_attributes())
+            view = _factory().create(type_name, [self.of(source), *others], node.get_attributes())
             return view.output(0)
         return self._extension(NARROWING, [value]).output(0)
 

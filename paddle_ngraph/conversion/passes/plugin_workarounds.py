@@ -72,15 +72,15 @@ def divide_exactly(model: Model) -> None:
     one of ``_FUSED_PREFIXES``, the result is wrong.
     """
     constant: set[str] = set()
-    joined: set[str] = set()
+    fused: set[str] = set()
     for node in model.get_ordered_ops():
-        kind, name = node.get_type_name(), node.get_name()
+        type_name, name = node.get_type_name(), node.get_name()
         sources = {value.get_node().get_name() for value in node.input_values()}
-        if kind == "Constant" or (sources and sources <= constant):
+        if type_name == "Constant" or (sources and sources <= constant):
             constant.add(name)
-        elif kind.startswith(_FUSED_PREFIXES) or sources & joined:
-            joined.add(name)
-        if kind == "Divide" and not (sources & constant and sources & joined):
+        elif type_name.startswith(_FUSED_PREFIXES) or sources & fused:
+            fused.add(name)
+        if type_name == "Divide" and not (sources & constant and sources & fused):
             node.get_rt_info()[EXACT_DIVIDE] = True
 
 
@@ -91,12 +91,12 @@ def reduce_without_ones(model: Model) -> None:
     result has another shape, and its readers get other elements.
     """
     for node in model.get_ordered_ops():
-        kind = node.get_type_name()
-        if kind not in _REDUCTIONS:
+        type_name = node.get_type_name()
+        if type_name not in _REDUCTIONS:
             continue
         source = node.input_value(0).get_node().get_type_name()
         if source in _REDUCTIONS or source in _MOVABLE_BEHIND_REDUCTION:
-            _remove_unit_axes(node, _REDUCTIONS[kind])
+            _remove_unit_axes(node, _REDUCTIONS[type_name])
 
 
 def _remove_unit_axes(node: Node, reduce: Callable[..., Node]) -> None:
@@ -109,9 +109,9 @@ def _remove_unit_axes(node: Node, reduce: Callable[..., Node]) -> None:
         return
     keeps = node.get_attributes()["keep_dims"]
     found = reduce(opset15.squeeze(node.input_value(0), ones), np.array(left), False)
-    kept = [axis for axis in range(len(sizes)) if keeps or axis not in axes]
-    new = [place for place, axis in enumerate(kept) if axis in ones or axis in axes]
-    replace_node(node, opset15.unsqueeze(found, np.array(new)) if new else found)
+    remaining = [axis for axis in range(len(sizes)) if keeps or axis not in axes]
+    unit_axes = [index for index, axis in enumerate(remaining) if axis in ones or axis in axes]
+    replace_node(node, opset15.unsqueeze(found, np.array(unit_axes)) if unit_axes else found)
 
 
 def divide_sums_over_samples(model: Model) -> None:
@@ -152,21 +152,21 @@ def _axes_before(node: Node, axes: set[int]) -> set[int] | None:
 
     ``None`` where elements change their indices: the plugin moves no mean before that.
     """
-    kind = node.get_type_name()
-    if kind == "Transpose":
+    type_name = node.get_type_name()
+    if type_name == "Transpose":
         order = node.input_value(1).get_node().get_data().reshape(-1).tolist()
         return {order[axis] for axis in axes}
     before = list(node.get_input_partial_shape(0))
-    if kind == "ReduceMean":
+    if type_name == "ReduceMean":
         own = _reduced(node)
         keeps = node.get_attributes()["keep_dims"]
         left = [axis for axis in range(len(before)) if keeps or axis not in own]
         return own | {left[axis] for axis in axes}
     after = list(node.get_output_partial_shape(0))
-    places = [[i for i, size in enumerate(shape) if size != 1] for shape in (before, after)]
-    if [before[i] for i in places[0]] != [after[i] for i in places[1]]:
+    non_unit_axes = [[i for i, size in enumerate(shape) if size != 1] for shape in (before, after)]
+    if [before[i] for i in non_unit_axes[0]] != [after[i] for i in non_unit_axes[1]]:
         return None
-    return {i for i, axis in zip(*places) if axis in axes}
+    return {i for i, axis in zip(*non_unit_axes) if axis in axes}
 
 
 def _size_along(x: Output, axes: Output) -> Node:
@@ -222,12 +222,12 @@ def preserve_branch_results(model: Model, extension: Callable[..., Node]) -> Non
     and retains them.
     """
     for node in [each for each in model.get_ordered_ops() if each.get_type_name() == "If"]:
-        for made in node.outputs():
-            if made.get_partial_shape().is_dynamic:
-                readers = made.get_target_inputs()
-                kept = extension("ShapeBarrier", [made, made], axes=[]).output(0)
+        for result in node.outputs():
+            if result.get_partial_shape().is_dynamic:
+                readers = result.get_target_inputs()
+                barrier = extension("ShapeBarrier", [result, result], axes=[]).output(0)
                 for reader in readers:
-                    reader.replace_source_output(kept)
+                    reader.replace_source_output(barrier)
 
 
 # -- loops after a unit --------------------------------------------------------------------------
@@ -263,30 +263,30 @@ def _crashes(model: Model) -> bool:
 
 def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
     """The components of a unit on the way to ``node``; "unit": possibly all components of one."""
-    kind = node.get_type_name()
+    type_name = node.get_type_name()
     sources = [known[value.get_node().get_name()] for value in node.input_values()]
     before = frozenset().union(*sources)
-    if kind == "MatMul":
+    if type_name == "MatMul":
         return _traits_of_matmul(node, sources)
-    if kind == "GroupNormalization":
+    if type_name == "GroupNormalization":
         return frozenset({"unit"})
-    if kind == "MVN":
+    if type_name == "MVN":
         return frozenset({"normalized"}) if _is_of_groups(node.input_value(0)) else frozenset()
-    if kind not in _UNIT_PRESERVING | _SUMS:
+    if type_name not in _UNIT_PRESERVING | _SUMS:
         return frozenset()
-    if kind in {"Softmax", "ReduceSum"} and "heads" in before:
+    if type_name in {"Softmax", "ReduceSum"} and "heads" in before:
         before |= {"attention"}
-    if kind == "Multiply" and all("weighted" in source for source in sources):
+    if type_name == "Multiply" and all("weighted" in source for source in sources):
         before |= {"gate"}
-    if kind == "ReduceMean" and _is_of_groups(node.input_value(0)):
+    if type_name == "ReduceMean" and _is_of_groups(node.input_value(0)):
         before |= {"mean"}
-    if kind in {"Power", "Sqrt"} and "mean" in before:
+    if type_name in {"Power", "Sqrt"} and "mean" in before:
         before |= {"normalized"}
-    if kind == "Transpose":
+    if type_name == "Transpose":
         before |= {"transposed"}
-    if kind in RESHAPES and _changes_rank(node):  # not removed, so that its readers read no unit
+    if type_name in RESHAPES and _changes_rank(node):  # not removed: readers read no unit
         before -= {"unit"}
-    if kind == "Reshape" and "normalized" in before:  # of groups, back to channels
+    if type_name == "Reshape" and "normalized" in before:  # of groups, back to channels
         before |= {"unit"}
     return before
 
@@ -295,20 +295,20 @@ def _changes_rank(node: Node) -> bool:
     return len(node.get_input_partial_shape(0)) != len(node.get_output_partial_shape(0))
 
 
-def _traits_of_matmul(product: Node, sources: Sequence[frozenset[str]]) -> frozenset[str]:
+def _traits_of_matmul(matmul: Node, sources: Sequence[frozenset[str]]) -> frozenset[str]:
     """The matmul variants that units contain, and "unit" if this may be the last one of a unit."""
     before = sources[0] | sources[1]
     left, right = (
-        product.get_attributes()[f"transpose_{name}"] and "transposed" not in source
+        matmul.get_attributes()[f"transpose_{name}"] and "transposed" not in source
         for name, source in zip("ab", sources)
     )
     found = set()
     if not left:
         is_last = "attention" in before and not right
         found |= {"heads", *["unit"] * is_last}
-    if constants.is_constant(product.input_value(1)):
+    if constants.is_constant(matmul.input_value(1)):
         found |= {"heads", "weighted", *["unit"] * (not before.isdisjoint({"attention", "gate"}))}
-        ranks = [len(product.get_input_partial_shape(number)) for number in (0, 1)]
+        ranks = [len(matmul.get_input_partial_shape(index)) for index in (0, 1)]
         if max(ranks) <= _MAX_RANK_OF_LAYERS:
             found |= {"layer", *["unit"] * ("layer" in before)}
     return frozenset(found)
