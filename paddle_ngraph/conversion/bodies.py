@@ -46,7 +46,7 @@ from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 ShapeGrowth = Sequence[Sequence[Number]]
 
 _SHAPE_CHANGES = "a turn of the loop changes the shape of what it hands on"
-_TRACED_ITERATION = 2  # iterations before growing shapes have their hints
+_TRACED_ITERATION = 2  # index of the iteration whose shapes are the hints
 # Conversions of a loop body until all growth is known: each size in a chain of sizes that follow
 # from each other takes one.
 _MAX_CONVERSIONS = 4
@@ -522,7 +522,7 @@ class InnerBridge(NgraphBridge):
         return ov.Model(yielded, [*self._parameters, *index_parameters, *late])
 
     def _hide_size_bounds(self, results: list[Output]) -> None:
-        """Hides the bounds of yielded sizes from nGraph where the initial sizes exceed them.
+        """Hides the bounds of yielded sizes from nGraph where the initial sizes are outside.
 
         nGraph treats these bounds as bounds of the loop's result, which may be the initial value.
         """

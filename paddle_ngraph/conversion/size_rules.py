@@ -90,7 +90,7 @@ class Shapes:
         self._sources: dict[str, str] = {}
         self._size_locations: dict[
             Terms, tuple[Output, int, bool]
-        ] = {}  # input, axis or index, whether of its contents
+        ] = {}  # output, axis or index, whether in its contents
         self._size_nodes: dict[Terms, Output] = {}
         self._trip_counts: dict[Terms, Number] = {}  # trip count: the initial size
 

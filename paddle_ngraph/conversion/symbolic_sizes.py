@@ -206,7 +206,7 @@ class Guard(NamedTuple):
 
 
 def to_words(guards: Sequence[Guard], indices: Mapping[int, int]) -> list[int]:
-    """Guards as integers: for each, the number of words after it, its kind, a stack program.
+    """Encodes guards: for each the count of further words, the kind, and a stack program.
 
     Args:
         guards: The guards.
@@ -249,11 +249,11 @@ class Guards:
     def __init__(self, hints: Mapping[int, int]) -> None:
         self.hints = dict(hints)
         # Known lower bounds of polynomials without constant term and common factor; an upper bound
-        # is the lower bound of the negative.
+        # is minus the lower bound of the negative.
         self._lower_bounds: dict[Terms, int] = {}
         self._unequal: set[Terms] = set()
         self._guards: dict[tuple[int, Terms], Guard] = {}
-        self._iteration_symbols: list[int] = []  # indices and counts, below 0
+        self._iteration_symbols: list[int] = []  # negative ids
         self._last_iterations: dict[int, Terms] = {}  # upper bounds of these
         # Symbols that each iteration checks, as no known size bounds them, with all of their loop.
         self._checked: dict[int, list[int]] = {}
