@@ -212,7 +212,7 @@ class _SeenShapes:
     def symbolic_dims(
         self, signature: Signature, contents: Mapping[int, Shape], includes_batch: bool = True
     ) -> SymbolicDims:
-        """Makes symbols of integers that differed; along axis 0 only with ``includes_batch``."""
+        """Returns the symbols of sizes that differed; of axis 0 only with ``includes_batch``."""
         rows = [[n if n in self.varied else None for n in row] for row in self.classes]
         if not includes_batch:
             for row in rows[: len(signature)]:
@@ -220,7 +220,7 @@ class _SeenShapes:
         return SymbolicDims(signature, rows, contents, self._distances(len(signature)))
 
     def _distances(self, inputs: int) -> dict[int, tuple[int, int]]:
-        """The symbols in contents whose difference from another one was constant, with both.
+        """The symbols in contents at a constant distance from another symbol, with both.
 
         Args:
             inputs: The number of rows that are shapes.

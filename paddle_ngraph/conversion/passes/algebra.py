@@ -120,7 +120,7 @@ class _Magnitudes(NamedTuple):
 
 
 _UNIT_MAGNITUDE = _Magnitudes(1.0, 1.0, 1.0)
-_UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)  # no bounds known: merges with no factor
+_UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)  # merges with factors of 1 only
 # Of a computed factor. Attention scales it, by no less than this.
 _COMPUTED_MAGNITUDES = _Magnitudes(0.0, _FLOAT32_MAX, _FLOAT32_TINY * 2.0**10)
 
@@ -395,7 +395,7 @@ def _negated(value: Output) -> Output | None:
 
 
 def compute_small_erf(model: Model) -> None:
-    """Computes erf(x) of small x by its series: the plugin's result is exact next to 1 only.
+    """Computes erf(x) of small x by its series: the plugin's error is small relative to 1, not x.
 
     The plugin's result suffices for 1 + erf(x), which it fuses into a GELU, and for half of that.
     """
