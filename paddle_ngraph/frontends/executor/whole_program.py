@@ -1,7 +1,8 @@
 """Programs that consist of one engine operator run without Paddle's interpreter.
 
-For half a dozen operators that compute nothing, the interpreter takes longer than a small network;
-and giving a program of dynamic mode its parameters takes Paddle longer than running it.
+The interpreter's overhead for half a dozen operators that compute nothing exceeds the time of a
+small network; and binding the parameters of a program of dynamic mode takes Paddle longer than
+running the program.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 
 
 class Fetched(list[Any]):
-    """What a run returns, instead of Paddle's ``FetchList``."""
+    """The results of a run, in place of Paddle's ``FetchList``."""
 
     def _move_to_list(self) -> list[Any]:
         return list(self)
@@ -38,15 +39,15 @@ class WholeProgram:
         self._program = _in_scope(whole, scope)
 
     def run(self) -> list[Any]:
-        """Runs it on the contents of the scope, and consumes the feeds.
+        """Runs the program on the contents of the scope, and consumes the feeds.
 
         Raises:
-            What the engine operator raises.
+            Exception: Any error of the engine operator.
         """
         return self._program.run()
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """Runs it on arrays, as ``PlannedProgram.run_on`` does."""
+        """Runs the program on arrays. See :meth:`PlannedProgram.run_on`."""
         if not self._takes_arrays or len(feed) != len(self._feed_order):
             return None
         arrays = [feed.get(name) for name in self._feed_order]
@@ -58,10 +59,10 @@ class WholePredictor:
 
     Args:
         whole: The program.
-        scope: That of the predictor, which has run it.
+                scope: The scope of the predictor, which has run the program before.
 
-    Raises:
-        LookupError: A variable does not exist.
+            Raises:
+                LookupError: A variable does not exist.
     """
 
     def __init__(self, whole: Whole, scope: Scope) -> None:
@@ -69,14 +70,14 @@ class WholePredictor:
         self._targets = [_tensor(scope, target.name) for target in whole.targets]
 
     def run(self) -> bool:
-        """Runs it on what the handles of inputs hold, and has those of outputs hold the results.
+        """Runs the program on the tensors of the input handles, into those of the output handles.
 
         Returns:
-            Whether it did. Not if an input is not what the program declares, or if something wants
-            to see operators one by one.
+            Whether the program ran. ``False`` if an input does not match the program's
+            declaration, or if an observer needs to see operators one by one.
 
         Raises:
-            What the engine operator raises.
+            Exception: Any error of the engine operator.
         """
         return not _core.observes_operators() and self._program.run_into(self._targets)
 
@@ -102,14 +103,14 @@ class WholeLayer:
         )
 
     def run_on(self, given: Sequence[Any]) -> list[Any] | None:
-        """Runs it on tensors: what the program takes, then its parameters.
+        """Runs the program on tensors: its inputs, then its parameters.
 
         Returns:
-            What it computes. ``None``, without having run anything, if a tensor is not what the
-            program declares, or if something wants to see operators one by one.
+            The outputs. ``None``, without a run, if a tensor does not match the program's
+            declaration, or if an observer needs to see operators one by one.
 
         Raises:
-            What the engine operator raises.
+            Exception: Any error of the engine operator.
         """
         if _core.observes_operators():
             return None
@@ -117,10 +118,10 @@ class WholeLayer:
         return self._program.run_on_tensors(tensors, self._returned)
 
     def expect_shapes(self, shapes: Sequence[Sequence[int]]) -> None:
-        """Says that runs will be given these shapes, so that its functions are made for others too.
+        """Registers the shapes of coming runs, so that functions are built with dynamic dimensions.
 
         Args:
-            shapes: Those of what the program takes, then of its parameters.
+            shapes: The shapes of the program's inputs, then of its parameters.
         """
         types = [element_type(source.dtype).get_type_name() for source in self._whole.sources]
         signature = [(kind, tuple(shapes[at])) for kind, at in zip(types, self._order)]
@@ -132,11 +133,11 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
 
     Args:
         program: A PIR program after the program pass.
-        scope: Where its variables are.
+                scope: The scope of its variables.
 
-    Returns:
-        ``None`` if it computes or names anything besides what the operator computes, or if a
-        variable does not exist.
+            Returns:
+                ``None`` if the program computes or names other values than the operator's, or if a
+                variable does not exist.
     """
     whole = find_whole_program(program.global_block().ops, FETCH)
     if whole is None or [target.column for target in whole.targets] != [*range(len(whole.targets))]:
@@ -154,12 +155,12 @@ def find_layer(
 
     Args:
         program: A PIR program after the program pass, which writes none of its variables.
-        given: The names of what it takes, and of its parameters.
-        returned: The names of what it returns.
+                given: The names of its inputs and parameters.
+                returned: The names of its outputs.
 
-    Returns:
-        ``None`` if it computes anything besides what the operator computes, or returns something
-        that it was given.
+            Returns:
+                ``None`` if the program computes other values than the operator's, or returns one of
+                its inputs.
     """
     whole = find_whole_program(program.global_block().ops, SHADOW_OUTPUT)
     if whole is None:
@@ -174,10 +175,10 @@ def find_layer(
 
 
 def _in_scope(whole: Whole, scope: Scope) -> _core.WholeProgram:
-    """A program on the variables of a scope.
+    """The program, bound to the variables of a scope.
 
     Raises:
-        LookupError: One does not exist.
+        LookupError: A variable does not exist.
     """
     return _core.WholeProgram(
         whole.graph,
