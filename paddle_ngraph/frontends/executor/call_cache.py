@@ -214,8 +214,7 @@ def _is_plain_program(program: Any) -> bool:
 
 
 def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
-    """Whether the call is a run on feeds, without profiler, pruning or Paddle tensors as
-    results."""
+    """Whether the call is a run on feeds with NumPy results, without profiler or pruning."""
     return (
         type(call["fetch_list"]) is list
         and type(call["feed"]) is dict

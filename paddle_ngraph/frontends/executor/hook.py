@@ -124,8 +124,7 @@ def _take_flag() -> bool:
 
 
 def _with_flag_as_set(original: Callable[..., T]) -> Callable[..., T]:
-    """Runs ``original`` under the user's PIR flag, on which the plan of a ProgramDesc program
-    depends."""
+    """Applies the user's PIR flag, on which Paddle's plan of a ProgramDesc program depends."""
 
     @wraps(original)
     def make(*args: Any, **kwargs: Any) -> T:
@@ -278,8 +277,7 @@ class SwitchedExecutor:
 
     @property
     def _engine_of_last_run(self) -> _EngineExecutor | None:
-        """The executor of the last run, if it will surely run another one on feeds of the same
-        names."""
+        """The executor of the last run, if it will surely run others on feeds of equal names."""
         if not flags.get("use_ngraph"):
             return self._transpiled
         # The execution of a program with small subgraphs depends on the sizes of the feeds.
@@ -429,8 +427,7 @@ class SwitchedExecutor:
         return self._engine is not None and self._engine.has_new_denials()
 
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
-        """Whether feeds have grown so much that subgraphs too small for the engine may now be worth
-        it."""
+        """Whether feeds have grown so much that small subgraphs may now be worth the engine."""
         if self._open_size == 0:
             return False
         return self._largest_open_size(fed) >= cost_model.REPLAN_GROWTH_FACTOR * self._open_size
@@ -551,8 +548,7 @@ class _EngineExecutor:
         return () if variable is None else tuple(weight_writes.tensor_of(variable).shape())
 
     def has_missing_variable(self) -> bool:
-        """Whether a variable that a ProgramDesc program reads from the scope is missing or
-        empty."""
+        """Whether a variable that a ProgramDesc program reads from the scope has no data."""
         variables = map(self._scope.find_var, self._unfed)
         return any(
             found is None or not is_initialized(weight_writes.tensor_of(found))
@@ -637,8 +633,7 @@ def _programs(plan: Plan) -> dict[str, Program | LegacyProgramDesc]:
 
 
 def _plan_for_native(plan: Plan) -> Plan:
-    """The plan for Paddle's executor; with copies of bfloat16 programs, which Paddle rewrites to
-    oneDNN."""
+    """The plan for Paddle's executor, which rewrites bfloat16 programs to oneDNN: of copies."""
     programs = {t: plan.ir_program(t) for t in plan.job_types()}
     if not any(map(has_bfloat16, programs.values())):
         return plan

@@ -60,8 +60,7 @@ def key_of_call(program: Any, scope: Scope, feed: Any, fetch_list: Any) -> str:
 
 
 def is_ours(program: Any) -> bool:
-    """Whether the engine may run operators of the program: it is on, or some are engine
-    operators."""
+    """Whether the engine may run the program: the flag is on, or it has engine operators."""
     if flags.get("use_ngraph"):
         return True
     if not isinstance(program, Program):

@@ -109,8 +109,7 @@ class Bound(Generic[T]):
 
 
 def install() -> None:
-    """Patches the functions of Paddle that erase variables or end scopes, so that they report
-    it."""
+    """Patches Paddle's functions that erase variables or end scopes: they report it."""
     for place in replaced.ERASE_VARIABLES:
         place.replace(_reporting)
 

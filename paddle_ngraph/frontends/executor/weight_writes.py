@@ -76,8 +76,7 @@ def may_write_during_lifetime(thing: Any) -> None:
 
 
 def tensor_of(variable: Variable) -> Tensor:
-    """The tensor of a variable, without an exposure: for callers that only read and do not share
-    it."""
+    """The tensor of a variable without an exposure, for callers that only read it."""
     get_tensor = type(variable).get_tensor
     tensor: Tensor = getattr(get_tensor, "__wrapped__", get_tensor)(variable)
     return tensor
@@ -164,8 +163,7 @@ def _expose_address(tensor: Any) -> None:
 
 
 def _intercept_eager_writes() -> None:
-    """Intercepts calls that may write to an eager tensor which a function contains as a
-    constant."""
+    """Intercepts calls that may write an eager tensor which is a constant of a function."""
     kinds = {replaced.RUN_PROGRAM: _core.WriteEffect.PROGRAM}
     kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.WriteEffect.ANY_TENSOR))
     for name, function in replaced.eager_functions():

@@ -288,8 +288,7 @@ class _Switch:
         self._report: Report | None = None
 
     def programs_for(self, inputs: Sequence[Any]) -> _Programs | None:
-        """The rewritten programs for a call on these tensors; ``None`` for a fallback to
-        Paddle's."""
+        """The rewritten programs for a call on these tensors; ``None``: use Paddle's."""
         sizes = self._dynamic_sizes(inputs)
         if 0 in sizes:
             return None  # Paddle's kernels have rules for empty tensors
@@ -552,8 +551,7 @@ class _SavedValues:
         return replacements
 
     def restore_shape_only_uses(self, replacements: dict[int, Value]) -> None:
-        """Undoes :meth:`replace_shape_only_uses` for operators that fall back: they read no
-        contents."""
+        """Undoes :meth:`replace_shape_only_uses` for operators that fall back to Paddle."""
         for op in list(self._backward.ops):
             if op.name() in CONSTANTS and op.id() in replacements:
                 op.result(0).replace_all_uses_with(replacements[op.id()])

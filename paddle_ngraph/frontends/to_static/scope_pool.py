@@ -147,8 +147,7 @@ class SavedState:
         self._snapshot = _Snapshot(scope, names, user_tensors)
 
     def pin(self) -> None:
-        """Prevents other runs from acquiring the scope, which a backward pass releases, until
-        :meth:`claim`."""
+        """Prevents other runs from acquiring the released scope until :meth:`claim`."""
         if not self._is_pinned:
             self._is_pinned = True
             _pin(self.latest_claim.scope, self)
