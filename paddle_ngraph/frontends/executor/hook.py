@@ -633,7 +633,10 @@ def _programs(plan: Plan) -> dict[str, Program | LegacyProgramDesc]:
 
 
 def _plan_for_native(plan: Plan) -> Plan:
-    """The plan for Paddle's executor, which rewrites bfloat16 programs to oneDNN: of copies."""
+    """The plan for Paddle's executor, with copies of bfloat16 programs.
+
+    Paddle's executor inserts oneDNN operators into programs with bfloat16.
+    """
     programs = {t: plan.ir_program(t) for t in plan.job_types()}
     if not any(map(has_bfloat16, programs.values())):
         return plan

@@ -293,7 +293,7 @@ class _BackwardGuard:
             self._needed, self._inputs, self._claim, self._saved = [], [], None, None
 
     def pin(self) -> bool:
-        """Pins the saved state unless a pass has reached the graph; returns whether it did."""
+        """Pins the saved state, and returns ``True``, unless a pass has reached the graph."""
         if self.is_done or self._claim is None or self._claim.is_over():
             return False
         with suppress(Exception):  # a pass that needs the state reports it

@@ -551,7 +551,11 @@ class _SavedValues:
         return replacements
 
     def restore_shape_only_uses(self, replacements: dict[int, Value]) -> None:
-        """Undoes :meth:`replace_shape_only_uses` for operators that fall back to Paddle."""
+        """Undoes :meth:`replace_shape_only_uses` for operators that fall back to Paddle.
+
+        Paddle's kernels do not read the contents of these operands, so a saved value costs
+        nothing.
+        """
         for op in list(self._backward.ops):
             if op.name() in CONSTANTS and op.id() in replacements:
                 op.result(0).replace_all_uses_with(replacements[op.id()])
