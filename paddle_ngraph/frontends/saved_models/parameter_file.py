@@ -1,6 +1,6 @@
-"""Parameter files: Paddle's serialized tensors, one after the other.
+"""Parameter files: a sequence of Paddle's serialized tensors.
 
-Only headers are read: to join files, and to report in time what is wrong with one.
+Only headers are read: to join files, and to reject a damaged file before Paddle reads it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import BinaryIO
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.protobuf import LENGTH_DELIMITED, VARINT, fields, varint
 
-# Paddle's framework.proto, VarType: bytes of an element by the number of its type.
+# Paddle's framework.proto, VarType: bytes per element by type id.
 _BYTES = {
     0: 1,
     1: 2,
@@ -31,9 +31,9 @@ _BYTES = {
     32: 1,
     33: 1,
 }
-# Its message VarType.TensorDesc.
+# Field ids of Paddle's message VarType.TensorDesc.
 _DTYPE, _DIMS = 1, 2
-# Beyond this a header is none: no tensor has so many axes.
+# The maximal plausible size of a header in bytes: no tensor has more axes.
 _LONGEST_HEADER = 4096
 
 Shape = tuple[int, ...]
@@ -61,11 +61,11 @@ def tensors_in(path: str) -> Iterator[Shape]:
 
 
 def _header(file: BinaryIO) -> tuple[Shape, int]:
-    """Reads what precedes the elements of a tensor. Returns its shape, and its size in bytes."""
+    """Reads the header of a tensor. Returns its shape, and the size of its elements in bytes."""
     version, levels = _read(file, "<IQ")
     if version != 0 or levels > _LONGEST_HEADER:
         raise ValueError
-    for _ in range(levels):  # of detail
+    for _ in range(levels):  # of the LoD
         file.seek(_read(file, "<Q")[0], os.SEEK_CUR)
     version, length = _read(file, "<Ii")
     if version != 0 or not 0 < length <= _LONGEST_HEADER:

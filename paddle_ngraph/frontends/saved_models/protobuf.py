@@ -1,4 +1,4 @@
-"""Protocol buffer messages, field by field: to see what a file is before Paddle opens it."""
+"""Reader of protocol buffer messages, to check the format of a file before Paddle opens it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _FIXED = {1: 8, 5: 4}
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Number, kind and value of every field: an ``int``, or ``bytes``.
+    """The field number, wire type and value of every field; a value is an ``int`` or ``bytes``.
 
     Raises:
-        ValueError: These bytes are not a message.
+        ValueError: The bytes are not a message.
     """
     position = 0
     while position < len(message):
@@ -36,10 +36,10 @@ def fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
 
 
 def varint(message: bytes, position: int) -> tuple[int, int]:
-    """The integer at ``position``, and the position after it.
+    """The integer at offset ``position``, and the offset after it.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no complete integer.
     """
     value = 0
     for shift in range(0, 70, 7):
