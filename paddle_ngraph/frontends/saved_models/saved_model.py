@@ -344,7 +344,8 @@ def files_at(prefix: Path) -> list[Path]:
 def use_functions_folder(program: str) -> None:
     """Adds the functions folder of a program that is opened to the engine's search path.
 
-    Only files of the program's owner are used, who could have written the program as well.
+    Only files and folders that the program's owner alone can write are used, since the owner could
+    have written the program as well.
     """
     folder = functions_folder(program)
     if folder.is_dir():
