@@ -190,14 +190,14 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        place, native = place_of(self), native_of(self)
+        place, executor = place_of(self), native_of(self)
         if not place.is_cpu_place():
             return original(self, *args, **kwargs)
-        if not isinstance(native, SwitchedExecutor):
-            native = SwitchedExecutor(place, plan_of(self), scope_of(self), native)
-            exchange_native(self, native)
+        if not isinstance(executor, SwitchedExecutor):
+            executor = SwitchedExecutor(place, plan_of(self), scope_of(self), executor)
+            exchange_native(self, executor)
         results = original(self, *args, **kwargs)
-        return _with_own_memory(results) if native.is_old else results
+        return _with_own_memory(results) if executor.is_legacy else results
 
     return run
 
@@ -230,34 +230,36 @@ class SwitchedExecutor:
         place: The device of the plan: a CPU.
         plan: Paddle's plan.
         scope: The variables, shared by both paths of execution.
-        native: Paddle's executor of the plan, if it exists already.
+        executor: Paddle's executor of the plan, if it exists already.
 
     Attributes:
-        is_old: Whether the plan consists of ProgramDesc programs.
+        is_legacy: Whether the plan consists of ProgramDesc programs.
     """
 
     def __init__(
-        self, place: Any, plan: Plan, scope: Scope, native: Executor | None = None
+        self, place: Any, plan: Plan, scope: Scope, executor: Executor | None = None
     ) -> None:
         self._place = place
         self._plan = plan
         self._scope = scope
-        self.is_old = any(t not in plan.job_types() for t in _job_types(plan))
-        self._is_new = native is None  # no run yet
-        self._native = scope_tracking.Bound(scope, self._names, self._make_native, native)
+        self.is_legacy = any(t not in plan.job_types() for t in _job_types(plan))
+        self._is_unused = executor is None  # no run yet
+        self._paddle_executor = scope_tracking.Bound(
+            scope, self._names, self._create_paddle_executor, executor
+        )
         self._engine: _EngineExecutor | None = None
         self._transpiled: _EngineExecutor | None = None
         self._is_transpiled = any(map(has_engines, map(plan.ir_program, plan.job_types())))
         self._plan_lock = new_lock()
         self._is_rewritten = False
         self._dynamic_axes: list[tuple[str, int]] = []
-        self._open_size = 0  # for which the engine's programs were rewritten; 0: any
+        self._planned_size = 0  # for which the engine's programs were rewritten; 0: any
         self._small_runs = 0  # of programs that are too small for the cost model
         self._may_write: bool | None = None  # not yet known
         self._persistable: frozenset[str] | None = None  # of a ProgramDesc plan; not yet known
         # A function of py_func may run a program, during which this run must not override the flag.
-        self._native_flag = nullcontext() if _runs_python(plan) else _PIR_IN_EXECUTOR_AS_SET
-        self._sequential_run = _SequentialNativeRun() if _is_sequential(plan) else nullcontext()
+        self._paddle_flag = nullcontext() if _runs_python(plan) else _PIR_IN_EXECUTOR_AS_SET
+        self._sequential_run = _SequentialPaddleRun() if _is_sequential(plan) else nullcontext()
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
         """Runs the plan once; the arguments are those of ``StandaloneExecutor.run``."""
@@ -265,8 +267,8 @@ class SwitchedExecutor:
             with weight_writes.run_of(self._may_write_variables()):
                 return self._run(feed_names, enable_job_schedule_profiler)
         finally:
-            if self.is_old:
-                self._forget_feeds(feed_names)
+            if self.is_legacy:
+                self._clear_feeds(feed_names)
             call_cache.ran(self)
 
     @property
@@ -281,7 +283,7 @@ class SwitchedExecutor:
         if not flags.get("use_ngraph"):
             return self._transpiled
         # The execution of a program with small subgraphs depends on the sizes of the feeds.
-        return self._engine if self._is_rewritten and self._open_size == 0 else None
+        return self._engine if self._is_rewritten and self._planned_size == 0 else None
 
     def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
         """Repeats the last run, on other feeds.
@@ -295,25 +297,30 @@ class SwitchedExecutor:
                         needed.
         """
         engine = self._engine_of_last_run
-        way = None if engine is None else engine.fast_path
-        if engine is None or way is None or _core.observes_operators() or engine.has_new_denials():
+        fast_path = None if engine is None else engine.fast_path
+        if (
+            engine is None
+            or fast_path is None
+            or _core.observes_operators()
+            or engine.has_new_denials()
+        ):
             return None
         prepare()
         engine.check_divisible(lambda name: _shape_of_array(feed.get(name)))
-        return way.run_on(feed)
+        return fast_path.run_on(feed)
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         engine = self._engine_executor(feed_names) if _take_flag() else None
         engine = engine or self._transpiled_executor()
         if engine is None:
-            return self._run_native(feed_names, enable_job_schedule_profiler)
-        self._is_new = False
+            return self._run_by_paddle(feed_names, enable_job_schedule_profiler)
+        self._is_unused = False
         return engine.run(feed_names, enable_job_schedule_profiler)
 
     def run_profile(self, feed_names: Sequence[str]) -> Any:
         """Paddle's profiling run: always by Paddle."""
-        with self._native_flag:
-            return self._native.get().run_profile(feed_names)
+        with self._paddle_flag:
+            return self._paddle_executor.get().run_profile(feed_names)
 
     def _may_write_variables(self, programs: dict[str, Program] | None = None) -> bool:
         """Whether a run may write to variables; ``programs``: those of the plan, if known."""
@@ -322,10 +329,10 @@ class SwitchedExecutor:
             self._may_write = not programs or any(map(may_write_variables, programs.values()))
         return self._may_write
 
-    def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        with self._native_flag, self._sequential_run:
-            found = self._native.get().run(feed_names, enable_job_schedule_profiler)
-        return found if self._native_flag is _PIR_IN_EXECUTOR_AS_SET else self._fetched(found)
+    def _run_by_paddle(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        with self._paddle_flag, self._sequential_run:
+            found = self._paddle_executor.get().run(feed_names, enable_job_schedule_profiler)
+        return found if self._paddle_flag is _PIR_IN_EXECUTOR_AS_SET else self._fetched(found)
 
     def _fetched(self, found: Any) -> Any:
         """The results of a run by Paddle during which the flag may have changed.
@@ -343,15 +350,19 @@ class SwitchedExecutor:
         operators = (op for block in blocks for op in single_assignment.operators(block))
         return any(op.type() in ("fetch", "fetch_v2") for op in operators)
 
-    def _make_native(self, binding: scope_tracking.Binding) -> Executor:
+    def _create_paddle_executor(self, binding: scope_tracking.Binding) -> Executor:
         """Paddle's executor of the plan; later ones do not recreate the variables."""
-        plan = _plan_for_native(self._plan) if self._is_new else _with_kept_variables(self._plan)
-        self._is_new = False
+        plan = (
+            _plan_for_paddle(self._plan)
+            if self._is_unused
+            else _with_existing_variables(self._plan)
+        )
+        self._is_unused = False
         binding.report_erased(map(plan.ir_program, plan.job_types()))
         # No program runs here, so the flag can be overridden, even where a run must not do so.
         with (
             nullcontext()
-            if self._native_flag is _PIR_IN_EXECUTOR_AS_SET
+            if self._paddle_flag is _PIR_IN_EXECUTOR_AS_SET
             else _PIR_IN_EXECUTOR_AS_SET
         ):
             return StandaloneExecutor(self._place, plan, self._scope)
@@ -362,7 +373,7 @@ class SwitchedExecutor:
     def _engine_executor(self, feed_names: Sequence[str]) -> _EngineExecutor | None:
         """The executor of the rewritten programs; ``None`` when no operator can be converted."""
         fed = self._feed_shapes(feed_names)
-        if self.is_old and any(self._tensor(name).lod() for name in fed):
+        if self.is_legacy and any(self._tensor(name).lod() for name in fed):
             return None
         if any(0 in shape for shape in fed.values()):
             # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
@@ -371,11 +382,11 @@ class SwitchedExecutor:
             with self._plan_lock:
                 if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
                     self._rewrite_for(fed)
-        elif self._open_size > 0:
+        elif self._planned_size > 0:
             self._small_runs += 1
             if self._small_runs == _SMALL_RUNS_BEFORE_REPLAN:
                 self._rewrite_whole_program()
-        if self.is_old and self._engine is not None and self._engine.has_missing_variable():
+        if self.is_legacy and self._engine is not None and self._engine.has_missing_variable():
             return None  # Paddle reports it
         return self._engine
 
@@ -386,21 +397,25 @@ class SwitchedExecutor:
                 if self._transpiled is None:
                     programs = _pir_programs(self._plan)
                     nodes = (node for each in programs.values() for node in nodes_of(each))
-                    self._transpiled = self._make_engine(programs, sum(n.draws for n in nodes))
+                    self._transpiled = self._create_engine_executor(
+                        programs, sum(n.draws for n in nodes)
+                    )
         return self._transpiled
 
     def _rewrite_for(self, fed: dict[str, list[int]]) -> None:
         """Applies the program pass for feeds of these shapes."""
         programs = _pir_programs(self._plan)
         self._dynamic_axes = cost_model.dynamic_axes(programs.values())
-        size = self._largest_open_size(fed)
+        size = self._largest_dynamic_size(fed)
         reports = self._rewrite(programs, size)
         engine = None
         if any(report.changes or report.engines for report in reports):
-            engine = self._make_engine(programs, sum(report.drawing for report in reports))
+            engine = self._create_engine_executor(
+                programs, sum(report.drawing for report in reports)
+            )
         self._engine = engine
         is_small = any(report.has_small_interval for report in reports)
-        self._open_size = size if is_small else 0
+        self._planned_size = size if is_small else 0
         self._is_rewritten = True
 
     def _rewrite_whole_program(self) -> None:
@@ -409,17 +424,19 @@ class SwitchedExecutor:
         if not ngraph_transpiler.could_be_single_engine(programs.values()):
             return
         reports = self._rewrite(programs, None)
-        engine = self._make_engine(programs, sum(report.drawing for report in reports))
+        engine = self._create_engine_executor(programs, sum(report.drawing for report in reports))
         if engine.whole is not None:
-            self._engine, self._open_size = engine, 0
+            self._engine, self._planned_size = engine, 0
 
-    def _rewrite(self, programs: dict[str, Program], open_size: int | None) -> list[Report]:
+    def _rewrite(self, programs: dict[str, Program], planned_size: int | None) -> list[Report]:
         """Applies the program pass to the programs of the plan."""
         may_write = self._may_write_variables(programs)
         rewrite = ngraph_transpiler.rewrite
-        return [rewrite(each, may_write, open_size, tries=False) for each in programs.values()]
+        return [rewrite(each, may_write, planned_size, tries=False) for each in programs.values()]
 
-    def _make_engine(self, programs: dict[str, Program], drawing: int) -> _EngineExecutor:
+    def _create_engine_executor(
+        self, programs: dict[str, Program], drawing: int
+    ) -> _EngineExecutor:
         return _EngineExecutor(self._place, self._plan, self._scope, programs, drawing)
 
     def _has_new_denials(self) -> bool:
@@ -428,11 +445,13 @@ class SwitchedExecutor:
 
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
         """Whether feeds have grown so much that small subgraphs may now be worth the engine."""
-        if self._open_size == 0:
+        if self._planned_size == 0:
             return False
-        return self._largest_open_size(fed) >= cost_model.REPLAN_GROWTH_FACTOR * self._open_size
+        return (
+            self._largest_dynamic_size(fed) >= cost_model.REPLAN_GROWTH_FACTOR * self._planned_size
+        )
 
-    def _largest_open_size(self, fed: dict[str, list[int]]) -> int:
+    def _largest_dynamic_size(self, fed: dict[str, list[int]]) -> int:
         """The largest fed size of a dimension that the program declares as dynamic."""
         sizes = (
             fed[name][axis] for name, axis in self._dynamic_axes if axis < len(fed.get(name, ()))
@@ -447,7 +466,7 @@ class SwitchedExecutor:
         assert found is not None  # it was fed, or Paddle has just written it
         return found
 
-    def _forget_feeds(self, names: Sequence[str]) -> None:
+    def _clear_feeds(self, names: Sequence[str]) -> None:
         """Clears the variables of feeds: ProgramDesc programs must not find them in later runs.
 
         Persistable variables, such as a parameter that is fed, retain their contents.
@@ -479,14 +498,19 @@ class _EngineExecutor:
     """
 
     def __init__(
-        self, place: Any, plan: Plan, scope: Scope, programs: dict[str, Program], drawing: int
+        self,
+        place: Any,
+        plan: Plan,
+        scope: Scope,
+        programs: dict[str, Program],
+        num_stochastic: int,
     ) -> None:
         nodes = [node for program in programs.values() for node in nodes_of(program)]
         graphs = [node.graph for node in nodes if node.is_engine]
         self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
         self._denials = denylist.DenialWatcher(graphs)
         has_order = _is_sequential(plan)
-        in_order = has_order or must_run_sequentially(nodes, drawing)
+        in_order = has_order or must_run_sequentially(nodes, num_stochastic)
         self._sequential_run = _SEQUENTIAL_RUN if in_order else nullcontext()
         # Paddle runs operators in parallel threads, the engine runs each operator on several
         # threads.
@@ -495,14 +519,16 @@ class _EngineExecutor:
         self._place, self._plan, self._scope = place, plan, scope
         self._programs = programs
         # A ProgramDesc program raises where a variable is missing.
-        old = [each for kind, each in self._programs.items() if kind not in plan.job_types()]
-        self._unfed = [name for program in old for name in _unfed(program)]
-        self._interpreted = scope_tracking.Bound(scope, self._names, self._make_interpreted)
+        legacy = [
+            each for job_type, each in self._programs.items() if job_type not in plan.job_types()
+        ]
+        self._unfed = [name for program in legacy for name in _unfed(program)]
+        self._interpreted = scope_tracking.Bound(scope, self._names, self._create_interpreted)
         self._whole = scope_tracking.Bound(scope, self._names, self._find_whole)
         self._schedule = None if has_order else self._find_schedule()
         self._device_schedule = scope_tracking.Bound(scope, self._names, self._find_device_schedule)
-        several = [p for p in programs.values() if sum(n.is_engine for n in nodes_of(p)) > 1]
-        self._slices = [data_parallel.feeds_in_slices(program) for program in several]
+        partitioned = [p for p in programs.values() if sum(n.is_engine for n in nodes_of(p)) > 1]
+        self._slices = [data_parallel.feeds_in_slices(program) for program in partitioned]
 
     @property
     def whole(self) -> whole_program.WholeProgram | None:
@@ -517,9 +543,9 @@ class _EngineExecutor:
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         self.check_divisible(self._shape_of)
         if not enable_job_schedule_profiler and not _core.observes_operators():
-            way = self.fast_path
-            if way is not None:
-                return whole_program.Fetched(way.run())
+            fast_path = self.fast_path
+            if fast_path is not None:
+                return whole_program.Fetched(fast_path.run())
         with (
             signals.deferred_signals(except_ctrl_c=True),
             _PIR_IN_EXECUTOR,
@@ -555,7 +581,7 @@ class _EngineExecutor:
             for found in variables
         )
 
-    def _make_interpreted(self, binding: scope_tracking.Binding) -> Executor:
+    def _create_interpreted(self, binding: scope_tracking.Binding) -> Executor:
         plan = PaddlePlan(self._plan.job_list(), self._programs)
         binding.report_erased(self._programs.values())
         return StandaloneExecutor(self._place, plan, self._scope)
@@ -589,11 +615,11 @@ class _EngineExecutor:
         return self._denials.has_new_denials()
 
 
-def _shape_of_array(given: Any) -> Sequence[int]:
-    return given.shape if isinstance(given, np.ndarray) else ()
+def _shape_of_array(feed: Any) -> Sequence[int]:
+    return feed.shape if isinstance(feed, np.ndarray) else ()
 
 
-class _SequentialNativeRun:
+class _SequentialPaddleRun:
     """A run by Paddle of a program whose operators run one by one, in program order.
 
     The operators run in the calling thread: memory that one thread frees is slow to reach another.
@@ -632,7 +658,7 @@ def _programs(plan: Plan) -> dict[str, Program | LegacyProgramDesc]:
     return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in _job_types(plan)}
 
 
-def _plan_for_native(plan: Plan) -> Plan:
+def _plan_for_paddle(plan: Plan) -> Plan:
     """The plan for Paddle's executor, with copies of bfloat16 programs.
 
     Paddle's executor inserts oneDNN operators into programs with bfloat16.
@@ -643,7 +669,7 @@ def _plan_for_native(plan: Plan) -> Plan:
     return PaddlePlan(plan.job_list(), {t: each.clone() for t, each in programs.items()})
 
 
-def _with_kept_variables(plan: Plan) -> Plan:
+def _with_existing_variables(plan: Plan) -> Plan:
     """The plan, with programs that write to the existing variables of the scope."""
     if not plan.job_types():
         return plan  # ProgramDesc programs do so already
