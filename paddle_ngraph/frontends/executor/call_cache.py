@@ -112,9 +112,9 @@ class _CallCache(LRUCache[str, _CachedCall]):
         self._last = found = self.get(_key(call))
         return found
 
-    def remember(self, call: dict[str, Any], known: _CachedCall) -> None:
+    def remember(self, call: dict[str, Any], cached: _CachedCall) -> None:
         """Caches the entry of a call."""
-        self._last = self.put(_key(call), known)
+        self._last = self.put(_key(call), cached)
 
 
 def install() -> None:
@@ -125,13 +125,13 @@ def install() -> None:
 
 def prepared(program: Any) -> None:
     """Called before a run: records which program Paddle runs in this thread."""
-    if getattr(_thread, "asks", False):
+    if getattr(_thread, "is_recording", False):
         _thread.prepared = program
 
 
 def ran(switch: Repeatable) -> None:
     """Called after a run: records which switch ran in this thread."""
-    if getattr(_thread, "asks", False):
+    if getattr(_thread, "is_recording", False):
         _thread.last = switch
 
 
@@ -141,17 +141,17 @@ def _with_call_cache(original: Callable[..., Any]) -> Callable[..., Any]:
         if args or not is_ours(call["program"]) or not _is_plain(self, call):
             return original(self, *args, **call)
         calls = attached_to(self, _CACHE_ATTRIBUTE, _CallCache)
-        known = calls.find(call)
-        if known is not None:
-            set_rate = partial(_set_learning_rate, known.prepared, call)
-            results = known.switch.repeat(call["feed"], set_rate)
+        cached = calls.find(call)
+        if cached is not None:
+            set_rate = partial(_set_learning_rate, cached.prepared, call)
+            results = cached.switch.repeat(call["feed"], set_rate)
             if results is not None:
                 return results
         if not _is_cacheable(call):
             return original(self, **call)
-        results, known = _run_and_record(original, self, call)
-        if known is not None and known.switch.is_repeatable:
-            calls.remember(call, known)
+        results, cached = _run_and_record(original, self, call)
+        if cached is not None and cached.switch.is_repeatable:
+            calls.remember(call, cached)
         return results
 
     return run
@@ -161,21 +161,21 @@ def _run_and_record(
     original: Callable[..., Any], executor: Any, call: dict[str, Any]
 ) -> tuple[Any, _CachedCall | None]:
     """A run prepared by Paddle: its results, and the entry to cache if a switch ran."""
-    _thread.asks, _thread.last, _thread.prepared = True, None, None
+    _thread.is_recording, _thread.last, _thread.prepared = True, None, None
     try:
         results = original(executor, **call)
         if _thread.last is None:
             return results, None
         return results, _cached_call(_thread.last, _thread.prepared, call)
     finally:
-        _thread.asks, _thread.last, _thread.prepared = False, None, None
+        _thread.is_recording, _thread.last, _thread.prepared = False, None, None
 
 
 def _cached_call(switch: Repeatable, prepared: Any, call: dict[str, Any]) -> _CachedCall:
     program = call["program"]
     feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
-    same = _is_unchanged(program, fetches)
-    return _CachedCall(switch, prepared, program, same, _scope(call), feeds, fetches)
+    is_unchanged = _is_unchanged(program, fetches)
+    return _CachedCall(switch, prepared, program, is_unchanged, _scope(call), feeds, fetches)
 
 
 def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
@@ -190,8 +190,8 @@ def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
     def key() -> tuple[str, str]:
         return text_hash_of(program), cache_key_of_names({}, fetches)
 
-    known = key()
-    return lambda: key() == known
+    initial_key = key()
+    return lambda: key() == initial_key
 
 
 def _is_cacheable(call: dict[str, Any]) -> bool:

@@ -91,21 +91,21 @@ class Bound(Generic[T]):
         self,
         scope: Scope,
         names: Callable[[], frozenset[str]],
-        make: Callable[[Binding], T],
-        made: T | None = None,
+        create: Callable[[Binding], T],
+        first: T | None = None,
     ) -> None:
         self._scope = scope
         self._names = names
-        self._make = make
-        self._made = None if made is None else (Binding(scope, names()), made)
+        self._create = create
+        self._current = None if first is None else (Binding(scope, names()), first)
 
     def get(self) -> T:
-        made = self._made
-        if made is None or made[0].is_broken:
-            self._made = None  # release the old object before the new one is created
+        current = self._current
+        if current is None or current[0].is_broken:
+            self._current = None  # release the old object before the new one is created
             binding = Binding(self._scope, self._names())
-            self._made = made = binding, self._make(binding)
-        return made[1]
+            self._current = current = binding, self._create(binding)
+        return current[1]
 
 
 def install() -> None:
@@ -152,8 +152,8 @@ def names_in(programs: Iterable[Program | LegacyProgramDesc]) -> frozenset[str]:
 
 def _names_in(program: Program | LegacyProgramDesc) -> Iterator[str]:
     if isinstance(program, ProgramDesc):
-        old: LegacyProgramDesc = program
-        blocks = (old.block(i) for i in range(old.num_blocks()))
+        description: LegacyProgramDesc = program
+        blocks = (description.block(i) for i in range(description.num_blocks()))
         return (variable.name() for block in blocks for variable in block.all_vars())
     operators = (
         op for block in blocks_outermost_first(cast("Program", program)) for op in block.ops
@@ -189,8 +189,8 @@ def _outputs(program: Program) -> Iterator[Operation]:
 
 def _is_own_result(value: Value) -> bool:
     """Whether a value is a tensor that shares its variable with no other value."""
-    maker = value.get_defining_op()
-    if maker is None or not value.is_dense_tensor_type() or maker.num_regions() > 0:
+    producer = value.get_defining_op()
+    if producer is None or not value.is_dense_tensor_type() or producer.num_regions() > 0:
         return False
-    is_fresh = is_engine(maker.name()) or not maker.name().endswith("_")
-    return is_fresh and maker.name() not in SOURCES | LISTS
+    is_fresh = is_engine(producer.name()) or not producer.name().endswith("_")
+    return is_fresh and producer.name() not in SOURCES | LISTS

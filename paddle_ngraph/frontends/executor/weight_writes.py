@@ -40,7 +40,7 @@ T = TypeVar("T")
 @cache
 def install() -> None:
     """Patches Paddle's core, and registers the tensors that it exposed before."""
-    for places, watched in (
+    for targets, patch in (
         (replaced.EXPOSE_TENSORS, _exposing_tensors),
         (replaced.EXPOSE_ADDRESSES, _exposing_address),
         (replaced.SHARE_MEMORY, _sharing_memory),
@@ -49,8 +49,8 @@ def install() -> None:
         (replaced.START_TRAINER, _declaring_trainer),
         (replaced.END_TRAINER, _ending_trainer),
     ):
-        for place in places:
-            place.replace(watched)
+        for target in targets:
+            target.replace(patch)
     for tensor in _core.live_tensor_objects():
         _track_exposure(tensor)
     _intercept_eager_writes()
@@ -61,15 +61,15 @@ def run_of(may_write: bool) -> AbstractContextManager[None]:
     return _may_write.overridden(may_write)
 
 
-def may_write_during_lifetime(thing: Any) -> None:
+def may_write_during_lifetime(target: Any) -> None:
     """Declares that weights may be written through an object, at any time until it dies."""
-    key = id(thing)
+    key = id(target)
     if key not in _writers:
         run = _core.ProgramRun(True)
         run.__enter__()
         # The weakref callback is a C function, as for tensors below: no signal handler interrupts
         # it.
-        _writers[key] = run, weakref.ref(thing, partial(_writers.pop, key))
+        _writers[key] = run, weakref.ref(target, partial(_writers.pop, key))
 
 
 # -- exposures -------------------------------------------------------------------------------------
@@ -91,28 +91,28 @@ class _TensorRef(weakref.ref[Tensor]):
 
 
 _live_tensors: dict[int, _TensorRef] = {}  # by id()
-_take_back = _core.exposure_end_callback(_live_tensors)
+_exposure_ended = _core.exposure_end_callback(_live_tensors)
 
 
 def _track_exposure(tensor: Tensor) -> None:
     key = id(tensor)
     if key in _live_tensors:  # a dead object's entry is removed before its id can be reused
         return
-    found = _TensorRef(tensor, _take_back)
-    found.key, found.number = key, _core.record_exposure(tensor)
-    _live_tensors[key] = found
+    reference = _TensorRef(tensor, _exposure_ended)
+    reference.key, reference.number = key, _core.record_exposure(tensor)
+    _live_tensors[key] = reference
 
 
 def _exposing_tensors(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def hand_out(*args: Any, **kwargs: Any) -> T:
+    def exposing(*args: Any, **kwargs: Any) -> T:
         with _core.ProgramRun(False):  # no variable gets other memory in the meantime
             returned = original(*args, **kwargs)
             for tensor in _tensors_in(returned):
                 _track_exposure(tensor)
         return returned
 
-    return hand_out
+    return exposing
 
 
 def _tensors_in(returned: Any) -> Iterator[Tensor]:
@@ -125,31 +125,31 @@ def _tensors_in(returned: Any) -> Iterator[Tensor]:
 
 def _exposing_address(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def give_address(self: Any, *args: Any, **kwargs: Any) -> T:
+    def exposing_address(self: Any, *args: Any, **kwargs: Any) -> T:
         address = original(self, *args, **kwargs)
         _expose_address(self)
         return address
 
-    return give_address
+    return exposing_address
 
 
 def _sharing_memory(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def pass_on(self: Any, *args: Any, **kwargs: Any) -> T:
+    def sharing(self: Any, *args: Any, **kwargs: Any) -> T:
         for tensor in _tensors_in([self, *args]):
             _core.record_memory_escape(tensor)
         return original(self, *args, **kwargs)
 
-    return pass_on
+    return sharing
 
 
 def _retaining_address(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def keep_address(self: Any, tensor: Any) -> T:
+    def retaining_address(self: Any, tensor: Any) -> T:
         _expose_address(tensor)
         return original(self, tensor)
 
-    return keep_address
+    return retaining_address
 
 
 def _expose_address(tensor: Any) -> None:
@@ -164,10 +164,10 @@ def _expose_address(tensor: Any) -> None:
 
 def _intercept_eager_writes() -> None:
     """Intercepts calls that may write an eager tensor which is a constant of a function."""
-    kinds = {replaced.RUN_PROGRAM: _core.WriteEffect.PROGRAM}
-    kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.WriteEffect.ANY_TENSOR))
+    effects = {replaced.RUN_PROGRAM: _core.WriteEffect.PROGRAM}
+    effects.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.WriteEffect.ANY_TENSOR))
     for name, function in replaced.eager_functions():
-        _core.intercept_calls(function, kinds.get(name, _core.WriteEffect.ARGUMENTS))
+        _core.intercept_calls(function, effects.get(name, _core.WriteEffect.ARGUMENTS))
     for name, function in replaced.functions_of_tensors():
         if name in replaced.OPTIMIZER_FUNCTIONS:
             _core.replace_optimizer_kernel(function, name, dynamic_tracer)

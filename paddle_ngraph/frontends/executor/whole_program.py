@@ -34,8 +34,8 @@ class WholeProgram:
 
     def __init__(self, whole: Whole, scope: Scope) -> None:
         self._feed_order = [source.name for source in whole.sources if source.is_fed]
-        fits = all(target.dtype in NUMPY_DTYPES for target in whole.targets)
-        self._takes_arrays = fits and whole.fed == set(self._feed_order)
+        has_numpy_dtypes = all(target.dtype in NUMPY_DTYPES for target in whole.targets)
+        self._takes_arrays = has_numpy_dtypes and whole.fed == set(self._feed_order)
         self._program = _in_scope(whole, scope)
 
     def run(self) -> list[Any]:
@@ -89,11 +89,15 @@ class WholeLayer:
     """
 
     def __init__(
-        self, whole: Whole, given: Sequence[str], returned: Sequence[str], fetches: list[int]
+        self,
+        whole: Whole,
+        input_names: Sequence[str],
+        output_names: Sequence[str],
+        fetches: list[int],
     ) -> None:
         self._whole = whole
-        self._returned = list(returned)
-        self._order = [given.index(source.name) for source in whole.sources]
+        self._output_names = list(output_names)
+        self._order = [input_names.index(source.name) for source in whole.sources]
         self._program = _core.WholeProgram(
             whole.graph,
             whole.interval,
@@ -102,7 +106,7 @@ class WholeLayer:
             fetches,
         )
 
-    def run_on(self, given: Sequence[Any]) -> list[Any] | None:
+    def run_on(self, inputs: Sequence[Any]) -> list[Any] | None:
         """Runs the program on tensors: its inputs, then its parameters.
 
         Returns:
@@ -114,8 +118,8 @@ class WholeLayer:
         """
         if _core.observes_operators():
             return None
-        tensors = [given[number] for number in self._order]
-        return self._program.run_on_tensors(tensors, self._returned)
+        tensors = [inputs[index] for index in self._order]
+        return self._program.run_on_tensors(tensors, self._output_names)
 
     def expect_shapes(self, shapes: Sequence[Sequence[int]]) -> None:
         """Registers the shapes of coming runs, so that functions are built with dynamic dimensions.
@@ -124,7 +128,7 @@ class WholeLayer:
             shapes: The shapes of the program's inputs, then of its parameters.
         """
         types = [element_type(source.dtype).get_type_name() for source in self._whole.sources]
-        signature = [(kind, tuple(shapes[at])) for kind, at in zip(types, self._order)]
+        signature = [(type, tuple(shapes[index])) for type, index in zip(types, self._order)]
         dynamic_shapes.remember(self._whole.graph, tuple(signature), {})
 
 
@@ -149,14 +153,14 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
 
 
 def find_layer(
-    program: Program, given: Sequence[str], returned: Sequence[str]
+    program: Program, input_names: Sequence[str], output_names: Sequence[str]
 ) -> WholeLayer | None:
     """The forward program of dynamic mode as one engine operator.
 
     Args:
         program: A PIR program after the program pass, which writes none of its variables.
-                given: The names of its inputs and parameters.
-                returned: The names of its outputs.
+                input_names: The names of its inputs and parameters.
+                output_names: The names of its outputs.
 
             Returns:
                 ``None`` if the program computes other values than the operator's, or returns one of
@@ -166,12 +170,12 @@ def find_layer(
     if whole is None:
         return None
     outputs = {target.name: target.output for target in whole.targets}
-    fetches = [outputs.get(name) for name in returned]
+    fetches = [outputs.get(name) for name in output_names]
     if None in fetches or not len(set(fetches)) == len(fetches) == len(outputs):
         return None
-    if any(source.name not in given for source in whole.sources):
+    if any(source.name not in input_names for source in whole.sources):
         return None
-    return WholeLayer(whole, given, returned, fetches)  # type: ignore[arg-type]
+    return WholeLayer(whole, input_names, output_names, fetches)  # type: ignore[arg-type]
 
 
 def _in_scope(whole: Whole, scope: Scope) -> _core.WholeProgram:
