@@ -89,7 +89,7 @@ def rewrite(
                     the scope. ``None``: derived from this program alone.
         open_size, tries: As in :func:`program_pass.apply`.
 
-        Returns:
+    Returns:
         A report on the converted operators.
     """
     if may_write is None:

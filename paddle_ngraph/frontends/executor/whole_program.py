@@ -61,8 +61,8 @@ class WholePredictor:
         whole: The program.
                 scope: The scope of the predictor, which has run the program before.
 
-            Raises:
-                LookupError: A variable does not exist.
+    Raises:
+        LookupError: A variable does not exist.
     """
 
     def __init__(self, whole: Whole, scope: Scope) -> None:
@@ -139,9 +139,9 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
         program: A PIR program after the program pass.
                 scope: The scope of its variables.
 
-            Returns:
-                ``None`` if the program computes or names other values than the operator's, or if a
-                variable does not exist.
+    Returns:
+        ``None`` if the program computes or names other values than the operator's, or if a
+        variable does not exist.
     """
     whole = find_whole_program(program.global_block().ops, FETCH)
     if whole is None or [target.column for target in whole.targets] != [*range(len(whole.targets))]:
@@ -159,12 +159,12 @@ def find_layer(
 
     Args:
         program: A PIR program after the program pass, which writes none of its variables.
-                input_names: The names of its inputs and parameters.
-                output_names: The names of its outputs.
+        input_names: The names of its inputs and parameters.
+        output_names: The names of its outputs.
 
-            Returns:
-                ``None`` if the program computes other values than the operator's, or returns one of
-                its inputs.
+    Returns:
+        ``None`` if the program computes other values than the operator's, or returns one of
+        its inputs.
     """
     whole = find_whole_program(program.global_block().ops, SHADOW_OUTPUT)
     if whole is None:

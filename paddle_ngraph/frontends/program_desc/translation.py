@@ -60,8 +60,8 @@ def to_pir(description: LegacyProgramDesc) -> Program | None:
 def translate(description: LegacyProgramDesc) -> Program:
     """The PIR program of a ``ProgramDesc``.
 
-        The translation is Paddle's, applied to a copy in single-assignment form after a check that
-        it preserves the semantics of each operator.
+    The translation is Paddle's, applied to a copy in single-assignment form after a check that
+    it preserves the semantics of each operator.
 
     Raises:
         NotTranslatable: Paddle cannot translate the program, cannot run the translation, or would
