@@ -85,8 +85,8 @@ def rewrite(
 
     Args:
         program: A PIR program.
-                may_write: Whether this program, or others of its plan, may write to variables of
-                    the scope. ``None``: derived from this program alone.
+        may_write: Whether this program, or others of its plan, may write to variables of the scope.
+            ``None``: derived from this program alone.
         open_size, tries: As in :func:`program_pass.apply`.
 
     Returns:

@@ -22,9 +22,8 @@ class PatchTarget(NamedTuple):
     Attributes:
         owner: ``module``, or ``module:Class``.
         name: The name there.
-                signature: The result of :func:`signature_of`; ``ATTRIBUTE`` for an attribute of a
-                    class's objects; ``None`` if the name is never called, or its signature is not
-                    available.
+        signature: The result of :func:`signature_of`; ``ATTRIBUTE`` for an attribute of a class's
+            objects; ``None`` if the name is never called, or its signature is not available.
     """
 
     owner: str

@@ -13,7 +13,7 @@ class Dtype(NamedTuple):
     """A dtype.
 
     Attributes:
-                element: The name of its OpenVINO element type, also in signatures.
+        element: The name of its OpenVINO element type, also in signatures.
         range: Its range of values, for integers of less than 64 bits.
     """
 

@@ -293,8 +293,7 @@ class SwitchedExecutor:
             prepare: Called before the run.
 
         Returns:
-                        The fetched results. ``None`` if no run was possible, so that :meth:`run` is
-                        needed.
+            The fetched results. ``None`` if no run was possible, so that :meth:`run` is needed.
         """
         engine = self._engine_of_last_run
         fast_path = None if engine is None else engine.fast_path
@@ -494,7 +493,7 @@ class _EngineExecutor:
     Args:
         place, plan, scope: As in :class:`SwitchedExecutor`.
         programs: The rewritten programs by job type.
-                drawing: The number of their engine operators that sample random numbers.
+        drawing: The number of their engine operators that sample random numbers.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ class WholePredictor:
 
     Args:
         whole: The program.
-                scope: The scope of the predictor, which has run the program before.
+        scope: The scope of the predictor, which has run the program before.
 
     Raises:
         LookupError: A variable does not exist.
@@ -137,7 +137,7 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
 
     Args:
         program: A PIR program after the program pass.
-                scope: The scope of its variables.
+        scope: The scope of its variables.
 
     Returns:
         ``None`` if the program computes or names other values than the operator's, or if a

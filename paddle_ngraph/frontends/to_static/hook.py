@@ -267,8 +267,7 @@ class _Switch:
 
     Args:
         layer: The ``PartialProgramLayer``.
-                native: Paddle's attributes of its runs; retained here, so that their ``id`` is not
-                    reused.
+        native: Paddle's attributes of its runs; retained here, so that their ``id`` is not reused.
         is_training: Whether its programs are those with a gradient.
         in_sot_mode: Whether SOT created it.
     """
@@ -358,8 +357,8 @@ class _Programs:
     """Rewritten programs.
 
     Attributes:
-                attributes: The attributes of Paddle's ``run_program``: programs, names of values,
-                    program id.
+        attributes: The attributes of Paddle's ``run_program``: programs, names of values, program
+            id.
         report: The report of the pass on both programs.
         sequential_run, trace_run, reading_run: Entered while the forward program runs.
         engines: The engines of their subgraphs, retained.
