@@ -94,8 +94,8 @@ def rewrite(
     """
     if may_write is None:
         may_write = may_write_variables(program)
-    keeps = not may_write and not is_trained_elsewhere(program)
-    return program_pass.apply(program, keep_weights=keeps, open_size=open_size, tries=tries)
+    keep_weights = not may_write and not is_trained_elsewhere(program)
+    return program_pass.apply(program, keep_weights=keep_weights, open_size=open_size, tries=tries)
 
 
 def rewrite_before_run(program: Program) -> Report:
@@ -147,11 +147,11 @@ def _cloned(program: Program, wanted: Sequence[Any]) -> tuple[Program, list[Oper
     copy = program.clone(mapping)
     set_random_seed(copy, program.random_seed)
     fetching = []
-    for number, each in enumerate(wanted):
+    for index, each in enumerate(wanted):
         value = named.get(each) if isinstance(each, str) else each
         if not isinstance(value, paddle.pir.Value) or value.id not in values:
-            raise _unknown(number, each)
-        attributes = [("name", None, f"transpiled_{number}"), ("col", None, number)]
+            raise _unknown(index, each)
+        attributes = [("name", None, f"transpiled_{index}"), ("col", None, index)]
         operands = [mapping.look_up(value)]
         (fetched,) = _core.append_operator(copy.global_block(), FETCH, operands, None, attributes)
         fetching.append(producer_of(fetched))
@@ -161,15 +161,15 @@ def _cloned(program: Program, wanted: Sequence[Any]) -> tuple[Program, list[Oper
 def _translated(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Operation]]:
     """A PIR translation of a ProgramDesc program, and operators that fetch the wanted variables."""
     with paddle.pir_utils.OldIrGuard():
-        old = promote_types(program.clone())
+        legacy = promote_types(program.clone())
     names: list[str] = []
-    for number, each in enumerate(wanted):
+    for index, each in enumerate(wanted):
         name = each.name if isinstance(each, paddle.static.Variable) else each
-        if not isinstance(name, str) or not old.global_block().has_var(name):
-            raise _unknown(number, each)
+        if not isinstance(name, str) or not legacy.global_block().has_var(name):
+            raise _unknown(index, each)
         names.append(name)
     try:
-        copy, fetching = translation.translate_fetching(old.desc, names)
+        copy, fetching = translation.translate_fetching(legacy.desc, names)
     except NotTranslatable as reason:
         raise NgraphError(f"the program cannot become a PIR program: {reason}") from reason
     translation.rename_as_pir(copy)
@@ -179,6 +179,6 @@ def _translated(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Oper
     return copy, fetching
 
 
-def _unknown(number: int, fetch: Any) -> NgraphError:
-    what = repr(fetch) if isinstance(fetch, str) else type(fetch).__name__
-    return NgraphError(f"fetch_list[{number}] ({what}) is no variable of the program")
+def _unknown(index: int, fetch: Any) -> NgraphError:
+    shown = repr(fetch) if isinstance(fetch, str) else type(fetch).__name__
+    return NgraphError(f"fetch_list[{index}] ({shown}) is no variable of the program")

@@ -493,7 +493,7 @@ class _EngineExecutor:
     Args:
         place, plan, scope: As in :class:`SwitchedExecutor`.
         programs: The rewritten programs by job type.
-        drawing: The number of their engine operators that sample random numbers.
+        num_stochastic: The number of their engine operators that sample random numbers.
     """
 
     def __init__(

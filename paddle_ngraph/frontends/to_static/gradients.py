@@ -91,24 +91,26 @@ def seconds() -> float:
 
 
 def _recording_options(
-    original: Callable[..., Any], places: dict[str, int], retains: bool = False
+    original: Callable[..., Any], positions: dict[str, int], retains: bool = False
 ) -> Callable[..., Any]:
     """Patches a function to record its options.
 
     Args:
-        places: The index of the positional argument of each option.
+        positions: The index of the positional argument of each option.
         retains: Whether another pass may always follow.
     """
 
     @wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         global _has_differentiated_twice
-        asked = {name for name, at in places.items() if kwargs.get(name) or any(args[at : at + 1])}
-        is_twice = "create_graph" in asked
-        _has_differentiated_twice |= is_twice
+        requested = {
+            name for name, at in positions.items() if kwargs.get(name) or any(args[at : at + 1])
+        }
+        creates_graph = "create_graph" in requested
+        _has_differentiated_twice |= creates_graph
         with (
             signals.deferred_signals(except_ctrl_c=True),
-            _backward_pass(is_twice, retains or bool(asked)),
+            _backward_pass(creates_graph, retains or bool(requested)),
         ):
             return original(*args, **kwargs)
 
@@ -142,7 +144,7 @@ def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def _backward_pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
     """A backward pass that raises a guard's error instead of the error in which Paddle wraps it."""
-    before = (
+    outer_state = (
         _backward.is_differentiating,
         _backward.retains,
         _backward.saved_states,
@@ -172,9 +174,9 @@ def _backward_pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
             _backward.saved_states,
             _backward.error,
             _backward.latest,
-        ) = before
-        for each in saved_states:
-            each.claim()
+        ) = outer_state
+        for state in saved_states:
+            state.claim()
 
 
 # -- graphs --------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ def inputs_without(layer: StaticLayer) -> list[int]:
     Paddle fills in zeros after the program, which an optimizer treats as a gradient.
     """
     names = layer.train_program.program_attr["bx_g_names"]
-    return [number for number, name in enumerate(names) if name == NO_GRADIENT]
+    return [index for index, name in enumerate(names) if name == NO_GRADIENT]
 
 
 class Gradients:
@@ -203,10 +205,12 @@ class Gradients:
         names = programs.program_attr
         positions: list[int] = list(outputs_of(layer).quick_index_map)
         self._saved_names = list(programs.backward_program.global_block().kwargs())
-        saved_states = _names_read_by_backward(programs)
-        given, returned = names["fx_names"], [names["fo_names"][at] for at in positions]
-        self._inputs = [n for n, name in enumerate(given) if name in saved_states or n in read]
-        self._outputs = [n for n, name in enumerate(returned) if name in saved_states or n in made]
+        saved_names = _names_read_by_backward(programs)
+        input_names, output_names = names["fx_names"], [names["fo_names"][at] for at in positions]
+        self._inputs = [n for n, name in enumerate(input_names) if name in saved_names or n in read]
+        self._outputs = [
+            n for n, name in enumerate(output_names) if name in saved_names or n in made
+        ]
 
     def attach(self, inputs: Sequence[Any], outputs: Sequence[Any], scope: Scope) -> None:
         """Registers a guard on the backward pass of a run.
@@ -217,9 +221,9 @@ class Gradients:
         """
         first = next((each for each in outputs if not each.stop_gradient), None)
         if first is not None:
-            needed = [inputs[number] for number in self._inputs]
+            needed = [inputs[index] for index in self._inputs]
             # Detached, since an output references its graph, which references the guard.
-            needed += [outputs[number].detach() for number in self._outputs]
+            needed += [outputs[index].detach() for index in self._outputs]
             guard = _BackwardGuard(needed, inputs, self._saved_names, scope)
             first.register_hook(_core.record_error_on(guard, _backward))
 

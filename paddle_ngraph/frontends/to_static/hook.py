@@ -89,13 +89,13 @@ _READING = _core.ReadOnlyRun()
 # the interpreter of another program. So ids are random.
 _random = Random(__name__)
 # Paddle loads .pdmodel files with FLAGS_enable_pir_api=0 only; else paddle.jit.load finds none.
-_OLD_STYLE = (
+_PROGRAM_DESC_REASON = (
     "paddle.jit.load runs a .pdmodel as an old-style program; create_predictor and "
     "paddle.static.load_inference_model run it through the engine"
 )
 _rewrite_lock = new_lock()
 _is_switched_on = ThreadLocal(False)  # by a function that was compiled by name
-_claimed_scope: ThreadLocal[Scope | None] = ThreadLocal(None)  # of this thread's current run
+_acquired_scope: ThreadLocal[Scope | None] = ThreadLocal(None)  # of this thread's current run
 # The program that was traced last, by Paddle's hash of programs (their address).
 _traced: dict[int, ref[Program]] = {}
 
@@ -103,7 +103,7 @@ _traced: dict[int, ref[Program]] = {}
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
     replaced.RUN_STATIC.replace(lambda original: _releasing_scope(_with_switch(original)))
-    replaced.GET_SCOPE.replace(_claiming_scope)
+    replaced.GET_SCOPE.replace(_acquiring_scope)
     replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
     skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
     gradients.install()
@@ -114,8 +114,8 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
     def call_run_impl_with_hook(self: StaticLayer, inputs: Any, parameters: Any, attrs: Any) -> Any:
         if not _is_engine_requested():
             return original(self, inputs, parameters, attrs)
-        native, *others = attrs
-        programs = _switch(self, native).programs_for(inputs)
+        attributes, *others = attrs
+        programs = _switch(self, attributes).programs_for(inputs)
         if programs is None:
             return original(self, inputs, parameters, attrs)
         with signals.deferred_signals(except_ctrl_c=True):
@@ -138,15 +138,15 @@ def switched_on() -> AbstractContextManager[None]:
     return _is_switched_on.overridden(True)
 
 
-def _claiming_scope(original: Callable[..., Scope]) -> Callable[..., Scope]:
+def _acquiring_scope(original: Callable[..., Scope]) -> Callable[..., Scope]:
     """Gives each thread that calls a layer concurrently with others a scope of its own."""
 
     @wraps(original)
     def get_scope(*args: Any, **kwargs: Any) -> Scope:
         if not _is_engine_requested():
             return original(*args, **kwargs)
-        _claimed_scope.value = scope_pool.claim(lambda: original(*args, **kwargs))
-        return _claimed_scope.value
+        _acquired_scope.value = scope_pool.claim(lambda: original(*args, **kwargs))
+        return _acquired_scope.value
 
     return get_scope
 
@@ -156,12 +156,12 @@ def _releasing_scope(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def call_run_impl_with_hook(*args: Any) -> Any:
-        with _claimed_scope.overridden(None):
+        with _acquired_scope.overridden(None):
             try:
                 return original(*args)
             except BaseException:
-                if _claimed_scope.value is not None:
-                    set_reusable(_claimed_scope.value, True)
+                if _acquired_scope.value is not None:
+                    set_reusable(_acquired_scope.value, True)
                 raise
 
     return call_run_impl_with_hook
@@ -189,22 +189,22 @@ def _clearing_stale_trace(original: Callable[[Program], int]) -> Callable[[Progr
     return program_hash
 
 
-def is_static(thing: Any) -> bool:
+def is_static(target: Any) -> bool:
     """Whether ``paddle.jit.to_static`` or ``paddle.jit.load`` created a function or layer."""
-    return isinstance(getattr(thing, "forward", thing), StaticFunction) or isinstance(
-        thing, (PirTranslatedLayer, LegacyTranslatedLayer)
+    return isinstance(getattr(target, "forward", target), StaticFunction) or isinstance(
+        target, (PirTranslatedLayer, LegacyTranslatedLayer)
     )
 
 
-def explain(thing: Any) -> Report:
+def explain(target: Any) -> Report:
     """The report on the programs of a function or layer, in its current mode (training or not).
 
     Raises:
         NgraphError: There is no program yet, or the programs fall back to Paddle.
     """
-    if isinstance(thing, LegacyTranslatedLayer):
-        raise NgraphError(f"the programs stay native: {_OLD_STYLE}")
-    return explain_programs(_latest_layer(thing))
+    if isinstance(target, LegacyTranslatedLayer):
+        raise NgraphError(f"the programs stay native: {_PROGRAM_DESC_REASON}")
+    return explain_programs(_latest_layer(target))
 
 
 def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
@@ -213,8 +213,8 @@ def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
     Raises:
         NgraphError: The programs fall back to Paddle.
     """
-    native, *_ = prepare_attributes(layer, in_sot_mode)
-    return _switch(layer, native).report()
+    attributes, *_ = prepare_attributes(layer, in_sot_mode)
+    return _switch(layer, attributes).report()
 
 
 def expect_shapes(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) -> None:
@@ -225,20 +225,20 @@ def expect_shapes(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) 
         layer: A ``PartialProgramLayer`` that SOT created.
         calls: For some calls, the shapes of the inputs, then of the parameters.
     """
-    native, *_ = prepare_attributes(layer, True)
-    programs = _switch(layer, native).programs_for([])
+    attributes, *_ = prepare_attributes(layer, True)
+    programs = _switch(layer, attributes).programs_for([])
     if programs is not None and programs.whole is not None:
         for shapes in calls:
             programs.whole.expect_shapes(shapes)
 
 
-def _latest_layer(thing: Any) -> StaticLayer:
+def _latest_layer(target: Any) -> StaticLayer:
     """The ``PartialProgramLayer`` of the last call."""
-    if isinstance(thing, PirTranslatedLayer):
-        layers = list(layers_of(thing).values())
-        is_training = thing.training
+    if isinstance(target, PirTranslatedLayer):
+        layers = list(layers_of(target).values())
+        is_training = target.training
     else:
-        function = getattr(thing, "forward", thing)
+        function = getattr(target, "forward", target)
         if not isinstance(function, ASTStaticFunction):
             raise NgraphError("SOT keeps its graphs to itself: explain what full_graph=True makes")
         is_training = is_train_mode(function)
@@ -250,15 +250,15 @@ def _latest_layer(thing: Any) -> StaticLayer:
     return layers[0]
 
 
-def _switch(layer: StaticLayer, native: Any) -> _Switch:
+def _switch(layer: StaticLayer, attributes: Any) -> _Switch:
     """The switch of a layer for these attributes of the layer."""
     switches: dict[int, _Switch] = attached_to(layer, _SWITCHES_ATTRIBUTE, dict)
-    found = switches.get(id(native))
-    if found is None or found.native is not native:
+    found = switches.get(id(attributes))
+    if found is None or found.layer_attributes is not attributes:
         known = known_attributes_of(layer).items()
-        _, is_training, in_sot_mode = next(key for key, value in known if value is native)
-        made = _Switch(layer, native, is_training, in_sot_mode)
-        found = switches[id(native)] = made
+        _, is_training, in_sot_mode = next(key for key, value in known if value is attributes)
+        created = _Switch(layer, attributes, is_training, in_sot_mode)
+        found = switches[id(attributes)] = created
     return found
 
 
@@ -267,22 +267,22 @@ class _Switch:
 
     Args:
         layer: The ``PartialProgramLayer``.
-        native: Paddle's attributes of its runs; retained here, so that their ``id`` is not reused.
+        attributes: Paddle's attributes of its runs; retained, so that their ``id`` is not reused.
         is_training: Whether its programs are those with a gradient.
         in_sot_mode: Whether SOT created it.
     """
 
     def __init__(
-        self, layer: StaticLayer, native: Any, is_training: bool, in_sot_mode: bool
+        self, layer: StaticLayer, attributes: Any, is_training: bool, in_sot_mode: bool
     ) -> None:
-        self.native = native
+        self.layer_attributes = attributes
         self._source = _Source(
             layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
         )
-        self._why_native = _why_native(layer)
+        self._fallback_reason = _fallback_reason(layer)
         self._dynamic_axes = self._source.dynamic_axes()
-        self._open_size = 0  # for which the programs were rewritten; 0: any
-        self._is_rewritten = self._why_native is not None
+        self._planned_size = 0  # for which the programs were rewritten; 0: any
+        self._is_rewritten = self._fallback_reason is not None
         self._programs: _Programs | None = None
         self._report: Report | None = None
 
@@ -303,7 +303,7 @@ class _Switch:
             with _rewrite_lock:
                 self._rewrite_for([])
         if self._report is None:
-            raise NgraphError(f"the programs stay native: {self._why_native}")
+            raise NgraphError(f"the programs stay native: {self._fallback_reason}")
         return self._report
 
     def _needs_rewrite(self, sizes: Sequence[int]) -> bool:
@@ -312,15 +312,15 @@ class _Switch:
         if self._programs is not None and self._programs.denials.has_new_denials():
             return True
         return (
-            self._open_size > 0
-            and _largest(sizes) >= cost_model.REPLAN_GROWTH_FACTOR * self._open_size
+            self._planned_size > 0
+            and _largest(sizes) >= cost_model.REPLAN_GROWTH_FACTOR * self._planned_size
         )
 
     def _dynamic_sizes(self, inputs: Sequence[Any]) -> list[int]:
         """The input sizes of the dimensions that the program declares as dynamic."""
-        axes = ((number, axis) for number, axis in self._dynamic_axes if number < len(inputs))
-        given = ((inputs[number].shape, axis) for number, axis in axes)
-        return [shape[axis] for shape, axis in given if axis < len(shape)]
+        axes = ((index, axis) for index, axis in self._dynamic_axes if index < len(inputs))
+        dynamic = ((inputs[index].shape, axis) for index, axis in axes)
+        return [shape[axis] for shape, axis in dynamic if axis < len(shape)]
 
     def _rewrite_for(self, sizes: Sequence[int]) -> None:
         size = _largest(sizes)
@@ -329,12 +329,12 @@ class _Switch:
         except Exception as error:  # Paddle can run the program, whatever the error of the pass
             if flags.get("ngraph_strict"):
                 raise
-            self._why_native = f"{type(error).__name__}: {error}"
+            self._fallback_reason = f"{type(error).__name__}: {error}"
             programs = None
         self._report = None if programs is None else programs.report
         self._programs = programs if self._report is not None and self._report.changes else None
         is_small = self._report is not None and self._report.has_small_interval
-        self._open_size = size if is_small else 0
+        self._planned_size = size if is_small else 0
         self._is_rewritten = True
 
 
@@ -342,7 +342,7 @@ def _largest(sizes: Sequence[int]) -> int:
     return max(sizes, default=cost_model.TYPICAL_SIZE)
 
 
-def _why_native(layer: StaticLayer) -> str | None:
+def _fallback_reason(layer: StaticLayer) -> str | None:
     """The reason why a layer falls back to Paddle, or ``None``."""
     if not expected_place().is_cpu_place():
         return "it does not run on a CPU"
@@ -427,17 +427,17 @@ class _Source:
         backward = _copy(self.programs.backward_program)
         packed = packed_layers.apply_across(forward, backward)
         gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
-        across = _SavedValues(forward, backward)
-        across.copy_constants()
-        shapes = across.replace_shape_only_uses(names["no_need_buffers_names"])
+        saved = _SavedValues(forward, backward)
+        saved.copy_constants()
+        shapes = saved.replace_shape_only_uses(names["no_need_buffers_names"])
         if in_blocks:
-            as_it_is = {*names["fo_names"], *names["no_need_buffers_names"]}
-            in_blocks = blocked_layout.save_in_blocked_layout(forward, backward, as_it_is)
-        behind = program_pass.apply(backward, open_size=open_size, tries=False)
-        across.restore_shape_only_uses(shapes)
-        across.drop_unread_outputs(keep=set(names["fo_names"]))
+            fixed_names = {*names["fo_names"], *names["no_need_buffers_names"]}
+            in_blocks = blocked_layout.save_in_blocked_layout(forward, backward, fixed_names)
+        backward_report = program_pass.apply(backward, open_size=open_size, tries=False)
+        saved.restore_shape_only_uses(shapes)
+        saved.drop_unread_outputs(keep=set(names["fo_names"]))
         may_write = any(node.may_overwrite_variables for node in nodes_of(forward))
-        ahead = program_pass.apply(
+        forward_report = program_pass.apply(
             forward,
             keep_weights=not self.is_training and not may_write,
             open_size=open_size,
@@ -447,16 +447,16 @@ class _Source:
         )
         if in_blocks and blocked_layout.must_paddle_transpose(forward, backward):
             return self.rewritten(open_size, in_blocks=False)
-        names_instead = across.deduplicate_outputs()
-        names["fo_names"] = [names_instead.get(name, name) for name in names["fo_names"]]
-        handed_on = set(backward.global_block().kwargs())
+        replacements = saved.deduplicate_outputs()
+        names["fo_names"] = [replacements.get(name, name) for name in names["fo_names"]]
+        saved_names = set(backward.global_block().kwargs())
         for each in ("fm_names", "bm_names"):
-            names[each] = [name for name in names[each] if name in handed_on]
-        shared = set(names_instead.values())
+            names[each] = [name for name in names[each] if name in saved_names]
+        shared = set(replacements.values())
         names["no_need_buffers_names"] = [
             name
             for name in names["no_need_buffers_names"]
-            if name not in shared and across.is_native_only(name)
+            if name not in shared and saved.is_fallback_only(name)
         ]
         attributes = {
             **names,
@@ -466,35 +466,35 @@ class _Source:
             "program_id": _random.getrandbits(63),
             "in_sot_mode": self.in_sot_mode,
         }
-        nodes, others = list(nodes_of(forward)), list(nodes_of(backward))
-        graphs = [node.graph for node in (*nodes, *others) if node.is_engine]
+        forward_nodes, backward_nodes = list(nodes_of(forward)), list(nodes_of(backward))
+        graphs = [node.graph for node in (*forward_nodes, *backward_nodes) if node.is_engine]
         return _Programs(
             attributes=attribute_map(attributes),
             report=Report(
                 [
                     replace(block, program=name)
-                    for name, report in (("forward", ahead), ("backward", behind))
+                    for name, report in (("forward", forward_report), ("backward", backward_report))
                     for block in report.blocks
                 ],
-                ahead.packed + behind.packed + packed,
+                forward_report.packed + backward_report.packed + packed,
             ),
             sequential_run=_SEQUENTIAL_RUN
-            if must_run_sequentially(nodes, ahead.drawing)
+            if must_run_sequentially(forward_nodes, forward_report.drawing)
             else nullcontext(),
-            trace_run=nullcontext() if ahead.ops_native else _TRACE_RUN,
+            trace_run=nullcontext() if forward_report.ops_native else _TRACE_RUN,
             reading_run=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             denials=denylist.DenialWatcher(graphs),
             whole=None
-            if self.is_training or may_write or ahead.drawing
+            if self.is_training or may_write or forward_report.drawing
             else self._whole(forward, names["fo_names"]),
             stop_gradients=[value.stop_gradient for value in names["fo_values"]],
         )
 
-    def _whole(self, forward: Program, returned: list[str]) -> whole_program.WholeLayer | None:
+    def _whole(self, forward: Program, output_names: list[str]) -> whole_program.WholeLayer | None:
         names = self.programs.program_attr
-        given = [*names["fx_names"], *names["fp_names"]]
-        return whole_program.find_layer(forward, given, returned)
+        input_names = [*names["fx_names"], *names["fp_names"]]
+        return whole_program.find_layer(forward, input_names, output_names)
 
 
 class _SavedValues:
@@ -515,10 +515,10 @@ class _SavedValues:
             value = arguments.get(scope_name(op))
             if value is None or value.use_empty():
                 continue
-            maker = _constant_behind(op.operand_source(0))
-            if maker is not None:
-                (type,) = _core.result_types(maker)
-                copy = self._prepend_constant(maker.name(), type, _core.attributes_of(maker))
+            producer = _constant_source(op.operand_source(0))
+            if producer is not None:
+                (type,) = _core.result_types(producer)
+                copy = self._prepend_constant(producer.name(), type, _core.attributes_of(producer))
                 value.replace_all_uses_with(copy)
 
     def replace_shape_only_uses(self, names: Sequence[str]) -> dict[int, Value]:
@@ -600,7 +600,7 @@ class _SavedValues:
             self._forward.remove_op(op)
         return replacements
 
-    def is_native_only(self, name: str) -> bool:
+    def is_fallback_only(self, name: str) -> bool:
         """Whether a name is an argument of the backward program that no engine operator reads."""
         value = self._backward.kwargs().get(name)
         return value is not None and not _is_read_by_engine(value)
@@ -625,14 +625,14 @@ def _is_gradient(op: Operation) -> bool:
     return op.name().rstrip("_").endswith("_grad")
 
 
-def _constant_behind(value: Value) -> Operation | None:
+def _constant_source(value: Value) -> Operation | None:
     """The operator that creates ``value`` if ``value`` is a constant, or a copy of a constant."""
-    maker = value.get_defining_op()
-    if maker is None or is_overwritten(value):
+    producer = value.get_defining_op()
+    if producer is None or is_overwritten(value):
         return None
-    if maker.name() == "pd_op.assign":
-        return _constant_behind(maker.operand_source(0))
-    return maker if maker.name() in CONSTANTS else None
+    if producer.name() == "pd_op.assign":
+        return _constant_source(producer.operand_source(0))
+    return producer if producer.name() in CONSTANTS else None
 
 
 def _is_shape_only(value: Value) -> bool:
