@@ -89,18 +89,18 @@ def install() -> None:
     replaced.SET_THREADS.replace(_recording_threads)
     replaced.SET_MODEL_BUFFER.replace(_recording_buffers)
     replaced.MODEL_FROM_MEMORY.replace(_model_from_memory)
-    for place in replaced.CONFIG_SETTERS:
-        place.replace(partial(_recording_unsupported, reason=_UNSUPPORTED_SETTERS[place.name]))
-    replaced.INIT_PREDICTOR.replace(lambda _: _make)
+    for target in replaced.CONFIG_SETTERS:
+        target.replace(partial(_recording_unsupported, reason=_UNSUPPORTED_SETTERS[target.name]))
+    replaced.INIT_PREDICTOR.replace(lambda _: _init_switched)
     replaced.RUN_PREDICTOR.replace(lambda _: _run_switched)
     replaced.CLONE_PREDICTOR.replace(lambda _: _clone_switched)
-    for place in replaced.FREE_MEMORY:
-        place.replace(_on_both_predictors)
-    for place in replaced.HOOK_OPERATORS:
-        place.replace(_on_native)
-    for place in replaced.GET_HANDLES:
-        place.replace(_exposing_handles)
-    replaced.COPY_RESULT.replace(_copying_to_the_pool)
+    for target in replaced.FREE_MEMORY:
+        target.replace(_on_both_predictors)
+    for target in replaced.HOOK_OPERATORS:
+        target.replace(_on_plain_predictor)
+    for target in replaced.GET_HANDLES:
+        target.replace(_exposing_handles)
+    replaced.COPY_RESULT.replace(_copying_to_pool)
     _replace_names()
 
 
@@ -173,11 +173,11 @@ def _recording_buffers(original: Callable[..., None]) -> Callable[..., None]:
         self: Config, program: str | bytes, size: int, parameters: str | bytes, parameters_size: int
     ) -> None:
         folder = saved_model.TemporaryFolder()
-        held, weights = _bytes(program, size), _bytes(parameters, parameters_size)
-        ending = ".json" if held[:64].lstrip().startswith(b"{") else ".pdmodel"
+        contents, weights = _bytes(program, size), _bytes(parameters, parameters_size)
+        ending = ".json" if contents[:64].lstrip().startswith(b"{") else ".pdmodel"
         # A model without parameters has no file for them.
         path = folder.add_file("model.pdiparams", [weights]) if weights else ""
-        self.set_model(folder.add_file("model" + ending, [held]), path)
+        self.set_model(folder.add_file("model" + ending, [contents]), path)
         _settings_of(self).folder = folder
 
     return set_model_buffer
@@ -192,19 +192,19 @@ def _model_from_memory(original: Callable[[Config], bool]) -> Callable[[Config],
 
 
 def _bytes(buffer: str | bytes, size: int) -> bytes:
-    held = buffer.encode() if isinstance(buffer, str) else buffer
-    return held if size == len(held) else held[:size]
+    contents = buffer.encode() if isinstance(buffer, str) else buffer
+    return contents if size == len(contents) else contents[:size]
 
 
 def _recording_unsupported(original: Callable[..., Any], reason: str) -> Callable[..., Any]:
     @wraps(original)
-    def ask(self: Config, *args: Any, **kwargs: Any) -> Any:
+    def set_option(self: Config, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        is_refused = args and args[0] is False  # for example use_optimized_model(False)
-        _settings_of(self).why_native = None if is_refused else reason
+        is_disabled = args and args[0] is False  # for example use_optimized_model(False)
+        _settings_of(self).why_native = None if is_disabled else reason
         return result
 
-    return ask
+    return set_option
 
 
 def why_native(config: Config) -> str | None:
@@ -239,8 +239,8 @@ def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: 
             if report.has_small_interval
             else "nothing is converted"
         )
-    count, native = len(report.intervals), [op.type for op in report.native]
-    if has_onednn and not cost_model.is_faster_than_onednn(report.ops_converted, count, native):
+    count, fallback = len(report.intervals), [op.type for op in report.native]
+    if has_onednn and not cost_model.is_faster_than_onednn(report.ops_converted, count, fallback):
         return (
             f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
             f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"
@@ -289,14 +289,14 @@ class _Model:
         """Whether the next run uses the engine."""
         return self.why_native is None and bool(flags.get("use_ngraph"))
 
-    def make_engine(self, make: Callable[[Config], Predictor]) -> Predictor | None:
-        """The engine's predictor, created by ``make(config)``; ``None`` where that fails.
+    def create_engine(self, create: Callable[[Config], Predictor]) -> Predictor | None:
+        """The engine's predictor, created by ``create(config)``; ``None`` where that fails.
 
         If the predictor should not be used, :attr:`why_native` is the reason afterwards.
         """
         try:
             with program_pass.runs_by_name(self._settings.threads) as runs:
-                predictor = make(self._engine_config())
+                predictor = create(self._engine_config())
         except Exception as error:  # plain Paddle reports errors of the model itself
             self.why_native = saved_model.last_line(error)
             return None
@@ -389,8 +389,8 @@ class _Model:
             if not engine:
                 self._counterpart = _create(AnalysisConfig(self._config))
             elif self.why_native is None:
-                made = self.make_engine(_create)
-                self._counterpart = made if self.why_native is None else None
+                created = self.create_engine(_create)
+                self._counterpart = created if self.why_native is None else None
             return self._counterpart
 
 
@@ -427,10 +427,10 @@ _fast_paths: WeakKeyDictionary[Predictor, _FastPath] = WeakKeyDictionary()
 
 def _run_engine(predictor: Predictor, *args: Any) -> Any:
     """``_run`` of an engine predictor."""
-    way = None if args else _fast_paths.get(predictor)
-    if way is None:
+    fast_path = None if args else _fast_paths.get(predictor)
+    if fast_path is None:
         return _run(predictor, *args)
-    way.run(predictor)
+    fast_path.run(predictor)
     return None
 
 
@@ -453,9 +453,9 @@ class _Switch:
         self._cannot_switch = False
         # Memory that the two predictors share, retained since a handle retains none: results and
         # inputs shown by the user's handles, and inputs of the counterpart.
-        self._lent_outputs: list[Tensor] = []
-        self._given: list[Any] = []
-        self._lent_inputs: list[Tensor] = []
+        self._shared_outputs: list[Tensor] = []
+        self._shown_inputs: list[Any] = []
+        self._shared_inputs: list[Tensor] = []
 
     def run(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         """Runs ``predictor`` once; ``args`` are those of its ``run``."""
@@ -475,11 +475,11 @@ class _Switch:
             warnings.warn(f"a predictor runs natively now: {self.model.why_native}", stacklevel=3)
             return results
 
-    def run_natively_from_now_on(self, reason: str, predictor: Predictor) -> Predictor:
+    def fall_back_permanently(self, reason: str, predictor: Predictor) -> Predictor:
         """Makes all later runs fall back to Paddle; returns the plain predictor."""
-        native = self.native(predictor)
+        plain = self.native(predictor)
         self.model.why_native = reason
-        return native
+        return plain
 
     def native(self, predictor: Predictor) -> Predictor:
         """The plain predictor.
@@ -510,27 +510,31 @@ class _Switch:
         if engine == self.is_engine:
             results = run(predictor, *args)
             # Results may be in memory shown by the handles, which is released after the next run.
-            return list(map(_with_own_memory, results)) if args and self._lent_outputs else results
+            return (
+                list(map(_with_own_memory, results)) if args and self._shared_outputs else results
+            )
         if args:
             try:
                 results = run(self._counterpart, *args)
             finally:
-                self._given = _show_inputs(predictor, self._counterpart, *args) or self._given
+                self._shown_inputs = (
+                    _show_inputs(predictor, self._counterpart, *args) or self._shown_inputs
+                )
         else:
-            lent = _lend_inputs(predictor, self._counterpart)
-            if lent is None:
+            inputs = _copy_inputs(predictor, self._counterpart)
+            if inputs is None:
                 return _run(predictor)  # Paddle reports the error of the inputs
-            self._lent_inputs = lent
+            self._shared_inputs = inputs
             results = run(self._counterpart)
-        self._take_outputs(predictor)
+        self._show_outputs(predictor)
         return results
 
-    def _take_outputs(self, predictor: Predictor) -> None:
+    def _show_outputs(self, predictor: Predictor) -> None:
         """Makes the user's handles show the results of the counterpart."""
         results = predictor.get_output_names()
         parameters = self.model.parameters_among(results)  # each predictor has its own
-        self._lent_outputs = [
-            _lend(self._counterpart.get_output_handle(theirs), predictor, ours)
+        self._shared_outputs = [
+            _copy_to_variable(self._counterpart.get_output_handle(theirs), predictor, ours)
             for ours, theirs in zip(results, self._counterpart.get_output_names())
             if ours not in parameters
         ]
@@ -590,23 +594,23 @@ def _show_inputs(predictor: Predictor, other: Predictor, tensors: Any) -> list[A
     return shown
 
 
-def _lend_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
+def _copy_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
     """Copies a predictor's inputs to the counterpart.
 
     Returns:
         References to their memory. ``None`` if an input could not be read.
     """
-    lent = []
+    copies = []
     for name in predictor.get_input_names():
         source = predictor.get_input_handle(name)
         try:
-            lent.append(_lend(source, other, name))
+            copies.append(_copy_to_variable(source, other, name))
         except Exception:  # there is no input
             return None
-    return lent
+    return copies
 
 
-def _lend(source: Handle, predictor: Predictor, name: str) -> Tensor:
+def _copy_to_variable(source: Handle, predictor: Predictor, name: str) -> Tensor:
     """Sets a variable of ``predictor`` to a copy of ``source``, in new memory.
 
     The user may have references to the variable's current memory.
@@ -619,13 +623,15 @@ def _lend(source: Handle, predictor: Predictor, name: str) -> Tensor:
         data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
     is_byte = data.dtype in (np.int8, np.uint8)  # handles copy these dtypes
     # Paddle's branches read the first element even of empty tensors.
-    given = data if data.size > 0 else np.zeros(1, data.dtype)
+    source_data = data if data.size > 0 else np.zeros(1, data.dtype)
     tensor = DenseTensor()
-    tensor.set(np.zeros(given.shape, "float32") if is_byte else given, paddle.CPUPlace())
+    tensor.set(
+        np.zeros(source_data.shape, "float32") if is_byte else source_data, paddle.CPUPlace()
+    )
     target = predictor.get_input_handle(name)  # output handles are read-only
     target.share_external_data(tensor)
     if is_byte:
-        target.copy_from_cpu(given)
+        target.copy_from_cpu(source_data)
     if data.size == 0:
         target.reshape(list(data.shape))
     target.set_lod(source.lod())
@@ -650,7 +656,7 @@ def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
     if model is None:
         return _create(*args, **kwargs)
     if model.wants_engine():
-        predictor = model.make_engine(_create)
+        predictor = model.create_engine(_create)
         if predictor is not None and model.why_native is None:
             return _switched(predictor, model, True)
     return _switched(_create(*args), model, False)
@@ -658,7 +664,7 @@ def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
 
 @wraps(_init)
 @_UNINTERRUPTED
-def _make(self: Predictor, *args: Any, **kwargs: Any) -> None:
+def _init_switched(self: Predictor, *args: Any, **kwargs: Any) -> None:
     model = _model_of(args)
     if model is None:
         _init(self, *args, **kwargs)
@@ -669,7 +675,7 @@ def _make(self: Predictor, *args: Any, **kwargs: Any) -> None:
         return self
 
     # An object is initialized once: if the engine is then not worth it, the counterpart runs.
-    is_engine = model.wants_engine() and model.make_engine(into_self) is self
+    is_engine = model.wants_engine() and model.create_engine(into_self) is self
     if not is_engine:
         _init(self, *args)
     _switched(self, model, is_engine)
@@ -721,14 +727,14 @@ def _on_both_predictors(original: Callable[..., Any]) -> Callable[..., Any]:
     return act
 
 
-def _on_native(original: Callable[..., Any]) -> Callable[..., Any]:
+def _on_plain_predictor(original: Callable[..., Any]) -> Callable[..., Any]:
     """Registers hooks on single operators with the plain predictor, which runs from then on."""
 
     @wraps(original)
     def register(self: Predictor, *args: Any) -> Any:
         switch = _switches.get(self)
         if switch is not None:
-            self = switch.run_natively_from_now_on("something hooks its operators", self)
+            self = switch.fall_back_permanently("something hooks its operators", self)
         return original(self, *args)
 
     return register
@@ -760,7 +766,7 @@ def _exposing_handles(original: Callable[..., Handle]) -> Callable[..., Handle]:
             return original(self, name)
         handle = original(self if switch is None else switch.native(self), name)
         if switch is not None:
-            switch.run_natively_from_now_on("a handle of one of its variables is in use", self)
+            switch.fall_back_permanently("a handle of one of its variables is in use", self)
         weight_writes.may_write_during_lifetime(handle)
         return handle
 
@@ -768,10 +774,10 @@ def _exposing_handles(original: Callable[..., Handle]) -> Callable[..., Handle]:
 
 
 # Smaller results are as fast in NumPy's memory, which the C library caches.
-_MIN_POOLED_RESULT_ELEMENTS = 1 << 20
+_MIN_POOLED_RESULT_BYTES = 1 << 20
 
 
-def _copying_to_the_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., np.ndarray]:
+def _copying_to_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., np.ndarray]:
     """Copies large results to the engine's pooled memory; the user owns the copy, as in Paddle."""
 
     @wraps(original)
@@ -788,7 +794,7 @@ def _large_shape(handle: Handle) -> list[int] | None:
     """The shape of a handle's tensor, if it is float32 and large."""
     try:
         shape = handle.shape()
-        is_large = math.prod(shape) * 4 >= _MIN_POOLED_RESULT_ELEMENTS
+        is_large = math.prod(shape) * 4 >= _MIN_POOLED_RESULT_BYTES
         return shape if is_large and handle.type() == PaddleDType.FLOAT32 else None
     except Exception:  # there is no tensor: Paddle reports it
         return None
