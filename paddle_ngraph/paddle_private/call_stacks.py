@@ -29,11 +29,11 @@ def intercepting_extract_stack(
 
     @wraps(original)
     def extract_stack(f: FrameType | None = None, limit: int | None = None) -> StackSummary:
-        asking = sys._getframe(1)
-        is_paddle = "extract_stack" not in asking.f_code.co_names
+        caller = sys._getframe(1)
+        is_paddle = "extract_stack" not in caller.f_code.co_names
         if f is None and limit is None and is_paddle:
-            return answer(asking)
-        return original(asking if f is None else f, limit)
+            return answer(caller)
+        return original(caller if f is None else f, limit)
 
     return extract_stack
 
@@ -51,16 +51,16 @@ def without_call_stacks() -> Iterator[None]:
     that another thread has forked, forwards its calls to the original.
     """
     original = traceback.extract_stack
-    nothing = StackSummary()  # one for all operators, which Paddle does not free either
+    empty = StackSummary()  # one for all operators, which Paddle does not free either
 
     def answer(frame: FrameType) -> StackSummary:
-        return nothing if _skips_call_stacks.value else original(frame)
+        return empty if _skips_call_stacks.value else original(frame)
 
-    stand_in = intercepting_extract_stack(answer)
-    traceback.extract_stack = stand_in
+    substitute = intercepting_extract_stack(answer)
+    traceback.extract_stack = substitute
     try:
         with _skips_call_stacks.overridden(True):
             yield
     finally:
-        if traceback.extract_stack is stand_in:
+        if traceback.extract_stack is substitute:
             traceback.extract_stack = original

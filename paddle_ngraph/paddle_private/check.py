@@ -20,7 +20,7 @@ def why_unfit() -> str | None:
 
 def mismatches() -> Iterator[str]:
     """Descriptions of all mismatches."""
-    return (reason for place in patch_targets() if (reason := place.why_unfit()) is not None)
+    return (reason for target in patch_targets() if (reason := target.why_unfit()) is not None)
 
 
 def patch_targets() -> Iterator[PatchTarget]:

@@ -37,9 +37,9 @@ _LAYER = "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer"
 
 
 def _read(owner: str, name: str, signature: str | None = None) -> Any:
-    place = PatchTarget(owner, name, signature)
-    READ_TARGETS.append(place)
-    return place.current
+    target = PatchTarget(owner, name, signature)
+    READ_TARGETS.append(target)
+    return target.current
 
 
 def _attribute(owner: str, name: str) -> Callable[[Any], Any]:
@@ -199,14 +199,14 @@ is_sot_simulating: Callable[[], bool] = _read(
     "paddle.base.dygraph.base", "in_sot_simulation_mode", "()"
 )
 
-_STREAM = f"{_LIBRARY}:GeneratorState"
-_state_of_stream: Callable[[Any], tuple[Any, ...]] = _read(
-    _STREAM, "__getstate__", "(self) -> tuple"
+_GENERATOR_STATE = f"{_LIBRARY}:GeneratorState"
+_get_generator_state: Callable[[Any], tuple[Any, ...]] = _read(
+    _GENERATOR_STATE, "__getstate__", "(self) -> tuple"
 )
-_set_state_of_stream: Callable[[Any, tuple[Any, ...]], None] = _read(
-    _STREAM, "__setstate__", "(self, arg0) -> None"
+_set_generator_state: Callable[[Any, tuple[Any, ...]], None] = _read(
+    _GENERATOR_STATE, "__setstate__", "(self, arg0) -> None"
 )
-_Stream = _read(_CORE, "GeneratorState")
+_GeneratorState = _read(_CORE, "GeneratorState")
 
 _TRACES = "paddle.jit.dy2static.parameter_recorder"
 _parameters_of_traces = _read(_TRACES, "_global_parameter_recorder")
@@ -214,11 +214,11 @@ _overwritten_in_traces = _read(_TRACES, "_global_inplace_map")
 
 # -- attributes of objects -----------------------------------------------------------------------
 
-_SWITCHED = "paddle.base.executor:_StandaloneExecutor"
-place_of = _attribute(_SWITCHED, "_place")
-plan_of = _attribute(_SWITCHED, "_plan")
-scope_of = _attribute(_SWITCHED, "_scope")
-native_of = _attribute(_SWITCHED, "_new_exe")
+_STANDALONE_EXECUTOR = "paddle.base.executor:_StandaloneExecutor"
+place_of = _attribute(_STANDALONE_EXECUTOR, "_place")
+plan_of = _attribute(_STANDALONE_EXECUTOR, "_plan")
+scope_of = _attribute(_STANDALONE_EXECUTOR, "_scope")
+native_of = _attribute(_STANDALONE_EXECUTOR, "_new_exe")
 is_closed = _attribute("paddle.base.executor:Executor", "_closed")
 graph_of = _attribute("paddle.base.framework:Program", "_graph")
 pipeline_of = _attribute("paddle.base.framework:Program", "_pipeline_opt")
@@ -353,15 +353,15 @@ def set_random_seed(program: Program, seed: int) -> None:
 
 def stream_to_plain(stream: Any) -> list[Any]:
     """A state of random generators (``paddle.get_rng_state``) as numbers and a text."""
-    *numbers, text = _state_of_stream(stream)
+    *numbers, text = _get_generator_state(stream)
     return [*numbers, bytes(text).decode("ascii")]
 
 
 def stream_from_plain(plain: list[Any]) -> Any:
     """The inverse of :func:`stream_to_plain`."""
     *numbers, text = plain
-    stream = _Stream.__new__(_Stream)
-    _set_state_of_stream(stream, (*numbers, list(text.encode("ascii"))))
+    stream = _GeneratorState.__new__(_GeneratorState)
+    _set_generator_state(stream, (*numbers, list(text.encode("ascii"))))
     return stream
 
 
@@ -378,18 +378,18 @@ def drop_scheduler(program: Any) -> None:
         del program.lr_scheduler
 
 
-def change_class(target: Any, kind: type) -> None:
+def change_class(target: Any, new_class: type) -> None:
     """Changes the class of a Paddle object to a class derived from its own."""
-    target.__class__ = kind
+    target.__class__ = new_class
 
 
-def attached_to(target: Any, name: str, make: Callable[[], T]) -> T:
+def attached_to(target: Any, name: str, create: Callable[[], T]) -> T:
     """A value that the package attaches to a Paddle object for the object's lifetime."""
     try:
-        kept: T = target.__dict__[name]
+        attached: T = target.__dict__[name]
     except KeyError:
-        kept = target.__dict__.setdefault(name, make())
-    return kept
+        attached = target.__dict__.setdefault(name, create())
+    return attached
 
 
 def free_scope(scope: Any) -> None:
@@ -410,9 +410,9 @@ def set_forward(layer: Any, forward: Callable[..., Any]) -> None:
 
 def producer_of(value: Value) -> Operation:
     """The operation that defines a value, which must exist."""
-    maker = value.get_defining_op()
-    assert maker is not None
-    return maker
+    operation = value.get_defining_op()
+    assert operation is not None
+    return operation
 
 
 # -- patched functions, looked up at each call ---------------------------------------------------

@@ -42,16 +42,16 @@ class PatchTarget(NamedTuple):
         """A description of the mismatch, or ``None``."""
         found = self.current
         if self.signature == ATTRIBUTE:
-            is_there = found is not MISSING or self.name in _attributes_of(resolve(self.owner))
-            return None if is_there else f"there is no {self}"
+            exists = found is not MISSING or self.name in _attributes_of(resolve(self.owner))
+            return None if exists else f"there is no {self}"
         if found is MISSING:
             return f"there is no {self}"
         if self.signature is not None and signature_of(found) != self.signature:
             return f"{self} is called {signature_of(found)}, not {self.signature}"
         return None
 
-    def replace(self, make: Callable[[Any], Any]) -> None:
-        """Patches the name with ``make(original)``, once, in Paddle's core as well as in its
+    def replace(self, create: Callable[[Any], Any]) -> None:
+        """Patches the name with ``create(original)``, once, in Paddle's core as well as in its
         library.
 
         A name that Paddle lacks stays missing (``PADDLE_NGRAPH_UNCHECKED``).
@@ -60,7 +60,7 @@ class PatchTarget(NamedTuple):
         if self in _replaced or original is MISSING:
             return
         _replaced.add(self)
-        new = make(original)
+        new = create(original)
         setattr(resolve(self.owner), self.name, new)
         core = resolve("paddle.base.core")
         if self.owner == "paddle.base.libpaddle" and getattr(core, self.name, None) is original:
@@ -100,7 +100,7 @@ def resolve(path: str) -> Any:
 
 def _attributes_of(owner: Any) -> frozenset[str]:
     """The names in the code of the methods of a class and its bases."""
-    methods = (each for kind in getattr(owner, "__mro__", ()) for each in vars(kind).values())
+    methods = (each for base in getattr(owner, "__mro__", ()) for each in vars(base).values())
     code = (inspect.unwrap(each).__code__ for each in methods if inspect.isfunction(each))
     return frozenset(name for each in code for name in each.co_names)
 
@@ -152,13 +152,13 @@ def _name(parameter: str) -> str:
 
 def _split(parameters: str) -> Iterator[str]:
     """The substrings between commas outside brackets."""
-    depth, part = 0, ""
-    for letter in parameters:
-        depth += (letter in "([{<") - (letter in ")]}>")
-        if letter == "," and depth == 0:
-            yield part
-            part = ""
+    depth, piece = 0, ""
+    for char in parameters:
+        depth += (char in "([{<") - (char in ")]}>")
+        if char == "," and depth == 0:
+            yield piece
+            piece = ""
         else:
-            part += letter
-    if part:
-        yield part
+            piece += char
+    if piece:
+        yield piece

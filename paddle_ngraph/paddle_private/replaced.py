@@ -347,8 +347,8 @@ def functions_of_tensors() -> Iterator[tuple[str, Any]]:
     functions of equal names.
     """
     for name, function in _functions_of_modules():
-        is_old = function.__module__.endswith(".legacy")
-        yield f"legacy.{name}" if is_old else name, function
+        is_legacy = function.__module__.endswith(".legacy")
+        yield f"legacy.{name}" if is_legacy else name, function
     yield "PyLayer.apply", resolve(f"{_LIBRARY}:eager.PyLayer").apply
 
 

@@ -98,10 +98,10 @@ class _Renaming:
         self._writes: Counter[str] = Counter()
         self._written: set[str] = set()
         self._read_before_write: set[str] = set()  # initialized before a run
-        self._filled: set[str] = set()  # written so far
+        self._initialized: set[str] = set()  # written so far
         self._branch_results: set[str] = set()
         self._num_versions = 0
-        self._survey(description.block(0))
+        self._collect_writes(description.block(0))
 
     def run(self) -> None:
         """Renames every block."""
@@ -112,12 +112,12 @@ class _Renaming:
             raise NotTranslatable("two variables have the same name")
         self._rename_block(self._description.block(0), {})
 
-    def _survey(self, block: LegacyBlock) -> None:
+    def _collect_writes(self, block: LegacyBlock) -> None:
         """Counts the writes, and finds the variables that are read before they are written."""
         for op in operators(block):
             if op.type() in _WITH_BLOCK:  # its operands are those of its block
                 self._read_before_write |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
-                self._survey(self._inner(op))
+                self._collect_writes(self._inner(op))
                 continue
             if op.has_attr("sub_block"):
                 raise NotTranslatable(f"{op.type()} has a block of its own")
@@ -140,19 +140,19 @@ class _Renaming:
         return [n for n, variable in variables.items() if variable and variable.type() in _TENSORS]
 
     def _rename_block(
-        self, block: LegacyBlock, versions: dict[str, str], handed_on: int = 0
+        self, block: LegacyBlock, versions: dict[str, str], num_carried: int = 0
     ) -> None:
         """Renames the variables that a block reads and writes.
 
         Args:
             block: The block.
             versions: The version of each name in the enclosing block.
-            handed_on: The number of operators at the end that assign loop-carried variables.
+            num_carried: The number of operators at the end that assign loop-carried variables.
         """
         outside, versions = versions, dict(versions)
         written: dict[str, None] = {}
         pending = list(operators(block))
-        body, tail = pending[: len(pending) - handed_on], pending[len(pending) - handed_on :]
+        body, tail = pending[: len(pending) - num_carried], pending[len(pending) - num_carried :]
         for op in body:
             names = op.output_arg_names()
             if op.type() == "while":
@@ -162,7 +162,7 @@ class _Renaming:
             else:
                 _rename_inputs(op, versions)
                 self._rename_outputs(block, op, versions, written)
-            self._filled |= set(names)
+            self._initialized |= set(names)
         for op in tail:
             _rename_inputs(op, versions)
             _rename_outputs(op, outside)
@@ -170,7 +170,7 @@ class _Renaming:
         for name in written:
             before = outside.get(name, name)
             if versions[name] != before and self._outlives(block, name):
-                _insert_assign(block, block.op_size() - handed_on, versions[name], before)
+                _insert_assign(block, block.op_size() - num_carried, versions[name], before)
 
     def _rename_loop(
         self,
@@ -185,7 +185,7 @@ class _Renaming:
         needed later are copied first.
         """
         body = self._inner(loop)
-        names = self._written_around(body)
+        names = self._outer_writes(body)
         for name in names:
             self._require_contents(name)
             version = versions.get(name, name)
@@ -203,7 +203,7 @@ class _Renaming:
     def _rename_branch(self, op: LegacyOperator, versions: dict[str, str]) -> None:
         """Renames variables of a branch, which writes existing variables and returns new ones."""
         _rename_inputs(op, versions)
-        names = self._written_around(self._inner(op))
+        names = self._outer_writes(self._inner(op))
         new = [name for name in names if self._is_new_result(name)]
         for name in names:
             if name not in new:
@@ -217,16 +217,16 @@ class _Renaming:
         return is_once and name in self._branch_results and name not in self._read_before_write
 
     def _require_contents(self, name: str) -> None:
-        if name not in self._read_before_write and name not in self._filled:
+        if name not in self._read_before_write and name not in self._initialized:
             raise NotTranslatable(f"'{name}' is first written in an inner block")
 
-    def _written_around(self, block: LegacyBlock) -> list[str]:
+    def _outer_writes(self, block: LegacyBlock) -> list[str]:
         """The tensors of outer blocks that ``block`` or one of its inner blocks writes."""
         names: list[str] = []
         for op in operators(block):
             is_simple = op.type() not in _WITH_BLOCK
             names += (
-                self._renamed_by(block, op) if is_simple else self._written_around(self._inner(op))
+                self._renamed_by(block, op) if is_simple else self._outer_writes(self._inner(op))
             )
         return [n for n in dict.fromkeys(names) if block.find_var(n.encode()) is None]
 
@@ -281,11 +281,11 @@ def copy_variable(
     block: LegacyBlock, variable: LegacyVariable, name: str, shape: Sequence[int] | None = None
 ) -> None:
     """Adds a copy of a variable to a block, which is not persistable."""
-    kind, dtype = variable.type(), variable.dtype()
+    type, dtype = variable.type(), variable.dtype()
     shape = variable.shape() if shape is None else shape
     stop_gradient = variable.stop_gradient()
     copy = block.var(name.encode())
-    copy.set_type(kind)
+    copy.set_type(type)
     copy.set_dtype(dtype)
     copy.set_shape(shape)
     copy.set_stop_gradient(stop_gradient)
@@ -307,9 +307,9 @@ def _carried_assigns(body: LegacyBlock) -> list[LegacyOperator]:
         if op.type() != "assign" or body.find_var(_output(op).encode()) is not None:
             break
         found.insert(0, op)
-    given = [_output(op) for op in found]
+    assigned = [_output(op) for op in found]
     for i, op in enumerate(found):
-        if op.input("X")[0] in given[:i]:
+        if op.input("X")[0] in assigned[:i]:
             raise NotTranslatable("a loop passes on the same variable twice")
     return found
 

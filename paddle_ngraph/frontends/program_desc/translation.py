@@ -80,11 +80,11 @@ def translate(description: LegacyProgramDesc) -> Program:
         raise
     except Exception as error:  # Paddle's own errors have many types
         raise NotTranslatable("Paddle cannot translate it") from error
-    if not _persistent_in(description.block(0)) <= _named_by(program):  # PIR has no XShape
+    if not _persistent_in(description.block(0)) <= _scope_names(program):  # PIR has no XShape
         raise NotTranslatable("the translation loses a variable that outlives a run")
     if not _can_run(program):
         raise NotTranslatable("Paddle cannot run what the translation makes of it")
-    _feed_in_order(program.global_block())
+    _sort_feeds(program.global_block())
     _fetch_each_column_once(program.global_block())
     return program
 
@@ -102,9 +102,9 @@ def translate_fetching(
     columns = [op.attr("col") for op in operators(block) if op.type() in ("fetch", "fetch_v2")]
     first = 1 + max(columns, default=-1)
     if names:
-        into = block.var(FETCHED.encode())
-        into.set_type(VarType.FETCH_LIST)
-        into.set_persistable(True)
+        results = block.var(FETCHED.encode())
+        results.set_type(VarType.FETCH_LIST)
+        results.set_persistable(True)
     for column, name in enumerate(names, first):
         op = block.append_op()
         op.set_type("fetch")
@@ -187,8 +187,8 @@ def _can_run(program: Program) -> bool:
 def _sums_arrays(op: Operation) -> bool:
     if op.name() != "pd_op.add_n":
         return False
-    maker = producer_of(op.operand_source(0))
-    return any(value.is_dense_tensor_array_type() for value in maker.operands_source())
+    producer = producer_of(op.operand_source(0))
+    return any(value.is_dense_tensor_array_type() for value in producer.operands_source())
 
 
 def _names_list_member(op: Operation) -> bool:
@@ -206,7 +206,7 @@ def _restore_shapes(
     In a ProgramDesc program these shapes are in an XShape, which the forward operator writes. PIR
     has no XShape: Paddle's translation reads variables there that no operator writes.
     """
-    reshaped = {
+    shape_sources = {
         name: op.input("X")[0]
         for block in blocks(description)
         for op in operators(block)
@@ -214,16 +214,16 @@ def _restore_shapes(
     }
     written = {name for block in blocks(description) for name in _written_by(block)}
     for block in blocks_outermost_first(program):
-        unwritten = [op for op in block.ops if _names_one_of(written, op)]
+        unwritten = [op for op in block.ops if _reads_one_of(written, op)]
         for op in unwritten:
-            found = values.get(reshaped.get(op.attrs()["name"], ""))
+            found = values.get(shape_sources.get(op.attrs()["name"], ""))
             if not found:
                 raise NotTranslatable("it would read something that nothing writes")
             op.result(0).replace_all_uses_with(found[0])
             block.remove_op(op)
 
 
-def _names_one_of(names: set[str], op: Operation) -> bool:
+def _reads_one_of(names: set[str], op: Operation) -> bool:
     return op.name() == "pd_op.data" and op.attrs()["name"] in names
 
 
@@ -243,13 +243,13 @@ def _persistent_in(block: LegacyBlock) -> set[str]:
     }
 
 
-def _named_by(program: Program) -> set[str]:
+def _scope_names(program: Program) -> set[str]:
     """The names of the variables that a program reads from the scope or writes to it."""
     operators = program.global_block().ops
     return {scope_name(op) for op in operators if op.name() in SCOPE_NAMES}
 
 
-def _feed_in_order(block: Block) -> None:
+def _sort_feeds(block: Block) -> None:
     """Sorts feed operators by column, since PIR numbers inputs in program order."""
     feeds = [op for op in block.ops if op.name() == "pd_op.feed"]
     for op in sorted(feeds, key=lambda op: int(op.attrs()["col"]), reverse=True):
