@@ -42,12 +42,12 @@ FUNCTIONS_GLOB = "*.ngraph"
 
 # Paddle's framework.proto: the fields of a ProgramDesc, which must include blocks.
 _BLOCKS = 1
-_DESCRIPTION = frozenset({_BLOCKS, 2, 3, 4, 5})
+_FIELDS = frozenset({_BLOCKS, 2, 3, 4, 5})
 # Text that a PIR program with an engine operator contains.
-_ENGINE = b".ngraph_engine_"
+_ENGINE_MARKER = b".ngraph_engine_"
 # Text at the beginning of a PIR program that was saved without parameter attributes that predictors
 # need.
-_UNTRAINABLE = re.compile(rb'"trainable"\s*:\s*false')
+_UNTRAINABLE_PATTERN = re.compile(rb'"trainable"\s*:\s*false')
 _HEADER_BYTES = 256
 
 
@@ -96,7 +96,9 @@ class SavedModel:
     @property
     def has_engines(self) -> bool:
         """Whether the program contains engine operators already."""
-        return self.is_pir and os.path.isfile(self.program) and _ENGINE in _read(self.program)
+        return (
+            self.is_pir and os.path.isfile(self.program) and _ENGINE_MARKER in _read(self.program)
+        )
 
     @cached_property
     def description(self) -> LegacyProgramDesc:
@@ -134,7 +136,7 @@ class SavedModel:
         if not os.path.isfile(self.program):
             return  # Paddle reports it
         if not self.is_pir:
-            if not _is_description(_read(self.program)):
+            if not _is_program_desc(_read(self.program)):
                 raise NgraphError(
                     f"{self.program} is not a program: it is damaged, or another kind of file"
                 )
@@ -143,7 +145,10 @@ class SavedModel:
             else:
                 _check_file(self.parameters)
             return
-        if _UNTRAINABLE.search(_read(self.program)[:_HEADER_BYTES]) and self._has_parameters:
+        if (
+            _UNTRAINABLE_PATTERN.search(_read(self.program)[:_HEADER_BYTES])
+            and self._has_parameters
+        ):
             raise NgraphError(
                 f"{self.program} was saved with trainable=False: Paddle crashes on such "
                 "parameters in a predictor; save it without"
@@ -172,11 +177,11 @@ class SavedModel:
                 f"{self.parameters} holds {len(found)} parameters, {self.program} has "
                 f"{len(declared)}"
             )
-        for name, (there, expected) in zip(sorted(shapes), zip(found, declared)):
-            sizes = zip_longest(there, expected)
+        for name, (found_shape, expected) in zip(sorted(shapes), zip(found, declared)):
+            sizes = zip_longest(found_shape, expected)
             if any(size not in (known, -1) for known, size in sizes):
                 raise NgraphError(
-                    f"{self.parameters} holds {name!r} in the shape {list(there)}, "
+                    f"{self.parameters} holds {name!r} in the shape {list(found_shape)}, "
                     f"{self.program} has {list(expected)}"
                 )
 
@@ -188,11 +193,13 @@ class SavedModel:
     def parameters_among(self, names: Iterable[str]) -> frozenset[str]:
         """The names among those of inputs and outputs that are parameters."""
         # PIR uses the prefix for computed results.
-        unsure = [name for name in names if not (self.is_pir and name.startswith("fetch_name_"))]
-        if not unsure:
+        candidates = [
+            name for name in names if not (self.is_pir and name.startswith("fetch_name_"))
+        ]
+        if not candidates:
             return frozenset()
         known = _parameters_of(self.as_pir()) if self.is_pir else _persistable_in(self.description)
-        return frozenset(known).intersection(unsure)
+        return frozenset(known).intersection(candidates)
 
     @property
     def _has_parameters(self) -> bool:
@@ -292,25 +299,25 @@ class TemporaryFolder:
 
     def __init__(self) -> None:
         self._path = tempfile.mkdtemp(prefix="paddle_ngraph_")
-        self._opened: list[int] = []
-        weakref.finalize(self, _remove, self._path, self._opened, os.getpid())
+        self._descriptors: list[int] = []
+        weakref.finalize(self, _remove, self._path, self._descriptors, os.getpid())
 
     def __truediv__(self, name: str) -> str:
         return os.path.join(self._path, name)
 
     def add_file(self, name: str, contents: Iterable[bytes]) -> str:
         """Creates a file that exists only in memory. Returns its path."""
-        self._opened.append(os.memfd_create(name))
-        with open(self._opened[-1], "wb", closefd=False) as file:
+        self._descriptors.append(os.memfd_create(name))
+        with open(self._descriptors[-1], "wb", closefd=False) as file:
             file.writelines(contents)
-        os.symlink(f"/proc/self/fd/{self._opened[-1]}", self / name)
+        os.symlink(f"/proc/self/fd/{self._descriptors[-1]}", self / name)
         return self / name
 
 
-def _remove(path: str, opened: list[int], process: int) -> None:
-    for number in opened:
-        os.close(number)
-    if os.getpid() == process:  # after a fork, the parent owns the folder
+def _remove(path: str, descriptors: list[int], process_id: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+    if os.getpid() == process_id:  # after a fork, the parent owns the folder
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -318,13 +325,13 @@ def _read(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def _is_description(contents: bytes) -> bool:
+def _is_program_desc(contents: bytes) -> bool:
     """Whether the contents may be a ProgramDesc."""
     try:
         found = {number for number, _, _ in protobuf.fields(contents)}
     except ValueError:
         return False
-    return _BLOCKS in found and found <= _DESCRIPTION
+    return _BLOCKS in found and found <= _FIELDS
 
 
 # -- functions of a saved model -------------------------------------------------------------------
@@ -366,7 +373,7 @@ def _with_functions_folder(original: Callable[..., bool]) -> Callable[..., bool]
     def deserialize_pir_program(path: str, *args: Any) -> bool:
         if os.path.isfile(path):
             use_functions_folder(path)
-            if not path.endswith(ENDINGS[0]) and _is_description(_read(path)):
+            if not path.endswith(ENDINGS[0]) and _is_program_desc(_read(path)):
                 raise NgraphError(
                     f"{path} is an old-style program: load and run it in the context "
                     "paddle.pir_utils.OldIrGuard()"
@@ -442,7 +449,7 @@ def find(path: str) -> list[Path]:
             found.append(given / OLD_PROGRAM)
         # A model that exists in both formats is included once, as PIR.
         found = [f for f in found if f.suffix != ".pdmodel" or f.with_suffix(".json") not in found]
-        found = [file for file in found if file.suffix != ".json" or _holds_program(file)]
+        found = [file for file in found if file.suffix != ".json" or _is_program(file)]
     else:
         names = [given, *(given.with_name(given.name + ending) for ending in ENDINGS)]
         found = [file for file in names if file.is_file()][:1]
@@ -451,10 +458,10 @@ def find(path: str) -> list[Path]:
     return found
 
 
-def _holds_program(file: Path) -> bool:
+def _is_program(file: Path) -> bool:
     """Whether a .json file is a program, and not the settings of one."""
-    with file.open("rb") as opened:
-        return b'"pir"' in opened.read(4096)
+    with file.open("rb") as stream:
+        return b'"pir"' in stream.read(4096)
 
 
 def _parameters_of(program: Program) -> dict[str, parameter_file.Shape]:

@@ -92,18 +92,18 @@ def convert(
         prepare(program)
     report = ngraph_transpiler.rewrite_before_run(program)
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
-    is_there = model.parameters == prefix + saved_model.PARAMETERS
+    has_final_parameters = model.parameters == prefix + saved_model.PARAMETERS
     with _staging_folder(prefix) as folder:
-        parameters = model.parameters if is_there else str(folder / "model.pdiparams")
+        parameters = model.parameters if has_final_parameters else str(folder / "model.pdiparams")
         new = SavedModel(str(folder / "model.json"), parameters)
         serialize_program(program, new.program, True, readable, trainable)
-        if not is_there:
+        if not has_final_parameters:
             model.copy_parameters(parameters)
         compiled = folder / "functions"
         compiled.mkdir(mode=0o755)
-        sets = [input_shapes] if isinstance(input_shapes, Mapping) else input_shapes
-        if sets:
-            _compile(new, compiled, sets)
+        input_sets = [input_shapes] if isinstance(input_shapes, Mapping) else input_shapes
+        if input_sets:
+            _compile(new, compiled, input_sets)
         _publish(new, compiled, prefix)
     return report
 
@@ -138,11 +138,11 @@ def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
 # -- functions of the model ----------------------------------------------------------------------
 
 
-def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
+def _compile(model: SavedModel, folder: Path, input_sets: Sequence[Inputs]) -> None:
     """Compiles the functions that a model needs for such inputs, by running the saved model."""
     program = model.as_pir()
     sources = {op.attrs()["name"]: op.result(0) for op in _feeds_of(program)}
-    feeds = [_feed(sources, inputs) for inputs in sets]
+    feeds = [_feed(sources, inputs) for inputs in input_sets]
     scope = paddle.static.Scope()
     model.load_parameters(scope)
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
@@ -150,16 +150,16 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
     graphs = {node.graph for node in nodes_of(program) if node.is_engine}
     with (
         background_compile.compile_synchronously(),
-        _collected(graphs, folder),
+        _collecting_functions(graphs, folder),
         paddle.pir_utils.IrGuard(),
     ):
-        for inputs, feed in zip(sets, feeds):
+        for inputs, feed in zip(input_sets, feeds):
             try:
                 executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
             except Exception as error:  # Paddle's own errors have many types
                 reason = saved_model.last_line(error)
                 raise NgraphError(
-                    f"the model does not run with {_described(inputs)}: {reason}"
+                    f"the model does not run with {_description_of(inputs)}: {reason}"
                 ) from error
     count = sum(1 for _ in folder.glob(saved_model.FUNCTIONS_GLOB))
     if count < len(graphs):
@@ -171,7 +171,7 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
 
 
 @contextmanager
-def _collected(graphs: set[str], folder: Path) -> Iterator[None]:
+def _collecting_functions(graphs: set[str], folder: Path) -> Iterator[None]:
     """Stores the functions of these graphs that are used inside ``with`` in a folder."""
     engines: list[_core.NgraphEngine] = []
     failures: list[str] = []
@@ -215,7 +215,7 @@ def _array(name: str, value: Value, wanted: Sequence[int] | np.ndarray) -> np.nd
     return np.zeros(shape, convert_dtype(value.dtype))
 
 
-def _described(inputs: Inputs) -> str:
+def _description_of(inputs: Inputs) -> str:
     shapes = {
         name: list(wanted.shape if isinstance(wanted, np.ndarray) else wanted)
         for name, wanted in inputs.items()
