@@ -48,11 +48,11 @@ class LRUCache(Generic[K, T]):
         """Adds or replaces a value, and returns it."""
         dropped = []
         with self._lock:
-            found = self._entries
-            dropped.append(found.pop(key, None))
-            found[key] = value
-            if len(found) > self._size:
-                dropped.append(found.popitem(last=False)[1])
+            entries = self._entries
+            dropped.append(entries.pop(key, None))
+            entries[key] = value
+            if len(entries) > self._size:
+                dropped.append(entries.popitem(last=False)[1])
         return value
 
     def pop(self, key: K) -> T | None:

@@ -36,18 +36,18 @@ class _DeferringHandler:
     Args:
         handler: The handler.
         pending: The list of recorded signals.
-        is_late: Whether the handler is deferred. If not, it is deferred in this module only, so
+        is_deferred: Whether the handler is deferred. If not, it is deferred in this module only, so
             that handlers are always restored.
     """
 
-    def __init__(self, handler: Callable[..., Any], pending: list[int], is_late: bool) -> None:
-        self.handler, self.is_late, self.is_over = handler, is_late, False
+    def __init__(self, handler: Callable[..., Any], pending: list[int], is_deferred: bool) -> None:
+        self.handler, self.is_deferred, self.has_ended = handler, is_deferred, False
         self._pending = pending
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        is_here = frame is not None and frame.f_code.co_filename == __file__
+        is_in_module = frame is not None and frame.f_code.co_filename == __file__
         # A substitute may be called after its end, if other code saved it and set it again.
-        if self.is_over or not (self.is_late or is_here):
+        if self.has_ended or not (self.is_deferred or is_in_module):
             self.handler(number, frame)
         elif number not in self._pending:
             self._pending.append(number)
@@ -72,32 +72,32 @@ class deferred_signals(contextlib.ContextDecorator):
         if threading.get_ident() != threading.main_thread().ident:
             return self  # handlers run in the main thread
         try:
-            self._exchange()
+            self._replace_handlers()
         except BaseException as error:  # raised by a handler
             self.end()
             if not _is_from_other_interpreter(error):
                 raise
         return self
 
-    def _exchange(self) -> None:
+    def _replace_handlers(self) -> None:
         handlers = {
             number: handler
             for number, handler in zip(_SIGNALS, map(getsignal, _SIGNALS))
             if callable(handler)
-            and not (isinstance(handler, _DeferringHandler) and handler.is_late)
+            and not (isinstance(handler, _DeferringHandler) and handler.is_deferred)
         }
-        at_once = handlers.get(signal.SIGINT)
-        if isinstance(at_once, _DeferringHandler):
-            at_once = at_once.handler
-        is_at_once = self._except_ctrl_c and at_once is signal.default_int_handler
-        if is_at_once and len(handlers) == 1:
+        sigint_handler = handlers.get(signal.SIGINT)
+        if isinstance(sigint_handler, _DeferringHandler):
+            sigint_handler = sigint_handler.handler
+        is_ctrl_c_excepted = self._except_ctrl_c and sigint_handler is signal.default_int_handler
+        if is_ctrl_c_excepted and len(handlers) == 1:
             return
         # Ctrl-C is replaced first and restored last: a Ctrl-C must leave the other handlers
         # unchanged.
         for number in sorted(handlers, key=lambda number: number != signal.SIGINT):
-            is_late = not (is_at_once and number == signal.SIGINT)
+            is_deferred = not (is_ctrl_c_excepted and number == signal.SIGINT)
             self._deferring_handlers[number] = _DeferringHandler(
-                handlers[number], self._pending, is_late
+                handlers[number], self._pending, is_deferred
             )
             _core.set_signal_handler(number, self._deferring_handlers[number])
 
@@ -107,7 +107,7 @@ class deferred_signals(contextlib.ContextDecorator):
             for number, substitute in reversed(list(self._deferring_handlers.items())):
                 if getsignal(number) is substitute:  # else the section's code has set another
                     _core.set_signal_handler(number, substitute.handler)
-                substitute.is_over = True
+                substitute.has_ended = True
                 del self._deferring_handlers[number]
         except BaseException:  # raised by a restored handler
             self.end()
