@@ -3,7 +3,7 @@
 A fork copies a lock in its current state, but only the thread that forks. A lock held by another
 thread would stay locked in the child forever. So every lock of the package is created here, and is
 recreated in a child unless the forking thread holds it. The data that such a lock guards is
-consistent even then: a table may only lack what the other thread was about to write.
+consistent even then: a table may only lack the entry that the other thread was about to write.
 """
 
 from __future__ import annotations
