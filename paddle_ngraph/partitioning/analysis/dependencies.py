@@ -13,7 +13,7 @@ EffectsOf = Callable[[OpNode], frozenset[str]]
 def memory_and_effect_dependencies(
     view: BlockView,
     is_native: Callable[[OpNode], bool],
-    effects_of: EffectsOf = attrgetter("ordered"),
+    effects_of: EffectsOf = attrgetter("effects"),
 ) -> Mapping[OpNode, Sequence[OpNode]]:
     """The operators that each operator of a block has to follow, data aside.
 
