@@ -354,9 +354,7 @@ class Stage:
     def _input(self, values: dict[int, Any], value_id: int) -> Any:
         tensor = values[value_id]
         if not self._metas[value_id].is_contiguous:
-            tensor = operators.assign(
-                tensor
-            )  # contiguous() would split a user's view from its base
+            tensor = operators.assign(tensor)  # contiguous() would split a view from its base
         return tensor if value_id in self._differentiable_inputs else tensor.detach()
 
     def _parameters_from(self, values: dict[int, Any]) -> list[Any]:
