@@ -337,7 +337,7 @@ def _launch(options: argparse.Namespace) -> int:
     """Run SCRIPT on N processes (ranks) of this machine, which train together by means of
     paddle_ngraph.distributed. If one fails or is stuck, all are stopped; with --max-restarts they
     are started again, and continue from the last complete checkpoint. Rank 0 prints here. The exit
-    status is 0 if all ranks succeed, 1 if one fails, 2 if all reject their arguments."""
+    status is 0 if all ranks succeed, 1 if one fails, 2 if all fail with the same NgraphError."""
     from paddle_ngraph.distributed import launcher
 
     return launcher.launch(
