@@ -53,20 +53,22 @@ class Call(NamedTuple):
         return self.name in STATISTICS_WRITERS and bool(self.views) and not self._is_inference
 
     @property
-    def draws(self) -> bool:
+    def is_stochastic(self) -> bool:
         """Whether the call samples random numbers."""
         return self.name in STOCHASTIC and not self._is_inference
 
     @property
     def _is_inference(self) -> bool:
         """Whether the arguments select evaluation mode, in which the call has no effects."""
-        given = dict(enumerate(self.arguments))
-        return all(given.get(at) is value for at, value in EVALUATION_ARGUMENTS[self.name].items())
+        arguments = dict(enumerate(self.arguments))
+        return all(
+            arguments.get(at) is value for at, value in EVALUATION_ARGUMENTS[self.name].items()
+        )
 
     @property
     def has_effect(self) -> bool:
         """Whether the call has to run even if its results have no reader."""
-        return self.writes or self.draws
+        return self.writes or self.is_stochastic
 
 
 class TensorMeta(NamedTuple):
@@ -84,22 +86,22 @@ class TensorMeta(NamedTuple):
         return TensorMeta(self.dtype, self.shape, True, self.is_contiguous, self.is_parameter)
 
 
-def values_in(thing: Any) -> Iterator[int]:
+def values_in(argument: Any) -> Iterator[int]:
     """Yields the ids of the values in an argument or a result, from left to right."""
-    if isinstance(thing, _core.TracedValue):
-        yield thing.index
-    elif isinstance(thing, (list, tuple)):
-        for each in thing:
+    if isinstance(argument, _core.TracedValue):
+        yield argument.index
+    elif isinstance(argument, (list, tuple)):
+        for each in argument:
             yield from values_in(each)
 
 
-def substituted(thing: Any, values: dict[int, Any]) -> Any:
+def substituted(argument: Any, values: dict[int, Any]) -> Any:
     """Returns an argument in which traced values are replaced by ``values``, by their ids."""
-    if isinstance(thing, _core.TracedValue):
-        return values[thing.index]
-    if isinstance(thing, (list, tuple)):
-        return type(thing)(substituted(each, values) for each in thing)
-    return thing
+    if isinstance(argument, _core.TracedValue):
+        return values[argument.index]
+    if isinstance(argument, (list, tuple)):
+        return type(argument)(substituted(each, values) for each in argument)
+    return argument
 
 
 def placeholder(value_id: int, meta: TensorMeta) -> Any:

@@ -15,15 +15,15 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph, trace_isolation
 from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import (
-    LOOKING,
+    DATA_ACCESSES,
+    EAGER_OPERATORS,
+    METADATA_ATTRIBUTES,
+    METADATA_METHODS,
     METHODS,
-    OF_KNOWN,
-    OF_NUMBERS,
     OPERATORS,
-    PASSIVE_ATTRIBUTES,
-    PASSIVE_METHODS,
-    SET_ATTRIBUTES,
-    SIZES,
+    READ_ONLY_DATA_ACCESSES,
+    SETTABLE_METADATA,
+    SHAPE_QUERIES,
 )
 from paddle_ngraph.frontends.executor import weight_writes
 from paddle_ngraph.frontends.to_static import gradients
@@ -55,7 +55,7 @@ def _install() -> None:
     for name, function in replaced.functions_of_tensors():
         _register_call(function, name, OPERATORS.get(name))
     for name, method in replaced.methods_of_tensors():
-        if name in PASSIVE_METHODS:
+        if name in METADATA_METHODS:
             _core.set_call_effect(method, name, _core.CallEffect.METADATA_ONLY)
         else:
             _register_call(method, name, METHODS.get(name))
@@ -71,7 +71,7 @@ def _install() -> None:
     _core.set_call_effect(switch_tracer, "a static program", _core.CallEffect.TRACER_SWITCH)
     for name, attribute in replaced.attributes_of_tensors():
         _core.intercept_attribute(
-            attribute, name, name in PASSIVE_ATTRIBUTES, name in SET_ATTRIBUTES
+            attribute, name, name in METADATA_ATTRIBUTES, name in SETTABLE_METADATA
         )
 
 
@@ -94,10 +94,10 @@ def _materializing(original: Callable[..., None]) -> Callable[..., None]:
 _NAN_CHECK_FLAG = "FLAGS_check_nan_inf"
 # Calls that are neither deferrable operators nor plain graph breaks.
 _SPECIAL_CALLS = {
-    **dict.fromkeys(OF_KNOWN, _core.CallEffect.EAGER_OPERATOR),
-    **dict.fromkeys(OF_NUMBERS, _core.CallEffect.DATA_ACCESS),
-    **dict.fromkeys(LOOKING, _core.CallEffect.READ_ONLY_DATA_ACCESS),
-    **dict.fromkeys(SIZES, _core.CallEffect.SHAPE_QUERY),
+    **dict.fromkeys(EAGER_OPERATORS, _core.CallEffect.EAGER_OPERATOR),
+    **dict.fromkeys(DATA_ACCESSES, _core.CallEffect.DATA_ACCESS),
+    **dict.fromkeys(READ_ONLY_DATA_ACCESSES, _core.CallEffect.READ_ONLY_DATA_ACCESS),
+    **dict.fromkeys(SHAPE_QUERIES, _core.CallEffect.SHAPE_QUERY),
     "register_saved_tensors_hooks": _core.CallEffect.SAVED_TENSOR_HOOKS_ON,
     "reset_saved_tensors_hooks": _core.CallEffect.SAVED_TENSOR_HOOKS_OFF,
 }
@@ -152,8 +152,8 @@ class TraceCache:
 
     def graphs(self) -> list[trace_graph.TraceGraph]:
         """Returns the graphs built so far."""
-        made = (graph for _, _, graphs in self._traces.ends() for graph in graphs)
-        return list(dict.fromkeys(made))  # traces of a trace group share one
+        built = (graph for _, _, graphs in self._traces.ends() for graph in graphs)
+        return list(dict.fromkeys(built))  # traces of a trace group share one
 
     def breaks(self) -> list[str]:
         """Returns the reasons of graph breaks, each with the line of the function's code."""

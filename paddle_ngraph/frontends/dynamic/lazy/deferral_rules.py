@@ -22,33 +22,33 @@ _UNLIMITED_TENSORS = 99
 
 
 def _rule(
-    most_tensors: int = _UNLIMITED_TENSORS,
-    needs_floats: bool = False,
-    needed: tuple[tuple[int, Any], ...] = (),
-    needed_to_train: tuple[tuple[int, Any], ...] = (),
+    max_tensors: int = _UNLIMITED_TENSORS,
+    requires_floats: bool = False,
+    required: tuple[tuple[int, Any], ...] = (),
+    required_with_gradient: tuple[tuple[int, Any], ...] = (),
     values: _core.ValueRule | None = None,
-    numbers: _core.RangeRule | None = None,
+    ranges: _core.RangeRule | None = None,
     unread: int = -1,
     has_reserve: bool = False,
-    draws: bool = False,
+    is_stochastic: bool = False,
     is_arithmetic: bool = False,
-    changes: _core.Mutation = _core.Mutation.NONE,
-    lists: tuple[int, ...] = (),
+    mutation: _core.Mutation = _core.Mutation.NONE,
+    int_lists: tuple[int, ...] = (),
 ) -> _core.DeferralRule:
     """Returns a deferral rule, see ``DeferralRule`` in core/paddle/call_interception.h."""
     return _core.DeferralRule(
-        most_tensors,
-        needs_floats,
-        list(needed),
-        list(needed_to_train),
+        max_tensors,
+        requires_floats,
+        list(required),
+        list(required_with_gradient),
         values or _core.ValueRule(),
-        numbers or _core.RangeRule(),
+        ranges or _core.RangeRule(),
         unread,
         has_reserve,
-        draws,
+        is_stochastic,
         is_arithmetic,
-        changes,
-        list(lists),
+        mutation,
+        list(int_lists),
     )
 
 
@@ -71,7 +71,7 @@ _ARITHMETIC_RULES = {
     _core.RangeRuleKind.QUOTIENT: "floor_divide __floordiv__",
     _core.RangeRuleKind.REMAINDER: "remainder __mod__",
 }
-_VALUE_RULES: dict[str, _core.RangeRule] = {
+_RANGE_RULES: dict[str, _core.RangeRule] = {
     **dict.fromkeys(_VALUE_PRESERVING.split(), _values_of(0)),
     **dict.fromkeys(("fmax", "fmin", "maximum", "minimum"), _values_of(0, 1)),
     **dict.fromkeys(("argmax", "argmin"), _core.RangeRule(_core.RangeRuleKind.INDICES)),
@@ -93,7 +93,7 @@ _VALUE_RULES: dict[str, _core.RangeRule] = {
 
 def _rules(names: str, **options: Any) -> dict[str, _core.DeferralRule]:
     """Returns a deferral rule with these options for each of the names."""
-    return {name: _rule(numbers=_VALUE_RULES.get(name), **options) for name in names.split()}
+    return {name: _rule(ranges=_RANGE_RULES.get(name), **options) for name in names.split()}
 
 
 # Errors depend on shapes and dtypes only; any argument may be a tensor.
@@ -148,37 +148,37 @@ _LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
 _DIVISOR = _core.ValueRule(_core.ValueRuleKind.NONZERO_DIVISOR, 1)
 OPERATORS: dict[str, _core.DeferralRule] = {
     **_rules(_POINTWISE + " " + _MATMULS_AND_CONVOLUTIONS + " " + _NORMALIZATION),
-    **_rules(_SHAPE_DEPENDENT, most_tensors=1),
-    **_rules("expand pad3d reshape tile", most_tensors=1, lists=(1,)),
+    **_rules(_SHAPE_DEPENDENT, max_tensors=1),
+    **_rules("expand pad3d reshape tile", max_tensors=1, int_lists=(1,)),
     **_rules("floor_divide remainder", values=_DIVISOR),
     **{
-        name: _rule(most, values=values, numbers=_VALUE_RULES.get(name))
+        name: _rule(most, values=values, ranges=_RANGE_RULES.get(name))
         for name, (most, values) in _LOOKUPS.items()
     },
     "batch_norm": _rule(has_reserve=True),
-    "divide": _rule(needs_floats=True),
-    "dropout": _rule(draws=True),
+    "divide": _rule(requires_floats=True),
+    "dropout": _rule(is_stochastic=True),
     # A gradient of selected rows (sparse=True) is no dense tensor.
-    "embedding": _rule(needed_to_train=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
-    "rnn": _rule(needed=((3, None), (5, 0.0)), unread=4),
-    "uniform": _rule(most_tensors=0, draws=True),
+    "embedding": _rule(required_with_gradient=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
+    "rnn": _rule(required=((3, None), (5, 0.0)), unread=4),
+    "uniform": _rule(max_tensors=0, is_stochastic=True),
 }
 
 # Operators that do not sample and may not be deferred: computed at once, with a graph break only
 # if an argument is lazy. Creation operators are among them, since lookups need index values.
-_OF_KNOWN = (
+_EAGER_OPERATORS = (
     "arange bincount eye full histogram linspace logspace masked_select nonzero searchsorted "
     "sequence_mask tril_indices triu_indices unique unique_consecutive"
 )
-OF_KNOWN = frozenset(_OF_KNOWN.split())
+EAGER_OPERATORS = frozenset(_EAGER_OPERATORS.split())
 
 # Operators that depend on shapes only, which lazy tensors have, are computed at once, too. Values
 # computed from their results are equal for equal shapes, so that reading them is no graph break.
-SIZES = frozenset({"numel", "shape", "shape64"})
+SHAPE_QUERIES = frozenset({"numel", "shape", "shape64"})
 # Reading materialized data is no graph break. A NumPy array exposes the memory to writes; results
-# of LOOKING do not.
-OF_NUMBERS = frozenset({"numpy"})
-LOOKING = frozenset({"_getitem_from_offset", "_is_initialized"})
+# of READ_ONLY_DATA_ACCESSES do not.
+DATA_ACCESSES = frozenset({"numpy"})
+READ_ONLY_DATA_ACCESSES = frozenset({"_getitem_from_offset", "_is_initialized"})
 
 # Methods of tensors that are operators. In a program, the method of that name of a value is called.
 _ARITHMETIC = (
@@ -189,16 +189,16 @@ METHODS: dict[str, _core.DeferralRule] = {
     **_rules(_ARITHMETIC, is_arithmetic=True),
     **_rules("__floordiv__ __mod__", values=_DIVISOR, is_arithmetic=True),
     **_rules("_tensor_use_gpudnn clone detach"),
-    **_rules("_copy_to", most_tensors=1),
+    **_rules("_copy_to", max_tensors=1),
     "_getitem_dygraph": _rule(
         2,
         values=_core.ValueRule(_core.ValueRuleKind.SUBSCRIPT, 1, 0, -1, 0, _FROM_END),
-        numbers=_values_of(0),
+        ranges=_values_of(0),
     ),
     **_rules(
         "_setitem_dygraph",
         values=_core.ValueRule(_core.ValueRuleKind.SLICE_ASSIGNMENT, 1),
-        changes=_core.Mutation.VALUES,
+        mutation=_core.Mutation.VALUES,
     ),
 }
 
@@ -207,12 +207,12 @@ _TYPE_PREDICATES = (
     "element_size is_dense is_dist is_same_shape is_selected_rows is_sparse is_sparse_coo "
     "is_sparse_csr"
 )
-PASSIVE_METHODS = frozenset(_TYPE_PREDICATES.split())
+METADATA_METHODS = frozenset(_TYPE_PREDICATES.split())
 # Attributes that need no data when they are read, and when they are set: layers name their inputs.
-PASSIVE_ATTRIBUTES = frozenset(
+METADATA_ATTRIBUTES = frozenset(
     {"dtype", "name", "persistable", "place", "shape", "stop_gradient", "type"}
 )
-SET_ATTRIBUTES = frozenset({"name"})
+SETTABLE_METADATA = frozenset({"name"})
 
 # Operators that mutate an argument, and stochastic operators.
 STATISTICS_WRITERS = frozenset({"batch_norm"})
@@ -227,32 +227,35 @@ EVALUATION_ARGUMENTS: dict[str, dict[int, Any]] = {
 
 def eager_function(name: str, is_method: bool) -> Callable[..., Any]:
     """Returns the function that calls an operator in dynamic mode."""
-    if name in _IN_PLACE_FORMS:
-        return _IN_PLACE_FORMS[name]
+    if name in _IN_PLACE_VARIANTS:
+        return _IN_PLACE_VARIANTS[name]
     function: Callable[..., Any] = getattr(paddle.Tensor if is_method else _C_ops, name)
     return function
 
 
-def _stopped(x: Any) -> Any:
+def _with_stopped_gradient(x: Any) -> Any:
     # Setting Python's attribute would be a graph break, and reads the memory of a view.
     _core.set_stop_gradient(x, True)
     return x
 
 
-def _written(x: Any, index: Any, value: Any) -> Any:
+def _copy_with_item(x: Any, index: Any, value: Any) -> Any:
     y = x.clone()  # deferred readers of the former value may run later
     getattr(y, _SET_ITEM)(index, value)
     return y
 
 
 _SET_ITEM = "_setitem_dygraph"
-_IN_PLACE_FORMS: dict[str, Callable[..., Any]] = {"stop_gradient": _stopped, _SET_ITEM: _written}
+_IN_PLACE_VARIANTS: dict[str, Callable[..., Any]] = {
+    "stop_gradient": _with_stopped_gradient,
+    _SET_ITEM: _copy_with_item,
+}
 
 
 def program_function(name: str, is_method: bool) -> Callable[..., Any]:
     """Returns the function that adds an operator to a program, with the arguments of the call."""
-    if name in _PROGRAM_FORMS:
-        return _PROGRAM_FORMS[name]
+    if name in _PROGRAM_VARIANTS:
+        return _PROGRAM_VARIANTS[name]
     if is_method:
         return lambda self, *args: getattr(self, name)(*args)
     function: Callable[..., Any] = getattr(_C_ops, name)
@@ -309,8 +312,8 @@ def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
     rest = items[at + 1 :]
     axes = [*range(at), *range(len(x.shape) - len(rest), len(x.shape))]
     ranges = [_range(each) for each in items[:at] + rest]
-    numbers = [axis for axis, each in zip(axes, items[:at] + rest) if isinstance(each, int)]
-    where = *(list(each) for each in zip(*ranges)), axes, numbers, []
+    scalar_axes = [axis for axis, each in zip(axes, items[:at] + rest) if isinstance(each, int)]
+    where = *(list(each) for each in zip(*ranges)), axes, scalar_axes, []
     if not axes:
         where = [], [], [], [], [], []
     if not isinstance(value, paddle.pir.Value):
@@ -335,7 +338,7 @@ def _range(item: Any) -> tuple[int, int, int]:
 
 
 # Operators with another name, or other arguments, in programs.
-_PROGRAM_FORMS: dict[str, Callable[..., Any]] = {
+_PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
     "detach": _detach,
     "linear": _linear,

@@ -81,15 +81,15 @@ def partition_stages(
     level = _levels(calls, metas, needed)
     _check_flags(calls, eager, level)
     stages: list[StageSpec | Call] = []
-    for number in range(max(level, default=0) + 1):
-        here = [call for call, at in zip(calls, level) if at == number]
-        later = [call for call, at in zip(calls, level) if at > number]
+    for current in range(max(level, default=0) + 1):
+        here = [call for call, at in zip(calls, level) if at == current]
+        later = [call for call, at in zip(calls, level) if at > current]
         read_later = {value for call in [*later, *eager] for value in call.reads}
-        made = {value for call in here for value in call.results}
-        made.difference_update(value for call in eager for value in call.results)
+        computed = {value for call in here for value in call.results}
+        computed.difference_update(value for call in eager for value in call.results)
         gradient_outputs = needed.union(*map(flow.differentiable_reads, later))
-        stages += _stages_of_level(here, flow, made & (needed | read_later), gradient_outputs)
-        stages += [call for call, at in zip(calls, level) if at == number and call in eager]
+        stages += _stages_of_level(here, flow, computed & (needed | read_later), gradient_outputs)
+        stages += [call for call, at in zip(calls, level) if at == current and call in eager]
     _check_sampling_order(stages)
     if all(isinstance(stage, Call) for stage in stages):
         raise StayEager("it only makes views")
@@ -153,7 +153,7 @@ def _is_frozen(argument: Any, metas: list[TensorMeta]) -> bool:
 
 def _check_sampling_order(stages: list[StageSpec | Call]) -> None:
     calls = [call for stage in stages if isinstance(stage, StageSpec) for call in stage.calls]
-    stochastic = [call.first_value for call in calls if call.draws]
+    stochastic = [call.first_value for call in calls if call.is_stochastic]
     if stochastic != sorted(stochastic):
         raise StayEager("random numbers would be drawn in another order")
 
@@ -185,7 +185,7 @@ class _GradientFlow:
                 reached.update(self.differentiable_reads(call))
         unreached = {value for call in calls for value in call.results} - reached
         self.metas = [
-            meta.detached if number in unreached else meta for number, meta in enumerate(metas)
+            meta.detached if value in unreached else meta for value, meta in enumerate(metas)
         ]
 
     def differentiable_results(self, call: Call) -> set[int]:
@@ -207,20 +207,20 @@ def non_differentiable_reads(calls: Sequence[Call], metas: Sequence[TensorMeta])
     of a program shows it, so that each call is differentiated in a separate program, equal calls
     once.
     """
-    made: set[int] = set()
+    computed: set[int] = set()
     known: dict[str, set[int]] = {}  # indices into the reads, by call
     non_differentiable: set[Read] = set()
     for call in calls:
         reads = [value for value in dict.fromkeys(call.reads) if not metas[value].stop_gradient]
         # If there is only one read, it has the gradient.
-        if len(reads) > 1 and not made.isdisjoint(reads) and call.has_gradient:
+        if len(reads) > 1 and not computed.isdisjoint(reads) and call.has_gradient:
             positions = {value: (at, metas[value]) for at, value in enumerate(call.reads)}
             arguments = substituted(call.arguments, positions)
-            asked = repr((call.name, call.is_method, arguments, call.keywords))
-            if asked not in known:
-                known[asked] = _positions_without_gradient(call, metas, reads)
-            non_differentiable.update(Read(call.results[0], reads[at]) for at in known[asked])
-        made.update(call.results)
+            key = repr((call.name, call.is_method, arguments, call.keywords))
+            if key not in known:
+                known[key] = _positions_without_gradient(call, metas, reads)
+            non_differentiable.update(Read(call.results[0], reads[at]) for at in known[key])
+        computed.update(call.results)
     return non_differentiable
 
 
@@ -231,12 +231,12 @@ def _positions_without_gradient(
     main = paddle.static.Program()
     with suppress(Exception), paddle.static.program_guard(main, paddle.static.Program()):
         values = {}
-        for number in dict.fromkeys(call.reads):
-            values[number] = placeholder(number, metas[number])
-            set_stop_gradient(values[number], number not in reads)
+        for value in dict.fromkeys(call.reads):
+            values[value] = placeholder(value, metas[value])
+            set_stop_gradient(values[value], value not in reads)
         bind(call.result, call.apply(program_function(call.name, call.is_method), values), values)
-        results = [values[number] for number in call.results if not metas[number].stop_gradient]
-        found = paddle.static.gradients(results, [values[number] for number in reads])
+        results = [values[value] for value in call.results if not metas[value].stop_gradient]
+        found = paddle.static.gradients(results, [values[value] for value in reads])
         return {at for at, gradient in enumerate(found) if gradient is None}
     return set()
 
@@ -274,8 +274,8 @@ def _stage_keys(calls: list[Call], reach: list[frozenset[int]]) -> list[_StageKe
     of_value: dict[int, _StageKey] = {}
     for call, own in zip(calls, reach):
         # A reader of a value is in a later stage unless its gradients all reach the value, too.
-        made = [of_value[value] for value in call.reads if value in of_value]
-        level = max((at + (not others >= own) for at, others in made), default=0)
+        producers = [of_value[value] for value in call.reads if value in of_value]
+        level = max((at + (not others >= own) for at, others in producers), default=0)
         keys.append((level, own))
         of_value.update(dict.fromkeys(call.results, keys[-1]))
     # A call whose readers are all in one later stage with equal gradients moves to that stage.
@@ -317,22 +317,22 @@ def _topological_order(
     gradient_outputs: set[int],
 ) -> list[StageSpec]:
     stages: list[StageSpec] = []
-    made: set[int] = set()
+    computed: set[int] = set()
     of_all = {value for group in call_groups for call in group for value in call.results}
-    stochastic = [call for group in call_groups for call in group if call.draws]
+    stochastic = [call for group in call_groups for call in group if call.is_stochastic]
     while call_groups:
         for group in call_groups:
             own = {value for call in group for value in call.results}
             read = {value for call in group for value in call.reads}
             # Random numbers are sampled in the order of the calls.
-            last_sample = max((call.first_value for call in group if call.draws), default=0)
+            last_sample = max((call.first_value for call in group if call.is_stochastic), default=0)
             read.update(*(call.results for call in stochastic if call.first_value < last_sample))
-            if (read - own) & of_all <= made:
+            if (read - own) & of_all <= computed:
                 break
         else:
             raise StayEager("its stages depend on each other, or draw random numbers in turn")
         call_groups.remove(group)
-        made |= own
+        computed |= own
         later = [call for other in call_groups for call in other]
         read_later = outputs.union(*(call.reads for call in later))
         later_gradient_outputs = gradient_outputs.union(*map(flow.differentiable_reads, later))
@@ -344,9 +344,9 @@ def _eager_views(producer: dict[int, Call], requested: list[int]) -> tuple[list[
     """Returns the calls that create views for the user, and all values needed outside of stages."""
     eager: list[Call] = []
     needed = set(requested)
-    open_ = list(requested)
-    while open_:
-        value = open_.pop()
+    pending = list(requested)
+    while pending:
+        value = pending.pop()
         call = producer.get(value)
         if call is None or value not in call.views or call in eager:
             continue
@@ -354,7 +354,7 @@ def _eager_views(producer: dict[int, Call], requested: list[int]) -> tuple[list[
             raise StayEager(f"what {call.name} writes is looked at")
         eager.append(call)
         new = set(call.reads) | set(call.results)
-        open_ += new - needed
+        pending += new - needed
         needed |= new
     eager.sort(key=lambda call: call.first_value)
     return eager, needed
@@ -363,18 +363,18 @@ def _eager_views(producer: dict[int, Call], requested: list[int]) -> tuple[list[
 def _levels(calls: list[Call], metas: list[TensorMeta], needed: set[int]) -> list[int]:
     """Returns the level of each call: the most needed differentiable values on a path to it."""
     of_value: dict[int, int] = {}
-    made: set[int] = set()
+    computed: set[int] = set()
     levels = []
     last_sample = 0  # level of the latest stochastic call: samples stay in the order of the calls
     for call in calls:
-        level = last_sample if call.draws else 0
+        level = last_sample if call.is_stochastic else 0
         for value in call.reads:
-            is_seen = value in made and value in needed and not metas[value].stop_gradient
+            is_seen = value in computed and value in needed and not metas[value].stop_gradient
             level = max(level, of_value.get(value, 0) + is_seen)
         for value in call.results:
             of_value[value] = level
-            made.add(value)
-        last_sample = level if call.draws else last_sample
+            computed.add(value)
+        last_sample = level if call.is_stochastic else last_sample
         levels.append(level)
     _join_readers(levels, calls, needed)
     return levels
@@ -391,8 +391,8 @@ def _join_readers(levels: list[int], calls: list[Call], needed: set[int]) -> Non
         call = calls[at]
         readers = [first_read[value] for value in call.results if value in first_read]
         if readers and not call.writes and needed.isdisjoint(call.results):
-            levels[at] = min(*readers, last_sample) if call.draws else min(readers)
-        if call.draws:
+            levels[at] = min(*readers, last_sample) if call.is_stochastic else min(readers)
+        if call.is_stochastic:
             last_sample = levels[at]
         for value in call.reads:
             first_read[value] = min(first_read.get(value, levels[at]), levels[at])

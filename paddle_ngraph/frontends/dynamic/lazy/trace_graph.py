@@ -325,9 +325,9 @@ class Stage:
         self._differentiable_outputs = {
             v for v in spec.outputs & spec.gradient_outputs if not spec.metas[v].stop_gradient
         }
-        made = {value for call in spec.calls for value in call.results}
+        computed = {value for call in spec.calls for value in call.results}
         self._reads = {value for call in spec.calls for value in call.reads}
-        self._inputs = sorted(self._reads - made)
+        self._inputs = sorted(self._reads - computed)
         self.trains = bool(self._differentiable_outputs)
         self._fed_inputs = [
             v for v in self._inputs if self.trains or not spec.metas[v].is_parameter
@@ -404,8 +404,8 @@ class Stage:
     def _gradients(self, layer: Any) -> gradients.Gradients:
         positions = self._index_values()
         read = [at for at, value_id in enumerate(self._fed_inputs) if value_id in positions]
-        made = [at for at, value_id in enumerate(self._outputs) if value_id in positions]
-        return gradients.Gradients(layer, read, made)
+        computed = [at for at, value_id in enumerate(self._outputs) if value_id in positions]
+        return gradients.Gradients(layer, read, computed)
 
     def _index_values(self) -> set[int]:
         """Returns the tensors in subscripts, which the gradient of ``x[at]`` reads again.
@@ -452,11 +452,11 @@ class Stage:
         """
         bind(call.result, call.apply(program_function(call.name, call.is_method), values), values)
         for value_id in call.results:
-            made, meta = values[value_id], self._metas[value_id]
-            is_same = _has_shape(made, meta.shape) and _dtype_name(made.dtype) == meta.dtype
+            value, meta = values[value_id], self._metas[value_id]
+            is_same = _has_shape(value, meta.shape) and _dtype_name(value.dtype) == meta.dtype
             if not is_same and (value_id in self._reads or value_id in self._outputs):
                 raise NgraphError(f"{call.name} is another operator in programs")
-            set_stop_gradient(made, meta.stop_gradient)
+            set_stop_gradient(value, meta.stop_gradient)
 
     def _find_differentiable_inputs(self) -> set[int]:
         """Returns the inputs that get gradients: differentiable outputs depend on them."""
@@ -480,8 +480,8 @@ def _dtype_name(dtype: Any) -> str:
 
 
 @in_static_mode
-def _in_static_mode(make: Callable[..., Any], *args: Any) -> Any:
-    return make(*args)
+def _in_static_mode(build: Callable[..., Any], *args: Any) -> Any:
+    return build(*args)
 
 
 @dataclass(frozen=True)

@@ -37,14 +37,14 @@ def install() -> None:
     """Patches the functions that set global state or warn, for threads that build a graph."""
     replaced.SET_MODE.replace(_with_thread_local_mode)
     replaced.PLACE_OF_VALUE.replace(_without_place_warning)
-    makers: dict[PatchTarget, Callable[..., Any]] = {
+    patches: dict[PatchTarget, Callable[..., Any]] = {
         replaced.SET_PRECISION: _without_mixed_precision
     }
-    makers |= dict.fromkeys(replaced.DEFAULT_PROGRAMS, _with_thread_local_variables)
-    originals = [place.current for place in makers]
-    for place, make in makers.items():
-        place.replace(make)
-    replace_everywhere(zip(originals, [place.current for place in makers]), except_in={})
+    patches |= dict.fromkeys(replaced.DEFAULT_PROGRAMS, _with_thread_local_variables)
+    originals = [target.current for target in patches]
+    for target, patch in patches.items():
+        target.replace(patch)
+    replace_everywhere(zip(originals, [target.current for target in patches]), except_in={})
 
 
 def _is_tracing() -> bool:
