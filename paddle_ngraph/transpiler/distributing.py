@@ -1,4 +1,4 @@
-"""Training programs on disk: the programs of ranks of one that was saved."""
+"""Training programs on disk: distributes a saved program over ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddle_ngraph.transpiler.distribution_transpiler import Options
 
 
 def programs_of(model: SavedModel, ranks: int, options: Options) -> dict[str, Program]:
-    """The programs of ranks of a program that trains, by what their files end in.
+    """The programs of the ranks of a training program, by the suffixes of their files.
 
     Raises:
         NgraphError: The file cannot be read, or its program cannot be distributed.

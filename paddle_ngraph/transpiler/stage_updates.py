@@ -1,7 +1,7 @@
-"""What the stages of a pipeline do with gradients: which of them does which update.
+"""Assigns the updates of a training program to the stages of a pipeline.
 
-An update belongs to the stage that has the parameter. What reads gradients of several stages, such
-as the norm of all gradients, is computed by every stage, of numbers that each sends to all.
+An update belongs to the stage of the parameter. Operators that read gradients of several stages,
+such as the norm of all gradients, run in every stage, on scalars that each stage sends to all.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class StageUpdates:
         staging: The stages of the operators before.
 
     Attributes:
-        sent: The stage that computes each variable of which all stages get the contents.
+        sent: The stage that computes each variable that is sent to all stages.
 
     Raises:
-        NgraphError: An update needs more of another stage than a number.
+        NgraphError: An update depends on more of another stage than a scalar.
     """
 
     def __init__(self, staging: Staging) -> None:
@@ -46,13 +46,13 @@ class StageUpdates:
         return self._with_makers(roots, self.sent)
 
     def before(self, stage: int) -> tuple[set[OpNode], list[str]]:
-        """The operators that compute what a stage sends before its update, and what that is."""
+        """The operators for values that a stage sends before its update, and these values."""
         found = sorted(vid for vid, sender in self.sent.items() if sender == stage)
         makers = (maker for vid in found if (maker := self._staging.producer(vid)) is not None)
         return self._with_makers(makers, ()), found
 
     def _is_root(self, node: OpNode) -> bool:
-        """Whether it changes something that outlives a run, after the backward pass."""
+        """Whether an operator after the backward pass writes a variable that outlives a run."""
         if node.is_source or node in self._staging.stage:
             return False
         if node.type in SINKS:
@@ -62,7 +62,7 @@ class StageUpdates:
         return bool(node.overwrites or node.outer_writes)
 
     def _with_makers(self, nodes: Iterable[OpNode], given: Iterable[str]) -> set[OpNode]:
-        """Operators, and all whose results they use, up to gradients and what is given."""
+        """Operators and all their producers, up to gradients and ``given`` values."""
         ends = {*self._gradients, *given}
         pending, found = list(nodes), set()
         while pending:
@@ -75,7 +75,7 @@ class StageUpdates:
         return found
 
     def _spread(self) -> bool:
-        """Finds the stage of each operator; whether that has told more of the variables."""
+        """Finds the stage of each operator; returns whether new stages of variables were found."""
         self._stage, self.sent = {}, {}
         for node in self._nodes:
             stages = {
@@ -101,7 +101,7 @@ class StageUpdates:
         return None if name is None else self._variable_stages.get(name)
 
     def _find_variable_stages(self) -> bool:
-        """Variables that updates write, such as states of the optimizer, are where these are."""
+        """Assigns variables that updates write, such as optimizer states, to their stages."""
         before = len(self._variable_stages)
         for node in self._nodes:
             stage = self._stage[node]
