@@ -433,7 +433,7 @@ class _StageBuilder:
         nodes = self._updates.of_stage(stage)
         part = copy.part(kept=nodes, takes=takes, gives={}, results={})
         if any(node.overwrites and node.type not in _IN_PLACE for node in nodes):
-            # A function would need memory for new parameters and states besides the old ones.
+            # A function would need memory for new and old parameters and states at once.
             _leave_to_paddle(part.program)
         return part
 
