@@ -108,16 +108,16 @@ class Variant:
     def _computed(self, signature: Signature) -> list[Shape]:
         if not any(size < 0 for shape in self.shapes for size in shape):
             return [_shape_of(output) for output in self.model.outputs]
-        closed = self.model.clone()
-        parameters = closed.get_parameters()
+        static = self.model.clone()
+        parameters = static.get_parameters()
         shapes = [list(signature[position][1]) for position in self.positions]
-        closed.reshape({p.output(0): shape for p, shape in zip(parameters, shapes)})
+        static.reshape({p.output(0): shape for p, shape in zip(parameters, shapes)})
         return [
             tuple(
                 Size(int(size), dim.is_dynamic)
                 for size, dim in zip(_known_shape(at_hints), output.get_partial_shape())
             )
-            for at_hints, output in zip(closed.outputs, self.model.outputs)
+            for at_hints, output in zip(static.outputs, self.model.outputs)
         ]
 
 
@@ -138,18 +138,18 @@ def variants_of(
     """
     found: list[list[Variant]] = [[] for _ in plan.intervals]
     declared = {feed.name: list(feed.target.shape) for feed in plan.feeds}
-    asked = [declared] if sets is None else list(sets)
-    for given in asked:
+    requested = [declared] if sets is None else list(sets)
+    for given in requested:
         _propagate_batch_of_one(plan, given, weights, found)
     single = _batch_of_one(declared)
     if sets is None and single != declared:
         with suppress(NgraphError):
             _propagate_batch_of_one(plan, single, weights, found)
-        asked.append(single)
+        requested.append(single)
     more: list[dict[str, Any]] = [{"hints": _SMALL_SIZE_HINTS}]
     if plan.kernel_calls:
         more.append({"single": True})
-    for given, options in itertools.product(asked, more):
+    for given, options in itertools.product(requested, more):
         with suppress(NgraphError):  # the sizes are invalid for the program
             _ShapePropagation(plan, given, weights, found, **options).block(plan.blocks[0])
     for interval, variants in zip(plan.intervals, found):
@@ -272,13 +272,13 @@ class _ShapePropagation:
         except NgraphError as error:
             raise NgraphError(f"{call.place} refuses its operands: {error}") from error
         try:
-            opened = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
+            dynamic = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
         except NgraphError:  # whether it accepts dynamic sizes is decided in a run
-            opened = [result.shape for result in call.results]
+            dynamic = [result.shape for result in call.results]
         for number, result in enumerate(call.results):
             self._shapes[result] = tuple(
                 Size(size, open_size < 0) if size >= 0 else self._count_of(call, number, axis)
-                for axis, (size, open_size) in enumerate(zip(at_hints[number], opened[number]))
+                for axis, (size, open_size) in enumerate(zip(at_hints[number], dynamic[number]))
             )
 
     def _count_of(self, call: KernelCall, number: int, axis: int) -> Size:

@@ -73,7 +73,9 @@ def kernel_of(op: Operation) -> Kernel:
     Raises:
         NgraphError: The kernel cannot be called without the rest of Paddle.
     """
-    reasons = [reason for deed, reason in _EFFECT_REASONS.items() if deed in ordering_effects(op)]
+    reasons = [
+        reason for effect, reason in _EFFECT_REASONS.items() if effect in ordering_effects(op)
+    ]
     if reasons:
         raise NgraphError(reasons[0])
     try:
@@ -95,8 +97,8 @@ def kernel_of(op: Operation) -> Kernel:
         _core.result_types(op),
     )
     given = [dtype_name(v.dtype) for value in op.operands_source() for v in _members(value)]
-    if odd := {*given, *(dtype for dtype, _ in flat(kernel.results))} - DTYPES.keys():
-        raise NgraphError(f"it has tensors of dtype {sorted(odd)[0]}")
+    if unsupported := {*given, *(dtype for dtype, _ in flat(kernel.results))} - DTYPES.keys():
+        raise NgraphError(f"it has tensors of dtype {sorted(unsupported)[0]}")
     return kernel
 
 
@@ -115,10 +117,10 @@ def inferred(op: Operation, shapes: Sequence[Sequence[Sizes]]) -> list[Sizes]:
     rows = {v.id: size for value, sizes in zip(op.operands_source(), shapes)
             for v, size in zip(_members(value), sizes)}  # fmt: skip
     try:
-        _, made = _single_operator_program(op, lambda _, value: rows[value.id])
+        _, results = _single_operator_program(op, lambda _, value: rows[value.id])
     except Exception as error:
         raise NgraphError(_first_line(error)) from error
-    members = (each if isinstance(each, list) else [each] for each in made)
+    members = (each if isinstance(each, list) else [each] for each in results)
     return [list(v.shape) for values in members for v in values if v.initialized()]
 
 
@@ -137,10 +139,10 @@ def _single_operator_program(
 
     def variable(value: Value) -> Any:
         if value.id not in known:
-            maker = value.get_defining_op()
-            if maker is not None and maker.name() in CONSTANTS:
-                attributes = _core.attributes_of(maker)
-                (made,) = _core.append_operator(block, maker.name(), [], None, attributes)
+            producer = value.get_defining_op()
+            if producer is not None and producer.name() in CONSTANTS:
+                attributes = _core.attributes_of(producer)
+                (made,) = _core.append_operator(block, producer.name(), [], None, attributes)
             else:
                 type = dtype_name(value.dtype), list(shape_of(len(known), value))
                 made = _core.append_variable(block, f"variable_{len(known)}", type)
@@ -165,10 +167,10 @@ def _members(value: Value) -> list[Value]:
         return []
     if value.is_dense_tensor_type():
         return [value]
-    maker = value.get_defining_op()
-    if maker is None or maker.name() != "builtin.combine":
+    producer = value.get_defining_op()
+    if producer is None or producer.name() != "builtin.combine":
         raise NgraphError("it reads a list that only a run makes")
-    return maker.operands_source()
+    return producer.operands_source()
 
 
 def _first_line(error: Exception) -> str:

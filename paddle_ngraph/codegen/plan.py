@@ -447,8 +447,8 @@ class _Planner:
         if op.name() == "builtin.constant":
             raise NotExpressible("it is a constant of the scope")
         value, name = op.result(0), scope_name(op)
-        is_kept = op.name() == "builtin.parameter" or value.persistable
-        outlives = is_kept and name != self._scheduled
+        is_persistent = op.name() == "builtin.parameter" or value.persistable
+        outlives = is_persistent and name != self._scheduled
         known: dict[str, Any] = self._persistent if outlives else self._feeds
         if name not in known:
             # Visible in every block, as one name is one variable.
@@ -655,9 +655,9 @@ class _Planner:
         if not value.initialized() or not value.is_dense_tensor_type():
             raise NotExpressible("its result is not a dense tensor")
         shape = tuple(max(int(size), -1) for size in value.shape)
-        made = Variable(self._unused_name(name), dtype_name(value.dtype), shape)
-        scope.variables[value.id] = made
-        return made
+        variable = Variable(self._unused_name(name), dtype_name(value.dtype), shape)
+        scope.variables[value.id] = variable
+        return variable
 
     def _unused_name(self, name: str) -> str:
         plain = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "v"
@@ -670,9 +670,9 @@ class _Planner:
 
 
 def _parameter_name(value: Value) -> str:
-    maker = value.get_defining_op()
-    assert maker is not None
-    return scope_name(maker)
+    producer = value.get_defining_op()
+    assert producer is not None
+    return scope_name(producer)
 
 
 def _is_bookkeeping(operator: str, op: Operation, operands: Sequence[Variable]) -> bool:

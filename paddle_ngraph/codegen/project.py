@@ -71,8 +71,8 @@ def generate(
     names, wanted = _named(fetches)
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    leaving = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
-    with packed_layers.disabled(), leaving:  # packed operators require Paddle
+    integer_checks = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
+    with packed_layers.disabled(), integer_checks:  # packed operators require Paddle
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.remove_fetches(copy, fetching)
     scheduled = program.lr_name if getattr(program, "lr_scheduler", None) is not None else ""
@@ -173,13 +173,13 @@ def _checked(given: Shapes, declared: Mapping[str, Sequence[int]]) -> Shapes:
     odd = sorted(given.keys() - declared.keys())
     if odd:
         raise NgraphError(f"the program has no input {odd[0]!r}, but {', '.join(declared)}")
-    made = {name: list(given.get(name, shape)) for name, shape in declared.items()}
+    checked = {name: list(given.get(name, shape)) for name, shape in declared.items()}
     for name, shape in declared.items():
-        sizes = made[name]
+        sizes = checked[name]
         fits = all(size > 0 or size == -1 for size in sizes) and len(sizes) == len(shape)
         if not fits or any(known not in (-1, size) for known, size in zip(shape, sizes)):
             raise NgraphError(f"{name} has the shape {list(shape)} in the program, not {sizes}")
-    return made
+    return checked
 
 
 # -- files -----------------------------------------------------------------------------------------

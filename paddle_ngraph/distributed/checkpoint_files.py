@@ -75,9 +75,9 @@ class Checkpoint(NamedTuple):
         """
         arrays, record = _names(rank)
         try:
-            said = _decoded((self.path / record).read_bytes())
+            record_data = _decoded((self.path / record).read_bytes())
             with np.load(self.path / arrays, allow_pickle=False) as file:
-                return said, [file[f"arr_{number}"] for number in range(len(file.files))]
+                return record_data, [file[f"arr_{number}"] for number in range(len(file.files))]
         except (OSError, _Damaged, *_READ_ERRORS) as error:
             raise NgraphError(f"{self.path} cannot be read: {error}") from error
 

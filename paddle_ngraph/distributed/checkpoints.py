@@ -130,9 +130,9 @@ class Checkpoints:
         """
         rank = self._job.place.rank
         work = of_all or (of_first if rank == 0 else of_others)
-        said, why = None, ""
+        result, why = None, ""
         try:
-            said = work() if work is not None else None
+            result = work() if work is not None else None
         except NgraphError as error:
             why = str(error)
         except OSError as error:
@@ -141,18 +141,18 @@ class Checkpoints:
                 why += f" ({error.filename})"
         except Exception as error:  # else the other ranks would hang
             why = f"{what_failed}: {type(error).__name__}: {last_line(error)}"
-        heard = [json.loads(each) for each in self._job.exchange(json.dumps([said, why]))]
-        for _, reason in heard:
+        replies = [json.loads(each) for each in self._job.exchange(json.dumps([result, why]))]
+        for _, reason in replies:
             if reason:
                 raise NgraphError(reason)
-        return [each for each, _ in heard]
+        return [each for each, _ in replies]
 
     @staticmethod
-    def _reject_differences(said: Sequence[str]) -> None:
-        for rank, each in enumerate(said):
-            if each != said[0]:
+    def _reject_differences(reports: Sequence[str]) -> None:
+        for rank, each in enumerate(reports):
+            if each != reports[0]:
                 raise NgraphError(
-                    f"rank 0 is about to write a checkpoint of {said[0]}, and rank {rank} of "
+                    f"rank 0 is about to write a checkpoint of {reports[0]}, and rank {rank} of "
                     f"{each}: all ranks have to call checkpoint() after the same steps"
                 )
 

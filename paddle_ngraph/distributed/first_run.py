@@ -100,10 +100,10 @@ def _without_collective(block: Block, op: Operation) -> Value:
     build = Builder(block, before=op)
     name = "pd_op.assign_" if op.name().endswith("_") else "pd_op.assign"
     value: Value = build(name, [op.operand_source(0)])
-    made = producer_of(value)
-    made.set_int_attr(RING_ATTRIBUTE, op.attrs()[RING_ATTRIBUTE])
+    assignment = producer_of(value)
+    assignment.set_int_attr(RING_ATTRIBUTE, op.attrs()[RING_ATTRIBUTE])
     if op.has_attr(PLACE_ATTRIBUTE):
-        made.set_str_attr(PLACE_ATTRIBUTE, op.str_attr(PLACE_ATTRIBUTE))
+        assignment.set_str_attr(PLACE_ATTRIBUTE, op.str_attr(PLACE_ATTRIBUTE))
     return value
 
 

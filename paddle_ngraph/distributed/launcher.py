@@ -209,12 +209,12 @@ class _Rank:
             return False
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            self.meetings = said.get("meetings", self.meetings)
-            self._ending_since = said.get("ends", self._ending_since)
-            if "failure" in said and self.failure is None:
-                when = said.get("when", time.monotonic())  # one clock for all processes
-                self.failure = _Failure(when, said["failure"], said["refuses"])
+            report = json.loads(line)
+            self.meetings = report.get("meetings", self.meetings)
+            self._ending_since = report.get("ends", self._ending_since)
+            if "failure" in report and self.failure is None:
+                when = report.get("when", time.monotonic())  # one clock for all processes
+                self.failure = _Failure(when, report["failure"], report["refuses"])
         return bool(data)
 
     def is_ending(self) -> bool:
@@ -247,7 +247,7 @@ class _Rank:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    def forget(self) -> None:
+    def kill(self) -> None:
         """Kills the process group of a failed or running rank, and reaps the process."""
         if self.status != 0:
             self.signal(signal.SIGKILL)
@@ -306,7 +306,7 @@ class _Start:
 
     def run(self) -> _End:
         """Starts and monitors the ranks; none of them is alive afterwards."""
-        patience = _KILL_TIMEOUT_SECONDS
+        timeout = _KILL_TIMEOUT_SECONDS
         try:
             # Reserved until the ranks have ended, so that no other process gets these ports.
             with _ports(self._options) as ports:
@@ -314,12 +314,12 @@ class _Start:
                     self._ranks.append(self._started(rank, ports, log))
                 end = self._watch()
                 if self._signals:
-                    patience = _KILL_TIMEOUT_BY_USER_SECONDS
-                self._stop(patience)
+                    timeout = _KILL_TIMEOUT_BY_USER_SECONDS
+                self._stop(timeout)
                 return end
         finally:
             for each in self._ranks:
-                each.forget()
+                each.kill()
 
     def _started(self, rank: int, ports: Sequence[int], log: IO[bytes] | None) -> _Rank:
         options = self._options
@@ -395,12 +395,12 @@ class _Start:
         if rank.status:
             return _Evidence(rank.left_at, f"has ended with exit status {rank.status}")
         if rank.status == 0:
-            waiting = [o for o in self._ranks if o.status != 0 and o.meetings > rank.meetings]
-            if not waiting:
+            waiters = [o for o in self._ranks if o.status != 0 and o.meetings > rank.meetings]
+            if not waiters:
                 return None
             return _Evidence(
                 rank.left_at,
-                f"has ended with exit status 0, and rank {waiting[0].number} still waits for it",
+                f"has ended with exit status 0, and rank {waiters[0].number} still waits for it",
             )
         if rank.silent >= limit:
             return _Evidence(
@@ -409,12 +409,12 @@ class _Start:
             )
         return None
 
-    def _stop(self, patience: float) -> None:
-        """Terminates all running ranks, and waits up to ``patience`` seconds."""
+    def _stop(self, timeout: float) -> None:
+        """Terminates all running ranks, and waits up to ``timeout`` seconds."""
         for rank in self._ranks:
             if rank.status is None:
                 rank.signal(signal.SIGTERM)
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         while any(r.status is None for r in self._ranks) and time.monotonic() < until:
             if len(self._signals) > 1:  # the user insists
                 break

@@ -102,11 +102,11 @@ class Link:
             arrays.append(data.view(dtype).reshape(shape))
         return Message(MessageKind(kind), arrays)
 
-    def send_next(self, waiting: queue.SimpleQueue[Message]) -> Message:
+    def send_next(self, outbox: queue.SimpleQueue[Message]) -> Message:
         """Sends the next message of the queue, and heartbeats until then; returns the message."""
         while True:
             try:
-                message = waiting.get(timeout=_HEARTBEAT_SECONDS)
+                message = outbox.get(timeout=_HEARTBEAT_SECONDS)
             except queue.Empty:
                 message = Message(MessageKind.WAIT)
             self.send(message)

@@ -162,11 +162,11 @@ def _identified(peer: socket.socket, token: bytes) -> int:
     """The rank of a peer; -1 if the peer is not a rank of this job."""
     peer.settimeout(_INTRODUCTION_TIMEOUT_SECONDS)
     try:
-        said = _read(peer, _TOKEN_BYTES + _LENGTH.size)
+        greeting = _read(peer, _TOKEN_BYTES + _LENGTH.size)
     except (OSError, EOFError):
         return -1
-    (rank,) = _LENGTH.unpack(said[_TOKEN_BYTES:])
-    return int(rank) if hmac.compare_digest(said[:_TOKEN_BYTES], token) else -1
+    (rank,) = _LENGTH.unpack(greeting[_TOKEN_BYTES:])
+    return int(rank) if hmac.compare_digest(greeting[:_TOKEN_BYTES], token) else -1
 
 
 def _without_delay(peer: socket.socket) -> socket.socket:

@@ -47,10 +47,10 @@ class _Sender:
         atexit.register(lambda: self.send(ends=time.monotonic()))
         threading.Thread(target=self._live, daemon=True).start()
 
-    def send(self, **said: Any) -> bool:
+    def send(self, **report: Any) -> bool:
         """Sends a report. Returns whether the launcher receives it."""
         try:
-            os.write(self._pipe, json.dumps(said).encode() + b"\n")
+            os.write(self._pipe, json.dumps(report).encode() + b"\n")
         except OSError:
             return False
         return True
@@ -65,9 +65,9 @@ class _Sender:
     ) -> None:
         refuses = isinstance(error, NgraphError)
         sentence = str(error) if refuses else f"{kind.__name__}: {_last_line(error)}"
-        said = sentence[:_MAX_SENTENCE_LENGTH]
-        is_told = self.send(failure=said, refuses=refuses, when=time.monotonic())
-        if not (refuses and is_told):  # the launcher prints an NgraphError itself
+        message = sentence[:_MAX_SENTENCE_LENGTH]
+        is_sent = self.send(failure=message, refuses=refuses, when=time.monotonic())
+        if not (refuses and is_sent):  # the launcher prints an NgraphError itself
             self._show(kind, error, trace)
 
 

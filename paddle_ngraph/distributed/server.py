@@ -86,7 +86,7 @@ class Server:
             trainer: queue.SimpleQueue() for trainer in self._trainers
         }
         self._linking = new_lock()  # the store serves one thread at a time
-        self._waiting: dict[int, Arrays] = {}
+        self._pushed: dict[int, Arrays] = {}
         self._parameters: np.ndarray | None = None  # as they are sent
         self._updates = 0
 
@@ -141,7 +141,7 @@ class Server:
             self._trainers.discard(trainer)
             raise NgraphError(f"trainer {trainer} has failed: {sentence_of(message)}")
         if message.kind == MessageKind.START:
-            self._outboxes[trainer].put(Message(MessageKind.ANSWER, self._kept()))
+            self._outboxes[trainer].put(Message(MessageKind.ANSWER, self._copied_variables()))
             return
         if message.kind == MessageKind.GET:
             self._outboxes[trainer].put(Message(MessageKind.ANSWER, self._read(message.arrays)))
@@ -150,14 +150,14 @@ class Server:
             self._trainers.discard(trainer)
             self._outboxes[trainer].put(Message(MessageKind.ANSWER))
         else:
-            self._waiting[trainer] = message.arrays
-        if self._waiting and (not self._is_synchronous or set(self._waiting) == self._trainers):
-            self._update(list(self._waiting.values()))
-            for each in self._waiting:
+            self._pushed[trainer] = message.arrays
+        if self._pushed and (not self._is_synchronous or set(self._pushed) == self._trainers):
+            self._update(list(self._pushed.values()))
+            for each in self._pushed:
                 self._outboxes[each].put(Message(MessageKind.ANSWER))
-            self._waiting = {}
+            self._pushed = {}
 
-    def _kept(self) -> list[np.ndarray]:
+    def _copied_variables(self) -> list[np.ndarray]:
         """The variables of which trainers have copies, as bytes."""
         found = variables_of(self._form.trainer, self._scope)
         arrays = [np.array(found[name].get_tensor()) for name in self._form.kept]

@@ -213,27 +213,27 @@ class PipelineStage:
             self._backward(number)
 
     def _forward(self, number: int) -> None:
-        held: dict[str, np.ndarray] = {}
+        values: dict[str, np.ndarray] = {}
         if self.number > 0:
             sizes, *arrays = self._receive(self.number - 1)
             self._compare(sizes)
-            held.update(zip(self._form.stages[self.number - 1].activations, arrays))
+            values.update(zip(self._form.stages[self.number - 1].activations, arrays))
         if self._stage.forward is not None:
-            held.update(self._run(self._stage.forward, {**self._feeds[number], **held}))
-            sent = [held[name] for name in self._stage.activations]
+            values.update(self._run(self._stage.forward, {**self._feeds[number], **values}))
+            sent = [values[name] for name in self._stage.activations]
             self._send(self.number + 1, [self._sizes, *sent])
         self._saved[number] = {
-            name: held[name] for name in self._stage.backward.takes if name in held
+            name: values[name] for name in self._stage.backward.takes if name in values
         }
 
     def _backward(self, number: int) -> None:
-        held = self._saved.pop(number)
+        values = self._saved.pop(number)
         if self.number < self._last:
             names = self._form.stages[self.number + 1].gradients
-            held.update(zip(names, self._receive(self.number + 1)))
-        held.update(self._run(self._stage.backward, {**self._feeds[number], **held}))
+            values.update(zip(names, self._receive(self.number + 1)))
+        values.update(self._run(self._stage.backward, {**self._feeds[number], **values}))
         if self.number > 0:
-            self._send(self.number - 1, [held[name] for name in self._stage.gradients])
+            self._send(self.number - 1, [values[name] for name in self._stage.gradients])
 
     def _compare(self, sizes: np.ndarray) -> None:
         """Raises NgraphError if another rank was fed a batch of another size."""
@@ -360,7 +360,7 @@ class LinkedStage(PipelineStage):
         self, other: int, is_upward: bool, inbox: Inbox, outbox: queue.SimpleQueue[Message]
     ) -> None:
         """Starts a thread that creates a link and exchanges messages over it."""
-        made: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        started: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         sends = is_upward == (other > self.number)
         number = self._job.link_number(2 * min(other, self.number) + is_upward)
 
@@ -369,7 +369,7 @@ class LinkedStage(PipelineStage):
             try:
                 store = self._job.new_store(f"ngraph/link/{number}", self.number < other)
                 link = Link(store, number, int(self.number > other))
-                made.put(None)
+                started.put(None)
                 kind = MessageKind.WAIT
                 while kind not in _ENDS:
                     if sends:
@@ -379,13 +379,13 @@ class LinkedStage(PipelineStage):
                         inbox.put((other, message))
                         kind = message.kind
             except Exception as error:  # Paddle's errors have many types
-                made.put(error)
+                started.put(error)
                 inbox.put((other, failure(f"stage {other} has gone ({last_line(error)})")))
 
         thread = threading.Thread(target=talk, daemon=True)
         thread.start()
         self._threads.append(thread)
-        if (error := made.get()) is not None:
+        if (error := started.get()) is not None:
             raise NgraphError(
                 f"stage {self.number} cannot reach stage {other} ({last_line(error)})"
             ) from error

@@ -44,36 +44,38 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     A loop-carried value keeps its shape, or grows by equal sizes in each iteration. Each iteration
     appends equally many elements to a TensorArray.
     """
-    starts = bridge.get_input_nodes(op, "inputs")
+    initial_values = bridge.get_input_nodes(op, "inputs")
     condition = _condition(bridge, op)
     if _is_false(condition):  # OpenVINO's Loop would return empty tensors
-        for number, start in enumerate(starts):
-            bridge.set_output_node(op, "out", start, number)
+        for number, value in enumerate(initial_values):
+            bridge.set_output_node(op, "out", value, number)
         return
-    given = [*starts, *bridge.get_captured(op)]
-    block, order = carry_read_arrays(op.blocks[0], len(starts), given)
+    given = [*initial_values, *bridge.get_captured(op)]
+    block, order = carry_read_arrays(op.blocks[0], len(initial_values), given)
     args = len(block.outputs) - 1
     before, block = hoist_invariants(block, args)
     specs = [*op.inputs["inputs"], *op.inputs["captured"]]
     sources = [given[number] for number in order]
-    kept = [place for place, number in enumerate(order) if bridge.is_used_later(specs[number])]
+    kept = [
+        position for position, number in enumerate(order) if bridge.is_used_later(specs[number])
+    ]
     firsts = [bridge.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]]
     captured = [*sources[args:], *bridge.inline(before, sources)]
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept)
     loop = Loop(_require_iteration(bridge, condition) if body.collected else condition, read, body)
     outputs = bridge.add_region(loop, shapes)
-    for number, output in enumerate(outputs[: len(starts)]):
+    for number, output in enumerate(outputs[: len(initial_values)]):
         bridge.set_output_node(op, "out", output, number)
-    for array, output in zip(sources[len(starts) : args], outputs[len(starts) :]):
+    for array, output in zip(sources[len(initial_values) : args], outputs[len(initial_values) :]):
         array.chunks = [output]
-    for place, output in zip(body.collected, outputs[args:], strict=True):
-        _append_loop_elements(bridge, sources[place], output)
+    for position, output in zip(body.collected, outputs[args:], strict=True):
+        _append_loop_elements(bridge, sources[position], output)
 
 
 def _append_loop_elements(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
     """Appends a loop's elements to a TensorArray; axes of ``output``: iteration, element in it."""
-    turns, count, *shape = bridge.shape(output)
-    bridge.append(array, reshaped(bridge, output, [turns * count, *shape]))
+    iterations, count, *shape = bridge.shape(output)
+    bridge.append(array, reshaped(bridge, output, [iterations * count, *shape]))
 
 
 @converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES])

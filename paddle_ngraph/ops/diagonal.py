@@ -45,20 +45,20 @@ def eye(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.tril_indices", dtypes=ANY, small_integers=True)
 def tril_indices(bridge: NgraphBridge, op: Op) -> None:
     """Rows and columns on and below a diagonal (Paddle ``tril_indices``)."""
-    places = np.tril_indices(op.attr("rows"), op.attr("offset"), op.attr("cols"))
-    _set_indices(bridge, op, places)
+    indices = np.tril_indices(op.attr("rows"), op.attr("offset"), op.attr("cols"))
+    _set_indices(bridge, op, indices)
 
 
 @converter("pd_op.triu_indices", dtypes=ANY, small_integers=True)
 def triu_indices(bridge: NgraphBridge, op: Op) -> None:
     """Rows and columns on and above a diagonal (Paddle ``triu_indices``)."""
-    places = np.triu_indices(op.attr("row"), op.attr("offset"), op.attr("col"))
-    _set_indices(bridge, op, places)
+    indices = np.triu_indices(op.attr("row"), op.attr("offset"), op.attr("col"))
+    _set_indices(bridge, op, indices)
 
 
-def _set_indices(bridge: NgraphBridge, op: Op, places: Sequence[np.ndarray]) -> None:
+def _set_indices(bridge: NgraphBridge, op: Op, indices: Sequence[np.ndarray]) -> None:
     kind = element_type(op.output("out").dtype)
-    bridge.set_output_node(op, "out", opset15.constant(np.stack(places).astype(kind.to_dtype())))
+    bridge.set_output_node(op, "out", opset15.constant(np.stack(indices).astype(kind.to_dtype())))
 
 
 # -- a vector and a matrix -------------------------------------------------------------------------
@@ -296,8 +296,8 @@ def _diagonal_values(
     node = transposed(bridge, x, _order(len(bridge.shape(x)), axis1, axis2))
     *batch, rows, columns = bridge.shape(node)
     lines = reshaped(bridge, node, [*batch, rows * columns])
-    places = bridge.ints(_diagonal_positions(rows, columns, offset).tolist())
-    return opset15.gather(lines, places, bridge.ints([len(batch)]))
+    indices = bridge.ints(_diagonal_positions(rows, columns, offset).tolist())
+    return opset15.gather(lines, indices, bridge.ints([len(batch)]))
 
 
 def _on_diagonal(
@@ -307,13 +307,13 @@ def _on_diagonal(
     order = _order(len(bridge.shape(x)), axis1, axis2)
     node = transposed(bridge, x, order)
     *_, rows, columns = bridge.shape(node)
-    places = _diagonal_positions(rows, columns, offset)
-    if not len(places):
+    indices = _diagonal_positions(rows, columns, offset)
+    if not len(indices):
         return x
     mask = np.zeros(rows * columns, dtype=bool)
-    mask[places] = True
+    mask[indices] = True
     number = np.zeros(rows * columns, dtype=np.int32)
-    number[places] = np.arange(len(places))
+    number[indices] = np.arange(len(indices))
     spread = opset15.gather(
         values, opset15.constant(number.reshape(rows, columns), Type.i32), bridge.full(-1, "int64")
     )

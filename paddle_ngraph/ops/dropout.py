@@ -18,7 +18,7 @@ _CONSTANT_PROBABILITY = Limit(
 )
 
 
-def _draws(op: Op) -> bool:
+def _is_stochastic(op: Op) -> bool:
     return not op.attr("is_test")
 
 
@@ -28,7 +28,7 @@ def _draws(op: Op) -> bool:
     dtypes=FLOAT | _MASK_DTYPES,
     inputs={"p": Role.CONSTANT, "seed_tensor": Role.CONSTANT},
     limits=[_CONSTANT_PROBABILITY],
-    draws=_draws,
+    draws=_is_stochastic,
 )
 def dropout(bridge: NgraphBridge, op: Op) -> None:
     """``out = mask ? x / (1 - p) : 0``, with a new mask for each run (Paddle ``dropout``).

@@ -101,8 +101,8 @@ def gathered_slices(bridge: NgraphBridge, x: NodeInput, index: NodeInput, axis: 
     unless the rank of the indices differs.
     """
     only = is_same_shape([bridge.shape(x)[axis], *bridge.shape(index)], [1, 1])
-    places = opset15.unsqueeze(index, bridge.ints([0])) if only else index
-    out = opset15.gather(x, places, bridge.full(axis, "int64"))
+    indices = opset15.unsqueeze(index, bridge.ints([0])) if only else index
+    out = opset15.gather(x, indices, bridge.full(axis, "int64"))
     return opset15.reshape(out, bridge.ints(bridge.shape(x)), False) if only else out
 
 
@@ -264,9 +264,9 @@ def multiplex(bridge: NgraphBridge, op: Op) -> None:
     bridge.require_range(op, "index", 0, len(nodes))
     index = reshaped(bridge, bridge.get_input_node(op, "index"), [rows, 1])
     numbers = opset15.constant(np.arange(rows).reshape(rows, 1), index.get_element_type())
-    places = opset15.concat([index, numbers], 1)
+    indices = opset15.concat([index, numbers], 1)
     tables = [opset15.unsqueeze(node, bridge.ints([0])) for node in nodes]
-    bridge.set_output_node(op, "out", opset15.gather_nd(opset15.concat(tables, 0), places))
+    bridge.set_output_node(op, "out", opset15.gather_nd(opset15.concat(tables, 0), indices))
 
 
 @converter("pd_op.multiplex_grad", inputs={"index": Role.INDEX, "inputs": Role.SHAPE_ONLY})

@@ -132,8 +132,8 @@ def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: A
         else opset15.broadcast(each, bridge.ints(shape))
         for each in (x, y)
     ]
-    made = bridge.extension(_CHECKED_OPERATORS[function], operands, message=overflow_message(op))
-    return opset15.convert(made, Type.i64)
+    checked = bridge.extension(_CHECKED_OPERATORS[function], operands, message=overflow_message(op))
+    return opset15.convert(checked, Type.i64)
 
 
 # -- choices ---------------------------------------------------------------------------------------

@@ -71,10 +71,10 @@ class _Channels:
         found = None if self.is_last else Blocked.of(self._bridge).find(node)
         if found is not None:
             return found
-        places = self.count // max(self._shape[0], 1)
-        if self.is_last or places == 1:
+        spatial_size = self.count // max(self._shape[0], 1)
+        if self.is_last or spatial_size == 1:
             return reshaped(self._bridge, node, [1, 1, self.count, self.size])
-        return reshaped(self._bridge, node, [self._shape[0], self.size, places, 1])
+        return reshaped(self._bridge, node, [self._shape[0], self.size, spatial_size, 1])
 
     def like(self, rows: NodeInput, node: NodeInput) -> Any:
         """``node`` in the layout of ``rows``."""
@@ -425,9 +425,11 @@ class _Groups:
     def __init__(self, shape: Sequence[int], groups: int, layout: str) -> None:
         is_last = layout == "NHWC"
         channels = shape[-1] if is_last else shape[1]
-        places = math.prod(shape[1:]) // max(channels, 1)
+        spatial_size = math.prod(shape[1:]) // max(channels, 1)
         parts = [groups, channels // groups]
-        self.shape = [shape[0], places, *parts] if is_last else [shape[0], *parts, places]
+        self.shape = (
+            [shape[0], spatial_size, *parts] if is_last else [shape[0], *parts, spatial_size]
+        )
         self.axes = [1, 3] if is_last else [2, 3]
         self.others = [0, 1] if is_last else [0, 3]
         self.parameter = [1, 1, *parts] if is_last else [1, *parts, 1]

@@ -184,7 +184,7 @@ def fake_dequantize_max_abs(bridge: NgraphBridge, op: Op) -> None:
 def fake_channel_wise_dequantize_max_abs(bridge: NgraphBridge, op: Op) -> None:
     """``out = x * s / qmax``, with one ``s`` for each channel of ``quant_axis``.
 
-    With two scales, x is a product of quantized weights and a quantized activation: its channels
+    With two scales, x is a matmul of quantized weights and a quantized activation: its channels
     are along ``x_num_col_dims``, the second scale is that of the activation, and ``qmax`` the
     product of both (Paddle ``fake_channel_wise_dequantize_max_abs``).
     """

@@ -52,7 +52,7 @@ def _has_dropout(op: Op) -> bool:
     return op.attr("num_layers") > 1 and op.attr("dropout_prob") > 0 and not op.attr("is_test")
 
 
-def _draws(op: Op) -> bool:
+def _is_stochastic(op: Op) -> bool:
     return _has_dropout(op) and op.attr("dropout_prob") < 1  # else Paddle samples nothing
 
 
@@ -230,7 +230,7 @@ def _mask(lengths: Output, steps: int) -> Node:
     inputs={"sequence_length": Role.INDEX, "dropout_state_in": Role.UNUSED},
     outputs={"reserve": Role.OMITTED},
     limits=_LIMITS,
-    draws=_draws,
+    draws=_is_stochastic,
     rounds=False,
     unchecked=["sequence_length"],
 )
@@ -263,7 +263,7 @@ def _dropout(bridge: NgraphBridge, op: Op) -> Output:
     probability = np.float32(op.attr("dropout_prob"))
     if not _has_dropout(op):
         return bridge.full(1.0, "float32").output(0)
-    if not _draws(op):
+    if not _is_stochastic(op):
         return bridge.full(0.0, "float32", shape).output(0)
     mask = bridge.draw("keep", float(probability), 0, op.attr("seed"), shape)
     share = bridge.full(np.float32(1) - probability, "float32")
@@ -284,8 +284,8 @@ def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) 
     out = after[0]
     if mask is not None:
         # Multiplications, not a Select: Paddle's also spread a NaN after the end of a sequence.
-        goes_on = loop.slice(mask)
-        after = [opset15.multiply(state, goes_on) for state in after]
+        is_active = loop.slice(mask)
+        after = [opset15.multiply(state, is_active) for state in after]
         out = after[0]
         has_ended = loop.slice(_complement(mask))
         after = [opset15.add(a, opset15.multiply(b, has_ended)) for a, b in zip(after, states)]

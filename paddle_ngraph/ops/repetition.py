@@ -183,8 +183,8 @@ def repeat_interleave_with_tensor_index_grad(bridge: NgraphBridge, op: Op) -> No
     copies = transposed(bridge, bridge.get_input_node(op, "out_grad"), order)
     rows = bridge.ints(_repeated(bridge, op, dims[axis]))
     zeros = bridge.full(0.0, "float32", [dims[i] for i in order])
-    places = reshaped(bridge, rows, [-1, 1])
-    total = opset15.scatter_nd_update(zeros, places, copies, "sum")
+    indices = reshaped(bridge, rows, [-1, 1])
+    total = opset15.scatter_nd_update(zeros, indices, copies, "sum")
     bridge.set_output_node(op, "x_grad", transposed(bridge, total, order, back=True))
 
 

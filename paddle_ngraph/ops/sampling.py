@@ -36,7 +36,7 @@ def _points(bridge: NgraphBridge, op: Op) -> tuple[list[int], Node]:
 def _line(count: int, align_corners: bool) -> np.ndarray:
     """``count`` points over [-1, 1]: from end to end, or at the centres of equal segments."""
     start, total = np.float32(-1), np.float32(count)
-    with np.errstate(all="ignore"):  # one point from end to end is NaN in native Paddle, too
+    with np.errstate(all="ignore"):  # one point from end to end is NaN in plain Paddle, too
         if align_corners:
             step = np.float32(2) / (total - np.float32(1))
         else:

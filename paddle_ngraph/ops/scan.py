@@ -202,9 +202,9 @@ def _running_best(
     shape = bridge.shape(x)
     length, along = shape[axis], bridge.ints([axis])
     positions = [length if i == axis else 1 for i in range(len(shape))]
-    place: Any = opset15.constant(np.arange(length, dtype=np.float32))
-    place = reshaped(bridge, place, positions)
-    place = opset15.broadcast(place, bridge.ints(shape))
+    best_index: Any = opset15.constant(np.arange(length, dtype=np.float32))
+    best_index = reshaped(bridge, best_index, positions)
+    best_index = opset15.broadcast(best_index, bridge.ints(shape))
     best, step = x, 1
 
     def part(node: NodeInput, start: int, stop: int) -> Node:
@@ -217,12 +217,14 @@ def _running_best(
         number_before = opset15.equal(before, before)
         wins = opset15.logical_and(number_before, not_worse(here, before))
         wins = opset15.logical_or(wins, opset15.not_equal(here, here))
-        place_here = opset15.select(wins, part(place, step, length), part(place, 0, length - step))
+        index_here = opset15.select(
+            wins, part(best_index, step, length), part(best_index, 0, length - step)
+        )
         here = opset15.select(wins, here, before)
         best = opset15.concat([part(best, 0, step), here], axis)
-        place = opset15.concat([part(place, 0, step), place_here], axis)
+        best_index = opset15.concat([part(best_index, 0, step), index_here], axis)
         step *= 2
-    return best, place
+    return best, best_index
 
 
 _register_extreme("cummax", opset15.greater_equal)

@@ -143,9 +143,9 @@ class Positions:
 
     def has_dynamic_start(self) -> bool:
         """Whether only the first index is dynamic: a slice of static shape."""
-        is_open_start = self.read is not None or isinstance(self.start, Size)
-        is_fixed = not isinstance(self.count, Size) and self.count > 0
-        return is_open_start and is_fixed and self.step == 1
+        is_dynamic_start = self.read is not None or isinstance(self.start, Size)
+        is_static = not isinstance(self.count, Size) and self.count > 0
+        return is_dynamic_start and is_static and self.step == 1
 
     def node(self, bridge: NgraphBridge) -> Node | Output:
         """The indices as a tensor, if :meth:`has_dynamic_start`."""

@@ -77,8 +77,8 @@ def ancestors(operators: Iterable[Operation]) -> set[int]:
         op = pending.pop()
         if op.id() not in found:
             found.add(op.id())
-            makers = (value.get_defining_op() for value in _operands(op))
-            pending += [maker for maker in makers if maker is not None]
+            producers = (value.get_defining_op() for value in _operands(op))
+            pending += [producer for producer in producers if producer is not None]
     return found
 
 

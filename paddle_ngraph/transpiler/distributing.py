@@ -25,11 +25,11 @@ def programs_of(model: SavedModel, ranks: int, options: Options) -> dict[str, Pr
     program = model.as_pir()
     if not model.is_pir:
         translation.rename_as_pir(program)
-    made = distribution_transpiler.transpile(program, ranks, (), options)
-    programs = {".startup.json": made.startup}
-    if made.accumulating is not None:
-        programs[".accumulating.json"] = made.accumulating[0]
-    return {**programs, ".json": made.program}
+    distributed = distribution_transpiler.transpile(program, ranks, (), options)
+    programs = {".startup.json": distributed.startup}
+    if distributed.accumulating is not None:
+        programs[".accumulating.json"] = distributed.accumulating[0]
+    return {**programs, ".json": distributed.program}
 
 
 def save(files: Mapping[Path, Program]) -> None:

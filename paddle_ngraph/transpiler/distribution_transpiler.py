@@ -168,17 +168,17 @@ def _take_from_first_rank(build: Builder, values: Sequence[Value], options: Opti
 def _buckets(values: Iterable[Value], options: Options) -> Iterator[list[Value]]:
     """Buckets of tensors of one dtype, in their order, without empty tensors."""
     limit = options.bucket_mb * 2**20
-    waiting: dict[str, list[Value]] = {}
+    pending: dict[str, list[Value]] = {}
     for value in values:
         if 0 in value.shape:  # as in recurrent layers; Paddle cannot send it
             continue
         dtype = dtype_name(value.dtype)
-        bucket = waiting.setdefault(dtype, [])
+        bucket = pending.setdefault(dtype, [])
         if bucket and sum(map(_bytes, [*bucket, value])) > limit:
-            yield waiting.pop(dtype)
-            bucket = waiting.setdefault(dtype, [])
+            yield pending.pop(dtype)
+            bucket = pending.setdefault(dtype, [])
         bucket.append(value)
-    yield from waiting.values()
+    yield from pending.values()
 
 
 def _bytes(value: Value) -> int:

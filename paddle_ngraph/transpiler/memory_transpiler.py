@@ -213,7 +213,7 @@ def _can_be_split(op: Operation) -> bool:
 def _arrange(block: Block, steps: Sequence[Step], lifetimes: Lifetimes) -> None:
     """Reorders the operators of a block by ``steps``, and inserts recomputed operators."""
     values: dict[str, Value] = {}
-    made = {step.node: step.allocates for step in lifetimes.steps}
+    allocated = {step.node: step.allocates for step in lifetimes.steps}
     for step in steps:
         op = step.node.op
         substitutes = {old: values[new] for old, new in step.substitutes.items()}
@@ -221,7 +221,9 @@ def _arrange(block: Block, steps: Sequence[Step], lifetimes: Lifetimes) -> None:
             new_results = _append_recompute(block, step, substitutes)
             pairs = zip(op.results(), new_results)
             results = {value_id(old): new for old, new in pairs if old.initialized()}
-            values.update((new, results[old]) for new, old in zip(step.allocates, made[step.node]))
+            values.update(
+                (new, results[old]) for new, old in zip(step.allocates, allocated[step.node])
+            )
             continue
         for number, value in enumerate(op.operands_source()):
             if value.initialized() and value_id(value) in substitutes:
@@ -261,8 +263,8 @@ def _longest_increasing(numbers: Iterable[int]) -> int:
     """The length of the longest increasing subsequence."""
     ends: list[int] = []
     for number in numbers:
-        place = bisect_right(ends, number)
-        ends[place : place + 1] = [number]
+        position = bisect_right(ends, number)
+        ends[position : position + 1] = [number]
     return len(ends)
 
 

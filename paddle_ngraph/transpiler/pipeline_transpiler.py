@@ -193,9 +193,9 @@ def transpile(
     staging = Staging(
         TrainingProgram(whole), kept, options.stages, cuts if options.cuts is not None else None
     )
-    maker = _StageBuilder(whole, staging, kept, options)
+    producer = _StageBuilder(whole, staging, kept, options)
     first = None if startup is None else ngraph_transpiler.static_program(startup, "pipeline")
-    return maker.make(first)
+    return producer.make(first)
 
 
 def _of_cuts(error: NgraphError, wanted: int) -> NgraphError:
@@ -289,8 +289,8 @@ class _StageBuilder:
 
     def _is_concatenated(self, number: int) -> bool:
         vid = self._fetched[number]
-        maker, value = self._staging.producer(vid), self._staging.view.values[vid]
-        if maker not in self._staging.stage:
+        producer, value = self._staging.producer(vid), self._staging.view.values[vid]
+        if producer not in self._staging.stage:
             raise NgraphError(
                 f"fetch_list[{number}] is nothing that the forward or backward pass computes with "
                 "parameters: fetch a loss or a result"
@@ -310,12 +310,12 @@ class _StageBuilder:
         found = set()
         for each in self._passes:
             for vid in each.takes:
-                maker = self._staging.producer(vid)
-                assert maker is not None
-                made_in = self._staging.stage[maker]
-                if is_backward and each.stage < stage <= made_in:
+                producer = self._staging.producer(vid)
+                assert producer is not None
+                source_stage = self._staging.stage[producer]
+                if is_backward and each.stage < stage <= source_stage:
                     found.add(self._name(vid))
-                if not is_backward and made_in <= stage < each.stage:
+                if not is_backward and source_stage <= stage < each.stage:
                     found.add(self._name(vid))
         return sorted(found)
 
@@ -337,8 +337,8 @@ class _StageBuilder:
         }
         kept, takes = self._needed(nodes)
         if is_backward:
-            made = {vid for node in nodes for vid in node.writes}
-            takes += [vid for vid in self._sums(stage) if vid not in made and vid not in takes]
+            computed = {vid for node in nodes for vid in node.writes}
+            takes += [vid for vid in self._sums(stage) if vid not in computed and vid not in takes]
         return _Pass(stage, is_backward, nodes, kept, takes)
 
     def _sums(self, stage: int) -> list[str]:
@@ -352,12 +352,12 @@ class _StageBuilder:
         while pending:
             node = pending.pop()
             for vid in [*node.reads, *self._staging.reads(node)]:
-                maker = self._staging.producer(vid)
-                if maker is None or maker in found:
+                producer = self._staging.producer(vid)
+                if producer is None or producer in found:
                     continue
-                if maker in self._staging.free:
-                    found.add(maker)
-                    pending.append(maker)
+                if producer in self._staging.free:
+                    found.add(producer)
+                    pending.append(producer)
                 else:
                     outside.add(vid)
         named = [n for n in self._staging.view.nodes if n.type in SINKS and n.may_write_variables]
@@ -373,16 +373,16 @@ class _StageBuilder:
         if own.is_backward:
             for total, value in [self._sum(copy, vid) for vid in self._sums(own.stage)]:
                 copy.after("pd_op.add_", [total, value])
-        made = {vid for node in own.nodes for vid in node.writes}
+        computed = {vid for node in own.nodes for vid in node.writes}
         given = {vid for other in self._passes if other is not own for vid in other.takes}
         return copy.part(
             kept=own.kept,
             takes=[self._name(vid) for vid in own.takes],
-            gives={self._name(vid): self._staging.view.values[vid] for vid in made & given},
+            gives={self._name(vid): self._staging.view.values[vid] for vid in computed & given},
             results={
                 number: self._staging.view.values[vid]
                 for number, vid in enumerate(self._fetched)
-                if vid in made
+                if vid in computed
             },
         )
 
@@ -391,18 +391,18 @@ class _StageBuilder:
         view = self._staging.view
         overwritten = {root for node in view.nodes for root, _ in node.overwrites}
         for vid in taken:
-            maker = view.producer[vid]
+            producer = view.producer[vid]
             if not view.is_tensor(vid):
                 raise NgraphError(
-                    f"{maker.type} (operator {maker.index}) hands on something that is no tensor, "
-                    "from one stage to another or to its own gradient: such a program can only be "
-                    "cut behind its gradient, in the last stage"
+                    f"{producer.type} (operator {producer.index}) hands on something that is no "
+                    "tensor, from one stage to another or to its own gradient: such a program can "
+                    "only be cut behind its gradient, in the last stage"
                 )
             if vid in overwritten:
                 raise NgraphError(
-                    f"what {maker.type} (operator {maker.index}) computes is overwritten later, "
-                    "and crosses from one stage to another or to a gradient: use the form of the "
-                    "operator without '_'"
+                    f"what {producer.type} (operator {producer.index}) computes is overwritten "
+                    "later, and crosses from one stage to another or to a gradient: use the form "
+                    "of the operator without '_'"
                 )
             copy.feed(self._name(vid), view.values[vid])
 
@@ -499,11 +499,11 @@ class _ProgramCopy:
     ) -> Part:
         """The program of the operators ``kept`` and those added by the builders."""
         positions = {node.index for node in kept}
-        gone = [op for i, op in enumerate(self._operators) if i not in positions]
+        removed = [op for i, op in enumerate(self._operators) if i not in positions]
         found = {name: self.value(value) for name, value in gives.items()}
         fetched = {number: self.value(value) for number, value in results.items()}
-        gone_ids = {op.id() for op in gone if op.name() not in SOURCES}
-        keep(self._block, {op.id() for op in self._block.ops} - gone_ids)
+        removed_ids = {op.id() for op in removed if op.name() not in SOURCES}
+        keep(self._block, {op.id() for op in self._block.ops} - removed_ids)
         for op in self._block.ops:
             if op.name() in SOURCES and op.result(0).use_empty():
                 self._block.remove_op(op)
@@ -545,11 +545,11 @@ def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
     """Removes initializers of other variables; random values stay those of the whole program."""
     nodes = BlockView(block).nodes
     kept = [n.op for n in nodes if n.type in SCOPE_NAMES and scope_name(n.op) in variables]
-    draws = [node.op for node in nodes if DRAW in node.effects]
-    keep(block, ancestors([*kept, *draws]))
-    for drawn in (value for op in draws for value in op.results() if value.initialized()):
-        if drawn.use_empty():  # for another stage
-            make_temporary(drawn)
+    stochastic = [node.op for node in nodes if DRAW in node.effects]
+    keep(block, ancestors([*kept, *stochastic]))
+    for sampled in (value for op in stochastic for value in op.results() if value.initialized()):
+        if sampled.use_empty():  # for another stage
+            make_temporary(sampled)
 
 
 def _described(number: int, stage: Stage) -> str:

@@ -224,14 +224,14 @@ class _Trainer:
         build = Builder(self._block, before=_first(self._block))
         rows = build.fed(table.rows, [-1, table.width], "float32")
         numbers = {_fed_name(op.operand_source(0)): op.operand_source(0) for op in readers}
-        places = {
+        positions = {
             name: build.fed(table.lookups[name], list(each.shape), dtype_name(each.dtype))
             for name, each in numbers.items()
         }
         gradients = []
         for op in readers:
             build = Builder(self._block, before=op)
-            given = [places[_fed_name(op.operand_source(0))], rows, *op.operands_source()[2:]]
+            given = [positions[_fed_name(op.operand_source(0))], rows, *op.operands_source()[2:]]
             padding = table.place_of(op.attrs()["padding_idx"])
             options = {"sparse": False} if op.name() == _LOOKUP else {}
             found = build(op.name(), given, padding_idx=("int64", padding), **options)
@@ -250,13 +250,13 @@ class _Trainer:
 def _table(name: str, weight: Value, readers: Sequence[Operation]) -> Table:
     lookups, paddings = {}, set()
     for op in readers:
-        maker = op.operand_source(0).get_defining_op()
-        if maker is None or maker.name() != "pd_op.data":
+        producer = op.operand_source(0).get_defining_op()
+        if producer is None or producer.name() != "pd_op.data":
             raise NgraphError(
                 f"the table {name!r} is looked up by what the program computes: feed the numbers "
                 "of the rows, or give its embedding sparse=False"
             )
-        fed = str(maker.attrs()["name"])
+        fed = str(producer.attrs()["name"])
         lookups[fed] = f"{fed}@{name}"
         paddings.add(int(op.attrs()["padding_idx"]))
     length, width = weight.shape
@@ -353,13 +353,13 @@ def _repeat_update(
         else:
             operands.append(value)
     results = build.like(op, operands)
-    made = [producer_of(next(each for each in results if each.initialized()))]
+    operators = [producer_of(next(each for each in results if each.initialized()))]
     new = dict(zip((old.id for old in op.results() if old.initialized()), results))
     for variable, result in overwritten(op):
         if list(variable.shape) == list(result.shape) == whole:
             written = build("pd_op.scatter_", [variable, numbers, new[result.id]], overwrite=True)
-            made.append(producer_of(written))
-    return made
+            operators.append(producer_of(written))
+    return operators
 
 
 # -- programs for lookups and parameters ---------------------------------------------------------

@@ -81,14 +81,14 @@ def best_ends(
 def elements_between(view: BlockView, nodes: Sequence[OpNode]) -> list[int]:
     """The number of live elements before each of these operators, read by it or later."""
     last: dict[str, int] = {}
-    made: dict[str, int] = {}
+    defined: dict[str, int] = {}
     for position, node in enumerate(nodes):
         read = (m for vid in node.reads for m in view.members(vid))
-        last.update((vid, position) for vid in read if vid in made)
-        made.update((vid, position) for vid in node.writes)
+        last.update((vid, position) for vid in read if vid in defined)
+        defined.update((vid, position) for vid in node.writes)
     changes = [0] * (len(nodes) + 1)
     for vid, end in last.items():
-        changes[made[vid] + 1] += cost_model.elements_of(view, vid)
+        changes[defined[vid] + 1] += cost_model.elements_of(view, vid)
         changes[end + 1] -= cost_model.elements_of(view, vid)
     return list(accumulate(changes))[:-1]
 
@@ -198,10 +198,10 @@ class Staging:
             if node.op.id() in after or any(vid in later for vid in self.reads(node)):
                 later.update(node.writes)
         wanted = self.with_producers(
-            maker
+            producer
             for op in fetching
             for value in op.operands_source()
-            if (maker := self.producer(value_id(value))) is not None
+            if (producer := self.producer(value_id(value))) is not None
         )
         return [
             node
@@ -218,15 +218,15 @@ class Staging:
             node = pending.pop()
             if node not in found:
                 found.add(node)
-                makers = (self.producer(vid) for vid in [*node.reads, *self.reads(node)])
-                pending += [maker for maker in makers if maker is not None]
+                producers = (self.producer(vid) for vid in [*node.reads, *self.reads(node)])
+                pending += [producer for producer in producers if producer is not None]
         return found
 
     def _of_backward(self, nodes: Sequence[OpNode]) -> set[OpNode]:
         found: set[OpNode] = set()
         for node in nodes:
-            makers = [self.producer(vid) for vid in self.reads(node)]
-            if is_backward(node.op) or any(maker in found for maker in makers):
+            producers = [self.producer(vid) for vid in self.reads(node)]
+            if is_backward(node.op) or any(producer in found for producer in producers):
                 found.add(node)
         return found
 
@@ -238,15 +238,15 @@ class Staging:
         stage = dict.fromkeys(self._forward, self._stages - 1)
         taken: set[OpNode] = set()
         for number, ends in enumerate(cuts):
-            makers = [self.producer(vid) for vid in ends]
-            for maker in makers:
-                if maker not in forward:
+            producers = [self.producer(vid) for vid in ends]
+            for producer in producers:
+                if producer not in forward:
                     raise NgraphError(
                         f"cuts[{number}] is nothing that the forward pass computes of parameters: "
                         "give a variable that the next stage begins with, such as the result of a "
                         "layer"
                     )
-            found = self.with_producers(maker for maker in makers if maker) & forward
+            found = self.with_producers(producer for producer in producers if producer) & forward
             if found <= taken:
                 raise NgraphError(
                     f"cuts[{number}] is computed by an earlier stage: give the variables in the "
@@ -265,9 +265,9 @@ class Staging:
     def _keep_lists_together(self, stage: dict[OpNode, int]) -> None:
         """Moves operators that unpack a list to the stage of the list."""
         for node in stage:
-            maker = self.producer(node.reads[0]) if node.type in LISTS else None
-            if maker in stage:
-                stage[node] = stage[maker]
+            producer = self.producer(node.reads[0]) if node.type in LISTS else None
+            if producer in stage:
+                stage[node] = stage[producer]
 
     def _balanced(self) -> dict[OpNode, int]:
         """Stages of about equal time, with few elements between them."""
@@ -304,9 +304,9 @@ class Staging:
 
     def _places(self, uses: dict[str, tuple[int, int]]) -> list[int]:
         """The indices of forward operators before which a cut is allowed."""
-        held = {p for first, last in uses.values() for p in range(first + 1, last + 1)}
-        apart = {p for p, node in enumerate(self._forward) if node.type in LISTS}
-        return [p for p in range(1, len(self._forward)) if p not in held | apart]
+        blocked = {p for first, last in uses.values() for p in range(first + 1, last + 1)}
+        unpacking = {p for p, node in enumerate(self._forward) if node.type in LISTS}
+        return [p for p in range(1, len(self._forward)) if p not in blocked | unpacking]
 
     def _us(self, node: OpNode) -> float:
         """The estimated time of an operator with its gradient and update, in microseconds."""
@@ -351,8 +351,8 @@ class Staging:
             for vid in self.reads(node):
                 least[vid] = max(least.get(vid, 0), self.stage[node])
         for node in nodes:
-            makers = [self.producer(vid) for vid in self.reads(node)]
-            before = [self.stage[maker] for maker in makers if maker in self.backward]
+            producers = [self.producer(vid) for vid in self.reads(node)]
+            before = [self.stage[producer] for producer in producers if producer in self.backward]
             if before and node not in anchored:
                 # For example a sum of gradients: the sum crosses stages, not its operands.
                 self.stage[node] = max(self.stage[node], min(before))
@@ -378,9 +378,14 @@ class Staging:
         return self._stage_of_variables(list(self.stage))
 
     def _require_stage(self, gradient: Gradient) -> None:
-        maker = self.producer(value_id(gradient.value))
+        producer = self.producer(value_id(gradient.value))
         home = self.variable_stages.get(gradient.parameter)
-        if maker is None or home is None or maker not in self.stage or self.stage[maker] < home:
+        if (
+            producer is None
+            or home is None
+            or producer not in self.stage
+            or self.stage[producer] < home
+        ):
             raise NgraphError(
                 f"the gradient of the parameter {gradient.parameter!r} is computed by a stage "
                 "before that which has the parameter: such a program cannot be cut there"

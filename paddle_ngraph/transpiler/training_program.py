@@ -206,13 +206,13 @@ class TrainingProgram:
         clean = frozenset(map(value_id, averaged))
         names: set[str] = set()
         while True:
-            tainted = set(self._spread(clean, names))
+            tainted = set(self._propagate(clean, names))
             kept = {self._name_of(vid) for vid in tainted} - {None}
             if kept <= names:
                 return frozenset(tainted)
             names |= {name for name in kept if name is not None}
 
-    def _spread(self, clean: frozenset[str], names: set[str]) -> Iterator[str]:
+    def _propagate(self, clean: frozenset[str], names: set[str]) -> Iterator[str]:
         """Propagates differences once, from variables ``names`` that differ after the last run."""
         tainted: set[str] = set()
         for node in self._view.nodes:
@@ -233,9 +233,9 @@ class TrainingProgram:
 
     def _name_of(self, vid: str) -> str | None:
         """The name of the variable of the scope that contains a value after the run."""
-        maker = self._view.producer.get(self._view.root(vid))
-        if maker is not None and maker.is_source and not _is_fed(maker.op):
-            return scope_name(maker.op) if maker.type in SCOPE_NAMES else None
+        producer = self._view.producer.get(self._view.root(vid))
+        if producer is not None and producer.is_source and not _is_fed(producer.op):
+            return scope_name(producer.op) if producer.type in SCOPE_NAMES else None
         setters = [n for n in self._view.readers.get(vid, ()) if n.type in SINKS]
         names = [scope_name(n.op) for n in setters if n.type in (SHADOW_OUTPUT, _SET_PARAMETER)]
         return names[0] if names else None

@@ -99,9 +99,9 @@ class Lifetimes:
         """The buffers of a variable; for a list those of all members."""
         for member in self.view.members(vid):
             root = self.view.root(member)
-            maker = self.view.producer.get(root)
-            if maker is not None and maker.type in _LIST_UNPACKING:
-                yield from self.buffers(maker.reads[0])
+            producer = self.view.producer.get(root)
+            if producer is not None and producer.type in _LIST_UNPACKING:
+                yield from self.buffers(producer.reads[0])
             elif root in self.sizes:
                 yield root
 
@@ -126,32 +126,34 @@ class Lifetimes:
         return max(self.usage(order), default=0)
 
     def _add(self, node: OpNode, types: Sequence[Type], inside: int) -> None:
-        needs: set[str] = set()
+        reads: set[str] = set()
         indirect: set[str] = set()
         operands = {value_id(v) for v in node.op.operands_source() if v.initialized()}
         for vid in node.reads:
             if node.type == "builtin.combine" or _reads_only_shape(node, vid, self.view):
                 continue
             buffers = list(self.buffers(vid))
-            needs.update(buffers)
+            reads.update(buffers)
             if buffers != [vid] or vid not in operands:
                 indirect.update(buffers)
         if node.type in SINKS | {_PUSH}:
-            self.live_out |= needs
+            self.live_out |= reads
         in_place = {result for _, result in node.overwrites}
-        makes = []
+        allocates = []
         if not node.is_source and not node.type.startswith(("builtin.", "cf.")):
             for vid, size in _results(node.op, types):
                 if vid not in in_place:
                     self.sizes[vid] = size
-                    makes.append(vid)
+                    allocates.append(vid)
                 if self.view.values[vid].persistable:
                     self.live_out.update(self.buffers(vid))
         for vid in node.writes:
             for buffer in self.buffers(vid):
                 self.values[buffer] = self.values.get(buffer, 0) + 1
-        read, others = frozenset(needs), frozenset(indirect)
-        self.steps.append(Step(node, tuple(makes), read, node.has_in_place_form, inside, others))
+        read, others = frozenset(reads), frozenset(indirect)
+        self.steps.append(
+            Step(node, tuple(allocates), read, node.has_in_place_form, inside, others)
+        )
 
 
 def usage(steps: Sequence[Step], sizes: Mapping[str, int], live_out: set[str]) -> list[int]:
@@ -164,11 +166,11 @@ def usage(steps: Sequence[Step], sizes: Mapping[str, int], live_out: set[str]) -
     ends: list[list[str]] = [[] for _ in range(len(steps) + 1)]
     for buffer, position in last.items():
         ends[position].append(buffer)
-    held, found = 0, []
+    live, found = 0, []
     for step, ending in zip(steps, ends):
-        held += sum(sizes[buffer] for buffer in step.allocates)
-        found.append(held + step.inner_bytes - reused(step, set(ending), sizes))
-        held -= sum(sizes[buffer] for buffer in ending)
+        live += sum(sizes[buffer] for buffer in step.allocates)
+        found.append(live + step.inner_bytes - reused(step, set(ending), sizes))
+        live -= sum(sizes[buffer] for buffer in ending)
     return found
 
 

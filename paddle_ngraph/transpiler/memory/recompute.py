@@ -194,11 +194,11 @@ class _Planner:
         seen.update(producer.allocates)
         kept: dict[str, int] = {}
         for need in self._lifetimes.in_creation_order(producer.reads - seen):
-            instead = self._available_copy(need, at)
-            if self._last[instead] >= at or instead in self._lifetimes.live_out:
+            copy = self._available_copy(need, at)
+            if self._last[copy] >= at or copy in self._lifetimes.live_out:
                 continue
-            if instead != need or not self._try(choice, need, seen):
-                kept[instead] = self._sizes[instead] if self._is_live_at_peak(instead) else 0
+            if copy != need or not self._try(choice, need, seen):
+                kept[copy] = self._sizes[copy] if self._is_live_at_peak(copy) else 0
         choice.again.append(producer)
         choice.saved -= sum(kept.values())
         choice.us += us_of(producer, self._lifetimes)
@@ -241,10 +241,12 @@ class _Planner:
         """Inserts a recompute if that reduces the peak; returns whether it does."""
         given = self._steps, dict(self._recomputed), dict(self._sizes)
         at = self._position[choice.before]
-        made = list(self._recompute_steps(choice))
-        names = {choice.buffer: made[-1].allocates[choice.again[-1].allocates.index(choice.buffer)]}
+        added = list(self._recompute_steps(choice))
+        names = {
+            choice.buffer: added[-1].allocates[choice.again[-1].allocates.index(choice.buffer)]
+        }
         later = [step.with_reads(names) for step in self._steps[at:]]
-        self._steps = [*self._steps[:at], *made, *later]
+        self._steps = [*self._steps[:at], *added, *later]
         if self._reduces_peak(before, self._lifetimes.usage(self._steps)):
             return True
         self._steps, self._recomputed, sizes = given
@@ -261,12 +263,12 @@ class _Planner:
         for producer in choice.again:
             number = next(self._numbers)
             names = {need: self._available_copy(need, at) for need in producer.reads}
-            made = tuple(f"{buffer}, again {number}" for buffer in producer.allocates)
+            allocates = tuple(f"{buffer}, again {number}" for buffer in producer.allocates)
             self._sizes.update(
-                (new, self._sizes[old]) for new, old in zip(made, producer.allocates)
+                (new, self._sizes[old]) for new, old in zip(allocates, producer.allocates)
             )
-            again = replace(producer.with_reads(names), allocates=made, is_recompute=True)
-            for old, new in zip(producer.allocates, made):
+            again = replace(producer.with_reads(names), allocates=allocates, is_recompute=True)
+            for old, new in zip(producer.allocates, allocates):
                 self._recomputed[old], self._producer[new] = new, again
             self._position[again] = at - 1
             yield again

@@ -30,8 +30,10 @@ def edges_of(lifetimes: Lifetimes) -> Edges:
     others = dependencies.memory_and_effect_dependencies(view, lambda node: True)
     found: dict[Step, list[Step]] = {}
     for step in lifetimes.steps:
-        makers = (view.producer.get(vid) for vid in step.node.reads)
-        before = [maker for maker in makers if maker is not None] + list(others[step.node])
+        producers = (view.producer.get(vid) for vid in step.node.reads)
+        before = [producer for producer in producers if producer is not None] + list(
+            others[step.node]
+        )
         found[step] = [steps[node] for node in dict.fromkeys(before)]
     _move_sinks_last(lifetimes.steps, found)
     return found
@@ -80,16 +82,18 @@ def _defer_allocations(lifetimes: Lifetimes, edges: Edges) -> list[Step]:
 
 def _advance_releases(order: Sequence[Step], edges: Edges, lifetimes: Lifetimes) -> list[Step]:
     """``order``, but a memory-neutral step runs as soon as its predecessors have run."""
-    waiting = _PendingSteps(order, edges, lifetimes)
+    remaining = _PendingSteps(order, edges, lifetimes)
     found: dict[Step, None] = {}
-    small = [step for step in order if waiting.is_ready(step) and waiting.is_memory_neutral(step)]
+    small = [
+        step for step in order if remaining.is_ready(step) and remaining.is_memory_neutral(step)
+    ]
     for step in [*small, *order]:
         pending = [step]
         while pending:
             now = pending.pop()
             if now not in found:
                 found[now] = None
-                pending += filter(waiting.is_memory_neutral, waiting.after(now))
+                pending += filter(remaining.is_memory_neutral, remaining.after(now))
     return list(found)
 
 

@@ -84,29 +84,29 @@ class _Inference:
         if any(each is None for each in members):
             return None
         if op.name() == "builtin.combine":
-            made = [members]
+            results = [members]
         elif op.name() == "builtin.split":
-            made = list(members[0])
+            results = list(members[0])
         else:
-            made = [members[0][op.attrs()["index"]]]
-        self._values.update((value.id, each) for value, each in zip(op.results(), made))
-        return [_type_of(each) for each in made]
+            results = [members[0][op.attrs()["index"]]]
+        self._values.update((value.id, each) for value, each in zip(op.results(), results))
+        return [_type_of(each) for each in results]
 
     def _inferred(self, op: Operation) -> list[Type] | None:
         if op.name() in SOURCES or not op.name().startswith("pd_op.") or op.num_regions() > 0:
             return None
         try:
             operands = [self._operand(value) for value in op.operands_source()]
-            made = _core.append_operator(
+            results = _core.append_operator(
                 self._block, op.name(), operands, None, _core.attributes_of(op)
             )
         except Exception:  # any error of Paddle's shape inference
             return None
-        for value, each in zip(op.results(), made):
+        for value, each in zip(op.results(), results):
             if value.initialized():
                 self._values[value.id] = each
         # Sizes may depend on data, such as the number of nonzero elements.
-        return [self._with_known_sizes(_type_of(each), None) for each in made]
+        return [self._with_known_sizes(_type_of(each), None) for each in results]
 
     def _operand(self, value: Value) -> Any:
         return self._values[value.id] if value.initialized() else None
@@ -118,10 +118,10 @@ class _Inference:
         known = self._shapes.get(scope_name(op)) if _is_feed(op) else None
         types = []
         for value, type in zip(op.results(), _core.result_types(op)):
-            closed = self._with_known_sizes(type, known)
-            types.append(closed)
-            if closed is not None:
-                self._values[value.id] = self._variables(closed)
+            static = self._with_known_sizes(type, known)
+            types.append(static)
+            if static is not None:
+                self._values[value.id] = self._variables(static)
         return types
 
     def _with_known_sizes(self, type: Type, known: Sequence[int] | None) -> Type:
