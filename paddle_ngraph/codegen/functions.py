@@ -85,7 +85,7 @@ class Variant:
 
     def serves(self, given: Sequence[Shape]) -> bool:
         """Whether this function is valid for inputs of these shapes."""
-        rows, hints = _numbered(given)
+        rows, hints = _with_symbols(given)
         return rows == self.shapes and all(guard.holds(hints) for guard in self.conditions)
 
     def results(
@@ -140,11 +140,11 @@ def variants_of(
     declared = {feed.name: list(feed.target.shape) for feed in plan.feeds}
     requested = [declared] if sets is None else list(sets)
     for given in requested:
-        _propagate_batch_of_one(plan, given, weights, found)
+        _propagate(plan, given, weights, found)
     single = _batch_of_one(declared)
     if sets is None and single != declared:
         with suppress(NgraphError):
-            _propagate_batch_of_one(plan, single, weights, found)
+            _propagate(plan, single, weights, found)
         requested.append(single)
     more: list[dict[str, Any]] = [{"hints": _SMALL_SIZE_HINTS}]
     if plan.kernel_calls:
@@ -158,7 +158,7 @@ def variants_of(
     return found
 
 
-def _propagate_batch_of_one(
+def _propagate(
     plan: Plan, given: Shapes, weights: Callable[[str], np.ndarray], found: list[list[Variant]]
 ) -> None:
     try:
@@ -277,11 +277,13 @@ class _ShapePropagation:
             dynamic = [result.shape for result in call.results]
         for number, result in enumerate(call.results):
             self._shapes[result] = tuple(
-                Size(size, open_size < 0) if size >= 0 else self._count_of(call, number, axis)
+                Size(size, open_size < 0)
+                if size >= 0
+                else self._data_dependent_size(call, number, axis)
                 for axis, (size, open_size) in enumerate(zip(at_hints[number], dynamic[number]))
             )
 
-    def _count_of(self, call: KernelCall, number: int, axis: int) -> Size:
+    def _data_dependent_size(self, call: KernelCall, number: int, axis: int) -> Size:
         """A data-dependent size: one size per tensor that determines it."""
         if self._single:
             return Size(1)
@@ -329,7 +331,7 @@ class _ShapePropagation:
         self._set(interval.states, results[outputs:])
 
 
-def _numbered(shapes: Sequence[Shape]) -> tuple[list[list[int]], dict[int, int]]:
+def _with_symbols(shapes: Sequence[Shape]) -> tuple[list[list[int]], dict[int, int]]:
     """Shapes with dynamic sizes as ``-1 - index`` of a symbol, one per hint; and the hints."""
     numbers: dict[int, int] = {}
     rows = [
@@ -360,7 +362,7 @@ def _built(
     if interval.graph.value_inputs:
         raise NgraphError(f"{place} reads the contents of an input while it is built: a shape, say")
     views = {position: array.data.cast("B") for position, array in constants.items()}
-    rows, hints = _numbered(given)
+    rows, hints = _with_symbols(given)
     if hints:
         return _dynamic_variant(interval, rows, hints, signature, views)
     try:
@@ -378,7 +380,7 @@ def _overflow_advice(error: Exception) -> str:
     return ""
 
 
-def _without(positions: Sequence[int], interval: Interval) -> list[int]:
+def _indices_without_weights(positions: Sequence[int], interval: Interval) -> list[int]:
     """Indices of inputs, counted without weights."""
     return [
         position - sum(weight < position for weight in interval.weights) for position in positions
@@ -427,7 +429,7 @@ def _variant(
         _reject_empty(interval, model)
 
     def without(sources: Sequence[int]) -> list[int]:  # negative: results
-        return [_without([n], interval)[0] if n >= 0 else n for n in sources]
+        return [_indices_without_weights([n], interval)[0] if n >= 0 else n for n in sources]
 
     updates = [
         Update(
@@ -438,7 +440,7 @@ def _variant(
         )
         for update in draft.updates
     ]
-    parameters, draws = _without(draft.positions, interval), draft.bridge.draws
+    parameters, draws = _indices_without_weights(draft.positions, interval), draft.bridge.draws
     return Variant(
         draft.model, rows, guards, parameters, draws, draft.positions, updates, conditions
     )

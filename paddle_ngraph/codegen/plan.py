@@ -430,7 +430,7 @@ class _Planner:
         elif name in CONSTANTS:
             self._constant(scope, op)
         else:
-            self._native(scope, op)
+            self._fallback(scope, op)
 
     def _special(self) -> dict[str, Any]:
         return {
@@ -576,7 +576,7 @@ class _Planner:
         outliving.target.used = self._changes = True
         scope.plan.statements.append(SetVariable(outliving.target.name, value))
 
-    def _native(self, scope: _Scope, op: Operation) -> None:
+    def _fallback(self, scope: _Scope, op: Operation) -> None:
         operator = op.name().removeprefix("pd_op.").removesuffix("_")
         operands = [[scope.find(v) for v in self._tensors(scope, v)] for v in op.operands_source()]
         read = [variable for members in operands for variable in members]

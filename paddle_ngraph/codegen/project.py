@@ -89,7 +89,7 @@ def generate(
     for each in planned.persistent:  # actual shapes may differ from declared ones
         each.target.shape = variables[each.name].shape
     with processor.target(target_processor):
-        variants = functions.variants_of(planned, _sets(planned, shapes), read)
+        variants = functions.variants_of(planned, _shape_sets(planned, shapes), read)
     with _staging_folder(target, force) as folder:
         _write(folder, planned, variants, variables, target_processor, seed)
     return report
@@ -161,7 +161,7 @@ def _require_files(planned: Plan) -> None:
             )
 
 
-def _sets(planned: Plan, shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes] | None:
+def _shape_sets(planned: Plan, shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes] | None:
     if not shapes:
         return None
     given = [shapes] if isinstance(shapes, Mapping) else shapes

@@ -164,7 +164,7 @@ def checkpoint(
             folder has a later checkpoint, and the job did not resume from it. :func:`init` has not
             been called.
     """
-    _checkpoints(folder).save(_pir(program), _whole(step), _scope(scope))
+    _checkpoints(folder).save(_pir(program), _integer(step), _scope(scope))
 
 
 def resume(program: Any, folder: str | os.PathLike[str] | None = None, scope: Any = None) -> int:
@@ -312,7 +312,7 @@ def _pir(program: Any) -> Any:
     return program
 
 
-def _whole(step: Any) -> int:
+def _integer(step: Any) -> int:
     try:
         return operator.index(step)  # integers of NumPy, too
     except TypeError as error:

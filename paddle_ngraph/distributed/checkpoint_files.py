@@ -182,7 +182,7 @@ class Folder:
                 damaged.append((step, str(error)))
                 continue
             for number, why in damaged:
-                self._set_aside(number, why)
+                self._rename_damaged(number, why)
             return found
         for number, why in damaged[:1]:
             raise NgraphError(
@@ -202,7 +202,7 @@ class Folder:
             return
         _remove(doomed)
 
-    def _set_aside(self, step: int, why: str) -> None:
+    def _rename_damaged(self, step: int, why: str) -> None:
         path = self.path / _name(step)
         target = self.path / f"{_DAMAGED}{path.name}"
         for number in range(1, 1000):

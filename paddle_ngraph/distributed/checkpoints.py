@@ -108,8 +108,8 @@ class Checkpoints:
             parts.extend(self._read_parts(checkpoint, program, scope))
 
         self._stage(what, read)
-        for put_in_place in parts:
-            put_in_place()
+        for restore in parts:
+            restore()
         self._step = checkpoint.step
         return checkpoint.step
 

@@ -126,7 +126,7 @@ class Job:
         return global_store()
 
     @cached_property
-    def _meeting_place(self) -> Meetings:
+    def _rendezvous(self) -> Meetings:
         place, name = self.place, os.environ.get(reports.JOB_VARIABLE, "")
         # With the job's name in the key, a rank never joins a job whose store has its port.
         key = f"ngraph/meetings/{name}/{self._number}"
@@ -179,7 +179,7 @@ class Job:
         self.num_exchanges += 1
         reports.report_meeting(self.num_exchanges)
         try:
-            return self._meeting_place.exchange(text)
+            return self._rendezvous.exchange(text)
         except NgraphError:
             raise
         except Exception as error:  # Paddle's errors have many types

@@ -100,7 +100,7 @@ def launch(options: Options) -> int:
             if end.status != 1:
                 break
             if restart < options.max_restarts:
-                _print_status(f"{end.sentence}; all ranks start again {_from_where(options)} "
+                _print_status(f"{end.sentence}; all ranks start again {_restart_point(options)} "
                      f"(restart {restart + 1} of {options.max_restarts})")  # fmt: skip
     if end.sentence:
         _print_status(end.sentence)
@@ -133,7 +133,7 @@ def _print_status(sentence: str) -> None:
     print(f"paddle_ngraph: {sentence}", file=sys.stderr, flush=True)
 
 
-def _from_where(options: Options) -> str:
+def _restart_point(options: Options) -> str:
     step = None
     if options.checkpoint is not None:
         step = checkpoint_files.newest_step(Path(options.checkpoint))
@@ -236,7 +236,7 @@ class _Rank:
         self._has_reported |= hears
         state, spent = _state_of(self._process.pid)
         idle = self._has_reported or state in "Tt"
-        if hears or spent != self._spent or not idle or _waits_for_core(self._process.pid):
+        if hears or spent != self._spent or not idle or _is_runnable(self._process.pid):
             self.silent = 0.0
         else:
             self.silent += elapsed
@@ -273,7 +273,7 @@ def _state_of(pid: int) -> tuple[str, int]:
     return fields[0], int(fields[11]) + int(fields[12])
 
 
-def _waits_for_core(pid: int) -> bool:
+def _is_runnable(pid: int) -> bool:
     """Whether a thread of a process is runnable."""
     for path in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):
@@ -389,7 +389,7 @@ class _Start:
             number = -rank.status
             # An abort by Paddle may well be a consequence.
             when = rank.ended if number == signal.SIGABRT else rank.left_at
-            return _Evidence(when, f"was killed by {_name_of(number)}{_by_whom(number)}")
+            return _Evidence(when, f"was killed by {_name_of(number)}{_signal_source(number)}")
         if rank.failure is not None:
             return _Evidence(rank.failure.when, f"has failed: {rank.failure.what}")
         if rank.status:
@@ -429,7 +429,7 @@ def _name_of(number: int) -> str:
         return f"signal {number}"
 
 
-def _by_whom(number: int) -> str:
+def _signal_source(number: int) -> str:
     return " (the kernel does that where memory runs out)" if number == signal.SIGKILL else ""
 
 

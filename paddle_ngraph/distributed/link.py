@@ -84,7 +84,7 @@ class Link:
         arrays = list(map(np.asarray, message.arrays))
         self._put(np.array([message.kind, len(arrays)], "int64"))
         if arrays:
-            self._put(np.array([_form(array) for array in arrays], "int64"))
+            self._put(np.array([_header(array) for array in arrays], "int64"))
         for array in arrays:
             if array.size:
                 self._put(np.ascontiguousarray(array).reshape(-1).view("uint8"))
@@ -94,9 +94,9 @@ class Link:
         kind, count = MessageKind.WAIT, 0
         while kind == MessageKind.WAIT:
             kind, count = self._get([2], "int64")
-        forms = self._get([count, 2 + _MAX_AXES], "int64") if count else ()
+        headers = self._get([count, 2 + _MAX_AXES], "int64") if count else ()
         arrays = []
-        for number, rank, *sizes in forms:
+        for number, rank, *sizes in headers:
             dtype, shape = np.dtype(_DTYPES[number]), sizes[:rank]
             data = self._get([prod(map(int, shape)) * dtype.itemsize], "uint8")
             arrays.append(data.view(dtype).reshape(shape))
@@ -124,7 +124,7 @@ class Link:
         return tensor.numpy()
 
 
-def _form(array: np.ndarray) -> list[int]:
+def _header(array: np.ndarray) -> list[int]:
     return [
         _DTYPES.index(str(array.dtype)),
         array.ndim,

@@ -45,7 +45,7 @@ class _Sender:
         sys.excepthook = self._fail
         # Connections are closed during exit, which may take a while.
         atexit.register(lambda: self.send(ends=time.monotonic()))
-        threading.Thread(target=self._live, daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, daemon=True).start()
 
     def send(self, **report: Any) -> bool:
         """Sends a report. Returns whether the launcher receives it."""
@@ -55,7 +55,7 @@ class _Sender:
             return False
         return True
 
-    def _live(self) -> None:
+    def _send_heartbeats(self) -> None:
         while True:
             self.send()
             time.sleep(HEARTBEAT_SECONDS)

@@ -72,15 +72,15 @@ class _Loop:
 
     def slice(self, source: Value) -> Node:
         """The slice of ``source`` of the step, [1, ...]."""
-        return self._part(self._slices, source, [1, *self._bridge.shape(source)[1:]])
+        return self._parameter(self._slices, source, [1, *self._bridge.shape(source)[1:]])
 
     def invariant(self, source: Value) -> Node:
         """``source`` as an invariant input."""
-        return self._part(self._invariants, source, self._bridge.shape(source))
+        return self._parameter(self._invariants, source, self._bridge.shape(source))
 
     def state(self, initial: Value) -> Node:
         """A loop-carried value (see :meth:`run`), ``initial`` in the first step."""
-        return self._part(self._states, initial, self._bridge.shape(initial))
+        return self._parameter(self._states, initial, self._bridge.shape(initial))
 
     def run(
         self, carried: Sequence[Value], collected: Sequence[Value]
@@ -117,7 +117,9 @@ class _Loop:
         return last, steps
 
     @staticmethod
-    def _part(parts: list[tuple[Node, Output]], source: Value, shape: Sequence[Number]) -> Node:
+    def _parameter(
+        parts: list[tuple[Node, Output]], source: Value, shape: Sequence[Number]
+    ) -> Node:
         output = as_output(source)
         part = opset15.parameter([int(size) for size in shape], output.get_element_type())
         parts.append((part, output))

@@ -70,7 +70,7 @@ def reduced_axes(bridge: NgraphBridge, op: Op, rank: int) -> list[int]:
     return sorted({axis % rank for axis in axes}) or list(range(rank))
 
 
-def _keep(op: Op) -> bool:
+def _keeps_dims(op: Op) -> bool:
     return bool(op.attr("keepdim", op.attr("keepdims", False)))
 
 
@@ -80,7 +80,7 @@ def _register(name: str, reduce: Reduce, by_attribute: bool = False, **options: 
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
         axes = reduced_axes(bridge, op, len(bridge.shape(x)))
-        bridge.set_output_node(op, "out", reduce(bridge, x, axes, _keep(op)) if axes else x)
+        bridge.set_output_node(op, "out", reduce(bridge, x, axes, _keeps_dims(op)) if axes else x)
 
     converter(f"pd_op.{name}", inputs={} if by_attribute else _AXIS, **options)(convert)
 
@@ -138,7 +138,7 @@ def sum(bridge: NgraphBridge, op: Op) -> None:
         if math.prod(shape) > _MAX_EXACT_COUNT:
             raise NgraphError("it counts more elements than float32 can")
         x = select_number(x)
-    out = _sum(bridge, x, axes, _keep(op)) if axes else x
+    out = _sum(bridge, x, axes, _keeps_dims(op)) if axes else x
     bridge.set_output_node(op, "out", out if kind == Type.f32 else opset15.convert(out, kind))
 
 
@@ -153,8 +153,10 @@ def _integer_sum(bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]) ->
     rows = reshaped(bridge, rows, [math.prod(shape[axis] for axis in others), count])
     sums = opset15.cum_sum(rows, bridge.full(1, "int64"))
     out = opset15.gather(sums, bridge.full(count - 1, "int64"), bridge.full(1, "int64"))
-    kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
-    return reshaped(bridge, out, kept if _keep(op) else [shape[axis] for axis in others])
+    shape_after = [1 if axis in axes else size for axis, size in enumerate(shape)]
+    return reshaped(
+        bridge, out, shape_after if _keeps_dims(op) else [shape[axis] for axis in others]
+    )
 
 
 @converter("pd_op.reduce_as", inputs={"target": Role.SHAPE_ONLY})
@@ -245,7 +247,7 @@ _register_extreme("max", "max")
 _register_extreme("min", "min")
 
 
-def _first_position(bridge: NgraphBridge, x: NodeInput, axis: int, mode: str) -> Node:
+def _first_index(bridge: NgraphBridge, x: NodeInput, axis: int, mode: str) -> Node:
     """The index of the largest or smallest element along ``axis``, the first one of several.
 
     As in Paddle a NaN is not a candidate, and an infinity beyond the initial value of the search
@@ -260,21 +262,23 @@ def _first_position(bridge: NgraphBridge, x: NodeInput, axis: int, mode: str) ->
     return opset15.topk(x, one, axis, mode, "value", Type.i32, stable=True).output(1)
 
 
-def _register_position(name: str, mode: str) -> None:
+def _register_index(name: str, mode: str) -> None:
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
         shape = bridge.shape(x)
-        keep = _keep(op)
+        keep = _keeps_dims(op)
         if op.attr("flatten", False) or not shape:
-            kept = [1] * len(shape) if keep else []
+            shape_after = [1] * len(shape) if keep else []
             require_declared(bridge, op, range(len(shape)))
             x, axis = reshaped(bridge, x, [-1]), 0
         else:
             axis = known_int(bridge, op, "axis") % len(shape)
             require_declared(bridge, op, [axis])
-            kept = [1 if i == axis else dim for i, dim in enumerate(shape) if keep or i != axis]
-        found = _first_position(bridge, x, axis, mode)
-        found = reshaped(bridge, found, kept)
+            shape_after = [
+                1 if i == axis else dim for i, dim in enumerate(shape) if keep or i != axis
+            ]
+        found = _first_index(bridge, x, axis, mode)
+        found = reshaped(bridge, found, shape_after)
         kind = element_type(op.output("out").dtype)
         bridge.set_output_node(op, "out", opset15.convert(found, kind))
 
@@ -286,8 +290,8 @@ def _register_position(name: str, mode: str) -> None:
     )(convert)
 
 
-_register_position("argmax", "max")
-_register_position("argmin", "min")
+_register_index("argmax", "max")
+_register_index("argmin", "min")
 
 
 # -- prod, logsumexp, all, any -------------------------------------------------------------------

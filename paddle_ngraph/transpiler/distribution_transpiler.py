@@ -136,7 +136,7 @@ def distribute_startup(startup: Program, ranks: int, options: Options) -> None:
     setting = [op for op in block.ops if op.name() in (SHADOW_OUTPUT, "builtin.set_parameter")]
     build = Builder(block)
     for bucket in _buckets((op.operand_source(0) for op in setting), options):
-        _take_from_first_rank(build, bucket, options)
+        _broadcast_from_rank_0(build, bucket, options)
     for op in setting:
         block.move_op_to_block_end(op)
 
@@ -153,11 +153,11 @@ def _startup(program: Program, ranks: int, options: Options) -> Program:
         elif ranks > 1:
             shared.append(build.variable(name, shape, dtype))
     for bucket in _buckets(shared, options):
-        _take_from_first_rank(build, bucket, options)
+        _broadcast_from_rank_0(build, bucket, options)
     return startup
 
 
-def _take_from_first_rank(build: Builder, values: Sequence[Value], options: Options) -> None:
+def _broadcast_from_rank_0(build: Builder, values: Sequence[Value], options: Options) -> None:
     """Overwrites values with those of rank 0."""
     flat = build.flat(values) if len(values) > 1 else build("pd_op.assign", values)
     sent = build("pd_op.broadcast_", [flat], root=0, ring_id=options.ring)

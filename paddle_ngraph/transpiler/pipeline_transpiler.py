@@ -186,19 +186,19 @@ def transpile(
     try:
         whole, fetching = ngraph_transpiler.copied(given, [*wanted, *ends])
     except NgraphError as error:
-        raise _of_cuts(error, len(wanted)) from error
+        raise _as_cut_error(error, len(wanted)) from error
     kept, cutting = fetching[: len(wanted)], fetching[len(wanted) :]
     values = iter(ngraph_transpiler.remove_fetches(whole, cutting))
     cuts = [[value_id(next(values)) for _ in cut] for cut in options.ends]
     staging = Staging(
         TrainingProgram(whole), kept, options.stages, cuts if options.cuts is not None else None
     )
-    producer = _StageBuilder(whole, staging, kept, options)
+    builder = _StageBuilder(whole, staging, kept, options)
     first = None if startup is None else ngraph_transpiler.static_program(startup, "pipeline")
-    return producer.make(first)
+    return builder.build(first)
 
 
-def _of_cuts(error: NgraphError, wanted: int) -> NgraphError:
+def _as_cut_error(error: NgraphError, wanted: int) -> NgraphError:
     """``error``, reworded if the index in its message is that of a cut, not of a fetch."""
     head, bracket, rest = str(error).partition("]")
     number = head.removeprefix("fetch_list[")
@@ -251,7 +251,7 @@ class _StageBuilder:
             for is_backward in (False, True)
         ]
 
-    def make(self, startup: Any) -> Pipeline:
+    def build(self, startup: Any) -> Pipeline:
         """The whole pipeline; ``startup`` is the user's startup program, or ``None``."""
         sliced = self._sliced()
         together = [self._is_concatenated(number) for number in range(len(self._fetched))]
@@ -259,7 +259,9 @@ class _StageBuilder:
         return Pipeline(stages, self._options.micro_batches, sliced, together)
 
     def _stage(self, number: int, startup: Any) -> Stage:
-        forward, backward = (self._of_pass(each) for each in self._passes if each.stage == number)
+        forward, backward = (
+            self._pass_program(each) for each in self._passes if each.stage == number
+        )
         assert backward is not None
         norms, update = self._norms(number), self._update(number)
         parts = [part for part in (forward, backward, norms, update) if part is not None]
@@ -335,7 +337,7 @@ class _StageBuilder:
             # The last stage runs forward and backward pass in one program.
             if number == stage and ((node in backward) or is_last) == is_backward
         }
-        kept, takes = self._needed(nodes)
+        kept, takes = self._with_dependencies(nodes)
         if is_backward:
             computed = {vid for node in nodes for vid in node.writes}
             takes += [vid for vid in self._sums(stage) if vid not in computed and vid not in takes]
@@ -346,7 +348,7 @@ class _StageBuilder:
         homes = self._staging.variable_stages
         return [vid for vid, name in self._parameters.items() if homes[name] == stage]
 
-    def _needed(self, nodes: set[OpNode]) -> tuple[set[OpNode], list[str]]:
+    def _with_dependencies(self, nodes: set[OpNode]) -> tuple[set[OpNode], list[str]]:
         """``nodes`` with their producers that belong to no stage, and variables to be fed."""
         pending, found, outside = list(nodes), set(nodes), set()
         while pending:
@@ -364,7 +366,7 @@ class _StageBuilder:
         found |= {n for n in named if self._staging.producer(n.reads[0]) in nodes}
         return found, sorted(outside, key=self._name)
 
-    def _of_pass(self, own: _Pass) -> Part | None:
+    def _pass_program(self, own: _Pass) -> Part | None:
         """The program of a pass; ``None`` for the forward pass of the last stage."""
         if not own.is_backward and own.stage == self._options.stages - 1:
             return None
@@ -419,7 +421,7 @@ class _StageBuilder:
         # A function would need memory for all sums again in its first run: OpenVINO allocates
         # its inputs.
         if not has_bfloat16(part.program):  # for which Paddle has few kernels
-            _leave_to_paddle(part.program)
+            _place_on_paddle(part.program)
         return part
 
     def _update(self, stage: int) -> Part:
@@ -434,7 +436,7 @@ class _StageBuilder:
         part = copy.part(kept=nodes, takes=takes, gives={}, results={})
         if any(node.overwrites and node.type not in _IN_PLACE for node in nodes):
             # A function would need memory for new and old parameters and states at once.
-            _leave_to_paddle(part.program)
+            _place_on_paddle(part.program)
         return part
 
     def _sum(self, copy: _ProgramCopy, vid: str) -> tuple[Value, Value]:
@@ -514,7 +516,7 @@ class _ProgramCopy:
         )
 
 
-def _leave_to_paddle(program: Program) -> None:
+def _place_on_paddle(program: Program) -> None:
     """Places a program on Paddle's kernels, run sequentially and optimized for memory."""
     for op in filter(can_be_placed, program.global_block().ops):
         place_on(op, NATIVE)

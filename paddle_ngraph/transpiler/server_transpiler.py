@@ -200,13 +200,13 @@ class _Trainer:
                 parameters.append(value)
                 self.dense.append((name, list(value.shape)))
         if parameters:
-            self._take(parameters)
+            self._feed_parameters(parameters)
         self.tables = [self._look_up(name, weight) for name, weight in looked_up]
         drop_unread_sources(self._block)
 
-    def _take(self, parameters: Sequence[Value]) -> None:
+    def _feed_parameters(self, parameters: Sequence[Value]) -> None:
         """Overwrites parameters with the feed, before all other operators."""
-        build = Builder(self._block, before=_first(self._block))
+        build = Builder(self._block, before=_first_operator(self._block))
         fed = build.fed(PARAMETERS, [sum(map(_size, parameters))], "float32")
         shapes = [list(value.shape) for value in parameters]
         for parameter, new in zip(parameters, build.unflattened(fed, shapes)):
@@ -221,7 +221,7 @@ class _Trainer:
                     f"the table {name!r} is read by {op.name()}: give its embedding sparse=False"
                 )
         table = _table(name, weight, readers)
-        build = Builder(self._block, before=_first(self._block))
+        build = Builder(self._block, before=_first_operator(self._block))
         rows = build.fed(table.rows, [-1, table.width], "float32")
         numbers = {_fed_name(op.operand_source(0)): op.operand_source(0) for op in readers}
         positions = {
@@ -292,7 +292,7 @@ def _feed_gradients(block: Block, gradients: Sequence[Gradient]) -> None:
     """Replaces gradients by a feed."""
     if not gradients:
         return
-    build = Builder(block, before=_first(block))
+    build = Builder(block, before=_first_operator(block))
     fed = build.fed(GRADIENTS, [sum(_size(g.value) for g in gradients)], "float32")
     shapes = [list(gradient.value.shape) for gradient in gradients]
     for gradient, new in zip(gradients, build.unflattened(fed, shapes)):
@@ -303,7 +303,7 @@ def _feed_gradients(block: Block, gradients: Sequence[Gradient]) -> None:
 def _update_rows(block: Block, gradient: Gradient, table: Table) -> list[Operation]:
     """Restricts an update to rows of a table and of its states; returns the new operators."""
     whole = list(gradient.value.shape)
-    build = Builder(block, before=_first(block))
+    build = Builder(block, before=_first_operator(block))
     numbers = build.fed(table.numbers, [-1], "int64")
     now = {gradient.value.id: build.fed(table.gradients, [-1, table.width], "float32")}
     after = descendants(op for op, _ in gradient.readers)
@@ -405,6 +405,6 @@ def _size(value: Value) -> int:
     return prod(value.shape)
 
 
-def _first(block: Block) -> Operation:
+def _first_operator(block: Block) -> Operation:
     """The first operator that is not a source."""
     return next(op for op in block.ops if op.name() not in SOURCES)

@@ -129,7 +129,7 @@ class Staging:
         self.written = self._written_variables()
         self.free = self._free_nodes()
         nodes = self._first_passes(last, fetching)
-        self.backward = self._of_backward(nodes)
+        self.backward = self._backward_nodes(nodes)
         self._forward = [node for node in nodes if node not in self.backward]
         self.stage = self._by_cuts(cuts) if cuts is not None else self._balanced()
         self._stage_backward([node for node in nodes if node in self.backward])
@@ -222,7 +222,7 @@ class Staging:
                 pending += [producer for producer in producers if producer is not None]
         return found
 
-    def _of_backward(self, nodes: Sequence[OpNode]) -> set[OpNode]:
+    def _backward_nodes(self, nodes: Sequence[OpNode]) -> set[OpNode]:
         found: set[OpNode] = set()
         for node in nodes:
             producers = [self.producer(vid) for vid in self.reads(node)]
@@ -272,8 +272,8 @@ class Staging:
     def _balanced(self) -> dict[OpNode, int]:
         """Stages of about equal time, with few elements between them."""
         nodes, uses = self._forward, self._uses()
-        ends = self._best_ends(self._places(uses))
-        free_ends = self._best_ends(self._places({}))
+        ends = self._best_ends(self._cut_candidates(uses))
+        free_ends = self._best_ends(self._cut_candidates({}))
         total = sum(map(self._us, nodes))
         if ends is None or (self._stages > 1 and self._longest(ends) > _MAX_STAGE_SHARE * total):
             tied = max(uses, key=lambda name: uses[name][1] - uses[name][0], default=None)
@@ -302,7 +302,7 @@ class Staging:
                     found[name] = found.get(name, (position, position))[0], position
         return found
 
-    def _places(self, uses: dict[str, tuple[int, int]]) -> list[int]:
+    def _cut_candidates(self, uses: dict[str, tuple[int, int]]) -> list[int]:
         """The indices of forward operators before which a cut is allowed."""
         blocked = {p for first, last in uses.values() for p in range(first + 1, last + 1)}
         unpacking = {p for p, node in enumerate(self._forward) if node.type in LISTS}

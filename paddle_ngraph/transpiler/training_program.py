@@ -142,7 +142,7 @@ class TrainingProgram:
         if vid not in self._local:
             return None
         end = self._ends_of_backward[vid]
-        while (earlier := self._before(vid, end)) is not None:
+        while (earlier := self._unclipped(vid, end)) is not None:
             vid = earlier
         self._reject_after_clipping(name, vid, end)
         value = self._view.values[vid]
@@ -156,7 +156,7 @@ class TrainingProgram:
             update=node.op,
         )
 
-    def _before(self, vid: str, end: int) -> str | None:
+    def _unclipped(self, vid: str, end: int) -> str | None:
         """The gradient from which clipping or decay computed ``vid``."""
         node = self._view.producer[vid]
         if node.index <= end or node.type.removesuffix("_") not in _GRADIENT_POSTPROCESSING:

@@ -192,10 +192,10 @@ def _bytes(type: Type) -> int:
     if isinstance(type, list):
         return sum(map(_bytes, type))
     dtype, shape = type
-    return math.prod(shape) * _bytes_of_one(dtype)
+    return math.prod(shape) * _element_bytes(dtype)
 
 
-def _bytes_of_one(dtype: str) -> int:
+def _element_bytes(dtype: str) -> int:
     """The bytes of one element of a dtype, by Paddle's name."""
     if dtype in _OTHER_BYTES:
         return _OTHER_BYTES[dtype]
