@@ -141,7 +141,7 @@ class Server:
             self._trainers.discard(trainer)
             raise NgraphError(f"trainer {trainer} has failed: {sentence_of(message)}")
         if message.kind == MessageKind.START:
-            self._outboxes[trainer].put(Message(MessageKind.ANSWER, self._copied_variables()))
+            self._outboxes[trainer].put(Message(MessageKind.ANSWER, self._kept()))
             return
         if message.kind == MessageKind.GET:
             self._outboxes[trainer].put(Message(MessageKind.ANSWER, self._read(message.arrays)))
@@ -157,7 +157,7 @@ class Server:
                 self._outboxes[each].put(Message(MessageKind.ANSWER))
             self._pushed = {}
 
-    def _copied_variables(self) -> list[np.ndarray]:
+    def _kept(self) -> list[np.ndarray]:
         """The variables of which trainers have copies, as bytes."""
         found = variables_of(self._form.trainer, self._scope)
         arrays = [np.array(found[name].get_tensor()) for name in self._form.kept]
