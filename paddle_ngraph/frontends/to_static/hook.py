@@ -419,7 +419,7 @@ class _Source:
         """Copies of both programs with engine operators, as far as operators can be converted.
 
         Args:
-            open_size: The size assumed for dynamic dimensions.
+            open_size: The size that the cost model assumes for dynamic dimensions.
             in_blocks: Whether forward values are saved for the backward program in blocked layout.
         """
         names = dict(self.programs.program_attr)
