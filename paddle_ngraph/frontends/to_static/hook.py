@@ -218,8 +218,7 @@ def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
 
 
 def expect_shapes(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) -> None:
-    """Registers shapes of calls of a layer in evaluation, so that one function serves other shapes
-    too.
+    """Registers shapes of a layer's calls in evaluation, so that a function serves several shapes.
 
     Args:
         layer: A ``PartialProgramLayer`` that SOT created.
