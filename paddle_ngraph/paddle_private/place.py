@@ -51,8 +51,7 @@ class PatchTarget(NamedTuple):
         return None
 
     def replace(self, create: Callable[[Any], Any]) -> None:
-        """Patches the name with ``create(original)``, once, in Paddle's core as well as in its
-        library.
+        """Patches the name with ``create(original)``, once, in Paddle's core and library.
 
         A name that Paddle lacks stays missing (``PADDLE_NGRAPH_UNCHECKED``).
         """

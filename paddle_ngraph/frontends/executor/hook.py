@@ -135,8 +135,7 @@ def _with_flag_as_set(original: Callable[..., T]) -> Callable[..., T]:
 
 
 def _serialized(original: Callable[..., None]) -> Callable[..., None]:
-    """Serializes threads that prepare programs, since Paddle's insertion point for operators is
-    global.
+    """Serializes the preparation of programs: Paddle's insertion point for operators is global.
 
     No program runs under the lock, so its holder never waits for another thread.
     """

@@ -163,8 +163,8 @@ def find_layer(
         output_names: The names of its outputs.
 
     Returns:
-        ``None`` if the program computes other values than the operator's, or returns one of
-        its inputs.
+        ``None`` if the program computes other values than the operator's, or returns one of its
+        inputs.
     """
     whole = find_whole_program(program.global_block().ops, SHADOW_OUTPUT)
     if whole is None:

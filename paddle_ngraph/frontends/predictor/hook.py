@@ -219,8 +219,7 @@ def why_native(config: Config) -> str | None:
 
 
 def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: bool) -> str | None:
-    """The reason why a predictor should fall back to Paddle, or ``None`` where the engine is worth
-    it.
+    """The reason why a predictor should fall back to Paddle, or ``None`` if the engine pays off.
 
     Args:
         report: The report of the pass on the program.
@@ -435,8 +434,7 @@ def _run_engine(predictor: Predictor, *args: Any) -> Any:
 
 
 class _Switch:
-    """Runs a predictor by Paddle or through the engine, depending on ``FLAGS_use_ngraph`` at each
-    run.
+    """Runs a predictor by Paddle or the engine, depending on ``FLAGS_use_ngraph`` at each run.
 
     Args:
         model: The state that the predictor shares with its clones.

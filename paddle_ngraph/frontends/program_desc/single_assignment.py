@@ -1,5 +1,4 @@
-"""Single-assignment form of ProgramDesc programs, in which Paddle's translation preserves all
-writes.
+"""Single-assignment form of ProgramDesc programs, in which the translation preserves all writes.
 
 The variables of a ProgramDesc are memory that operators may overwrite. Paddle's translation treats
 a name as a value: it loses the result that an operator writes over its second input, second writes

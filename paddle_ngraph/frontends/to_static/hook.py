@@ -218,8 +218,7 @@ def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
 
 
 def expect_shapes(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) -> None:
-    """Registers shapes of calls of a layer in evaluation, so that one function serves other shapes
-    too.
+    """Registers shapes of a layer's calls in evaluation, so that a function serves several shapes.
 
     Args:
         layer: A ``PartialProgramLayer`` that SOT created.
@@ -419,7 +418,7 @@ class _Source:
         """Copies of both programs with engine operators, as far as operators can be converted.
 
         Args:
-            open_size: The size assumed for dynamic dimensions.
+            open_size: The size that the cost model assumes for dynamic dimensions.
             in_blocks: Whether forward values are saved for the backward program in blocked layout.
         """
         names = dict(self.programs.program_attr)

@@ -1,5 +1,4 @@
-"""Pool of the scopes in which Paddle runs programs of dynamic mode, each acquired for one run at a
-time.
+"""Pool of the scopes of dynamic mode's programs, each acquired for one run at a time.
 
 A training run leaves in its scope the values that the backward program needs: the saved forward
 state. Paddle's autograd node of the run has one backward pass, which empties the scope and releases
