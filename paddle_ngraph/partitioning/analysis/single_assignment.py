@@ -51,7 +51,10 @@ _OUT_OF_PLACE_FORMS = {
     "pd_op.full_": ("pd_op.full", 0),
 }
 # Operators whose results share the memory of an operand.
-_ALIASES = frozenset({"share_data", "set"})
+_ALIASING_NAMES = (
+    "as_strided coalesce_tensor set share_data share_var view_dtype view_shape view_slice"
+)
+_ALIASING = frozenset(f"pd_op.{name}{end}" for name in _ALIASING_NAMES.split() for end in ("", "_"))
 
 
 def to_single_assignment(program: Program) -> None:
@@ -182,7 +185,7 @@ class _Survey:
                 self._is_yielded_once(producer, block, index + first, None)
                 for block in range(producer.num_regions())
             )
-        return producer.name() not in SOURCES | LISTS
+        return producer.name() not in SOURCES | LISTS and not _may_alias(producer)
 
     def _is_yielded_once(
         self, op: Operation, block: int, index: int, variable: Value | None
@@ -211,7 +214,7 @@ class _Survey:
             return _is_used_before_writes(reader)
         if reader.name() == YIELD:
             return self._is_yielded_in_place(reader, variable)
-        if reader.name() == "builtin.set_parameter":
+        if reader.name() == "builtin.set_parameter" or _may_alias(reader):
             return False
         if reader.name() in SINKS:
             return all(op.name() in SINKS | SOURCES for op in _after(reader))
@@ -232,6 +235,12 @@ class _Survey:
             if self._variables.get(value_id(value), value).is_same(variable)
         ]
         return bool(args) and all(i == 0 or args[i - 1].is_same(variable) for i in yielded_at)
+
+
+def _may_alias(op: Operation) -> bool:
+    """Whether a result may share memory with an operand that the operator does not overwrite."""
+    is_custom = not op.name().startswith(("pd_op.", "builtin.", "cf."))
+    return op.name() in _ALIASING or is_custom
 
 
 def _after(op: Operation) -> list[Operation]:
@@ -266,7 +275,7 @@ def _has_out_of_place_form(write: _Write) -> bool:
 def _is_operator(name: str) -> bool:
     """Whether Paddle has an operator of this name whose result has its own memory."""
     short = name.removeprefix("pd_op.")
-    return hasattr(operators, short) and short not in _ALIASES
+    return hasattr(operators, short) and name not in _ALIASING
 
 
 def _out_of_place_form(op: Operation) -> str:

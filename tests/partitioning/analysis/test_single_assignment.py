@@ -343,3 +343,34 @@ def beside_what_is_printed() -> Any:
 @pytest.mark.parametrize("build", [of_a_feed, of_a_parameter, beside_what_is_printed])
 def test_what_keeps_its_memory(build: Callable) -> None:
     assert "pd_op.increment_" in in_place(Program(build))
+
+
+# -- aliases ---------------------------------------------------------------------------------------
+
+ALIASES = {
+    "share_data": paddle._C_ops.share_data,
+    "share_data_": paddle._C_ops.share_data_,
+    "view_shape": lambda x: paddle._C_ops.view_shape(x, [WIDTH, 4]),
+}
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_an_alias_sees_a_write(alias):
+    """A reader that shares the memory of a variable reads later versions, too."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [4, WIDTH], "float32")
+        y = paddle.tanh(x)
+        shared = ALIASES[alias](y)
+        paddle._C_ops.add_(y, x)
+        return paddle.cast(shared, "float32") + 1.0, paddle.exp(x)
+
+    program = in_order(build)
+    assert "pd_op.add_" in in_place(program)
+    x = floats(4, WIDTH)
+    expected = program.run(engine=False, x=x)
+    paddle_ngraph.reset_stats()
+    for _ in range(3):
+        for actual, wanted in zip(program.run(x=x), expected):
+            np.testing.assert_allclose(actual, wanted, rtol=1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
