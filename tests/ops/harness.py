@@ -100,7 +100,8 @@ def run_together(cases: Sequence[Case]) -> list[Outcome]:
     group = _Group(cases)
     report = paddle_ngraph.explain(group.main)
     group.assert_partition(report)
-    assert len(cases) == 1 or not report.drawing, "cases that draw take numbers of one stream"
+    if len(cases) > 1 and report.drawing:
+        raise merging.CannotMerge("cases that draw take numbers of one stream")
     native = group.run("native")
     with reports_of_partitions() as reports:
         engine = group.run("engine")
@@ -288,14 +289,18 @@ class _Group:
             own = _out_of_place_types(types_of_case)
             for kind in case.converted:
                 made = _out_of_place(kind)
+                if len(self.cases) > 1 and kind in native:  # perhaps in another case
+                    raise merging.CannotMerge(f"{kind} stayed native: {native[kind]}")
                 assert kind not in native, f"{kind} stayed native: {native.get(kind)}"
                 assert made in converted, f"{kind} is not in the program: {sorted(converted)}"
-                if len(self.cases) > 1:
-                    assert made in own and converted[made] == present[made], kind
+                if len(self.cases) > 1 and not (made in own and converted[made] == present[made]):
+                    raise merging.CannotMerge(f"{kind} is native elsewhere")
             for kind in case.native:
                 assert kind in native, f"{kind} was converted, or is not in the program:\n{report}"
-                if len(self.cases) > 1:
-                    assert kind in types_of_case and _out_of_place(kind) not in converted, kind
+                if len(self.cases) > 1 and (
+                    kind not in types_of_case or _out_of_place(kind) in converted
+                ):
+                    raise merging.CannotMerge(f"{kind} is converted elsewhere")
 
     def run(self, by: str) -> list[np.ndarray]:
         """Results of all runs, one run after the other.

@@ -386,3 +386,12 @@ def test_long_ways_to_a_branch(is_empty):
 
     main = Program(build).main
     assert ("it reads an empty tensor" in str(paddle_ngraph.explain(main))) == is_empty
+
+
+def test_a_feed_may_have_more_rows_than_the_program_declares():
+    program = Program(lambda: paddle.exp(paddle.static.data("x", [0, 4], "float32")) + 1.0)
+    expected = program.run(engine=False, x=floats(3, 4))
+    paddle_ngraph.reset_stats()
+    for _ in range(2):
+        np.testing.assert_allclose(program.run(x=floats(3, 4))[0], expected[0], rtol=1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
