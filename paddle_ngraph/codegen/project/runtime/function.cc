@@ -31,7 +31,7 @@ ov::Core& reader() {
   return core;
 }
 
-paddle_ngraph::Draw parsed_draw(const Json& row) {
+paddle_ngraph::RandomSample parsed_draw(const Json& row) {
   return {static_cast<paddle_ngraph::Distribution>(row.at("distribution").whole()),
           static_cast<float>(row.at("a").number()), static_cast<float>(row.at("b").number()),
           row.at("seed").whole(), row.at("shape").sizes()};
@@ -48,7 +48,7 @@ paddle_ngraph::Update parsed_update(const Json& row) {
           row.at("parameters").numbers()};
 }
 
-paddle_ngraph::Floats floats(const Tensor& tensor) {
+paddle_ngraph::FloatSpan floats(const Tensor& tensor) {
   if (tensor.type != ElementType::f32) return {nullptr, 0};
   return {tensor.data<float>(), tensor.count()};
 }
@@ -105,8 +105,8 @@ Variant::Variant(const std::string& folder, const Json& description, Threads thr
     updates_.steps.push_back(parsed_update(row));
   }
   num_outputs_ = static_cast<size_t>(description.at("outputs").whole());
-  places_ = paddle_ngraph::results_of_states(updates_, num_outputs_,
-                                             static_cast<size_t>(description.at("states").whole()));
+  places_ = paddle_ngraph::state_result_indices(
+      updates_, num_outputs_, static_cast<size_t>(description.at("states").whole()));
   settings_.num_threads = threads.per_run;
   settings_.streams = threads.streams;
   if (threads.per_run > 0) updates_.num_threads = std::max(1, threads.per_run / threads.streams);
@@ -142,7 +142,7 @@ OvFunction& Variant::function() {
       throw Error(concat(model_, " cannot be compiled: ", last_line(error.what())));
     }
     function_->require_elements();
-    paddle_ngraph::return_free_memory();
+    paddle_ngraph::trim_free_memory();
   }
   return *function_;
 }
@@ -154,7 +154,7 @@ Tensors Variant::draw(size_t num_inputs, Stream* stream) const {
         std::find(parameters_.begin(), parameters_.end(), num_inputs + i) != parameters_.end();
     const auto type = draws_[i].type();
     drawn.push_back(is_read ? allocate(type.element, type.shape) : Tensor());
-    paddle_ngraph::draw(draws_[i], stream, drawn.back().memory.get());
+    paddle_ngraph::sample(draws_[i], stream, drawn.back().memory.get());
   }
   return drawn;
 }
@@ -179,14 +179,14 @@ Tensors Variant::run(const std::vector<const Tensor*>& inputs, Stream* stream) {
     const bool is_input = parameter < inputs.size();
     given.push_back(is_input ? inputs[parameter] : &drawn[parameter - inputs.size()]);
   }
-  Tensors results = function().has_open_shapes() ? run_open(given) : run_closed(given);
+  Tensors results = function().has_dynamic_shapes() ? run_open(given) : run_closed(given);
   if (updater_ != nullptr) update(inputs, &results);
   return results;
 }
 
 void Variant::update(const std::vector<const Tensor*>& inputs, Tensors* results) {
   const size_t num_inputs = inputs.size() - places_.size();
-  std::vector<paddle_ngraph::Floats> given, made, written(places_.size());
+  std::vector<paddle_ngraph::FloatSpan> given, made, written(places_.size());
   for (const Tensor* input : inputs) given.push_back(floats(*input));
   for (const Tensor& tensor : *results) made.push_back(floats(tensor));
   const auto first_read = static_cast<std::ptrdiff_t>(num_results());

@@ -65,7 +65,7 @@ class Variant {
   std::vector<int64_t> guards_;               // on symbolic sizes
   size_t num_open_ = 0;
   std::vector<size_t> parameters_;  // for each its input, or its random tensor after the inputs
-  std::vector<paddle_ngraph::Draw> draws_;
+  std::vector<paddle_ngraph::RandomSample> draws_;
   paddle_ngraph::Updates updates_;
   size_t num_outputs_ = 0;
   std::vector<size_t> places_;  // the results that are new values of states
