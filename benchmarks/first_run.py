@@ -1,4 +1,4 @@
-"""The first run of a model: with the program pass, conversion and compilation, or from the disk."""
+"""The first run of a model: with program pass, conversion and compilation, or from the disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ before. What was stored of a cold run counts as its time, too. Background: as co
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``first_run.md``, ``.json`` and ``.png``."""
+    """Measures first runs; writes ``first_run.md``, ``.json`` and ``.png``."""
     rounds = 1 if options.quick else options.rounds
     names = chosen(options, MODELS)
     found: dict[str, dict[str, list[float]]] = {}
@@ -52,13 +52,13 @@ def measure(options: Namespace) -> None:
 
 
 _WAYS = ("native", "cold", "warm", "background")
-# An installed package has its modules compiled.
+# Modules are compiled to bytecode, as those of an installed package are.
 _BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 def _measured(work: works.Work, assets: Assets, rounds: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {way: [] for way in _WAYS}
-    for peer in (peers.REFERENCE, peers.ENGINE):  # makes the model, compiles the modules
+    for peer in (peers.REFERENCE, peers.ENGINE):  # creates the model, compiles the modules
         _seconds(work, assets, peer, {"FLAGS_ngraph_cache_dir": ""})
     for _ in range(rounds):
         times["native"].append(_seconds(work, assets, peers.REFERENCE, {}))

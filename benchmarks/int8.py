@@ -1,4 +1,4 @@
-"""Networks quantized by Paddle's own tools: int8 through the engine, beside float32."""
+"""Networks quantized by Paddle's own tools: int8 through the engine, compared with float32."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ BATCH = 8
 CALIBRATED, COMPARED = 8, 32  # batches
 FLOAT32, INT8 = "engine, float32", "engine, int8"
 SIMULATED, BY_ONEDNN = "Paddle, simulated", "simulated by oneDNN"
-# The program it runs, whether through the engine, and the settings of its process.
+# By variant: its program, whether it runs through the engine, and the settings of its process.
 WAYS: dict[str, tuple[str, bool, dict[str, str]]] = {
     FLOAT32: ("float32", True, {}),
     INT8: ("int8", True, {}),
     SIMULATED: ("int8", False, {}),
     BY_ONEDNN: ("int8", False, {"FLAGS_use_onednn": "1"}),
 }
-_SEEDS = {"calibrated": 0, "compared": 1}  # of the pictures; those of the training have another
-_STEPS = 10  # of the training, between two looks at it
+_SEEDS = {"calibrated": 0, "compared": 1}  # of the images; training uses another seed
+_STEPS = 10  # training steps between two progress reports
 _PICTURES, _WANTED = "pictures.npy", "wanted.json"
 ABOUT = """\
 Networks quantized by Paddle's `PostTrainingQuantization` (weights by channel, activations by
@@ -66,7 +66,7 @@ right if all but its first and its last character, which may be cut, stand in th
 
 @dataclass(frozen=True)
 class Found:
-    """One model: times of turns, shares of answers that are as simulated, and of right ones."""
+    """One model: times of turns, shares of predictions as simulated, and of correct ones."""
 
     name: str
     turns_ms: dict[str, list[float]]
@@ -74,26 +74,26 @@ class Found:
     right: dict[str, float]
 
     def ms(self, way: str) -> float:
-        """The median of the turns."""
+        """Returns the median of the turns, in milliseconds."""
         return statistics.median(self.turns_ms[way])
 
     @property
     def ratio(self) -> float:
-        """How many times as fast int8 is."""
+        """The speedup of int8 over float32."""
         pairs = zip(self.turns_ms[FLOAT32], self.turns_ms[INT8])
         return statistics.median(a / b for a, b in pairs)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is done. What results depend on is in ``basis``.
+    """Extent of the measurement. ``basis`` has the settings that results depend on.
 
     Attributes:
-        pace: Of the turns.
-        calibrated: Batches that scales are of.
-        compared: Batches whose answers are compared.
-        stages: What the networks learn from, by name.
-        algorithm: By which scales follow from activations.
+        pace: Duration of the measurement.
+        calibrated: Number of batches for calibration of the scales.
+        compared: Number of batches whose predictions are compared.
+        stages: Stages of training, by name of the network.
+        algorithm: Calibration algorithm: scales from activations.
     """
 
     pace: Pace
@@ -104,13 +104,13 @@ class Plan:
 
     @property
     def basis(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The settings as JSON data."""
         stages = {name: [asdict(each) for each in stages] for name, stages in self.stages.items()}
         return {"calibrated": self.calibrated, "compared": self.compared, "stages": stages}
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``int8.md`` and ``.json``."""
+    """Measures the networks; writes ``int8.md`` and ``.json``."""
     plan = Plan(Pace(options.rounds), CALIBRATED, COMPARED, learning.STAGES)
     if options.quick:
         plan = Plan(Pace(1, 0.1), 1, 2, dict.fromkeys(learning.STAGES, learning.QUICK), "avg")
@@ -179,7 +179,7 @@ def _compare(name: str, plan: Plan, say: Callable[[str], None]) -> Found:
 
 
 def _made(name: str, folder: Path, plan: Plan, say: Callable[[str], None]) -> dict[str, Path]:
-    """The old-style programs of a network, by how they compute; the pictures lie beside them."""
+    """Creates the ProgramDesc programs of a network, by precision, with images in their folder."""
     with Worker({}, timeout=3600) as worker:
         if name in plan.stages:
             _learn(worker, name, plan.stages[name], say)
@@ -203,17 +203,17 @@ def _learn(
         say(f"{name}: learns, step {min(done + _STEPS, steps)} of {steps}, loss {loss:.2f}")
 
 
-# -- in a process of its own -----------------------------------------------------------------------
+# -- in a separate process -------------------------------------------------------------------------
 
 
 @cache
 def _source(name: str) -> Lines | Crops:
-    """Of pictures: a page is read for it."""
+    """Returns the source of images of a network; that of lines reads a page."""
     return Lines() if name == "rec" else Crops()
 
 
 def _batches(name: str, count: int, purpose: str) -> tuple[Array, list[Any]]:
-    """So many batches of pictures [count, batch, ...], and what is told right of each."""
+    """Returns ``count`` batches of images [count, batch, ...], and the label of each."""
     import paddle
 
     paddle.enable_static()
@@ -224,14 +224,14 @@ def _batches(name: str, count: int, purpose: str) -> tuple[Array, list[Any]]:
 
 
 def draw(name: str, folder: Path, count: int) -> None:
-    """Leaves batches in a folder, for all processes the same."""
+    """Writes batches to a folder, which all processes read."""
     pictures, wanted = _batches(name, count, "compared")
     np.save(folder / _PICTURES, pictures)
     (folder / _WANTED).write_text(json.dumps(wanted))
 
 
 def quantized(name: str, program: Path, folder: Path, count: int, algorithm: str) -> Path:
-    """The quantized program of a network, with scales of so many batches."""
+    """Returns the quantized program of a network, calibrated with ``count`` batches."""
     from benchmarks import quantizing
 
     pictures, _ = _batches(name, count, "calibrated")
@@ -243,12 +243,12 @@ def quantized(name: str, program: Path, folder: Path, count: int, algorithm: str
 
 
 class Subject:
-    """A program, through the engine or natively.
+    """A program, run through the engine or by Paddle.
 
     Args:
-        folder: Where the pictures are.
-        program: The old-style program, with its parameters beside it.
-        engine: Whether it runs through the engine.
+        folder: The folder with the images.
+        program: The ProgramDesc program, with its parameters in the same folder.
+        engine: Whether the program runs through the engine.
     """
 
     def __init__(self, folder: Path, program: Path, engine: bool) -> None:
@@ -278,10 +278,10 @@ class Subject:
             )[0]
 
     def answers(self) -> tuple[Array, float]:
-        """The likeliest class of each picture, or of each time step of it; and how many are right.
+        """Returns the predicted class of each image, or of each time step; and the accuracy.
 
         Raises:
-            PeerError: The engine was to run, and did not.
+            PeerError: The engine should have run, and did not.
         """
         import paddle_ngraph
 
@@ -296,7 +296,7 @@ class Subject:
         return told, float(np.mean(right))
 
     def turn(self, seconds: float) -> float:
-        """The median milliseconds of runs, for so long."""
+        """Runs for ``seconds``; returns the median milliseconds of a run."""
         pictures = np.array(self._pictures[0])
         times: list[float] = []
         end = time.perf_counter() + seconds

@@ -1,4 +1,4 @@
-"""Training steps in bfloat16: the engine in both precisions, beside PyTorch in both."""
+"""Training steps in bfloat16 and float32: the engine, compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AMX; the list below would name them), the engine uses float32 in both."""
 
 
 class Way(NamedTuple):
-    """A way to train: what the table calls it, how its runner is made, and its environment."""
+    """A training configuration: its title in the table, its runner, and its environment."""
 
     title: str
     start: Callable[[Work, Assets], Runner]
@@ -52,7 +52,7 @@ class _Autocast(peers.TorchTraining):
 
 
 class _LastAutocast(_Autocast):
-    """The same with channels last."""
+    """An eager training step under autocast to bfloat16, with channels last."""
 
     channels_last = True
 
@@ -64,7 +64,7 @@ def _torch(plain: Any, last: Any, work: Work, assets: Assets) -> Runner:
 
 
 class _Amp(peers.EngineTraining):
-    """A program that ``paddle.amp`` has put casts into, at level O1."""
+    """A program with casts from ``paddle.amp`` at level O1."""
 
     def parts(self, layout: Any, inputs: Any, make_optimizer: Any) -> tuple[Any, Any, Any]:
         import paddle
@@ -96,7 +96,7 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Found:
-    """One work: the milliseconds of each way's turns, and how far its loss is from float32's."""
+    """One workload: milliseconds of the turns, and difference of the loss from float32."""
 
     name: str
     description: str
@@ -104,19 +104,19 @@ class Found:
     loss_off: float
 
     def milliseconds(self, way: str) -> str:
-        """The median of a way's turns, for people."""
+        """Formats the median of the turns of a configuration."""
         turns = self.turns_ms.get(way)
         return f"{statistics.median(turns):.2f}" if turns else "-"
 
     def ratio(self, way: str) -> float | None:
-        """How many times as long as ours a way takes."""
+        """Returns the time of a configuration over that of the engine."""
         pairs = zip(self.turns_ms.get(way, ()), self.turns_ms[OURS])
         ratios = [theirs / ours for theirs, ours in pairs]
         return statistics.median(ratios) if ratios else None
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``mixed_precision.md`` and ``.json``."""
+    """Measures the workloads; writes ``mixed_precision.md`` and ``.json``."""
     pace = Pace(1, 0.1) if options.quick else Pace(options.rounds)
     wanted = [works.TRAINING[name] for name in chosen(options, works.TRAINING)]
     earlier = report.earlier(options.output, "mixed_precision").get("works", [])
@@ -168,7 +168,7 @@ def _compare(work: Work, pace: Pace) -> Found:
             try:
                 worker.hold(WAYS[way].start, work, assets)
                 losses[way] = worker.ask("results").values
-            except PeerError:  # no PyTorch; or Paddle cannot build what its lists say
+            except PeerError:  # no PyTorch; or Paddle cannot build a program with its AMP lists
                 if way in (OURS, FLOAT32):
                     raise
                 del workers[way]

@@ -1,6 +1,6 @@
-"""Steps of optimizers in dynamic mode: natively, through the engine, and by PyTorch.
+"""Optimizer updates in dynamic mode: by Paddle, through the engine, and by PyTorch.
 
-No framework is imported here: the ways run in processes of their own.
+No framework is imported here: each variant runs in a separate process.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ OPTIMIZERS = (MOMENTUM, ADAM, CLIPPED)
 NETWORKS = {"mobilenet_v2": "MobileNetV2", "resnet18": "ResNet-18", "bert": "BERT-base"}
 RATE, DECAY, NORM = 1e-3, 0.01, 1.0
 PADDLE, ENGINE, TORCH = "Paddle", "engine", "PyTorch"
-COMPARED = 64  # numbers of each parameter
+COMPARED = 64  # elements of each parameter
 STEPS = 3
-TOLERANCE = {PADDLE: 0.0, ENGINE: 1e-4, TORCH: 1e-3}  # of the way that parameters may have gone
+TOLERANCE = {PADDLE: 0.0, ENGINE: 1e-4, TORCH: 1e-3}  # relative to the change of the parameters
 ABOUT = """\
 `optimizer.step()` on the parameters of a network, whose gradients are there: milliseconds, median
 of {rounds} turns, and how many times as long as the engine's it takes. *engine*: with no other
@@ -39,7 +39,7 @@ with native Paddle's."""
 
 
 class Steps(ABC):
-    """An optimizer with parameters and gradients, in a process of its own."""
+    """An optimizer with parameters and gradients, in a separate process."""
 
     def __init__(self) -> None:
         for _ in range(STEPS):
@@ -48,18 +48,18 @@ class Steps(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """One step."""
+        """Updates all parameters once."""
 
     @abstractmethod
     def numbers(self) -> Array:
-        """Some of each parameter."""
+        """Returns some elements of each parameter."""
 
     def results(self) -> Array:
-        """Those numbers after the first steps."""
+        """Returns :meth:`numbers` after the first updates."""
         return self._first
 
     def turn(self, seconds: float) -> float:
-        """The milliseconds of the median step, of so many seconds and three steps at least."""
+        """Runs for ``seconds``, at least three updates; returns the median milliseconds."""
         times: list[float] = []
         end = time.perf_counter() + seconds
         while len(times) < 3 or time.perf_counter() < end:
@@ -70,14 +70,14 @@ class Steps(ABC):
 
 
 def _drawn(shapes: Sequence[Sequence[int]]) -> list[tuple[Array, Array]]:
-    """Parameters and gradients."""
+    """Returns random parameters and gradients."""
     generator = np.random.default_rng(0)
     draw = generator.standard_normal
     return [(draw(s, np.float32), draw(s, np.float32)) for s in map(tuple, shapes)]
 
 
 class PaddleSteps(Steps):
-    """Paddle's optimizer, natively or not."""
+    """Paddle's optimizer, with the engine on or off."""
 
     def __init__(self, way: str, optimizer: str, shapes: Sequence[Sequence[int]]) -> None:
         import paddle
@@ -115,7 +115,7 @@ class PaddleSteps(Steps):
 
 
 class TorchSteps(Steps):
-    """PyTorch's, fused."""
+    """PyTorch's fused optimizer."""
 
     def __init__(self, way: str, optimizer: str, shapes: Sequence[Sequence[int]]) -> None:
         import torch
@@ -149,7 +149,7 @@ class TorchSteps(Steps):
 
 
 def shapes_of(network: str) -> list[list[int]]:
-    """Of a network's parameters."""
+    """Returns the shapes of a network's parameters."""
     import paddle
 
     if network == "bert":
@@ -163,13 +163,13 @@ def shapes_of(network: str) -> list[list[int]]:
 
 @dataclass
 class Row:
-    """What was measured of one optimizer on one network: milliseconds of each turn, by way."""
+    """One optimizer on one network: milliseconds of each turn, by variant."""
 
     name: str
     turns_ms: dict[str, list[float]] = field(default_factory=dict)
 
     def cell(self, way: str) -> str:
-        """Milliseconds and, of another way than the engine, their ratio to the engine's."""
+        """Formats milliseconds and, except for the engine, the ratio to the engine."""
         if way not in self.turns_ms:
             return "-"
         times = self.turns_ms[way]
@@ -180,7 +180,7 @@ class Row:
 
 
 def measure(options: Namespace) -> None:
-    """Measures them; writes ``optimizers.md`` and ``.json``."""
+    """Measures the optimizers; writes ``optimizers.md`` and ``.json``."""
     pace = Pace(1, 0.05) if options.quick else Pace(options.rounds, 1.0)
     networks = ["mobilenet_v2"] if options.quick else list(NETWORKS)
     ways: dict[str, type[Steps]] = {PADDLE: PaddleSteps, ENGINE: PaddleSteps}

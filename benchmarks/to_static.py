@@ -1,4 +1,4 @@
-"""What begins in dynamic mode: layers as they are, by ``to_static``, and by ``jit.load``."""
+"""Code of dynamic mode: plain layers, layers by ``to_static``, and models by ``jit.load``."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 
 CLASSES = 100
 WORDS, WIDTH = 1000, 256
-STEPS = 3  # whose losses are compared
+STEPS = 3  # number of losses to compare
 TOLERANCE = 1e-3
 DYNAMIC, TO_STATIC, ENGINE, PROGRAM = "dynamic", "to_static", "to_static, engine", "program, engine"
 COMPILED, SWITCHED = "compile(), engine", "enable(dynamic=True), engine"
 SWITCHED_TRAINING = 'enable(dynamic="training"), engine'
 TRAINING_WAYS = (DYNAMIC, TO_STATIC, COMPILED, SWITCHED_TRAINING, ENGINE, PROGRAM)
 LAYER_WAYS = (DYNAMIC, COMPILED, SWITCHED)
-_CALLS_TO_DECIDE = 14  # enable(dynamic=...) looks at the clock for fewer
+_CALLS_TO_DECIDE = 14  # enable(dynamic=...) decides after fewer calls
 LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR = (
     "jit.load",
     "jit.load, engine",
@@ -63,7 +63,7 @@ Feeding and fetching count."""
 
 
 class Mean(nn.Layer):  # type: ignore[misc]
-    """A Transformer encoder over words; their mean decides."""
+    """A Transformer encoder over tokens; a classifier of their mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Mean(nn.Layer):  # type: ignore[misc]
 
 
 class Recurrent(nn.Layer):  # type: ignore[misc]
-    """Two recurrent layers over words; the mean over time decides."""
+    """Two recurrent layers over tokens; a classifier of the mean over time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Recurrent(nn.Layer):  # type: ignore[misc]
 
 def _mobilenet() -> Any:
     network = paddle.vision.models.mobilenet_v2(num_classes=CLASSES)
-    network.classifier[0].p = 0  # no dropout: losses can be compared
+    network.classifier[0].p = 0  # no dropout, so that losses can be compared
     return network
 
 
@@ -100,11 +100,11 @@ class Net:
     """A network to train.
 
     Attributes:
-        title: For the table.
-        make: Its layer.
-        shape, quick_shape: Of a batch: pictures, or words where there are two dimensions.
-        tolerance: How far losses may be off, as a share: weights that differ in their last bit
-            part those of small batches that are normalized and rectified, natively too.
+        title: Title in the table.
+        make: Creates the layer.
+        shape, quick_shape: Shape of a batch: of images, or of tokens if it has two dimensions.
+        tolerance: Relative tolerance of losses. With small batches, normalization and ReLU, weights
+            that differ in their last bit lead to such differences, by Paddle too.
     """
 
     title: str
@@ -114,7 +114,7 @@ class Net:
     tolerance: float = 1e-2
 
     def describe(self, batch: int) -> str:
-        """What it is with so many pictures or texts."""
+        """Returns the title with the batch size, in images or texts."""
         if len(self.shape) == 2:
             return f"{self.title}, {batch} x {self.shape[1]}"
         return f"{self.title}, {self.shape[-2]} x {self.shape[-1]}, batch {batch}"
@@ -141,25 +141,25 @@ NETS = {
 
 
 class Way(ABC):
-    """One way to run something, in a process of its own."""
+    """One variant of a run, in a separate process."""
 
     def __init__(self) -> None:
         self.found = [self.run() for _ in range(STEPS)]
 
     @abstractmethod
     def run(self) -> Array:
-        """One step, and what it computes."""
+        """Runs one step, and returns its result."""
 
     def results(self) -> list[Array]:
-        """Of the first steps."""
+        """Returns the results of the first steps."""
         return self.found
 
     def engine_runs(self) -> int:
-        """How often the engine ran."""
+        """Returns the number of engine runs."""
         return int(paddle_ngraph.stats()["engine_runs"])
 
     def turn(self, seconds: float) -> list[float]:
-        """Milliseconds of each step for so long, of three at least."""
+        """Runs for ``seconds``, at least three steps; returns the milliseconds of each."""
         times: list[float] = []
         end = time.perf_counter() + seconds
         while len(times) < 3 or time.perf_counter() < end:
@@ -185,12 +185,12 @@ def _made(net: Net) -> Any:
 
 
 def _switch_on(dynamic: bool | Literal["training"]) -> None:
-    dynamic_hook._MAX_TUNING_TIME_SHARE = float("inf")  # measured is what it decides, not when
+    dynamic_hook._MAX_TUNING_TIME_SHARE = float("inf")  # decide at once: tuning is not measured
     paddle_ngraph.enable(dynamic=dynamic)
 
 
 class DynamicTraining(Way):
-    """A layer, by ``to_static`` or not."""
+    """A layer, with or without ``to_static``."""
 
     def __init__(self, name: str, way: str, is_quick: bool) -> None:
         net = NETS[name]
@@ -220,7 +220,7 @@ class DynamicTraining(Way):
 
 
 class ProgramTraining(Way):
-    """A static program of the same layer, with the same parameters."""
+    """A static program of the layer, with equal parameters."""
 
     def __init__(self, name: str, way: str, is_quick: bool) -> None:
         net = NETS[name]
@@ -250,7 +250,7 @@ class ProgramTraining(Way):
 
 
 class LayerInference(Way):
-    """A layer in evaluation, batch 1."""
+    """A layer in evaluation mode, batch size 1."""
 
     def __init__(self, name: str, way: str, is_quick: bool) -> None:
         net = NETS[name]
@@ -329,7 +329,7 @@ def save_mobilenet(prefix: str, shape: tuple[int, ...]) -> None:
 
 @dataclass
 class Row:
-    """What was measured of one network: the median step of each turn, by way."""
+    """One network: the median step of each turn, in milliseconds, by variant."""
 
     name: str
     description: str
@@ -337,11 +337,11 @@ class Row:
     turns_ms: dict[str, list[float]] = field(default_factory=dict)
 
     def milliseconds(self, way: str) -> float:
-        """The median turn."""
+        """Returns the median turn."""
         return statistics.median(self.turns_ms[way])
 
     def ratio(self, way: str, reference: str) -> float:
-        """How many times as long as ``reference`` it takes: the median over the turns."""
+        """Returns the time of ``way`` over that of ``reference``: the median over the turns."""
         pairs = zip(self.turns_ms[way], self.turns_ms[reference])
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
@@ -385,7 +385,7 @@ def _inference(shape: tuple[int, ...], pace: Pace) -> Row:
 
 
 def _in_turns(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
-    """Fills a row; the first way is native Paddle, whose results count."""
+    """Fills a row; the first variant is plain Paddle, whose results are the reference."""
     with ExitStack() as stack:
         workers = {way: stack.enter_context(Worker({})) for way in starts}
         expected: Sequence[Array] = []
@@ -407,7 +407,7 @@ def _check(row: Row, way: str, found: Sequence[Array], expected: Sequence[Array]
         float(np.abs(ours - theirs).max() / np.abs(theirs).max())
         for ours, theirs in zip(found, expected)
     ]
-    # The first one was computed of equal weights.
+    # The first loss is computed from equal weights.
     if not (offs[0] <= TOLERANCE and all(off <= row.tolerance for off in offs)):
         raise PeerError(f"{row.name}, {way}: off by {max(offs):.1e}")
 

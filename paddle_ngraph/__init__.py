@@ -4,7 +4,7 @@
 
     import paddle_ngraph
 
-    paddle_ngraph.enable()  # every Executor.run from here on goes through nGraph
+    paddle_ngraph.enable()  # every later Executor.run goes through nGraph
 """
 
 from __future__ import annotations

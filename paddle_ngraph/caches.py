@@ -1,4 +1,4 @@
-"""What is kept from run to run: how much there is, and how to release it."""
+"""Sizes of the caches of the process, and their release."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paddle_ngraph.partitioning import background_compile, fallback
 
 
 def sizes() -> dict[str, int]:
-    """How much is kept from run to run, by kind; :func:`clear` releases it."""
+    """Returns the number of entries per cache, all of which :func:`clear` releases."""
     texts, keys = program_key.sizes()
     return {
         **_core.table_sizes(),
@@ -23,9 +23,9 @@ def sizes() -> dict[str, int]:
 
 
 def clear() -> None:
-    """Releases all of it: compiled functions, memory for the next run, and refusals.
+    """Releases all caches: compiled functions, memory for the next run, and the denylist.
 
-    Nothing becomes of functions that are being compiled.
+    Functions that are being compiled are discarded.
     """
     background_compile.cancel()
     dynamic_shapes.forget()

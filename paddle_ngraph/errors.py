@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 class NgraphError(RuntimeError):
-    """Something paddle-ngraph cannot do, in one sentence that names the problem and the remedy."""
+    """An error of paddle-ngraph, whose message is one sentence with the problem and the remedy."""
 
 
-# Part of what is said of a run whose whole numbers the engine cannot hold, though those of others
-# may fit; the core knows it too.
+# Part of the error message of a run with integers that overflow int32, although those of other runs
+# may not. The core checks for this text, too.
 INT32_OVERFLOW = "a whole number needs 64 bits in this run"
 
 
 def summarized(words: str) -> str:
-    """What a library says of an error: where in its sources comes first, what is wrong last."""
+    """Returns the last line of an error message of a library: locations precede the message."""
     return words.strip().rpartition("\n")[2].strip()

@@ -12,7 +12,7 @@ from paddle_ngraph import installation
 
 @cache
 def load() -> None:
-    """Loads the core into Paddle: operator, pass, flags and hooks. Once per process."""
+    """Loads the core into Paddle, once per process: operators, flags and patches of frontends."""
     installation.require()
     _preload_openvino()
     from paddle.utils import cpp_extension
@@ -35,7 +35,7 @@ def load() -> None:
 
 def _preload_openvino() -> None:
     # libpaddle.so exports symbols of the older OpenVINO that it was built with. If libopenvino.so
-    # is loaded on its own, before the core, which links both, it binds only to its own symbols.
+    # is loaded alone, before the core, which links both, it binds only to its own symbols.
     spec = find_spec("openvino")
     assert spec is not None and spec.origin is not None
     for library in sorted((Path(spec.origin).parent / "libs").glob("libopenvino.so.*")):

@@ -1,4 +1,4 @@
-"""Old names of modules that docs of earlier releases told users: reading from one warns.
+"""Deprecated module names from docs of earlier releases: attribute access warns.
 
 Only documented names are here, not every module that has moved.
 """
@@ -23,7 +23,7 @@ class _Moved(ModuleType):
         self._new = new
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # tools that look at all modules
+        if name.startswith("__"):  # of tools that inspect all modules: no warning
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         message = f"{self.__name__} has moved to {self._new}"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
@@ -31,7 +31,7 @@ class _Moved(ModuleType):
 
 
 def install() -> None:
-    """Makes the old names importable; nothing is imported before one of them is used."""
+    """Makes the old names importable. The new modules are imported at the first access."""
     for old, new in _MOVED.items():
         name = f"{__package__}.{old}"
         module = sys.modules[name] = _Moved(name, f"{__package__}.{new}")

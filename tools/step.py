@@ -1,4 +1,4 @@
-"""Runs one command of the Makefile: a line every ten seconds, and one sentence where it fails.
+"""Runs one command of the Makefile: prints a line every ten seconds, and the remedy of a failure.
 
 usage: step.py SENTENCE COMMAND ...
 
@@ -54,7 +54,7 @@ def main(sentence: str, *command: str) -> int:
 
 
 def run(command: tuple[str, ...], lines: list[str]) -> int:
-    """The exit code of the command; its output is appended to ``lines`` as it comes."""
+    """Returns the exit code of the command; appends its output to ``lines`` as it is written."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment

@@ -5,14 +5,15 @@ The first line is read by the C++ engine::
     ngraph_engine <format> <sha256 of the body> <inputs> <states> <outputs> <value inputs> <weights>
         <dtypes> <eager weights> <trains> <threads> <runs at once> <device>
 
-``<value inputs>`` and ``<weights>`` are lists of positions, ``-`` if empty; ``<dtypes>`` are those
-of the inputs and states: a run where one is of another dtype is Paddle's; ``<eager weights>`` and
-``<trains>`` are 0 or 1; ``<threads>`` is a limit, 0: none, for each of ``<runs at once>``;
-``<device>`` is what its functions are compiled for: ``CPU`` for any of its core groups, or ``GPU``.
+``<value inputs>`` and ``<weights>`` are lists of indices, ``-`` if empty; ``<dtypes>`` are those
+of the inputs and states: a run in which one has another dtype falls back to Paddle;
+``<eager weights>`` and ``<trains>`` are 0 or 1; ``<threads>`` is the limit for each of ``<runs at
+once>``, 0: none; functions are compiled for ``<device>``: ``CPU`` for any group of cores, or
+``GPU``.
 
-The body is JSON: the tensors, the operators in program order, and which tensors go in and out. The
-string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
-the interval (:mod:`paddle_ngraph.partitioning.fallback`); it is data and is never executed.
+The body is JSON: the tensors, the operators in program order, and the ids of inputs and outputs.
+The string suffices to rebuild the function, and the operators themselves, so that Paddle can run
+the subgraph (:mod:`paddle_ngraph.partitioning.fallback`). The string is never executed.
 """
 
 from __future__ import annotations
@@ -30,30 +31,30 @@ from paddle_ngraph.ir import schema
 MAGIC = "ngraph_engine"
 FORMAT = 8
 
-# Integer tensors of at most this many elements whose contents are known are computed in 64 bits
-# while a function is built: shape arithmetic.
+# Integer tensors of at most this many elements with known values are folded in 64 bits while a
+# function is built: shape arithmetic.
 MAX_FOLDED_ELEMENTS = 1024
 
 BFLOAT16 = "bfloat16"
 
-# All cores that the engine may use, and what functions are compiled for unless a plan says else.
+# All cores that the engine may use: the device of functions without an execution plan.
 CPU = "CPU"
-# A device of OpenVINO's besides the CPU: GPU, GPU.1, NPU.
+# Devices of OpenVINO other than the CPU: GPU, GPU.1, NPU.
 _ACCELERATOR = re.compile(r"(?!CPU)[A-Z][A-Z0-9_]*(\.\w+)*")
 
 
 def is_accelerator(device: str) -> bool:
-    """Whether a name is that of a device that OpenVINO may have besides the CPU."""
+    """Returns whether a name is that of a device of OpenVINO other than the CPU."""
     return _ACCELERATOR.fullmatch(device) is not None
 
 
 def compiled_for(device: str) -> str:
-    """``CPU``, or the GPU or NPU of which ``device`` is the name."""
+    """Returns the device to compile functions for: a GPU or NPU by name, or else ``CPU``."""
     return device if is_accelerator(device) else CPU
 
 
 def device_of(text: str) -> str:
-    """What the functions of a graph string are compiled for: see :attr:`Graph.compiled_for`."""
+    """Returns :attr:`Graph.compiled_for` of a graph string, from its header."""
     return text.partition("\n")[0].rpartition(" ")[2]
 
 
@@ -62,9 +63,9 @@ class TensorSpec:
     """A variable of the subgraph.
 
     Attributes:
-        id: Its number in the graph.
+        id: The tensor's id in the graph.
         dtype: Paddle's name of the dtype, e.g. ``"float32"``.
-        shape: The dimensions; -1 where the program leaves one open.
+        shape: The dimensions; -1 for dynamic ones.
     """
 
     id: int
@@ -78,12 +79,12 @@ def _as_float32(spec: TensorSpec) -> TensorSpec:
 
 @dataclass
 class FallbackForm:
-    """What Paddle's own operator has and converters do not see.
+    """Properties of Paddle's operator that only the fallback program needs, not a converter.
 
     Attributes:
-        attribute_types: Paddle's types of attributes whose values do not show the type, by name:
-            ``attributes_of`` of the core lists them.
-        lists: Inputs and outputs that hold a list of tensors, of any length.
+        attribute_types: Paddle's types of attributes whose values do not determine the type, by
+            name: ``attributes_of`` of the core lists them.
+        lists: Names of the inputs, and of the outputs, that are lists of tensors, of any length.
         unused: Inputs that the converter does not read, computed by the same graph.
         results: The tensors of every output, including those that are ``None`` to converters.
     """
@@ -96,22 +97,22 @@ class FallbackForm:
 
 @dataclass
 class Op:
-    """One Paddle operator: what validators and converters see.
+    """One Paddle operator, as validators and converters see it.
 
     Attributes:
         type: The operator's name, e.g. ``"pd_op.matmul"``.
-        index: Its position in the operator list of its block.
+        index: Its index in the operator list of its block.
         inputs: Tensors by Paddle's input name; an absent optional input is an empty tuple.
         outputs: Tensors by Paddle's output name; an unused output is ``None``, an absent optional
-            output (the gradient of something that is not trained) an empty tuple.
+            output (the gradient of a tensor that is not trained) an empty tuple.
         attrs: Attributes as plain Python values; a dtype is its name.
-        constants: Contents of inputs that are known when the program is built, by input name.
-        form: What else Paddle needs to run the operator itself; ``None`` if it cannot.
-        blocks: What is inside of a loop or branch: graphs without states, with tensors of their
-            own. They read what the inputs ``"inputs"`` (what a loop starts from) and ``"captured"``
-            hold, and make what a turn or branch ends with; that of a loop begins with whether there
-            is another turn.
-        checked: Whether a run is refused in which its int64 outputs do not fit into 32 bits.
+        constants: Values of inputs that are known when the program is built, by input name.
+        form: Properties that Paddle needs to run the operator itself; ``None`` if it cannot.
+        blocks: Bodies of a loop or branch: graphs without states, with separate tensor ids. A body
+            reads the tensors of the inputs ``"inputs"`` (initial values of a loop) and
+            ``"captured"`` (invariant inputs). Its outputs are the yielded values; those of a loop
+            begin with the condition for another iteration.
+        checked: Whether a run is rejected in which its int64 outputs overflow int32.
     """
 
     type: str
@@ -125,60 +126,68 @@ class Op:
     checked: bool = False
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """The attribute ``name``, or ``default``."""
+        """Returns the attribute ``name``, or ``default``."""
         return self.attrs.get(name, default)
 
     def has_input(self, name: str) -> bool:
-        """Whether the optional input ``name`` is given."""
+        """Returns whether the optional input ``name`` is given."""
         return bool(self.inputs.get(name))
 
     def has_output(self, name: str) -> bool:
-        """Whether the program uses the output ``name``."""
+        """Returns whether the program uses the output ``name``."""
         return any(spec is not None for spec in self.outputs.get(name, ()))
 
     def input(self, name: str) -> TensorSpec:
-        """The single tensor of input ``name``. Raises NgraphError when there is none."""
+        """Returns the single tensor of input ``name``.
+
+        Raises:
+            NgraphError: The input has no or several tensors.
+        """
         specs = self.inputs.get(name, ())
         if len(specs) != 1:
             raise NgraphError(f"{self.type}: input '{name}' holds {len(specs)} tensors, not one")
         return specs[0]
 
     def output(self, name: str) -> TensorSpec:
-        """The single tensor of output ``name``. Raises NgraphError when it is left out."""
+        """Returns the single tensor of output ``name``.
+
+        Raises:
+            NgraphError: The output is unused, absent, or has several tensors.
+        """
         specs = self.outputs.get(name, ())
         if len(specs) != 1 or specs[0] is None:
             raise NgraphError(f"{self.type}: output '{name}' is not a single tensor")
         return specs[0]
 
     def input_specs(self) -> Iterator[TensorSpec]:
-        """Every input tensor."""
+        """Yields every input tensor."""
         for specs in self.inputs.values():
             yield from specs
 
     def output_specs(self) -> Iterator[TensorSpec]:
-        """Every output tensor that the program uses."""
+        """Yields every output tensor that the program uses."""
         for specs in self.outputs.values():
             yield from (spec for spec in specs if spec is not None)
 
     def has_bfloat16(self) -> bool:
-        """Whether it reads or makes a tensor of bfloat16."""
+        """Returns whether an input or output has dtype bfloat16."""
         specs = (*self.input_specs(), *self.output_specs())
         return any(spec.dtype == BFLOAT16 for spec in specs)
 
     def in_float32(self) -> Op:
-        """The same with float32 in place of bfloat16, as it is computed (bfloat16.py)."""
+        """Returns the operator with float32 in place of bfloat16, as converted (bfloat16.py)."""
         if not self.has_bfloat16() and BFLOAT16 not in self.attrs.values():
             return self
         attrs = {n: "float32" if v == BFLOAT16 else v for n, v in self.attrs.items()}
         return replace(self._with_tensors(_as_float32), attrs=attrs)
 
     def with_tensor_ids(self, tensor_ids: Mapping[int, int]) -> Op:
-        """The same with other numbers of its tensors. Without what only Paddle needs."""
+        """Returns the operator with other tensor ids, and without its fallback form."""
         other = self._with_tensors(lambda spec: replace(spec, id=tensor_ids[spec.id]))
         return replace(other, form=None)
 
     def _with_tensors(self, change: Callable[[TensorSpec], TensorSpec]) -> Op:
-        """The same, reading and making other tensors."""
+        """Returns the operator with other inputs and outputs."""
         return replace(
             self,
             inputs={name: tuple(map(change, specs)) for name, specs in self.inputs.items()},
@@ -189,31 +198,31 @@ class Op:
         )
 
     def outputs_used(self) -> list[TensorSpec]:
-        """Every output tensor that the program uses, in a list."""
+        """Returns every output tensor that the program uses, as a list."""
         return list(self.output_specs())
 
 
 @dataclass
 class Graph:
-    """A subgraph: its operators, and the tensors that cross its border.
+    """A subgraph: its operators, inputs and outputs.
 
     Attributes:
-        ops: In program order.
+        ops: Operators, in program order.
         inputs: Tensors that are only read.
         states: Tensors that are read and updated in place.
-        outputs: New tensors, used outside.
+        outputs: New tensors, with readers outside.
         state_outputs: The new value of each state.
-        value_inputs: Positions in ``inputs + states`` of tensors whose contents (shapes, axes) are
+        value_inputs: Indices in ``inputs + states`` of tensors whose elements (shapes, axes) are
             read when a function is built.
-        weights: Positions in ``inputs`` of parameters that only other programs write: constants of
-            a function for as long as they do not change.
-        eager_weights: Whether eager tensors hold these too, while the operator runs.
-        adapts: Whether Paddle chooses kernels by the actual dtypes, as it does in old-style
+        weights: Indices in ``inputs`` of parameters that only other programs write: constants of a
+            function for as long as they do not change.
+        eager_weights: Whether tensors of dynamic mode hold weights, too, while the operator runs.
+        adapts: Whether Paddle chooses kernels by the actual dtypes, as it does in ProgramDesc
             programs, and not by those that the program declares.
         gradients: Types of operators in another program that compute gradients for this one.
-        threads: The maximum number of threads for a run; 0: as the flags say.
-        runs_at_once: How many runs are meant to go on at the same time, each with so many threads.
-        device: Where an execution plan has placed it; empty: nowhere in particular.
+        threads: The maximum number of threads for a run; 0: as the flags specify.
+        runs_at_once: Number of runs intended to be concurrent, each with at most ``threads``.
+        device: The device that an execution plan has assigned; empty: none.
     """
 
     ops: list[Op]
@@ -231,18 +240,18 @@ class Graph:
     device: str = ""
 
     def all_ops(self) -> Iterator[Op]:
-        """Every operator, those inside of others included."""
+        """Yields every operator, including those in blocks of others."""
         for op in self.ops:
             yield op
             for block in op.blocks:
                 yield from block.all_ops()
 
     def all_specs(self) -> list[TensorSpec]:
-        """Every tensor, but for those of other blocks."""
+        """Returns every tensor, except those of blocks of operators."""
         return list(self._tensors().values())
 
     def described(self) -> dict[str, Any]:
-        """The operators, and what goes in and out, as JSON: all that a block has."""
+        """Returns operators, tensors, inputs and outputs as JSON: all fields of a block."""
         return {
             "tensors": [[s.id, s.dtype, list(s.shape)] for s in self._tensors().values()],
             "inputs": [spec.id for spec in self.inputs],
@@ -252,26 +261,26 @@ class Graph:
 
     @property
     def trains(self) -> bool:
-        """Whether it computes gradients, or another program computes those for its results."""
+        """Whether the graph computes gradients, or another program does so for its results."""
         types = {*(op.type for op in self.all_ops()), *self.gradients}
         return any(type.rstrip("_").endswith("_grad") for type in types)
 
     @property
     def compiled_for(self) -> str:
-        """``CPU``, or the GPU or NPU that a plan has placed it on."""
+        """``CPU``, or the GPU or NPU that an execution plan has assigned."""
         return compiled_for(self.device)
 
     @property
     def infers(self) -> bool:
-        """Whether its function keeps weights, which nothing trains."""
+        """Whether the graph has weights and does not train."""
         return bool(self.weights) and not self.trains
 
     def has_bfloat16(self) -> bool:
-        """Whether an operator, of a loop or a branch too, reads or makes a tensor of bfloat16."""
+        """Returns whether an operator, also in a block, has an input or output of bfloat16."""
         return any(op.has_bfloat16() for op in self.all_ops())
 
     def to_string(self) -> str:
-        """The graph string."""
+        """Returns the graph string."""
         body = json.dumps(self._to_json(), separators=(",", ":"))
         return f"{self._header(_digest(body))}\n{body}"
 
@@ -287,7 +296,7 @@ class Graph:
         """Parses a graph string.
 
         Raises:
-            NgraphError: It is damaged, malformed or of another release.
+            NgraphError: The string is damaged, malformed or of another release.
         """
         _check_digest(text)
         header, _, body = text.partition("\n")
@@ -373,7 +382,7 @@ def _listed(items: Iterable[object]) -> str:
 
 
 def _digest(body: str) -> str:
-    # A lone surrogate, which only a damaged string holds, is encoded too.
+    # surrogatepass: a damaged string may have lone surrogates.
     return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
 
 

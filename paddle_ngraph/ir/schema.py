@@ -1,8 +1,8 @@
-"""What the JSON of a graph string may hold: a table of fields, and what they must agree on.
+"""Schema of the JSON of a graph string: a table of fields, and consistency checks.
 
-A graph string is stored in saved programs, so it may come from anywhere. Whatever passes here is a
-graph: every field is present and has the right type; every tensor is known, has an existing dtype
-and a possible size, and is computed once, before it is read.
+A graph string is stored in saved programs, so it is untrusted. JSON that passes is a graph: every
+field is present and has the right type; every tensor is declared, has an existing dtype and a
+possible size, and is computed once, before it is read.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from paddle_ngraph.utils import dtypes
 
-# Paddle has no more dimensions than that (phi::DDim).
+# The maximum rank of a tensor of Paddle (phi::DDim).
 MAX_RANK = 9
-# More elements than memory has addresses.
+# Above the number of elements that fit into memory.
 _MAX_ELEMENTS = 2**48
 _MAX_NAME_LENGTH = 256
 _MAX_INDEX = 2**31
 
-# How many blocks are inside of operators.
+# Number of blocks of an operator, by type; others have none.
 BLOCKS = {"pd_op.while": 1, "pd_op.if": 2}
 
 _ARRAYS = frozenset(name + dtypes.ARRAY_SUFFIX for name in dtypes.DTYPES)
@@ -27,7 +27,7 @@ DTYPES = dtypes.UNCONVERTED_DTYPES | dtypes.DTYPES.keys() | _ARRAYS
 
 
 class Malformed(ValueError):
-    """What is wrong with the JSON of a graph."""
+    """The JSON of a graph violates the schema; the message names the field."""
 
 
 Check = Callable[[Any, str], None]
@@ -39,7 +39,7 @@ def _mismatch(place: str, value: Any, expected: str) -> Malformed:
 
 
 def _non_negative(value: Any, place: str) -> None:
-    # A bool is an int to Python.
+    # type(), since bool is a subclass of int.
     if type(value) is not int or not 0 <= value < _MAX_INDEX:
         raise _mismatch(place, value, "a whole number from 0 on")
 
@@ -73,7 +73,7 @@ def _shape(value: Any, place: str) -> None:
 
 
 def _unchecked(value: Any, place: str) -> None:
-    """Attributes are checked by the converters that read them."""
+    """Accepts any value of an attribute: the converters that read attributes check them."""
 
 
 def _optional(check: Check) -> Check:
@@ -128,9 +128,8 @@ def _row(*checks: Check) -> Check:
     return check_row
 
 
-# What Paddle's own operator has besides what converters see (``graph.NativeForm``): kinds of
-# attributes, inputs and outputs that are lists, unused inputs, results that differ from the
-# outputs.
+# Properties that only Paddle's operator needs (``graph.FallbackForm``): types of attributes, inputs
+# and outputs that are lists, unused inputs, results that differ from the outputs.
 _FORM = _row(
     _by_name(_name),
     _list_of(_name),
@@ -157,7 +156,7 @@ _OPERATOR: dict[str, Check] = {
 
 _check_operator = _record(_OPERATOR, optional=frozenset({"form", "blocks", "checked"}))
 
-# What is inside of an operator.
+# A block of an operator.
 _BLOCK: dict[str, Check] = {
     "tensors": _list_of(_row(_non_negative, _dtype, _shape)),
     "inputs": _list_of(_non_negative),
@@ -187,7 +186,7 @@ _check_graph = _record(
 
 
 def check(data: Any) -> None:
-    """Raises Malformed where ``data`` is no graph."""
+    """Raises Malformed if ``data`` is no graph."""
     _check_graph(data, "graph")
     known = _check_tensors(data)
     _check_boundary(data, known)
@@ -220,7 +219,7 @@ def _check_boundary(data: dict[str, Any], known: set[int]) -> None:
 
 
 def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
-    """What is inside of an operator fits what that reads and makes, and is a graph by itself."""
+    """Checks that blocks are graphs, with the input and output dtypes of their operator."""
     kind, blocks = op["type"], op.get("blocks", [])
     if len(blocks) != BLOCKS.get(kind, 0):
         raise Malformed(f"{kind} has {len(blocks)} blocks")
@@ -250,10 +249,10 @@ def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
 
 
 def _check_flow(data: dict[str, Any], known: set[int]) -> None:
-    """Every tensor is computed once, before it is read."""
+    """Checks that every tensor is computed once, before it is read."""
     tensors = {row[0]: row for row in data["tensors"]}
     defined = {*data["inputs"], *data["states"]}  # to converters
-    made_natively = set(defined)  # what nobody reads, or what converters ignore, included
+    made_natively = set(defined)  # with outputs that have no reader, or that converters ignore
     for op in data["ops"]:
         for name, ids in op["inputs"].items():
             _require(ids, defined, f"input '{name}' of {op['type']}")
@@ -273,7 +272,7 @@ def _check_flow(data: dict[str, Any], known: set[int]) -> None:
 def _check_form(
     op: dict[str, Any], outputs: dict[str, list[int]], known: set[int], defined: set[int]
 ) -> None:
-    """What Paddle's own operator reads is there; its results are the outputs, and more."""
+    """Checks the fallback form: unused inputs are defined, results contain the outputs."""
     *_, unused, differing = op.get("form", [{}, {}])
     for name, ids in unused.items():
         _require(ids, defined, f"unused input '{name}' of {op['type']}")

@@ -276,7 +276,7 @@ def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(out_grad)
     count = len(op.inputs["inputs"])
     bridge.require_range(op, "index", 0, count)
-    column = bridge.ints([dims[0], *[1] * (len(dims) - 1)])
+    column = [dims[0], *[1] * (len(dims) - 1)]
     index = reshaped(bridge, bridge.get_input_node(op, "index"), column)
     zero = bridge.full(0.0, Type.f32)
     for position in range(count):

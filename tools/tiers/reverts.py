@@ -1,4 +1,4 @@
-"""Mended faults that are put back: what a commit changed in the package is reverted alone."""
+"""Reverts of bug fixes: the changes of a commit in the package, without those of its tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAYS_SO = re.compile(
     r"fail|broke|no longer|NaN|infinit)",
     re.IGNORECASE,
 )
-# Drawn once there are no others.
+# Candidates after those of SAYS_SO.
 HINTS = re.compile(
     r"\b(correct|never|not|no|instead|again|differ|refus|stay|surviv)", re.IGNORECASE
 )
@@ -38,7 +38,7 @@ class Mend(NamedTuple):
 
 
 def candidates(log: str) -> list[Mend]:
-    """Commits whose message tells of a fault, and that change the package and its tests."""
+    """Returns commits whose message mentions a bug, and that change the package and its tests."""
     found = []
     for entry in log.split("\0")[1:]:
         commit, subject, rest = entry.split("\1")
@@ -60,7 +60,7 @@ def drawn(commit: str) -> list[Mend]:
 
 
 def revert(checkout: Checkout, commit: str) -> bool:
-    """Takes back what a commit changed in the package; False where that conflicts, or is gone."""
+    """Reverts a commit in the package; False if that conflicts, or changes nothing."""
     part = _of_package(checkout.path, commit)
     try:
         git(*AUTHOR, "revert", "--no-commit", part, cwd=checkout.path)
@@ -70,7 +70,7 @@ def revert(checkout: Checkout, commit: str) -> bool:
 
 
 def _of_package(repository: Path, commit: str) -> str:
-    """A commit of what another one changes in the package alone."""
+    """Creates a commit with the changes of another one in the package only."""
     with tempfile.TemporaryDirectory() as folder:
         index = {**os.environ, "GIT_INDEX_FILE": str(Path(folder) / "index")}
         staged = partial(git, cwd=repository, env=index)
@@ -83,7 +83,7 @@ def _of_package(repository: Path, commit: str) -> str:
 
 
 def changed_lines(diff: str) -> Iterator[Line]:
-    """The lines that a diff without context replaces, or adds something between."""
+    """Yields the old lines that a diff without context replaces, or inserts lines between."""
     file = ""
     for text in diff.splitlines():
         if text.startswith("--- "):
@@ -138,7 +138,7 @@ def _outcome(
 def _noticed(
     made: Trial, measured: Measured, lines: Sequence[Line], tests: Sequence[str], jobs: int
 ) -> tuple[str, str | None]:
-    """First the tests of the changed lines, for they are quick; then the whole tier."""
+    """Runs first the tests of the changed lines, which are quick, then the whole tier."""
     name = made.first_failing(measured.units(lines, quick=True))
     name = name or made.first_failing_of_tier("test", tests, jobs)
     if name:

@@ -1,1 +1,1 @@
-"""Dynamic graphs: layers and functions that are compiled where they run."""
+"""Dynamic mode: layers and functions that are compiled where they run."""

@@ -1,4 +1,4 @@
-"""Functions and layers that are compiled by name: what ``paddle_ngraph.compile`` returns."""
+"""Functions and layers compiled on request: the results of ``paddle_ngraph.compile``."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ from paddle_ngraph.partitioning.report import Report
 
 
 class Compiled:
-    """A function that is run through the engine, in as few graphs as it can be.
+    """A function that runs through the engine, in as few graphs as possible.
 
-    It trains and infers, whatever the switch says. In a class it is a method.
+    Training and inference calls are compiled, independent of ``enable(dynamic=...)``. As an
+    attribute of a class, the function is a method.
 
     Args:
-        function: A function, or a method with its object.
-        full_graph: Whether it has to be one graph, see :func:`compile`.
+        function: A function, or a bound method.
+        full_graph: Whether a graph break is an error, see :func:`compile`.
     """
 
     def __init__(self, function: Callable[..., Any], full_graph: bool = False) -> None:
         update_wrapper(self, function)
         self._function = function
         self._is_forward = _is_forward(function)
-        # What Paddle asks of a layer is the function with its object.
+        # Paddle inspects the signature of a layer's forward with ``self``.
         named = function.__func__ if isinstance(function, MethodType) else function
-        with suppress(TypeError, ValueError):  # some functions in C do not tell
+        with suppress(TypeError, ValueError):  # some C functions have no signature
             self.__signature__ = signature(named if self._is_forward else function)
         self._full_graph = full_graph
         self._trace_cache = capture.TraceCache()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the function."""
+        """Runs the function, as compiled graphs where a trace of it is known."""
         result = self._trace_cache.run(self.function, args, kwargs)
         if self._full_graph:
             self._require_single_graph()
@@ -55,17 +56,17 @@ class Compiled:
             raise NgraphError(f"{self._function!r} is not one graph: it breaks at {breaks[0]}")
 
     def __get__(self, target: Any, kind: type | None = None) -> Any:
-        """The method of an object."""
+        """Returns the function bound to an object."""
         return self if target is None else MethodType(self, target)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
-        """A copy that has compiled nothing yet; a method of a copied object belongs to the copy."""
+        """Returns a copy without traces; the method of a copied object is bound to the copy."""
         return Compiled(copy.deepcopy(self._function, memo), self._full_graph)
 
     def __reduce__(self) -> Any:
         name = getattr(self, "__qualname__", "")
         if getattr(modules.get(self.__module__), name, None) is self:
-            return name  # it decorates: others find it where it is defined
+            return name  # of a decorated function: unpickling imports it
         return Compiled, (self._function, self._full_graph)
 
     def __repr__(self) -> str:
@@ -73,20 +74,20 @@ class Compiled:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function as it was; of a layer that does not have its own, the one of its class."""
+        """The original function; for a layer without its own ``forward``, that of its class."""
         if not self._is_forward:
             return self._function
         layer = getattr(self._function, "__self__")  # noqa: B009
         return _original_of(MethodType(type(layer).forward, layer))
 
     def explain(self, *args: Any, **kwargs: Any) -> CompiledReport:
-        """What the graphs are, why there are several, and what the engine takes of each.
+        """Returns the graphs, the reasons of graph breaks, and the subgraphs of each graph.
 
         Args:
-            args, kwargs: If there are any, the function is called with them first, twice.
+            args, kwargs: If given, the function is first called with them, twice.
 
         Raises:
-            NgraphError: It was not called twice yet.
+            NgraphError: The function was not called twice yet.
         """
         if args or kwargs:
             self(*args, **kwargs)
@@ -95,7 +96,7 @@ class Compiled:
 
 
 def _unwrapping(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Paddle makes static functions of what is compiled as of what it was before."""
+    """Has Paddle's ``to_static`` see the original of a compiled function."""
 
     @wraps(original)
     def unwrap_decorators(func: Any) -> Any:
@@ -109,7 +110,7 @@ replaced.UNWRAP_CALLED.replace(_unwrapping)
 
 
 def compile(target: Any, full_graph: bool = False) -> Any:
-    """A layer or function that runs through the engine; see ``paddle_ngraph.compile``."""
+    """Returns a layer or function that runs through the engine; see ``paddle_ngraph.compile``."""
     if isinstance(target, paddle.nn.Layer):
         set_forward(target, Compiled(_original_of(target.forward), full_graph))
         return target
@@ -119,7 +120,7 @@ def compile(target: Any, full_graph: bool = False) -> Any:
 
 
 def compiled_in(target: Any) -> Compiled | None:
-    """The compiled function that a thing is, or computes by."""
+    """Returns the compiled function of a layer, method or function; ``None`` if there is none."""
     function = getattr(target, "forward", target)
     if isinstance(function, MethodType) and isinstance(function.__func__, Compiled):
         function = function.__func__
@@ -127,7 +128,7 @@ def compiled_in(target: Any) -> Compiled | None:
 
 
 def _is_forward(function: Any) -> bool:
-    """Whether it is what a layer has of its class."""
+    """Returns whether a function is the bound ``forward`` that a layer inherits from its class."""
     layer = getattr(function, "__self__", None)
     if not isinstance(layer, paddle.nn.Layer):
         return False
@@ -142,18 +143,18 @@ def _original_of(function: Any) -> Any:
     return function.dygraph_function if isinstance(function, StaticFunction) else function
 
 
-# -- what became of it -----------------------------------------------------------------------------
+# -- reports ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class GraphReport:
-    """One graph.
+    """Report of one graph.
 
     Attributes:
-        operators: How many operators of dynamic mode it has.
-        reports: What the engine takes of its programs. There are several where the user has a
-            tensor from its middle, which autograd has to find.
-        why_native: Why its operators are called one by one instead, where that is so.
+        operators: Number of operators of dynamic mode in the graph.
+        reports: Partitioning report of each of its programs. There are several if the user holds
+            a tensor from the middle of the graph, which autograd has to reach.
+        why_native: Reason why its operators are called one by one instead, or ``None``.
     """
 
     operators: int
@@ -169,12 +170,12 @@ class GraphReport:
 
 @dataclass(frozen=True)
 class CompiledReport:
-    """A function or layer. ``str()`` of it is meant to be read.
+    """Report of a compiled function or layer, printed by ``str()``.
 
     Attributes:
-        graphs: Its graphs so far.
-        breaks: Where one ends: what was called there, and the line of the user's code.
-        why_native: Why all of it runs natively nevertheless.
+        graphs: Graphs built so far.
+        breaks: Graph breaks: name of the call, and the line of the user's code.
+        why_native: Reason why Paddle runs all of it nevertheless, or ``None``.
     """
 
     graphs: list[GraphReport]
@@ -190,10 +191,10 @@ class CompiledReport:
 
 
 def explain_traces(traces: capture.TraceCache, why_native: str | None = None) -> CompiledReport:
-    """What a function was compiled to.
+    """Returns the report of a function with these traces.
 
     Raises:
-        NgraphError: It was not called twice yet.
+        NgraphError: The function was not called twice yet.
     """
     graphs = [
         GraphReport(graph.number_of_calls, graph.reports, graph.why_native)

@@ -1,13 +1,14 @@
-"""The hook of dynamic layers: the outermost call of a layer is compiled, where that pays.
+"""Autotuner of dynamic layers: times Paddle and the engine per layer, and picks the faster one.
 
-Calls with gradients off infer, the others train; the latter are compiled only if that was asked for
-(``enable(dynamic="training")``), since Python can differentiate twice, and a graph cannot
-(gradients.py). Once a process does that, no layer is compiled for training any more.
+Calls with gradients off are inference, the others are training. Training calls are compiled only
+with ``enable(dynamic="training")``, since Paddle can differentiate dynamic mode twice, and a graph
+cannot (gradients.py). Once a process computes second derivatives, no layer is compiled for training
+any more.
 
-A layer that calls others is one function with them: only the outermost is looked at. Inputs of one
-kind run natively first, then compiled, and from then on as it was faster. Kinds that differ in
-sizes only, of which each comes seldom (a text that grows word by word), are decided together where
-they infer. To find that out may take a share of the time that the layer has run natively.
+Only the outermost layer of nested calls is tuned, as one function with the layers that it calls.
+Inputs of one shape and dtype run by Paddle first, then compiled, and from then on by the faster of
+the two. Rare shapes of one signature (a text that grows token by token) are decided together in
+inference. Tuning takes at most a share of the time that Paddle has run the layer.
 """
 
 from __future__ import annotations
@@ -49,57 +50,59 @@ from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.lru_cache import LRUCache
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-_TUNER_ATTRIBUTE = "_ngraph_wrapping"  # of a layer: what it keeps of ours
+_TUNER_ATTRIBUTE = "_ngraph_wrapping"  # attribute of a layer with its tuner
 
-# Kinds of inputs of a layer that times are kept of: so many sizes for each of so many forms.
+# Sizes of the LRU caches of times: signatures per layer, and shapes per signature.
 _MAX_SIGNATURES, _MAX_SHAPES_PER_SIGNATURE = 16, 1024
-_MAX_INPUT_DEPTH = 16  # of lists in lists that are looked at
-# Calls of one kind: so many natively, then so many compiled; the first ones do not count, for they
-# fill caches and compile functions.
+_MAX_INPUT_DEPTH = 16  # nested containers below this depth are not part of a signature
+# Number of calls per shape by Paddle, then compiled. Times of the warm-up calls are discarded,
+# since these fill caches and compile functions.
 _NATIVE_TRIAL_CALLS, _NATIVE_WARMUP_CALLS = 4, 1
 _COMPILED_TRIAL_CALLS, _COMPILED_WARMUP_CALLS = 7, 3
-# So many kinds of one form are decided together, if they come seldom, by so many calls of each way.
+# Rare shapes of one signature are decided together once this many shapes have this many pairs of
+# calls (one by Paddle, one compiled).
 _MIN_SHAPES_POOLED, _MIN_POOLED_CALLS = 4, 16
-# So many calls of a kind are remembered.
+# Only the latest times of a shape are retained.
 _MAX_TIMES_PER_SHAPE = 64
-# Where it trains: kinds than which so many are no smaller, and faster natively, are not tried.
+# In training, a shape is not tried if this many shapes that are no smaller were faster by Paddle.
 _MAX_SLOWER_LARGER_SHAPES = 2
-# What is compiled has to be as much faster as may be chance.
+# Compiled calls have to be faster than Paddle's by more than noise: at most this ratio.
 _MAX_TIME_RATIO = 0.95
-# Trying takes at most this share of the time that a layer has run natively.
+# Tuning takes at most this share of the time that Paddle has run a layer.
 _MAX_TUNING_TIME_SHARE = 0.2
-# Once it has taken that, it goes on when there are so many seconds: one compiled call after another
-# is faster than one among native calls, after which threads and caches are cold.
+# Once that share is spent, tuning continues when this many seconds are available: consecutive
+# compiled calls are faster than one after calls by Paddle, which leave threads and caches cold.
 _TUNING_BURST_SECONDS = 0.02
-# What a program is expected to take until it has run for the first time, and for each operator.
+# Expected seconds until a program has run for the first time: constant, and per operator.
 _SECONDS_PER_PROGRAM = 0.05
 _SECONDS_PER_OPERATOR = 0.004
 _SECONDS_PER_TRAINED_OPERATOR = 0.012  # with its gradient
 
-# Once a layer has been trained with so many kinds of inputs, so many of its calls are watched.
-# The layers that it calls are looked at instead, if those with fewer kinds take this share of it.
+# Once a layer has been trained with this many shapes, this many of its calls are profiled.
+# Its inner layers are tuned instead, if those with fewer shapes take at least this share of its
+# time.
 _MANY_SHAPES = 16
 _PROFILED_CALLS = 16
 _MIN_INNER_TIME_SHARE = 0.5
 
-# Calls of other layers after which a layer that trains and is not called is no longer waited for.
+# A layer that holds the trial slot and is not called loses it after this many calls of others.
 _MAX_CALLS_WAITED_FOR_LAYER = 64
 
 _is_on = False
 _trains = False  # whether calls with gradients are compiled, too
-_is_in_outermost_layer = ThreadLocal(False)  # an outermost layer
+_is_in_outermost_layer = ThreadLocal(False)
 _profiler: ThreadLocal[_InnerLayerProfiler | None] = ThreadLocal(
     None
-)  # who looks at what that layer calls
-_calling_layer_id = ThreadLocal(0)  # the address of the layer that calls
+)  # of the current outermost layer
+_calling_layer_id = ThreadLocal(0)  # id() of the innermost layer whose forward is running
 
 
 def switch(on: bool, trains: bool = False) -> None:
-    """Looks at the outermost layers, or no longer, from the next call on.
+    """Switches the autotuner on or off, from the next call of a layer on.
 
     Args:
-        on: Whether it looks at those that infer.
-        trains: Whether it looks at those that train, too.
+        on: Whether inference calls are tuned.
+        trains: Whether training calls are tuned, too.
     """
     global _is_on, _trains
     if on:
@@ -110,24 +113,24 @@ def switch(on: bool, trains: bool = False) -> None:
 
 
 def explain(layer: Any) -> CompiledReport:
-    """What became of a layer that was called.
+    """Returns the graphs and graph breaks of a layer in the mode of its last call.
 
     Raises:
-        NgraphError: It was not compiled yet.
+        NgraphError: The layer was not compiled yet.
     """
     mode: _InferenceTuner = attributes_of(layer)[_TUNER_ATTRIBUTE].latest
     return explain_traces(mode.traces, mode.why_native)
 
 
 def is_known(thing: Any) -> bool:
-    """Whether it is a layer that was looked at."""
+    """Returns whether an object is a layer with a tuner."""
     return isinstance(thing, paddle.nn.Layer) and _TUNER_ATTRIBUTE in attributes_of(thing)
 
 
 def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def __call__(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-        if is_sot_simulating():  # it has to find Paddle's method, or it ends its graph here
+        if is_sot_simulating():  # SOT has to find Paddle's method, or it breaks its graph here
             return original(self, *inputs, **kwargs)
         if not _is_on:
             return original(self, *inputs, **kwargs)
@@ -141,12 +144,12 @@ def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
         return _run_outermost(original, self, inputs, kwargs)
 
     codes = __call__.__code__, _run_outermost.__code__  # type: ignore[attr-defined]
-    exempt_from_sot_fallback(codes)  # as Paddle says of its own __call__
+    exempt_from_sot_fallback(codes)  # as Paddle does for its own __call__
     return __call__
 
 
 def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
-    """Runs a layer that no other layer calls."""
+    """Runs a layer that is not called by another layer."""
     if dynamic_tracer() is None:
         return original(layer, *inputs, **kwargs)
     trains = paddle.is_grad_enabled()
@@ -159,7 +162,7 @@ def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs
         mode = attached_to(layer, _TUNER_ATTRIBUTE, _LayerTuner).mode(trains)
         if mode.is_given_up:
             return original(layer, *inputs, **kwargs)
-    _is_in_outermost_layer.value = True  # the layers that are called are left to this one
+    _is_in_outermost_layer.value = True  # inner layers are tuned as part of this one
     try:
         if mode is None:
             return original(layer, *inputs, **kwargs)
@@ -169,10 +172,10 @@ def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs
 
 
 class _LayerTuner:
-    """What is known of a layer that was outermost. It is not copied with the layer, or saved.
+    """Tuners of a layer for inference and for training. Copied and pickled without their state.
 
     Attributes:
-        latest: What it was called for last.
+        latest: The tuner of the last call's mode.
     """
 
     def __init__(self) -> None:
@@ -186,7 +189,7 @@ class _LayerTuner:
         return _LayerTuner, ()
 
     def mode(self, trains: bool) -> _InferenceTuner:
-        """What is known of it where it trains, or infers."""
+        """Returns the tuner for training or inference, and makes it the latest."""
         found = self._modes.get(trains)
         if found is None:
             found = self._modes.setdefault(
@@ -197,15 +200,15 @@ class _LayerTuner:
 
 
 class _InferenceTuner:
-    """What is known of a layer where it infers.
+    """Tuner of a layer's inference calls.
 
     Args:
-        now: The clock.
+        now: The clock, in seconds.
 
     Attributes:
-        traces: Of its calls.
-        is_given_up: Whether the layers that it calls are to be looked at instead.
-        why_native: Why it runs natively with the inputs of its last call, or ``None``.
+        traces: Traces of the layer's calls.
+        is_given_up: Whether the layer is not tuned any more, so that its inner layers are.
+        why_native: Reason why Paddle runs the layer for the inputs of its last call, or ``None``.
     """
 
     trains = False
@@ -216,14 +219,14 @@ class _InferenceTuner:
         self.traces = TraceCache(self.trains)
         self.why_native: str | None = None
         self._signatures: LRUCache[Hashable, _SignatureTuner] = LRUCache(_MAX_SIGNATURES)
-        # Seconds: that it has run natively; that trials took more than Paddle would have; what the
-        # programs of this call are expected to take; what there has to be left to go on.
+        # Seconds: run by Paddle; overhead of trials compared with Paddle; expected build time of
+        # the programs of this call; budget that has to be available before tuning continues.
         self._native_seconds = self._tuning_seconds = self._expected_build_seconds = (
             self._needed_seconds
         ) = 0.0
 
     def run(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
-        """Runs the layer natively or compiled, and looks at the clock as long as needed."""
+        """Runs the layer by Paddle or compiled; times the call until its shape is decided."""
         sizes: list[int] = []
         named = _signature_of(kwargs, sizes) if kwargs else None
         key = (layer.training, _signature_of(inputs, sizes), named)
@@ -262,19 +265,19 @@ class _InferenceTuner:
         layer: Any,
         call: Callable[[], Any],
     ) -> Any:
-        """A call of the layer that is not decided."""
+        """Runs a call of an undecided shape by Paddle."""
         return call()
 
     def _compiles_trial(self, signature: _SignatureTuner, trial: _Trial) -> bool:
-        """Whether a call that is not decided is to be compiled."""
+        """Returns whether a call of an undecided shape is to be compiled."""
         return signature.compiles_trial(trial)
 
     def _finish_trial(self, call: _TrialCall) -> None:
-        """A call that was not decided is over."""
+        """Records a finished call of an undecided shape."""
         self._record(call, call.seconds)
 
     def _may_compile_program(self, owner: _Trial, operators: int) -> bool:
-        """Whether a program of so many operators is made now."""
+        """Returns whether the budget allows to build a program of this many operators now."""
         each = _SECONDS_PER_TRAINED_OPERATOR if self.trains else _SECONDS_PER_OPERATOR
         expected = _SECONDS_PER_PROGRAM + operators * each
         if self._can_afford(self._expected_build_seconds + expected):
@@ -284,13 +287,13 @@ class _InferenceTuner:
         return False
 
     def _continues_tuning(self, deferred_build_seconds: float) -> bool:
-        """Whether trying goes on, which may begin with a program that was put off."""
+        """Returns whether tuning continues, which may begin with a deferred build."""
         goes_on = self._can_afford(max(deferred_build_seconds, self._needed_seconds))
         self._needed_seconds = 0.0 if goes_on else _TUNING_BURST_SECONDS
         return goes_on
 
     def _can_afford(self, seconds: float) -> bool:
-        """Whether trying may take so much time."""
+        """Returns whether the tuning budget has this many seconds left."""
         if self._tuning_seconds + seconds <= _MAX_TUNING_TIME_SHARE * self._native_seconds:
             return True
         self.why_native = (
@@ -300,7 +303,7 @@ class _InferenceTuner:
         return False
 
     def _record(self, call: _TrialCall, seconds: float) -> None:
-        """Adds what a call has taken that was not decided."""
+        """Adds the time of a call of an undecided shape."""
         trial = call.trial
         if call.is_compiled:
             overhead = seconds - call.signature.native_seconds(trial)
@@ -320,7 +323,7 @@ class _InferenceTuner:
 
 @dataclass(frozen=True)
 class _TrialCall:
-    """A call that was not decided, natively or compiled."""
+    """A finished call of an undecided shape, by Paddle or compiled."""
 
     signature: _SignatureTuner
     trial: _Trial
@@ -329,16 +332,16 @@ class _TrialCall:
 
 
 class _TrainingTuner(_InferenceTuner):
-    """What is known of a layer where it trains.
+    """Tuner of a layer's training calls.
 
-    A call takes what the backward passes take, too, which follow in its thread before its next one:
-    all of them, since autograd tells no layers apart. So one layer is tried at a time, and once
-    it is compiled, the times of others begin anew. Those of one layer for several kinds of inputs
-    do not mix: batches that are as long as their longest text are tried side by side.
+    The time of a call includes the backward passes that follow in its thread before the layer's
+    next call: all of them, since autograd does not distinguish layers. So one layer is tuned at a
+    time, and once it is compiled, the times of other layers are reset. Times of one layer for
+    different shapes do not mix: batches padded to their longest text are tuned concurrently.
 
     Attributes:
-        undecided: Of its kinds, those that are being tried.
-        num_compiled: How many were decided to be compiled.
+        undecided: Trials of the layer's shapes that have begun and are not decided.
+        num_compiled: Number of shapes that were decided to be compiled.
     """
 
     trains = True
@@ -378,7 +381,7 @@ class _TrainingTuner(_InferenceTuner):
     def _compiles_trial(self, signature: _SignatureTuner, trial: _Trial) -> bool:
         _tuning_slot.discard_stale_times(self, trial)
         tries = super()._compiles_trial(signature, trial)
-        _tuning_slot.release(self, trial)  # larger ones may have decided it, whose turn it was
+        _tuning_slot.release(self, trial)  # times of larger shapes may have decided the trial
         return tries and _tuning_slot.acquire(self, trial)
 
     def _finish_trial(self, call: _TrialCall) -> None:
@@ -391,22 +394,22 @@ class _TrainingTuner(_InferenceTuner):
 
 
 class _TuningSlot:
-    """Which layer that trains is tried now."""
+    """Trial slot: the one layer whose training calls are tuned now."""
 
     def __init__(self) -> None:
         self._holder: ref[_TrainingTuner] | None = None
         self._calls_waited = 0
-        self._num_compiled = 0  # of kinds that were compiled, of all layers
+        self._num_compiled = 0  # shapes of all layers that were decided to be compiled
 
     def discard_stale_times(self, layer: _TrainingTuner, trial: _Trial) -> None:
-        """Times from before another layer was compiled do not count."""
+        """Resets a trial whose times are from before another layer was compiled."""
         others = self._num_compiled - layer.num_compiled
         if trial.others_compiled != others and trial.calls[True] == 0:
             trial.reset()
         trial.others_compiled = others
 
     def acquire(self, layer: _TrainingTuner, trial: _Trial) -> bool:
-        """Whether it is this layer's turn, or was when this kind was first tried."""
+        """Returns whether the layer gets the slot, or had it when this trial began."""
         holder = None if self._holder is None else self._holder()
         if holder is layer:
             if trial in layer.undecided:
@@ -426,7 +429,7 @@ class _TuningSlot:
         return True
 
     def release(self, layer: _TrainingTuner, trial: _Trial) -> None:
-        """Something may have been decided."""
+        """Removes a trial from the undecided ones, if it was decided."""
         if trial.is_compiled is None:
             return
         layer.undecided.discard(trial)
@@ -439,20 +442,19 @@ _tuning_slot = _TuningSlot()
 
 
 class _Trial:
-    """Times of a layer with inputs of one kind, until it is decided how to run it.
+    """Times of a layer for inputs of one shape, until the faster method is decided.
 
     Args:
-        is_trained: Whether its calls differ, as backward passes follow some only: then their mean
-            counts, else the fewest seconds of equally many calls.
-        sizes: What tells the kind from others of its form.
+        is_trained: Whether the layer trains. Then times vary, since only some calls have a
+            backward pass, and means are compared; else the minima of equally many calls.
+        sizes: All sizes of the inputs, which distinguish the shape from others of its signature.
 
     Attributes:
-        is_compiled: What was decided; ``None``: nothing yet.
-        why_native: What was measured, if it speaks for Paddle.
-        calls: How many there were, natively and compiled.
-        others_compiled: How many kinds of other layers were compiled when it began.
-        deferred_build_seconds: What a program is expected to take, in seconds, that it was too
-        soon for.
+        is_compiled: The decision; ``None`` until it is made.
+        why_native: The measured times, if Paddle was faster.
+        calls: Number of calls by Paddle (``False``) and compiled (``True``).
+        others_compiled: Number of compiled shapes of other layers when the trial began.
+        deferred_build_seconds: Expected time of a build that exceeded the tuning budget, or 0.
     """
 
     def __init__(self, is_trained: bool = False, sizes: tuple[int, ...] = ()) -> None:
@@ -465,39 +467,39 @@ class _Trial:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets all times."""
+        """Discards all times."""
         self.calls = {False: 0, True: 0}
         self._seconds: dict[bool, deque[float]] = {
             each: deque(maxlen=_MAX_TIMES_PER_SHAPE) for each in self.calls
         }
 
     def add(self, is_compiled: bool, seconds: float) -> None:
-        """Adds a call that counts."""
+        """Adds the time of a call after warm-up."""
         self._seconds[is_compiled].append(seconds)
 
     @property
     def native_seconds(self) -> float | None:
-        """What a native call takes, where that is known."""
+        """Mean seconds of a call by Paddle, or ``None``."""
         return fmean(self._seconds[False]) if self._seconds[False] else None
 
     @property
     def num_pairs(self) -> int:
-        """How many calls there are of both ways."""
+        """Number of pairs of timed calls, one by Paddle and one compiled."""
         return min(map(len, self._seconds.values()))
 
     def compared(self) -> tuple[float, float]:
-        """What a call takes natively and compiled; infinity: not known."""
+        """Returns the seconds of a call by Paddle and compiled; infinity if unknown."""
         native, compiled = map(list, self._seconds.values())
         calls = min(len(native), len(compiled))
-        if calls == 0:  # another thread may have begun anew meanwhile
+        if calls == 0:  # another thread may have called reset()
             return inf, inf
         if self._is_trained:
             return fmean(native), fmean(compiled)
-        # Of more calls the fastest one is faster, where other processes slow some down.
+        # Equally many of each, since the minimum over more calls is lower under load.
         return min(native[-calls:]), min(compiled[-calls:])
 
     def decide(self, native: float, compiled: float) -> None:
-        """Decides by what calls take."""
+        """Decides by the seconds of a call by Paddle and compiled."""
         self.is_compiled = compiled <= _MAX_TIME_RATIO * native
         if not self.is_compiled:
             self.why_native = (
@@ -506,28 +508,28 @@ class _Trial:
 
 
 class _InnerLayerProfiler:
-    """Whether what a layer calls has fewer kinds of inputs than itself, in some of its calls.
+    """Profiles some calls of a layer, to find inner layers that have fewer shapes of inputs.
 
-    A detector that trains is given as many boxes as there are on the pictures, so that hardly two
-    of its batches are of one kind. Its backbone is given the pictures only.
+    A detector in training gets as many boxes as its images have, so that hardly two of its batches
+    have one shape. Its backbone gets the images only.
 
     Args:
-        now: The clock.
+        now: The clock, in seconds.
     """
 
     def __init__(self, now: Clock = clock.now) -> None:
         self._now = now
         self.calls = 0
-        self._outermost = 0  # its address
+        self._outermost = 0  # id() of the layer
         self._seconds = 0.0
         self._shapes: set[tuple[int, ...]] = set()
-        # Of each layer that is called, by its address: kinds of inputs, and the seconds that it has
-        # taken in each layer that calls it.
+        # By id(): signatures and shapes of each inner layer; for each calling layer, the seconds
+        # of the layers that it calls.
         self._inner_shapes: dict[int, set[Hashable]] = {}
         self._inner_seconds: dict[int, dict[int, float]] = {}
 
     def run(self, sizes: tuple[int, ...], layer: Any, call: Callable[[], Any]) -> Any:
-        """Calls the layer with inputs of these sizes."""
+        """Calls the outermost layer with inputs of these sizes."""
         self._outermost = id(layer)
         start = self._now()
         try:
@@ -539,7 +541,7 @@ class _InnerLayerProfiler:
             self._seconds += self._now() - start
 
     def run_inner(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
-        """Calls a layer that the other one calls."""
+        """Calls an inner layer."""
         sizes: list[int] = []
         signature = _signature_of(inputs, sizes), _signature_of(kwargs, sizes)
         self._inner_shapes.setdefault(id(layer), set()).add((signature, tuple(sizes)))
@@ -554,7 +556,7 @@ class _InnerLayerProfiler:
 
     @property
     def are_inner_layers_better(self) -> bool:
-        """Whether layers with half as many kinds take enough of the time, as far as was seen."""
+        """Whether inner layers with at most half as many shapes take enough of the time."""
         if self.calls < _PROFILED_CALLS:
             return False
         spent = 0.0
@@ -563,48 +565,48 @@ class _InnerLayerProfiler:
             for at, seconds in list(self._inner_seconds.get(pending.pop(), {}).items()):
                 if 2 * len(self._inner_shapes[at]) <= len(self._shapes):
                     spent += seconds
-                elif at not in known:  # what it calls may have fewer
+                elif at not in known:  # its own inner layers may have fewer shapes
                     known.add(at)
                     pending.append(at)
         return spent > 0.0 and spent >= _MIN_INNER_TIME_SHARE * self._seconds
 
 
 class _SignatureTuner:
-    """Kinds of inputs that differ in sizes only.
+    """Trials of all shapes of one signature: inputs that differ in sizes only.
 
     Args:
-        is_trained: Whether the layer trains. Then each kind has graphs of its own, and is decided
+        is_trained: Whether the layer trains. Then each shape has separate graphs, and is decided
             alone.
-        now: The clock.
+        now: The clock, in seconds.
 
     Attributes:
-        profiler: Looks at some calls, once there are many kinds.
+        profiler: Profiles some calls, once there are many shapes.
     """
 
     def __init__(self, is_trained: bool = False, now: Clock = clock.now) -> None:
         self.profiler = _InnerLayerProfiler(now)
         self._is_trained = is_trained
         self._trials: LRUCache[tuple[int, ...], _Trial] = LRUCache(_MAX_SHAPES_PER_SIGNATURE)
-        self._pooled = _Trial()  # of those that come seldom
+        self._pooled = _Trial()  # of all shapes together, which decides rare ones
         self._measured: set[_Trial] = set()
         self._native_seconds = 0.0
-        self._shapes_faster_natively: list[tuple[int, ...]] = []  # sizes of kinds
+        self._shapes_faster_natively: list[tuple[int, ...]] = []
 
     @property
     def is_profiled(self) -> bool:
-        """Whether its next call is one of those."""
+        """Whether the next call is to be profiled."""
         return len(self._trials) >= _MANY_SHAPES and self.profiler.calls < _PROFILED_CALLS
 
     def trial(self, sizes: tuple[int, ...]) -> _Trial:
-        """The one for inputs of these sizes."""
+        """Returns the trial for inputs of these sizes."""
         return self._trials.get_or_create(sizes, lambda: _Trial(self._is_trained, sizes))
 
     def owner(self, trial: _Trial) -> _Trial:
-        """The one that its graphs belong to: kinds share them where the layer infers."""
+        """Returns the trial that owns the graphs: shapes share them in inference."""
         return trial if self._is_trained else self._pooled
 
     def compiles_trial(self, trial: _Trial) -> bool:
-        """Whether a call that is not decided is to be compiled."""
+        """Returns whether a call of an undecided shape is to be compiled."""
         if self._is_trained and self._is_slower_for_larger_shapes(trial):
             trial.is_compiled = False
             trial.why_native = "calls with inputs no smaller were faster natively"
@@ -616,23 +618,23 @@ class _SignatureTuner:
         return has_many and is_known and self._pooled.calls[False] >= 4 * _NATIVE_TRIAL_CALLS
 
     def _is_slower_for_larger_shapes(self, trial: _Trial) -> bool:
-        """Whether what has no more to compute would be tried in vain."""
+        """Returns whether enough shapes that are no smaller were faster by Paddle."""
         if trial.calls[True] > 0:
             return False
         larger = [
             each
-            for each in list(self._shapes_faster_natively)  # other threads may add some meanwhile
+            for each in list(self._shapes_faster_natively)  # a copy: other threads may append
             if all(size >= own for size, own in zip(each, trial.sizes))
         ]
         return len(larger) >= _MAX_SLOWER_LARGER_SHAPES
 
     def native_seconds(self, trial: _Trial) -> float:
-        """What a call takes natively, as far as that is known."""
+        """Returns the mean seconds of a call by Paddle: of the shape, or else of all shapes."""
         known = trial.native_seconds
         return self._native_seconds / max(1, self._pooled.calls[False]) if known is None else known
 
     def add(self, trial: _Trial, is_compiled: bool, seconds: float) -> None:
-        """Adds what a call has taken, and decides what can be decided."""
+        """Adds the time of a call, and decides its shape, or all shapes, once times suffice."""
         pooled = self._pooled
         number = trial.calls[is_compiled]
         is_cold = (
@@ -658,7 +660,7 @@ class _SignatureTuner:
                 self._shapes_faster_natively.append(trial.sizes)
 
     def _decide_pooled(self) -> None:
-        measured = list(self._measured)  # other threads may add some meanwhile
+        measured = list(self._measured)  # a copy: other threads may add trials
         calls = sum(trial.num_pairs for trial in measured)
         if len(measured) < _MIN_SHAPES_POOLED or calls < _MIN_POOLED_CALLS:
             return
@@ -667,9 +669,10 @@ class _SignatureTuner:
 
 
 def _median(compared: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Of times natively and compiled: those that are no better than others in half of the time.
+    """Returns the weighted median, by ratio, of pairs of times by Paddle and compiled.
 
-    Their sums would be decided by the few calls that something else has held up.
+    The weights are Paddle's times. Sums would be decided by the few calls that were delayed by
+    other processes.
     """
     best_first = sorted(compared, key=lambda times: times[1] / times[0])
     rest = sum(native for native, _ in best_first) / 2.0
@@ -681,10 +684,10 @@ def _median(compared: Iterable[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _signature_of(value: Any, sizes: list[int], depth: int = 0) -> Hashable:
-    """What of an input, besides its sizes, decides how long it takes; adds the sizes."""
+    """Returns dtypes, ranks and structure of an input, and appends its sizes to ``sizes``."""
     if isinstance(value, paddle.Tensor):
         shape = value.shape
-        sizes.extend(shape)  # += would be that of shapes
+        sizes.extend(shape)  # += would call the operator of Paddle's shape type
         return value.dtype, len(shape)
     if depth < _MAX_INPUT_DEPTH and isinstance(value, (list, tuple)):
         return (type(value), *[_signature_of(each, sizes, depth + 1) for each in value])

@@ -1,1 +1,1 @@
-"""Lazy tensors: operators of a dynamic graph are deferred, and run as one program."""
+"""Lazy tensors: operators of dynamic mode are deferred, and run as one program."""

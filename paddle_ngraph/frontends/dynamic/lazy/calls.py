@@ -1,4 +1,4 @@
-"""Calls of captured operators, and what is known of their values: what graphs are made of."""
+"""Calls of captured operators, and the metadata of their values, from which graphs are built."""
 
 from __future__ import annotations
 
@@ -32,45 +32,47 @@ class Call(NamedTuple):
     views: dict[int, int]
 
     def apply(self, function: Callable[..., Any], values: dict[int, Any]) -> Any:
-        """What a function returns for these values."""
+        """Returns the result of ``function`` with the call's arguments, from these values."""
         arguments = substituted(self.arguments, values)
         first = len(arguments) - len(self.keywords)
         return function(*arguments[:first], **dict(zip(self.keywords, arguments[first:])))
 
     @property
     def reads(self) -> list[int]:
-        """The values that it is given."""
+        """Ids of the values among the arguments, with repetitions."""
         return list(values_in(self.arguments))
 
     @property
     def results(self) -> list[int]:
-        """The values that it makes."""
+        """Ids of the values in the result."""
         return list(values_in(self.result))
 
     @property
     def writes(self) -> bool:
-        """Whether it writes over a value that it is given."""
+        """Whether the call mutates an argument (statistics of a normalization)."""
         return self.name in STATISTICS_WRITERS and bool(self.views) and not self._is_inference
 
     @property
-    def draws(self) -> bool:
-        """Whether it draws random numbers."""
+    def is_stochastic(self) -> bool:
+        """Whether the call samples random numbers."""
         return self.name in STOCHASTIC and not self._is_inference
 
     @property
     def _is_inference(self) -> bool:
-        """Whether it is called in evaluation, where it only computes results."""
-        given = dict(enumerate(self.arguments))
-        return all(given.get(at) is value for at, value in EVALUATION_ARGUMENTS[self.name].items())
+        """Whether the arguments select evaluation mode, in which the call has no effects."""
+        arguments = dict(enumerate(self.arguments))
+        return all(
+            arguments.get(at) is value for at, value in EVALUATION_ARGUMENTS[self.name].items()
+        )
 
     @property
     def has_effect(self) -> bool:
-        """Whether it has to run, whoever wants its results."""
-        return self.writes or self.draws
+        """Whether the call has to run even if its results have no reader."""
+        return self.writes or self.is_stochastic
 
 
 class TensorMeta(NamedTuple):
-    """What is known of a value. A size that differs from call to call is -1."""
+    """Metadata of a value in a trace. A dynamic dimension is -1."""
 
     dtype: str
     shape: list[int]
@@ -80,45 +82,45 @@ class TensorMeta(NamedTuple):
 
     @property
     def detached(self) -> TensorMeta:
-        """The same of a value that no gradient comes to."""
+        """Metadata of the value with stopped gradient."""
         return TensorMeta(self.dtype, self.shape, True, self.is_contiguous, self.is_parameter)
 
 
-def values_in(thing: Any) -> Iterator[int]:
-    """The values in an argument or a result, from left to right."""
-    if isinstance(thing, _core.TracedValue):
-        yield thing.index
-    elif isinstance(thing, (list, tuple)):
-        for each in thing:
+def values_in(argument: Any) -> Iterator[int]:
+    """Yields the ids of the values in an argument or a result, from left to right."""
+    if isinstance(argument, _core.TracedValue):
+        yield argument.index
+    elif isinstance(argument, (list, tuple)):
+        for each in argument:
             yield from values_in(each)
 
 
-def substituted(thing: Any, values: dict[int, Any]) -> Any:
-    """An argument with tensors in it."""
-    if isinstance(thing, _core.TracedValue):
-        return values[thing.index]
-    if isinstance(thing, (list, tuple)):
-        return type(thing)(substituted(each, values) for each in thing)
-    return thing
+def substituted(argument: Any, values: dict[int, Any]) -> Any:
+    """Returns an argument in which traced values are replaced by ``values``, by their ids."""
+    if isinstance(argument, _core.TracedValue):
+        return values[argument.index]
+    if isinstance(argument, (list, tuple)):
+        return type(argument)(substituted(each, values) for each in argument)
+    return argument
 
 
 def placeholder(value_id: int, meta: TensorMeta) -> Any:
-    """A value that the program which is being made is given."""
+    """Adds an input to the program that is being built, and returns its value."""
     return paddle.static.data(f"captured_{value_id}", meta.shape, meta.dtype)
 
 
-# Inside of ``with``, operators of this thread have gradients, or none.
+# Context manager that switches gradients of this thread on or off.
 gradients_enabled = partial(_core.GradientMode, has_gradients, set_gradients)
 
 
 def call_eagerly(call: Call, values: dict[int, Any]) -> None:
-    """Calls an operator natively, with gradients as where the user called it."""
+    """Calls an operator of dynamic mode, with the gradient mode of the user's call."""
     with gradients_enabled(call.has_gradient):
         bind(call.result, call.apply(eager_function(call.name, call.is_method), values), values)
 
 
 def bind(expected: Any, result: Any, values: dict[int, Any]) -> None:
-    """Adds what an operator returned to the values, by their places in the captured result."""
+    """Adds the results of an operator to ``values``, by the ids in the captured result."""
     if isinstance(expected, _core.TracedValue):
         values[expected.index] = result
     elif isinstance(expected, (list, tuple)):

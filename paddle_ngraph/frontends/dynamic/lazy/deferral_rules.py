@@ -1,11 +1,11 @@
-"""Which calls of Paddle's core a capture may let wait, and which leave what waits alone.
+"""Deferral rules: calls of Paddle's core that may be deferred, and calls without a graph break.
 
-An operator may wait if what it raises depends only on the shapes and dtypes of its tensors and on
-its other arguments: another error would come later than natively. One that divides whole numbers,
-or looks something up, may wait where its divisors and positions are known to be right
+An operator may be deferred if its errors depend only on the shapes and dtypes of its tensors and
+on its other arguments: any other error would be raised later than by Paddle. An integer division
+or a lookup may be deferred if its divisors or indices are known to be valid
 (core/paddle/integer_ranges.h).
-Random numbers are drawn in the order of the calls: who draws otherwise, or sets a seed, is a graph
-break, as is everything that is not listed here.
+Random numbers are sampled in the order of the calls: any other call that samples, or sets a seed,
+is a graph break, as is every call that is not listed here.
 """
 
 from __future__ import annotations
@@ -22,43 +22,42 @@ _UNLIMITED_TENSORS = 99
 
 
 def _rule(
-    most_tensors: int = _UNLIMITED_TENSORS,
-    needs_floats: bool = False,
-    needed: tuple[tuple[int, Any], ...] = (),
-    needed_to_train: tuple[tuple[int, Any], ...] = (),
+    max_tensors: int = _UNLIMITED_TENSORS,
+    requires_floats: bool = False,
+    required: tuple[tuple[int, Any], ...] = (),
+    required_with_gradient: tuple[tuple[int, Any], ...] = (),
     values: _core.ValueRule | None = None,
-    numbers: _core.RangeRule | None = None,
+    ranges: _core.RangeRule | None = None,
     unread: int = -1,
     has_reserve: bool = False,
-    draws: bool = False,
+    is_stochastic: bool = False,
     is_arithmetic: bool = False,
-    changes: _core.Mutation = _core.Mutation.NONE,
-    lists: tuple[int, ...] = (),
+    mutation: _core.Mutation = _core.Mutation.NONE,
+    int_lists: tuple[int, ...] = (),
 ) -> _core.DeferralRule:
-    """When a call may wait, see ``DeferralRule`` in core/paddle/call_interception.h."""
+    """Returns a deferral rule, see ``DeferralRule`` in core/paddle/call_interception.h."""
     return _core.DeferralRule(
-        most_tensors,
-        needs_floats,
-        list(needed),
-        list(needed_to_train),
+        max_tensors,
+        requires_floats,
+        list(required),
+        list(required_with_gradient),
         values or _core.ValueRule(),
-        numbers or _core.RangeRule(),
+        ranges or _core.RangeRule(),
         unread,
         has_reserve,
-        draws,
+        is_stochastic,
         is_arithmetic,
-        changes,
-        list(lists),
+        mutation,
+        list(int_lists),
     )
 
 
 def _values_of(*arguments: int) -> _core.RangeRule:
-    """The numbers of a result are those of these arguments."""
+    """Returns the rule that the elements of the result are elements of these arguments."""
     return _core.RangeRule(_core.RangeRuleKind.PRESERVED, list(arguments))
 
 
-# What is known of whole numbers that an operator makes, of the same ones that tensors have as
-# methods, and that are called otherwise.
+# Integer ranges of results, by the name of an operator or of the tensor method that calls it.
 _VALUE_PRESERVING = (
     "assign clone _copy_to detach expand expand_as flatten flip gather gather_nd index_sample "
     "index_select reshape roll slice split split_with_num squeeze strided_slice take_along_axis "
@@ -72,7 +71,7 @@ _ARITHMETIC_RULES = {
     _core.RangeRuleKind.QUOTIENT: "floor_divide __floordiv__",
     _core.RangeRuleKind.REMAINDER: "remainder __mod__",
 }
-_VALUE_RULES: dict[str, _core.RangeRule] = {
+_RANGE_RULES: dict[str, _core.RangeRule] = {
     **dict.fromkeys(_VALUE_PRESERVING.split(), _values_of(0)),
     **dict.fromkeys(("fmax", "fmin", "maximum", "minimum"), _values_of(0, 1)),
     **dict.fromkeys(("argmax", "argmin"), _core.RangeRule(_core.RangeRuleKind.INDICES)),
@@ -93,11 +92,11 @@ _VALUE_RULES: dict[str, _core.RangeRule] = {
 
 
 def _rules(names: str, **options: Any) -> dict[str, _core.DeferralRule]:
-    """A rule for each of these names."""
-    return {name: _rule(numbers=_VALUE_RULES.get(name), **options) for name in names.split()}
+    """Returns a deferral rule with these options for each of the names."""
+    return {name: _rule(ranges=_RANGE_RULES.get(name), **options) for name in names.split()}
 
 
-# Errors depend on shapes and dtypes, whichever arguments are tensors.
+# Errors depend on shapes and dtypes only; any argument may be a tensor.
 _POINTWISE = (
     "abs acos acosh add add_n asin asinh assign atan atan2 atanh bitwise_and bitwise_not "
     "bitwise_or bitwise_xor cast ceil celu cos cosh elementwise_pow elu equal erf exp "
@@ -115,7 +114,7 @@ _MATMULS_AND_CONVOLUTIONS = (
     "kron matmul mv"
 )
 _NORMALIZATION = "group_norm instance_norm layer_norm"
-# Sizes, axes and numbers may be tensors, too, of which a result's shape would depend.
+# Sizes, axes and scalars may be tensors, too, on whose values the shape of a result would depend.
 _SHAPE_DEPENDENT = (
     "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal flatten "
     "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
@@ -125,8 +124,8 @@ _SHAPE_DEPENDENT = (
     "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp "
     "cumprod prod trace"
 )
-# What looks up: how many arguments, from the first on, may be tensors; the positions, and what they
-# are positions in.
+# Lookups: number of leading arguments that may be tensors; rule of the indices and of the tensor
+# that they index.
 _ALONG, _FROM_END = _core.ValueRuleKind.ALONG_AXIS, True
 _LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
     "cross_entropy_with_softmax": (
@@ -149,38 +148,39 @@ _LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
 _DIVISOR = _core.ValueRule(_core.ValueRuleKind.NONZERO_DIVISOR, 1)
 OPERATORS: dict[str, _core.DeferralRule] = {
     **_rules(_POINTWISE + " " + _MATMULS_AND_CONVOLUTIONS + " " + _NORMALIZATION),
-    **_rules(_SHAPE_DEPENDENT, most_tensors=1),
-    **_rules("expand pad3d reshape tile", most_tensors=1, lists=(1,)),
+    **_rules(_SHAPE_DEPENDENT, max_tensors=1),
+    **_rules("expand pad3d reshape tile", max_tensors=1, int_lists=(1,)),
     **_rules("floor_divide remainder", values=_DIVISOR),
     **{
-        name: _rule(most, values=values, numbers=_VALUE_RULES.get(name))
+        name: _rule(most, values=values, ranges=_RANGE_RULES.get(name))
         for name, (most, values) in _LOOKUPS.items()
     },
     "batch_norm": _rule(has_reserve=True),
-    "divide": _rule(needs_floats=True),
-    "dropout": _rule(draws=True),
-    # A gradient of rows only is no dense tensor.
-    "embedding": _rule(needed_to_train=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
-    "rnn": _rule(needed=((3, None), (5, 0.0)), unread=4),
-    "uniform": _rule(most_tensors=0, draws=True),
+    "divide": _rule(requires_floats=True),
+    "dropout": _rule(is_stochastic=True),
+    # A gradient of selected rows (sparse=True) is no dense tensor.
+    "embedding": _rule(required_with_gradient=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
+    "rnn": _rule(required=((3, None), (5, 0.0)), unread=4),
+    "uniform": _rule(max_tensors=0, is_stochastic=True),
 }
 
-# What does not depend on random numbers, and may not wait: computed at once of what is known. Of
-# what makes tensors of numbers, lookups have to know the numbers.
-_OF_KNOWN = (
+# Operators that do not sample and may not be deferred: computed at once, with a graph break only
+# if an argument is lazy. Creation operators are among them, since lookups need index values.
+_EAGER_OPERATORS = (
     "arange bincount eye full histogram linspace logspace masked_select nonzero searchsorted "
     "sequence_mask tril_indices triu_indices unique unique_consecutive"
 )
-OF_KNOWN = frozenset(_OF_KNOWN.split())
+EAGER_OPERATORS = frozenset(_EAGER_OPERATORS.split())
 
-# What depends on shapes only, which are known of what waits, is computed at once, too. What is
-# computed of it is the same for the same shapes, so that these need nothing that waits then.
-SIZES = frozenset({"numel", "shape", "shape64"})
-# Who looks at what is known needs nothing that waits, but may get a way to write it.
-OF_NUMBERS = frozenset({"numpy"})
-LOOKING = frozenset({"_getitem_from_offset", "_is_initialized"})
+# Operators that depend on shapes only, which lazy tensors have, are computed at once, too. Values
+# computed from their results are equal for equal shapes, so that reading them is no graph break.
+SHAPE_QUERIES = frozenset({"numel", "shape", "shape64"})
+# Reading materialized data is no graph break. A NumPy array exposes the memory to writes; results
+# of READ_ONLY_DATA_ACCESSES do not.
+DATA_ACCESSES = frozenset({"numpy"})
+READ_ONLY_DATA_ACCESSES = frozenset({"_getitem_from_offset", "_is_initialized"})
 
-# Methods of tensors that are operators. What Paddle's programs call the same is called there.
+# Methods of tensors that are operators. In a program, the method of that name of a value is called.
 _ARITHMETIC = (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ "
     "__rdiv__ __matmul__ __pow__ __rpow__ __gt__ __ge__ __lt__ __le__ __eq__ __ne__"
@@ -189,35 +189,35 @@ METHODS: dict[str, _core.DeferralRule] = {
     **_rules(_ARITHMETIC, is_arithmetic=True),
     **_rules("__floordiv__ __mod__", values=_DIVISOR, is_arithmetic=True),
     **_rules("_tensor_use_gpudnn clone detach"),
-    **_rules("_copy_to", most_tensors=1),
+    **_rules("_copy_to", max_tensors=1),
     "_getitem_dygraph": _rule(
         2,
         values=_core.ValueRule(_core.ValueRuleKind.SUBSCRIPT, 1, 0, -1, 0, _FROM_END),
-        numbers=_values_of(0),
+        ranges=_values_of(0),
     ),
     **_rules(
         "_setitem_dygraph",
         values=_core.ValueRule(_core.ValueRuleKind.SLICE_ASSIGNMENT, 1),
-        changes=_core.Mutation.VALUES,
+        mutation=_core.Mutation.VALUES,
     ),
 }
 
-# Methods that need no memory.
+# Methods that need no data: metadata accesses.
 _TYPE_PREDICATES = (
     "element_size is_dense is_dist is_same_shape is_selected_rows is_sparse is_sparse_coo "
     "is_sparse_csr"
 )
-PASSIVE_METHODS = frozenset(_TYPE_PREDICATES.split())
-# Attributes that do not when they are read, and when they are set. Layers name what they are given.
-PASSIVE_ATTRIBUTES = frozenset(
+METADATA_METHODS = frozenset(_TYPE_PREDICATES.split())
+# Attributes that need no data when they are read, and when they are set: layers name their inputs.
+METADATA_ATTRIBUTES = frozenset(
     {"dtype", "name", "persistable", "place", "shape", "stop_gradient", "type"}
 )
-SET_ATTRIBUTES = frozenset({"name"})
+SETTABLE_METADATA = frozenset({"name"})
 
-# Operators that write over what they are given, and those that draw random numbers.
+# Operators that mutate an argument, and stochastic operators.
 STATISTICS_WRITERS = frozenset({"batch_norm"})
 STOCHASTIC = frozenset({"dropout", "uniform"})
-# Arguments, by their place, with which they do neither; no operator is called without any.
+# Arguments, by position, with which these operators do neither. Each of them has an entry.
 EVALUATION_ARGUMENTS: dict[str, dict[int, Any]] = {
     "batch_norm": {5: True, 10: False},
     "dropout": {3: True},
@@ -226,33 +226,36 @@ EVALUATION_ARGUMENTS: dict[str, dict[int, Any]] = {
 
 
 def eager_function(name: str, is_method: bool) -> Callable[..., Any]:
-    """What calls an operator in dynamic mode."""
-    if name in _IN_PLACE_FORMS:
-        return _IN_PLACE_FORMS[name]
+    """Returns the function that calls an operator in dynamic mode."""
+    if name in _IN_PLACE_VARIANTS:
+        return _IN_PLACE_VARIANTS[name]
     function: Callable[..., Any] = getattr(paddle.Tensor if is_method else _C_ops, name)
     return function
 
 
-def _stopped(x: Any) -> Any:
-    # Not by Python's attribute, which asks for what waits and reads the memory of a view.
+def _with_stopped_gradient(x: Any) -> Any:
+    # Setting Python's attribute would be a graph break, and reads the memory of a view.
     _core.set_stop_gradient(x, True)
     return x
 
 
-def _written(x: Any, index: Any, value: Any) -> Any:
-    y = x.clone()  # what has read the former value may run later
+def _copy_with_item(x: Any, index: Any, value: Any) -> Any:
+    y = x.clone()  # deferred readers of the former value may run later
     getattr(y, _SET_ITEM)(index, value)
     return y
 
 
 _SET_ITEM = "_setitem_dygraph"
-_IN_PLACE_FORMS: dict[str, Callable[..., Any]] = {"stop_gradient": _stopped, _SET_ITEM: _written}
+_IN_PLACE_VARIANTS: dict[str, Callable[..., Any]] = {
+    "stop_gradient": _with_stopped_gradient,
+    _SET_ITEM: _copy_with_item,
+}
 
 
 def program_function(name: str, is_method: bool) -> Callable[..., Any]:
-    """What adds an operator to a program: a function of the same arguments."""
-    if name in _PROGRAM_FORMS:
-        return _PROGRAM_FORMS[name]
+    """Returns the function that adds an operator to a program, with the arguments of the call."""
+    if name in _PROGRAM_VARIANTS:
+        return _PROGRAM_VARIANTS[name]
     if is_method:
         return lambda self, *args: getattr(self, name)(*args)
     function: Callable[..., Any] = getattr(_C_ops, name)
@@ -279,7 +282,10 @@ def _uniform(shape: Any, dtype: Any, low: Any, high: Any, *others: Any, out: Any
 
 
 def _as_program_index(x: Any, index: Any) -> Any:
-    """What stands in brackets. Programs know no ``...`` beside tensors, nor single positions."""
+    """Returns ``x[index]`` of a program, which has no ``...`` next to tensors, nor scalar indices.
+
+    Ellipses become slices, and 0-d tensors become lookups of one row.
+    """
     items = list(index) if isinstance(index, tuple) else [index]
     if not any(isinstance(each, paddle.pir.Value) for each in items):
         return x[index]
@@ -291,7 +297,7 @@ def _as_program_index(x: Any, index: Any) -> Any:
             row = _C_ops.gather(x, _C_ops.reshape(items.pop(axis), [1]), axis)
             x = _C_ops.squeeze(row, [axis])
     if len({each.dtype for each in items if isinstance(each, paddle.pir.Value)}) > 1:
-        items = [  # what programs look up by is of one dtype
+        items = [  # index tensors of a program need one dtype
             _C_ops.cast(each, paddle.int64) if isinstance(each, paddle.pir.Value) else each
             for each in items
         ]
@@ -300,29 +306,29 @@ def _as_program_index(x: Any, index: Any) -> Any:
 
 
 def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
-    """``x`` after ``x[index] = value``, an index of numbers, slices and ``...``."""
+    """Returns ``x`` after ``x[index] = value``; ``index`` has integers, slices and ``...``."""
     items = list(index) if isinstance(index, tuple) else [index]
     at = next((at for at, each in enumerate(items) if each is Ellipsis), len(items))
     rest = items[at + 1 :]
     axes = [*range(at), *range(len(x.shape) - len(rest), len(x.shape))]
     ranges = [_range(each) for each in items[:at] + rest]
-    numbers = [axis for axis, each in zip(axes, items[:at] + rest) if isinstance(each, int)]
-    where = *(list(each) for each in zip(*ranges)), axes, numbers, []
+    scalar_axes = [axis for axis, each in zip(axes, items[:at] + rest) if isinstance(each, int)]
+    where = *(list(each) for each in zip(*ranges)), axes, scalar_axes, []
     if not axes:
         where = [], [], [], [], [], []
     if not isinstance(value, paddle.pir.Value):
-        # The gradient of Paddle's operator for numbers would pass through what is written over.
+        # Paddle's operator for scalars would propagate gradients to the overwritten elements.
         value = paddle.full([1], value, x.dtype)
     elif value.dtype != x.dtype:
         value = _C_ops.cast(value, x.dtype)
     return _C_ops.set_value_with_tensor(x, value, *where)
 
 
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1  # of any axis, and beyond
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1  # bounds beyond any axis
 
 
 def _range(item: Any) -> tuple[int, int, int]:
-    """Start, end and step of a slice or number."""
+    """Returns start, end and step of a slice or integer."""
     if isinstance(item, int):
         return item, item + 1 if item != -1 else _INT32_MAX, 1
     step = 1 if item.step is None else item.step
@@ -331,8 +337,8 @@ def _range(item: Any) -> tuple[int, int, int]:
     return start, end, step
 
 
-# What is named otherwise in programs, or takes other arguments.
-_PROGRAM_FORMS: dict[str, Callable[..., Any]] = {
+# Operators with another name, or other arguments, in programs.
+_PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
     "detach": _detach,
     "linear": _linear,

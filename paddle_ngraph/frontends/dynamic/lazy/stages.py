@@ -1,11 +1,11 @@
-"""How a path of captured operators is parted into stages: along the gradients of its results.
+"""Partitioning of a trace into stages, each of which becomes one program.
 
-There is one stage, if nothing is to be differentiated. Else autograd has to find each tensor that
-the user has: what depends on one of these is another stage, so that gradients pass through the
-tensor.
+There is one stage if no result gets a gradient. Otherwise autograd has to reach each tensor that
+the user holds: operators that depend on such a tensor are in a later stage, so that gradients pass
+through the tensor.
 
-Views are Python's: where the user gets a result that has the memory of another tensor, that
-operator is called natively, so that whoever writes to one of the two writes to the other.
+Views remain views: an operator whose result the user gets, and which shares memory with another
+tensor, is called in dynamic mode, so that writes to one of the two tensors reach the other.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import program_function
 from paddle_ngraph.paddle_private.names import set_stop_gradient
 
 _NO_RESULTS: frozenset[int] = frozenset()
-_NO_GRADIENT = frozenset({-1})  # stands for all results that have none
+_NO_GRADIENT = frozenset({-1})  # placeholder for all results without a gradient
 
-# How many stages at least are before the one of a call, and the results whose gradients come to it.
+# Minimum number of stages before that of a call, and the results whose gradients reach the call.
 _StageKey = tuple[int, frozenset[int]]
 
 
 class Read(NamedTuple):
-    """A value that a call is given, which is known by the first of its results."""
+    """A value that a call reads. The call is identified by the id of its first result."""
 
     result: int
     value: int
@@ -45,10 +45,10 @@ class StageSpec(NamedTuple):
     """Calls that become one program.
 
     Attributes:
-        calls: In their order.
-        metas: Of all values of the path.
-        outputs: The values that it has to make.
-        gradient_outputs: What others give gradients to.
+        calls: In order of the trace.
+        metas: Metadata of all values of the trace, by id.
+        outputs: Ids of the values that the program has to compute.
+        gradient_outputs: Ids of the values that get gradients from outside the program.
     """
 
     calls: list[Call]
@@ -58,16 +58,20 @@ class StageSpec(NamedTuple):
 
 
 class StayEager(Exception):
-    """A path is left to its operators; the message says why."""
+    """A trace falls back to its operators; the message is the reason."""
 
 
 def partition_stages(
     calls: list[Call], metas: list[TensorMeta], requested: list[int], non_differentiable: set[Read]
 ) -> list[StageSpec | Call]:
-    """What is called, in this order.
+    """Partitions a trace into stages, and calls that remain in dynamic mode, in execution order.
 
     Args:
-        non_differentiable: What is known to get no gradient.
+        requested: Ids of the values that the user holds.
+        non_differentiable: Reads that are known to get no gradient.
+
+    Raises:
+        StayEager: The trace has to run operator by operator.
     """
     producer = {value: call for call in calls for value in call.results}
     _check_writes(calls)
@@ -77,15 +81,15 @@ def partition_stages(
     level = _levels(calls, metas, needed)
     _check_flags(calls, eager, level)
     stages: list[StageSpec | Call] = []
-    for number in range(max(level, default=0) + 1):
-        here = [call for call, at in zip(calls, level) if at == number]
-        later = [call for call, at in zip(calls, level) if at > number]
+    for current in range(max(level, default=0) + 1):
+        here = [call for call, at in zip(calls, level) if at == current]
+        later = [call for call, at in zip(calls, level) if at > current]
         read_later = {value for call in [*later, *eager] for value in call.reads}
-        made = {value for call in here for value in call.results}
-        made.difference_update(value for call in eager for value in call.results)
+        computed = {value for call in here for value in call.results}
+        computed.difference_update(value for call in eager for value in call.results)
         gradient_outputs = needed.union(*map(flow.differentiable_reads, later))
-        stages += _stages_of_level(here, flow, made & (needed | read_later), gradient_outputs)
-        stages += [call for call, at in zip(calls, level) if at == number and call in eager]
+        stages += _stages_of_level(here, flow, computed & (needed | read_later), gradient_outputs)
+        stages += [call for call, at in zip(calls, level) if at == current and call in eager]
     _check_sampling_order(stages)
     if all(isinstance(stage, Call) for stage in stages):
         raise StayEager("it only makes views")
@@ -93,14 +97,18 @@ def partition_stages(
 
 
 def check_dynamic_sizes(calls: list[Call]) -> None:
-    """Sizes are open in what computes results and nothing else, so that it may be done again."""
+    """Checks that calls with dynamic sizes have no effects and no gradients: runs may be repeated.
+
+    Raises:
+        StayEager: A call has an effect or a gradient.
+    """
     for call in calls:
         if call.has_effect or call.has_gradient:
             raise StayEager(f"{call.name} does more than to compute results")
 
 
 def _check_writes(calls: list[Call]) -> None:
-    """Statistics that are written are no concern of another operator: their order would count."""
+    """Checks that mutated statistics have no other reader, whose order would matter."""
     for call in calls:
         written = set(call.views.values()) | set(call.views) if call.writes else set()
         if any(not written.isdisjoint(other.reads) for other in calls if other is not call):
@@ -108,7 +116,7 @@ def _check_writes(calls: list[Call]) -> None:
 
 
 def _check_flags(calls: list[Call], eager: list[Call], level: list[int]) -> None:
-    """What has read a tensor before its gradient was switched off runs before that."""
+    """Checks that readers of a tensor run before a call that stops its gradient."""
     for call, switched in zip(calls, level):
         if call.name != "stop_gradient" or call not in eager:
             continue
@@ -117,16 +125,16 @@ def _check_flags(calls: list[Call], eager: list[Call], level: list[int]) -> None
             raise StayEager("a tensor is read whose gradient was switched off")
 
 
-# The arguments that are parameters, and those that are statistics.
+# Positions of the arguments that are parameters, and of those that are statistics.
 _NORMALIZATION_ARGUMENTS = {"batch_norm": ((3, 4), (1, 2)), "instance_norm": ((1, 2), ())}
 
 
 def _check_parameters(calls: list[Call], metas: list[TensorMeta]) -> None:
-    """Normalizations whose parameters all get gradients, or none does.
+    """Checks that all parameters of a normalization get gradients, or none does.
 
-    If one of the two is frozen, Python's operator leaves the other one without a gradient, and a
-    program makes zeros, which an optimizer takes for one. So it is with statistics that are not
-    frozen.
+    If one of the two is frozen, the operator of dynamic mode leaves the other one without a
+    gradient, but a program computes zeros, which an optimizer takes for a gradient. Statistics that
+    are not frozen have the same problem.
     """
     for call in calls:
         if call.name not in _NORMALIZATION_ARGUMENTS or not call.has_gradient:
@@ -145,21 +153,21 @@ def _is_frozen(argument: Any, metas: list[TensorMeta]) -> bool:
 
 def _check_sampling_order(stages: list[StageSpec | Call]) -> None:
     calls = [call for stage in stages if isinstance(stage, StageSpec) for call in stage.calls]
-    stochastic = [call.first_value for call in calls if call.draws]
+    stochastic = [call.first_value for call in calls if call.is_stochastic]
     if stochastic != sorted(stochastic):
         raise StayEager("random numbers would be drawn in another order")
 
 
 class _GradientFlow:
-    """Where gradients go.
+    """Gradient flow of a trace: the reads and results of its calls that may have gradients.
 
     Args:
-        calls, metas: A path.
-        needed: The values that the user has, or native calls.
-        non_differentiable: Of what else it is known that it gets none.
+        calls, metas: The trace.
+        needed: Ids of the values that the user, or a call in dynamic mode, reads.
+        non_differentiable: Reads that are known to get no gradient.
 
     Attributes:
-        metas: Those of all values. What no gradient can come to has none.
+        metas: Metadata of all values, with stopped gradient where no gradient can reach.
     """
 
     def __init__(
@@ -177,15 +185,15 @@ class _GradientFlow:
                 reached.update(self.differentiable_reads(call))
         unreached = {value for call in calls for value in call.results} - reached
         self.metas = [
-            meta.detached if number in unreached else meta for number, meta in enumerate(metas)
+            meta.detached if value in unreached else meta for value, meta in enumerate(metas)
         ]
 
     def differentiable_results(self, call: Call) -> set[int]:
-        """The results of a call that have gradients."""
+        """Returns the results of a call that may have gradients."""
         return {value for value in call.results if not self.metas[value].stop_gradient}
 
     def differentiable_reads(self, call: Call) -> set[int]:
-        """What a call gives gradients to."""
+        """Returns the values that get gradients from a call."""
         if not self.differentiable_results(call):
             return set()
         reads = {Read(call.results[0], v) for v in call.reads if not self.metas[v].stop_gradient}
@@ -193,41 +201,42 @@ class _GradientFlow:
 
 
 def non_differentiable_reads(calls: Sequence[Call], metas: Sequence[TensorMeta]) -> set[Read]:
-    """What calls are given that might get gradients, and gets none of theirs.
+    """Returns the reads of differentiable values that get no gradient from their call.
 
-    Only programs show it: what ``expand_as`` goes by, labels of losses. So each call is asked in a
-    program of its own, but those that differ in nothing together.
+    Examples are the target of ``expand_as`` and the labels of losses. Only Paddle's differentiation
+    of a program shows it, so that each call is differentiated in a separate program, equal calls
+    once.
     """
-    made: set[int] = set()
-    known: dict[str, set[int]] = {}  # by their places among what is read
+    computed: set[int] = set()
+    known: dict[str, set[int]] = {}  # indices into the reads, by call
     non_differentiable: set[Read] = set()
     for call in calls:
         reads = [value for value in dict.fromkeys(call.reads) if not metas[value].stop_gradient]
-        # What has a gradient has it of something.
-        if len(reads) > 1 and not made.isdisjoint(reads) and call.has_gradient:
+        # If there is only one read, it has the gradient.
+        if len(reads) > 1 and not computed.isdisjoint(reads) and call.has_gradient:
             positions = {value: (at, metas[value]) for at, value in enumerate(call.reads)}
             arguments = substituted(call.arguments, positions)
-            asked = repr((call.name, call.is_method, arguments, call.keywords))
-            if asked not in known:
-                known[asked] = _positions_without_gradient(call, metas, reads)
-            non_differentiable.update(Read(call.results[0], reads[at]) for at in known[asked])
-        made.update(call.results)
+            key = repr((call.name, call.is_method, arguments, call.keywords))
+            if key not in known:
+                known[key] = _positions_without_gradient(call, metas, reads)
+            non_differentiable.update(Read(call.results[0], reads[at]) for at in known[key])
+        computed.update(call.results)
     return non_differentiable
 
 
 def _positions_without_gradient(
     call: Call, metas: Sequence[TensorMeta], reads: list[int]
 ) -> set[int]:
-    """The places of these values that a call gives no gradient to; none, if no program can say."""
+    """Returns the indices of the reads without a gradient; empty if no program can be built."""
     main = paddle.static.Program()
     with suppress(Exception), paddle.static.program_guard(main, paddle.static.Program()):
         values = {}
-        for number in dict.fromkeys(call.reads):
-            values[number] = placeholder(number, metas[number])
-            set_stop_gradient(values[number], number not in reads)
+        for value in dict.fromkeys(call.reads):
+            values[value] = placeholder(value, metas[value])
+            set_stop_gradient(values[value], value not in reads)
         bind(call.result, call.apply(program_function(call.name, call.is_method), values), values)
-        results = [values[number] for number in call.results if not metas[number].stop_gradient]
-        found = paddle.static.gradients(results, [values[number] for number in reads])
+        results = [values[value] for value in call.results if not metas[value].stop_gradient]
+        found = paddle.static.gradients(results, [values[value] for value in reads])
         return {at for at, gradient in enumerate(found) if gradient is None}
     return set()
 
@@ -235,11 +244,13 @@ def _positions_without_gradient(
 def _stages_of_level(
     calls: list[Call], flow: _GradientFlow, outputs: set[int], gradient_outputs: set[int]
 ) -> list[StageSpec]:
-    """Stages in which all results have gradients whenever one has, in their order.
+    """Splits the calls of a level into stages, in execution order.
+
+    In a stage, all results get gradients whenever one does.
 
     Args:
-        outputs: What others read.
-        gradient_outputs: What others give gradients to.
+        outputs: Values with readers outside the level.
+        gradient_outputs: Values that get gradients from outside the level.
     """
     metas, used = flow.metas, _live_calls(calls, outputs)
     if all(metas[value].stop_gradient for value in outputs):
@@ -249,7 +260,7 @@ def _stages_of_level(
     groups: dict[_StageKey, list[Call]] = {}
     for call, key in zip(used, _stage_keys(used, reach)):
         groups.setdefault(key, []).append(call)
-    # What is reached from a group is reached from those before it.
+    # Producers before readers: results reached from a reader are reached from its producers, too.
     call_groups = [
         groups[each] for each in sorted(groups, key=lambda each: (each[0], -len(each[1])))
     ]
@@ -258,16 +269,16 @@ def _stages_of_level(
 
 
 def _stage_keys(calls: list[Call], reach: list[frozenset[int]]) -> list[_StageKey]:
-    """The stage of each call."""
+    """Returns the key of the stage of each call."""
     keys: list[_StageKey] = []
     of_value: dict[int, _StageKey] = {}
     for call, own in zip(calls, reach):
-        # Who reads what has fewer gradients is behind it, wherever else that is read.
-        made = [of_value[value] for value in call.reads if value in of_value]
-        level = max((at + (not others >= own) for at, others in made), default=0)
+        # A reader of a value is in a later stage unless its gradients all reach the value, too.
+        producers = [of_value[value] for value in call.reads if value in of_value]
+        level = max((at + (not others >= own) for at, others in producers), default=0)
         keys.append((level, own))
         of_value.update(dict.fromkeys(call.results, keys[-1]))
-    # What only a later one with the same gradients reads is no stage of its own.
+    # A call whose readers are all in one later stage with equal gradients moves to that stage.
     readers: dict[int, set[_StageKey]] = {}
     for at in reversed(range(len(calls))):
         reading = set().union(*(readers.get(value, set()) for value in calls[at].results))
@@ -282,7 +293,7 @@ def _stage_keys(calls: list[Call], reach: list[frozenset[int]]) -> list[_StageKe
 def _reached_results(
     calls: list[Call], flow: _GradientFlow, outputs: set[int], gradient_outputs: set[int]
 ) -> list[frozenset[int]]:
-    """For each call the results whose gradients come to it; without any, those of its readers."""
+    """Returns the results whose gradients reach each call; without any, those of its readers."""
     gradients: dict[int, frozenset[int]] = {v: frozenset({v}) for v in outputs & gradient_outputs}
     readers: dict[int, frozenset[int]] = dict.fromkeys(outputs, _NO_GRADIENT)
     reach = []
@@ -306,22 +317,22 @@ def _topological_order(
     gradient_outputs: set[int],
 ) -> list[StageSpec]:
     stages: list[StageSpec] = []
-    made: set[int] = set()
+    computed: set[int] = set()
     of_all = {value for group in call_groups for call in group for value in call.results}
-    stochastic = [call for group in call_groups for call in group if call.draws]
+    stochastic = [call for group in call_groups for call in group if call.is_stochastic]
     while call_groups:
         for group in call_groups:
             own = {value for call in group for value in call.results}
             read = {value for call in group for value in call.reads}
-            # Random numbers are drawn in the order of the calls.
-            last_sample = max((call.first_value for call in group if call.draws), default=0)
+            # Random numbers are sampled in the order of the calls.
+            last_sample = max((call.first_value for call in group if call.is_stochastic), default=0)
             read.update(*(call.results for call in stochastic if call.first_value < last_sample))
-            if (read - own) & of_all <= made:
+            if (read - own) & of_all <= computed:
                 break
         else:
             raise StayEager("its stages depend on each other, or draw random numbers in turn")
         call_groups.remove(group)
-        made |= own
+        computed |= own
         later = [call for other in call_groups for call in other]
         read_later = outputs.union(*(call.reads for call in later))
         later_gradient_outputs = gradient_outputs.union(*map(flow.differentiable_reads, later))
@@ -330,12 +341,12 @@ def _topological_order(
 
 
 def _eager_views(producer: dict[int, Call], requested: list[int]) -> tuple[list[Call], set[int]]:
-    """The calls that make views for the user, and all values that are needed then."""
+    """Returns the calls that create views for the user, and all values needed outside of stages."""
     eager: list[Call] = []
     needed = set(requested)
-    open_ = list(requested)
-    while open_:
-        value = open_.pop()
+    pending = list(requested)
+    while pending:
+        value = pending.pop()
         call = producer.get(value)
         if call is None or value not in call.views or call in eager:
             continue
@@ -343,52 +354,52 @@ def _eager_views(producer: dict[int, Call], requested: list[int]) -> tuple[list[
             raise StayEager(f"what {call.name} writes is looked at")
         eager.append(call)
         new = set(call.reads) | set(call.results)
-        open_ += new - needed
+        pending += new - needed
         needed |= new
     eager.sort(key=lambda call: call.first_value)
     return eager, needed
 
 
 def _levels(calls: list[Call], metas: list[TensorMeta], needed: set[int]) -> list[int]:
-    """The number of the stage of each call."""
+    """Returns the level of each call: the most needed differentiable values on a path to it."""
     of_value: dict[int, int] = {}
-    made: set[int] = set()
+    computed: set[int] = set()
     levels = []
-    last_sample = 0  # random numbers are drawn in the order of the calls
+    last_sample = 0  # level of the latest stochastic call: samples stay in the order of the calls
     for call in calls:
-        level = last_sample if call.draws else 0
+        level = last_sample if call.is_stochastic else 0
         for value in call.reads:
-            is_seen = value in made and value in needed and not metas[value].stop_gradient
+            is_seen = value in computed and value in needed and not metas[value].stop_gradient
             level = max(level, of_value.get(value, 0) + is_seen)
         for value in call.results:
             of_value[value] = level
-            made.add(value)
-        last_sample = level if call.draws else last_sample
+            computed.add(value)
+        last_sample = level if call.is_stochastic else last_sample
         levels.append(level)
     _join_readers(levels, calls, needed)
     return levels
 
 
 def _join_readers(levels: list[int], calls: list[Call], needed: set[int]) -> None:
-    """Moves what reads no tensor of the user to its first reader.
+    """Moves each call without requested results to the level of its first reader.
 
-    That is a bias in another shape, or random numbers that decide which path of a network counts.
+    Examples are a reshaped bias, and random numbers that select a branch of a network.
     """
     first_read: dict[int, int] = {}
-    last_sample = max(levels, default=0)  # the level of the numbers that are drawn next
+    last_sample = max(levels, default=0)  # the level of the next stochastic call
     for at in reversed(range(len(calls))):
         call = calls[at]
         readers = [first_read[value] for value in call.results if value in first_read]
         if readers and not call.writes and needed.isdisjoint(call.results):
-            levels[at] = min(*readers, last_sample) if call.draws else min(readers)
-        if call.draws:
+            levels[at] = min(*readers, last_sample) if call.is_stochastic else min(readers)
+        if call.is_stochastic:
             last_sample = levels[at]
         for value in call.reads:
             first_read[value] = min(first_read.get(value, levels[at]), levels[at])
 
 
 def _live_calls(calls: list[Call], outputs: Iterable[int]) -> list[Call]:
-    """The calls that outputs depend on, and those that write, in their order."""
+    """Returns the calls that outputs depend on, and those with effects, in their order."""
     read = set(outputs)
     used = []
     for call in reversed(calls):

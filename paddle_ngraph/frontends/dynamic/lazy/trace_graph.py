@@ -1,9 +1,9 @@
-"""Graphs of captured operators: what computes those results of a path that somebody wants.
+"""Graphs of captured operators, which compute the requested values of a trace.
 
-A path (core/paddle/capture.h) is a list of calls of operators. It becomes stages, each a program
-in a ``PartialProgramLayer``, which the to_static hook runs through the engine. There is one stage,
-if nothing is to be differentiated. Else autograd has to find each tensor that the user has: what
-depends on one of these is another stage (stages.py).
+A trace (core/paddle/capture.h) is a list of calls of operators. It is partitioned into stages, each
+a program in a ``PartialProgramLayer``, which the to_static hook runs through the engine. There is
+one stage if no result gets a gradient. Otherwise autograd has to reach each tensor that the user
+holds: operators that depend on such a tensor are in a later stage (stages.py).
 """
 
 from __future__ import annotations
@@ -55,14 +55,15 @@ from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-# Whom this thread asks before it makes a graph.
+# Callback that decides whether this thread may build a program of a number of operators now.
 _compile_budget: ThreadLocal[Callable[[int], bool] | None] = ThreadLocal(None)
 _build_lock = new_lock()
-# The parameters that this thread runs a program on.
+# Parameters of the program that this thread builds or runs.
 _run_parameters: ThreadLocal[Sequence[Any]] = ThreadLocal(())
-# Paddle keeps six threads and a megabyte of each scope that a program trains in, for good. It has
-# as many as runs that wait for their backward passes (a cell that is called in a loop). Those that
-# a program has beyond a few are counted for themselves, or long loops would leave none to others.
+# Paddle retains six threads and a megabyte per scope in which a program trains, permanently. A
+# program needs one scope per run whose backward pass is pending (a cell that is called in a loop).
+# Scopes beyond the first few of a program are counted separately, so that long loops do not
+# exhaust those of other programs.
 _MAX_TRAINING_SCOPES = 128
 _MAX_SCOPES_PER_PROGRAM = 32
 _BASE_SCOPES_PER_PROGRAM = 4
@@ -77,26 +78,26 @@ def make_graph(
     requested: list[int],
     examples: list[list[list[int]]],
 ) -> TraceGraph | None:
-    """What computes the wanted values of a path; ``None`` if its operators are to be called.
+    """Builds the graph that computes the requested values of a trace.
+
+    Does not raise: operators of a graph that cannot be built are called one by one.
 
     Args:
-        calls, metas, requested: What it is.
-        examples: If sizes are open, the shapes of all values in some calls.
-
-    Raises:
-        Nothing: what cannot be built is called.
+        calls, metas, requested: The trace: its calls, metadata of its values, and ids of the
+            values to compute.
+        examples: The shapes of all values in some calls, if dimensions are dynamic.
     """
     converted = [Call(*call) for call in calls], [TensorMeta(*meta) for meta in metas]
     return TraceGraph(*converted, requested, examples)
 
 
 class TraceGraph:
-    """The graph of a path, or of all paths that differ in sizes only.
+    """The graph of a trace, or of a trace group (traces that differ in sizes only).
 
     Attributes:
-        is_open: Whether there are several.
-        why_native: Why its operators are called one by one instead, or ``None``.
-        stages: Its programs, in their order.
+        is_open: Whether the graph has dynamic shapes, for a trace group.
+        why_native: Reason why its operators are called one by one instead, or ``None``.
+        stages: Its programs and calls of dynamic mode, in execution order.
     """
 
     def __init__(
@@ -131,12 +132,19 @@ class TraceGraph:
 
     @property
     def reports(self) -> list[Report]:
-        """What the engine takes of each stage."""
+        """Partitioning reports of the stages that were built."""
         stages = [stage for stage in self.stages if isinstance(stage, Stage)]
         return [stage.report for stage in stages if stage.report is not None]
 
     def __call__(self, given: list[Any]) -> list[Any] | None:
-        """The wanted values; ``None`` if nothing was done."""
+        """Returns the requested values, or ``None`` before any effect if the graph cannot run.
+
+        Args:
+            given: The input values of the trace.
+
+        Raises:
+            Exception: A program cannot be built, and ``FLAGS_ngraph_strict`` is on.
+        """
         if self.why_native is not None:
             return None
         trains = any(isinstance(stage, Stage) and stage.trains for stage in self.stages)
@@ -145,14 +153,14 @@ class TraceGraph:
         if self._written_inputs and self._has_aliased_statistics(given):
             return None
         values = dict(enumerate(given))
-        try:  # before anything is done
+        try:  # build all programs before the first effect
             steps = self._steps(values)
         except _RetryLater:
             return None
         except StayEager as reason:
             self.why_native = str(reason)
             return None
-        except Exception as error:  # Paddle can run it, whatever a program stumbles over
+        except Exception as error:  # any build failure: Paddle can run the operators
             if flags.get("ngraph_strict"):
                 raise
             self.why_native = f"{type(error).__name__}: {error}"
@@ -168,7 +176,10 @@ class TraceGraph:
         return [values[value_id] for value_id in self.requested]
 
     def _has_aliased_statistics(self, given: list[Any]) -> bool:
-        """Whether statistics have the memory of another tensor: when a program reads it is open."""
+        """Returns whether mutated statistics share memory with another input.
+
+        A program may read that input before or after the write.
+        """
         written: list[Any] = []
         others: list[Any] = []
         for value_id, tensor in enumerate(given):
@@ -176,32 +187,35 @@ class TraceGraph:
         return _core.is_memory_shared(written, others)
 
     def _steps(self, values: dict[int, Any]) -> list[tuple[Stage | Call, _Program | None]]:
-        """What is called, and the program of each stage; other threads may find others meanwhile.
+        """Returns the stages and calls to run, each stage with its program.
+
+        The list is local, since other threads may refine the stages concurrently.
 
         Raises:
-            NgraphError: The engine takes nothing of any.
+            NgraphError: No operator of any stage can be converted.
         """
         self._refine_stages()
         steps: list[tuple[Stage | Call, _Program | None]] = []
         for stage in self.stages:
             program = stage.program_for(values) if isinstance(stage, Stage) else None
             if isinstance(stage, Stage) and program is None:
-                steps += [(call, None) for call in stage.calls]  # sizes, say, beside a network
+                steps += [(call, None) for call in stage.calls]  # e.g. sizes next to a network
             else:
                 steps.append((stage, program))
         if all(program is None for _, program in steps):
             raise NgraphError("the engine takes nothing of it")
-        self.stages = [stage for stage, _ in steps]  # the next time they are known
+        self.stages = [stage for stage, _ in steps]  # for the next run
         return steps
 
     def _refine_stages(self) -> None:
-        """Finds the stages once more, if there are some that train beside each other.
+        """Partitions the trace again without gradients of non-differentiable reads.
 
-        What its readers only go by gets no gradient in the stage that makes it. That one would
-        make zeros for all that it was made of.
+        Needed once, if several stages train. A value that other stages read without a gradient
+        (the target of ``expand_as``) gets none in the stage that computes it, either, which would
+        otherwise compute zeros for all its inputs.
 
         Raises:
-            _Busy: It is too soon to ask programs.
+            _RetryLater: No program can be built now.
         """
         if self._has_refined_stages:
             return
@@ -215,15 +229,15 @@ class TraceGraph:
         self._has_refined_stages = True
 
 
-# The thread whose graphs train, guarded by the lock.
+# The only thread whose graphs may train, guarded by the lock.
 _training_thread: list[threading.Thread] = []
 _training_thread_lock = new_lock()
 
 
 def _may_train() -> bool:
-    """Whether graphs of this thread may train: Paddle's interpreters stand one thread that does.
+    """Returns whether graphs of this thread may train: Paddle's interpreters support one thread.
 
-    The others call operators meanwhile, until it ends.
+    Other threads call operators one by one until that thread ends.
     """
     here = threading.current_thread()
     with _training_thread_lock:
@@ -233,25 +247,31 @@ def _may_train() -> bool:
 
 
 class _RetryLater(Exception):
-    """Other threads would not leave Paddle alone, or it is too soon; some time later it may do."""
+    """Other threads were in Paddle, or the budget does not allow a build now; retry later."""
 
 
 def compile_budget_set(compile_budget: Callable[[int], bool]) -> AbstractContextManager[None]:
-    """Inside of ``with``, this thread asks before it makes a program of so many operators."""
+    """Returns a context manager in which this thread builds programs within a budget.
+
+    Args:
+        compile_budget: Decides whether a program of a number of operators may be built now.
+    """
     return _compile_budget.overridden(compile_budget)
 
 
-# Between two trials to be alone: those who wait for a trial lose a twentieth of their time at most.
+# Between attempts to get exclusive access. An attempt blocks other threads for a twentieth of this
+# time at most.
 _EXCLUSIVE_RETRY_SECONDS = 1.0
 _exclusive_retry_at = 0.0  # guarded by the lock
 
 
 @contextmanager
 def _exclusive_access() -> Iterator[None]:
-    """No other thread is in Paddle, nor enters it meanwhile.
+    """Excludes other threads from Paddle.
 
     Raises:
-        _Busy: They are in it, or were when this was tried last, a moment ago.
+        _RetryLater: Other threads are in Paddle, or were in the last attempt, less than
+            ``_EXCLUSIVE_RETRY_SECONDS`` ago.
     """
     global _exclusive_retry_at
     if clock.now() < _exclusive_retry_at:
@@ -265,10 +285,10 @@ def _exclusive_access() -> Iterator[None]:
 
 @contextmanager
 def _tracing() -> Iterator[None]:
-    """Of one thread at a time, which leaves the others in their modes.
+    """Lets one thread at a time build a program, without effect on the modes of other threads.
 
     Raises:
-        _Busy: Others do not leave Paddle alone.
+        _RetryLater: Other threads are in Paddle.
     """
     with (
         _build_lock,
@@ -280,7 +300,7 @@ def _tracing() -> Iterator[None]:
 
 
 class _SharedProgramLayer(PartialProgramLayer):  # type: ignore[misc]
-    """What runs a program on whatever parameters it is given: several layers may share it."""
+    """Runs a program on the parameters of the current call, so that several layers share it."""
 
     @property
     def _params(self) -> list[Any]:
@@ -288,15 +308,15 @@ class _SharedProgramLayer(PartialProgramLayer):  # type: ignore[misc]
 
     @_params.setter
     def _params(self, weights: Sequence[Any]) -> None:
-        """Paddle sets those that it is made with, which are those of this thread."""
+        """Ignores the parameters that Paddle's constructor sets, which are those of this thread."""
 
 
 class Stage:
-    """A program of captured operators.
+    """A stage of a trace, with the program that computes it.
 
     Args:
-        spec: What it computes.
-        examples: The shapes of all values in some calls, if sizes are open.
+        spec: Calls, inputs and outputs of the stage.
+        examples: The shapes of all values in some calls, if dimensions are dynamic.
     """
 
     def __init__(self, spec: StageSpec, examples: list[list[list[int]]]) -> None:
@@ -305,14 +325,15 @@ class Stage:
         self._differentiable_outputs = {
             v for v in spec.outputs & spec.gradient_outputs if not spec.metas[v].stop_gradient
         }
-        made = {value for call in spec.calls for value in call.results}
+        computed = {value for call in spec.calls for value in call.results}
         self._reads = {value for call in spec.calls for value in call.reads}
-        self._inputs = sorted(self._reads - made)
+        self._inputs = sorted(self._reads - computed)
         self.trains = bool(self._differentiable_outputs)
         self._fed_inputs = [
             v for v in self._inputs if self.trains or not spec.metas[v].is_parameter
         ]
-        # A function of parameters alone would be a constant, another one for each of them.
+        # If all inputs are parameters, feed them: otherwise the program would be constant-folded,
+        # and compiled again for other parameters.
         self._fed_inputs = self._fed_inputs or self._inputs
         self._parameter_inputs = [value for value in self._inputs if value not in self._fed_inputs]
         self._differentiable_inputs = self._find_differentiable_inputs()
@@ -320,7 +341,7 @@ class Stage:
         self.report: Report | None = None
 
     def run(self, program: _Program, values: dict[int, Any]) -> None:
-        """Adds its outputs to the values."""
+        """Runs the program, and adds its outputs to ``values``."""
         with gradients_enabled(self.trains):  # as where the operators were called
             inputs = [self._input(values, value_id) for value_id in self._fed_inputs]
             with _run_parameters.overridden(self._parameters_from(values)):
@@ -333,24 +354,24 @@ class Stage:
     def _input(self, values: dict[int, Any], value_id: int) -> Any:
         tensor = values[value_id]
         if not self._metas[value_id].is_contiguous:
-            tensor = operators.assign(tensor)  # contiguous() would part the user's from its base
+            tensor = operators.assign(tensor)  # contiguous() would split a view from its base
         return tensor if value_id in self._differentiable_inputs else tensor.detach()
 
     def _parameters_from(self, values: dict[int, Any]) -> list[Any]:
         return [values[value_id] for value_id in self._parameter_inputs]
 
     def program_for(self, values: dict[int, Any]) -> _Program | None:
-        """What runs it, made with the first values that it is given; ``None``: Paddle's operators.
+        """Returns the program, built at the first call; ``None`` if the operators are to be called.
 
         Raises:
-            _Busy: It is too soon to make it.
+            _RetryLater: The program cannot be built now.
         """
         if self._program is None:
             compile_budget = _compile_budget.value
             if compile_budget is not None and not compile_budget(len(self.calls)):
                 raise _RetryLater
             with _tracing(), gradients_enabled(self.trains):
-                if self._program is None:  # another thread may have made it meanwhile
+                if self._program is None:  # another thread may have built it
                     with _run_parameters.overridden(self._parameters_from(values)):
                         self._program = self._build()
         return self._program
@@ -374,7 +395,7 @@ class Stage:
         )
         if not self.trains:
             return _Program(layer, None)
-        # Python's operators leave these without one: what expand_as goes by, labels of losses.
+        # Inputs without a gradient in dynamic mode: the target of expand_as, labels of losses.
         self._differentiable_inputs -= {
             self._fed_inputs[at] for at in gradients.inputs_without(layer)
         }
@@ -383,11 +404,14 @@ class Stage:
     def _gradients(self, layer: Any) -> gradients.Gradients:
         positions = self._index_values()
         read = [at for at, value_id in enumerate(self._fed_inputs) if value_id in positions]
-        made = [at for at, value_id in enumerate(self._outputs) if value_id in positions]
-        return gradients.Gradients(layer, read, made)
+        computed = [at for at, value_id in enumerate(self._outputs) if value_id in positions]
+        return gradients.Gradients(layer, read, computed)
 
     def _index_values(self) -> set[int]:
-        """Python's gradient of ``x[at]`` reads them again, whatever a program keeps instead."""
+        """Returns the tensors in subscripts, which the gradient of ``x[at]`` reads again.
+
+        Paddle's gradient in dynamic mode reads them, independent of the values saved by a program.
+        """
         calls = [call for call in self.calls if call.name == "_getitem_dygraph"]
         return {value for call in calls for value in values_in(call.arguments[1:])}
 
@@ -414,24 +438,28 @@ class Stage:
         return value
 
     def _output(self, value: Any, value_id: int) -> Any:
-        """A result. Where others give it no gradient, Paddle would take zeros for one."""
+        """Returns an output, detached if it gets no gradient: Paddle would propagate zeros."""
         is_unchanged = (
             value_id in self._differentiable_outputs or self._metas[value_id].stop_gradient
         )
         return value if is_unchanged else program_function("detach", is_method=True)(value)
 
     def _append(self, call: Call, values: dict[int, Any]) -> None:
-        """Adds an operator to the program that is being made."""
+        """Adds an operator to the program that is being built.
+
+        Raises:
+            NgraphError: A result has another shape or dtype than in the trace.
+        """
         bind(call.result, call.apply(program_function(call.name, call.is_method), values), values)
         for value_id in call.results:
-            made, meta = values[value_id], self._metas[value_id]
-            is_same = _has_shape(made, meta.shape) and _dtype_name(made.dtype) == meta.dtype
+            value, meta = values[value_id], self._metas[value_id]
+            is_same = _has_shape(value, meta.shape) and _dtype_name(value.dtype) == meta.dtype
             if not is_same and (value_id in self._reads or value_id in self._outputs):
                 raise NgraphError(f"{call.name} is another operator in programs")
-            set_stop_gradient(made, meta.stop_gradient)
+            set_stop_gradient(value, meta.stop_gradient)
 
     def _find_differentiable_inputs(self) -> set[int]:
-        """The inputs that have gradients: some output depends on them, and says so."""
+        """Returns the inputs that get gradients: differentiable outputs depend on them."""
         differentiable = set(self._differentiable_outputs)
         for call in reversed(self.calls):
             if not differentiable.isdisjoint(call.results):
@@ -440,7 +468,7 @@ class Stage:
 
 
 def _has_shape(value: Any, shape: list[int]) -> bool:
-    """Whether a value of a program has this shape, as far as the program knows sizes."""
+    """Returns whether a value of a program has this shape; dynamic dimensions (-1) match any."""
     declared = list(value.shape)
     return len(declared) == len(shape) and all(
         size in (-1, known) for size, known in zip(declared, shape)
@@ -452,18 +480,18 @@ def _dtype_name(dtype: Any) -> str:
 
 
 @in_static_mode
-def _in_static_mode(make: Callable[..., Any], *args: Any) -> Any:
-    return make(*args)
+def _in_static_mode(build: Callable[..., Any], *args: Any) -> Any:
+    return build(*args)
 
 
 @dataclass(frozen=True)
 class _Program:
-    """What runs a stage.
+    """The program of a stage.
 
     Attributes:
         layer: The ``PartialProgramLayer``.
-        gradients: What its backward pass has to say, if there is one.
-        scopes: Those that it has trained in, by address.
+        gradients: Hooks of its backward pass, if there is one.
+        scopes: The scopes in which it has trained, by address.
     """
 
     layer: Any
@@ -471,7 +499,7 @@ class _Program:
     scopes: dict[int, Scope] = field(default_factory=dict)
 
     def may_run(self) -> bool:
-        """Whether there is a scope for it, or may be another one."""
+        """Returns whether a scope is free, or another one may be created."""
         if not self.scopes or any(map(scope_pool.is_free, self.scopes.values())):
             return True
         if len(self.scopes) < _BASE_SCOPES_PER_PROGRAM:

@@ -1,9 +1,9 @@
-"""What a thread switches in Paddle while it makes a graph is switched for no other thread.
+"""Trace isolation: thread-local copies of Paddle's global state while a thread builds a graph.
 
-The operators of others are kept out meanwhile (``_core.ExclusiveSection``), and so is whoever asks
-or says where operators are added. But Python code runs on between two calls of Paddle, and finds
-what is kept for the process: the mode that new threads begin in, the default programs, which each
-step of an optimizer switches, too, and the precision that was asked for.
+Operators of other threads are blocked meanwhile (``_core.ExclusiveSection``), as are calls that get
+or set the insertion point of operators. But Python code of other threads runs between two calls of
+Paddle, and reads state of the process: the initial mode of new threads, the default programs, which
+each optimizer update switches, too, and the precision of ``auto_cast``.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from paddle_ngraph.paddle_private.names import (
 from paddle_ngraph.paddle_private.place import PatchTarget, replace_everywhere
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-# The variables of Paddle's module of default programs, of a thread that makes a graph.
+# Globals of Paddle's module of default programs, as copied for a thread that builds a graph.
 _variables: ThreadLocal[dict[str, Any] | None] = ThreadLocal(None)
 
 
 def isolated_tracing() -> AbstractContextManager[None]:
-    """Inside of ``with``, this thread makes a graph, alone."""
+    """Returns a context manager in which this thread builds a graph on copies of global state."""
     return _variables.overridden(variables_of_programs())
 
 
 def install() -> None:
-    """Has Paddle switch for one thread only while that makes a graph, and warn of nothing then."""
+    """Patches the functions that set global state or warn, for threads that build a graph."""
     replaced.SET_MODE.replace(_with_thread_local_mode)
     replaced.PLACE_OF_VALUE.replace(_without_place_warning)
-    makers: dict[PatchTarget, Callable[..., Any]] = {
+    patches: dict[PatchTarget, Callable[..., Any]] = {
         replaced.SET_PRECISION: _without_mixed_precision
     }
-    makers |= dict.fromkeys(replaced.DEFAULT_PROGRAMS, _with_thread_local_variables)
-    originals = [place.current for place in makers]
-    for place, make in makers.items():
-        place.replace(make)
-    replace_everywhere(zip(originals, [place.current for place in makers]), except_in={})
+    patches |= dict.fromkeys(replaced.DEFAULT_PROGRAMS, _with_thread_local_variables)
+    originals = [target.current for target in patches]
+    for target, patch in patches.items():
+        target.replace(patch)
+    replace_everywhere(zip(originals, [target.current for target in patches]), except_in={})
 
 
 def _is_tracing() -> bool:
@@ -52,7 +52,7 @@ def _is_tracing() -> bool:
 
 
 def _with_thread_local_variables(original: FunctionType) -> Callable[..., Any]:
-    """A function of the module that reads and sets this thread's variables, if it has some."""
+    """Has a function of the module use this thread's copy of its globals, if there is one."""
 
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ def _with_thread_local_variables(original: FunctionType) -> Callable[..., Any]:
 
 
 def _without_place_warning(original: property) -> property:
-    """Paddle asks for it while it makes gradients, and warns the user, who has not asked."""
+    """Suppresses the warning of ``Value.place``, which Paddle reads while it builds gradients."""
 
     @wraps(original.__get__)
     def place(value: Any) -> Any:
@@ -78,7 +78,7 @@ def _without_place_warning(original: property) -> property:
 def _without_mixed_precision(
     original: Callable[..., Any],
 ) -> Callable[..., AbstractContextManager[None]]:
-    """Gradients are made without mixed precision, which programs on a CPU are, too."""
+    """Builds gradients without mixed precision, as programs on a CPU are built."""
 
     @wraps(original)
     def auto_cast(*args: Any, **kwargs: Any) -> AbstractContextManager[None]:
@@ -88,7 +88,7 @@ def _without_mixed_precision(
 
 
 def _with_thread_local_mode(original: Callable[..., None]) -> Callable[..., None]:
-    """Paddle has new threads take over the mode that was set last, in any thread."""
+    """Keeps the mode thread-local: Paddle gives new threads the mode that any thread set last."""
 
     @wraps(original)
     def __setattr__(self: Any, name: str, val: Any) -> None:
