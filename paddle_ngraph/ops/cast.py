@@ -43,14 +43,14 @@ def cast(bridge: NgraphBridge, op: Op) -> None:
     float32 to int64 truncates, and a run checks that the result is representable in int32.
     """
     x = bridge.get_input_node(op, "x")
-    kind, target = x.get_element_type(), element_type(op.output("out").dtype)
+    source, target = x.get_element_type(), element_type(op.output("out").dtype)
     node: Node | Output = x
-    if kind != target and op.output("out").dtype == "bool":
+    if source != target and op.output("out").dtype == "bool":
         # The engine's own conversion to bool turns NaN into false.
-        node = opset15.not_equal(x, bridge.full(0, kind))
-    elif kind == Type.f32 and target == Type.i64:
+        node = opset15.not_equal(x, bridge.full(0, source))
+    elif source == Type.f32 and target == Type.i64:
         return _truncated(bridge, op, x)
-    elif kind != target:
+    elif source != target:
         node = opset15.convert(x, target)
     bridge.set_output_node(op, "out", node)
 

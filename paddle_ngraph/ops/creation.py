@@ -47,9 +47,9 @@ def full(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.full_int_array", dtypes=ANY, small_integers=True)
 def full_int_array(bridge: NgraphBridge, op: Op) -> None:
     """Attribute ``value`` as a 1-D tensor (Paddle ``full_int_array``)."""
-    kind = element_type(op.attr("dtype"))
-    values = np.array(op.attr("value"), dtype=kind.to_dtype())
-    bridge.set_output_node(op, "out", opset15.constant(values, kind))
+    dtype = element_type(op.attr("dtype"))
+    values = np.array(op.attr("value"), dtype=dtype.to_dtype())
+    bridge.set_output_node(op, "out", opset15.constant(values, dtype))
 
 
 @converter("pd_op.full_", dtypes=ANY, inputs={"output": Role.SHAPE_ONLY})
@@ -93,8 +93,8 @@ def full_batch_size_like(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _filled(bridge: NgraphBridge, op: Op, shape: list[int]) -> Node:
-    kind = element_type(op.output("out").dtype)
-    value = scalar_input(bridge, op, "value", kind)
+    dtype = element_type(op.output("out").dtype)
+    value = scalar_input(bridge, op, "value", dtype)
     return opset15.broadcast(value, bridge.ints(shape)) if shape else value
 
 
@@ -112,9 +112,9 @@ def _range_of_values(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 )
 def assign_value(bridge: NgraphBridge, op: Op) -> None:
     """Attribute ``values`` in the shape of attribute ``shape`` (Paddle ``assign_value``)."""
-    kind = element_type(op.attr("dtype"))
-    values = np.array(op.attr("values")).astype(kind.to_dtype()).reshape(op.attr("shape"))
-    bridge.set_output_node(op, "out", opset15.constant(values, kind))
+    dtype = element_type(op.attr("dtype"))
+    values = np.array(op.attr("values")).astype(dtype.to_dtype()).reshape(op.attr("shape"))
+    bridge.set_output_node(op, "out", opset15.constant(values, dtype))
 
 
 def _counted_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
@@ -134,24 +134,24 @@ def _counted_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 )
 def arange(bridge: NgraphBridge, op: Op) -> None:
     """``start, start + step, ...`` up to, but not including, ``end`` (Paddle ``arange``)."""
-    kind = element_type(op.output("out").dtype)
+    dtype = element_type(op.output("out").dtype)
     start, end, step = (known_number(bridge, op, name) for name in ("start", "end", "step"))
-    if kind == Type.i64 and max(abs(start), abs(end)) >= 2**31:
+    if dtype == Type.i64 and max(abs(start), abs(end)) >= 2**31:
         raise NgraphError("it begins or ends where an int64 needs 64 bits")
-    if is_symbolic((start, end, step)) and _counts_exactly(kind, start, end, step):
+    if is_symbolic((start, end, step)) and _counts_exactly(dtype, start, end, step):
         numbers = (bridge.full(each, Type.i64) for each in (start, end, step))
-        bridge.set_output_node(op, "out", opset15.range(*numbers, output_type=kind))
+        bridge.set_output_node(op, "out", opset15.range(*numbers, output_type=dtype))
         return
     start, end, step = (float(n) if isinstance(n, Size) else n for n in (start, end, step))
     values = start + step * np.arange(np.ceil((end - start) / step))
-    bridge.set_output_node(op, "out", opset15.constant(values.astype(kind.to_dtype()), kind))
+    bridge.set_output_node(op, "out", opset15.constant(values.astype(dtype.to_dtype()), dtype))
 
 
-def _counts_exactly(kind: Type, *numbers: Any) -> bool:
+def _counts_exactly(dtype: Type, *numbers: Any) -> bool:
     """Whether a range computed in integers is equal."""
-    if kind in (Type.i32, Type.i64):
+    if dtype in (Type.i32, Type.i64):
         return True
-    return kind == Type.f32 and all(n == int(n) for n in numbers if not isinstance(n, Size))
+    return dtype == Type.f32 and all(n == int(n) for n in numbers if not isinstance(n, Size))
 
 
 @converter("pd_op.assign", dtypes=ANY, moves=True)
@@ -216,6 +216,6 @@ def sequence_mask(bridge: NgraphBridge, op: Op) -> None:
     lengths = opset15.convert(opset15.unsqueeze(x, bridge.ints([-1])), "f32")
     indices = opset15.constant(np.arange(length, dtype=np.float32))
     mask = opset15.less(indices, lengths)
-    kind = element_type(op.output("y").dtype)
-    node = mask if kind == mask.get_element_type() else opset15.convert(mask, kind)
+    dtype = element_type(op.output("y").dtype)
+    node = mask if dtype == mask.get_element_type() else opset15.convert(mask, dtype)
     bridge.set_output_node(op, "y", node)

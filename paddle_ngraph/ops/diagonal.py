@@ -35,10 +35,10 @@ _MOVED_DTYPES = FLOAT | INT32 | BOOL
 def eye(bridge: NgraphBridge, op: Op) -> None:
     """1 on the main diagonal of a matrix, 0 elsewhere (Paddle ``eye``)."""
     rows, columns = (known_int(bridge, op, name) for name in ("num_rows", "num_columns"))
-    kind = element_type(op.output("out").dtype)
+    dtype = element_type(op.output("out").dtype)
     columns = rows if columns == -1 else columns
     bridge.set_output_node(
-        op, "out", opset15.constant(np.eye(rows, columns, dtype=kind.to_dtype()))
+        op, "out", opset15.constant(np.eye(rows, columns, dtype=dtype.to_dtype()))
     )
 
 
@@ -57,8 +57,8 @@ def triu_indices(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _set_indices(bridge: NgraphBridge, op: Op, indices: Sequence[np.ndarray]) -> None:
-    kind = element_type(op.output("out").dtype)
-    bridge.set_output_node(op, "out", opset15.constant(np.stack(indices).astype(kind.to_dtype())))
+    dtype = element_type(op.output("out").dtype)
+    bridge.set_output_node(op, "out", opset15.constant(np.stack(indices).astype(dtype.to_dtype())))
 
 
 # -- a vector and a matrix -------------------------------------------------------------------------

@@ -340,9 +340,9 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
     integer. In bfloat16 the first operation is rounded, too. A bias of 0 turns -0 into 0.
     """
     out = bridge.get_input_node(op, "x")
-    kind = out.get_element_type()
-    factor = scalar_input(bridge, op, "scale", kind)
-    bias = opset15.constant(np.asarray(op.attr("bias", 0.0)).astype(kind.to_dtype()), kind)
+    dtype = out.get_element_type()
+    factor = scalar_input(bridge, op, "scale", dtype)
+    bias = opset15.constant(np.asarray(op.attr("bias", 0.0)).astype(dtype.to_dtype()), dtype)
     steps: list[tuple[Binary, Any, float]]
     steps = [(opset15.multiply, factor, 1.0), (opset15.add, bias, 0.0)]
     if not op.attr("bias_after_scale", True):
@@ -352,7 +352,7 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
         if not is_constant(operand, neutral):
             pair = (bridge.rounded(op, "out", each) for each in (out, operand))
             out = in_32_bits(bridge, op, function, *pair)
-        elif function is opset15.add and kind == Type.f32:  # adding 0 turns -0 into 0
+        elif function is opset15.add and dtype == Type.f32:  # adding 0 turns -0 into 0
             if is_product:  # marked, so that passes recognize the addition of 0
                 as_output(out).get_node().get_rt_info()[ADD_ZERO_MARK] = True
             else:
@@ -379,8 +379,8 @@ def _step_fits_int32(op: Op) -> bool:
 def increment(bridge: NgraphBridge, op: Op) -> None:
     """``x + value`` for the attribute ``value`` (Paddle ``increment``)."""
     x = bridge.get_input_node(op, "x")
-    kind = x.get_element_type()
-    step = opset15.constant(np.asarray(op.attr("value")).astype(kind.to_dtype()), kind)
+    dtype = x.get_element_type()
+    step = opset15.constant(np.asarray(op.attr("value")).astype(dtype.to_dtype()), dtype)
     bridge.set_output_node(op, "out", in_32_bits(bridge, op, opset15.add, x, step))
 
 
@@ -413,10 +413,10 @@ _VALID_BOUNDS = Limit("its minimum is above its maximum", _has_valid_bounds)
 def clip(bridge: NgraphBridge, op: Op) -> None:
     """``min(max(x, min), max)``; NaN stays NaN (Paddle ``clip``)."""
     x = bridge.get_input_node(op, "x")
-    kind = x.get_element_type()
-    low, high = (scalar_input(bridge, op, name, kind) for name in ("min", "max"))
+    dtype = x.get_element_type()
+    low, high = (scalar_input(bridge, op, name, dtype) for name in ("min", "max"))
     out = opset15.minimum(opset15.maximum(x, low), high)
-    bridge.set_output_node(op, "out", keep_nan(x, out) if kind == Type.f32 else out)
+    bridge.set_output_node(op, "out", keep_nan(x, out) if dtype == Type.f32 else out)
 
 
 @converter("pd_op.clip_grad")

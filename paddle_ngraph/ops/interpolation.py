@@ -129,11 +129,11 @@ def _maps(bridge: NgraphBridge, op: Op) -> list[tuple[int, int, AxisMap]]:
     outs = _sizes(bridge, op, sizes, scales)
     if outs == sizes:
         return []
-    kind = _AXIS_MAPS[op.attr("interp_method")]
+    axis_map = _AXIS_MAPS[op.attr("interp_method")]
     found = []
     for axis, size, out, scale in zip(axes, sizes, outs, scales):
         ratio = _ratio(op, size, out, scale)
-        found.append((axis, size, out, kind(op, size, out, ratio)))
+        found.append((axis, size, out, axis_map(op, size, out, ratio)))
     found.sort(key=lambda item: (item[2] / item[1], -item[0]))
     return [(axis, size, mapping) for axis, size, _, mapping in found]
 

@@ -256,8 +256,10 @@ def _operands(op: Op) -> list[str]:
     limits=[_UNIQUE_RESULT_INDICES, _UNIQUE_OPERAND_INDICES, _NO_ELLIPSIS],
 )
 def einsum_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad[i]``: the product of ``out_grad`` and the other operands, summed over indices absent
-    from the operand and broadcast over indices that only the operand has (Paddle ``einsum_grad``).
+    """Gradients of :func:`einsum` (Paddle ``einsum_grad``).
+
+    ``x_grad[i]`` is the product of ``out_grad`` and the other operands, summed over indices that
+    operand ``i`` lacks and broadcast over indices that only operand ``i`` has.
 
     Input ``x_shape`` contains the operands (``partitioning/einsum_operands.py``).
     """

@@ -49,11 +49,11 @@ def _are_known(x: NodeInput, y: NodeInput) -> bool:
 
 def _equal(x: NodeInput, y: NodeInput) -> Node:
     """Whether ``x`` is ``y``; for floats, as in Paddle, up to a difference of 1e-15."""
-    kind = x.get_element_type()
-    if kind in _INTEGERS and not _are_known(x, y):
-        return opset15.equal(opset15.bitwise_xor(x, y), opset15.constant(0, kind))
+    dtype = x.get_element_type()
+    if dtype in _INTEGERS and not _are_known(x, y):
+        return opset15.equal(opset15.bitwise_xor(x, y), opset15.constant(0, dtype))
     same = opset15.equal(x, y)
-    if kind != Type.f32:
+    if dtype != Type.f32:
         return same
     distance = opset15.abs(opset15.subtract(x, y))
     return opset15.logical_or(same, opset15.less(distance, opset15.constant(1e-15, Type.f32)))
@@ -147,8 +147,8 @@ def _is_close(bridge: NgraphBridge, op: Op) -> Any:
 
 def _as_boolean(x: NodeInput) -> Any:
     """Whether ``x`` is not 0, compared as float32: no int32 but 0 becomes 0.0."""
-    kind = x.get_element_type()
-    return x if kind == Type.boolean else opset15.not_equal(x, opset15.constant(0, kind))
+    dtype = x.get_element_type()
+    return x if dtype == Type.boolean else opset15.not_equal(x, opset15.constant(0, dtype))
 
 
 def _on_booleans(function: Binary) -> Binary:

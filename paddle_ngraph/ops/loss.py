@@ -312,10 +312,10 @@ def _label_mask(bridge: NgraphBridge, op: Op, shape: list[int], axis: int) -> tu
     return opset15.equal(classes, label), opset15.equal(label, constant(op.attr("ignore_index")))
 
 
-def _label(bridge: NgraphBridge, op: Op, shape: list[int], axis: int, kind: Type) -> Any:
+def _label(bridge: NgraphBridge, op: Op, shape: list[int], axis: int, dtype: Type) -> Any:
     """The labels, with size 1 along ``axis``, also where Paddle omits that dimension."""
     wanted = [*shape[:axis], 1, *shape[axis + 1 :]]
-    label = opset15.convert(bridge.get_input_node(op, "label"), kind)
+    label = opset15.convert(bridge.get_input_node(op, "label"), dtype)
     return reshaped(bridge, label, wanted)
 
 

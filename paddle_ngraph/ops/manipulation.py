@@ -276,8 +276,8 @@ def shape(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _vector(bridge: NgraphBridge, numbers: Sequence[Number], dtype: str) -> Any:
-    node, kind = bridge.ints(numbers), element_type(dtype)
-    return node if kind == Type.i64 else opset15.convert(node, kind)
+    node, target = bridge.ints(numbers), element_type(dtype)
+    return node if target == Type.i64 else opset15.convert(node, target)
 
 
 @converter("pd_op.is_empty", dtypes=KNOWN, inputs={"x": Role.SHAPE_ONLY})

@@ -193,10 +193,10 @@ def _distances_from_0(op: Op, ranges: Mapping[str, Range]) -> Range:
 def abs(bridge: NgraphBridge, op: Op) -> None:
     """``abs(x)`` (Paddle ``abs``); the lowest int32 stays."""
     x = bridge.get_input_node(op, "x")
-    kind = x.get_element_type()
-    if kind == Type.f32:
+    dtype = x.get_element_type()
+    if dtype == Type.f32:
         return bridge.set_output_node(op, "out", opset15.abs(x))
-    opposite = in_32_bits(bridge, op, opset15.subtract, bridge.full(0, kind), x)
+    opposite = in_32_bits(bridge, op, opset15.subtract, bridge.full(0, dtype), x)
     bridge.set_output_node(op, "out", opset15.maximum(x, opposite))
 
 

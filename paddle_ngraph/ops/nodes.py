@@ -65,14 +65,14 @@ def is_constant(node: NodeInput, value: float) -> bool:
     return producer.get_type_name() == "Constant" and bool(np.all(producer.get_data() == value))
 
 
-def scalar_input(bridge: NgraphBridge, op: Op, name: str, kind: Type) -> Any:
-    """The single element of input ``name`` as a scalar of type ``kind``."""
+def scalar_input(bridge: NgraphBridge, op: Op, name: str, dtype: Type) -> Any:
+    """The single element of input ``name`` as a scalar of type ``dtype``."""
     node = bridge.get_input_node(op, name)
     producer = node.get_node()
     if producer.get_type_name() == "Constant":
-        return opset15.constant(producer.get_data().reshape(()).astype(kind.to_dtype()), kind)
-    if node.get_element_type() != kind:
-        node = opset15.convert(node, kind)
+        return opset15.constant(producer.get_data().reshape(()).astype(dtype.to_dtype()), dtype)
+    if node.get_element_type() != dtype:
+        node = opset15.convert(node, dtype)
     return reshaped(bridge, node, [])
 
 
@@ -144,14 +144,14 @@ def select_number(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> No
     return opset15.select(condition, constant(yes), constant(no))
 
 
-def index_range(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
+def index_range(bridge: NgraphBridge, count: Number, dtype: Type) -> Node:
     """0, 1, ..., ``count - 1``."""
     if not isinstance(count, Size):
-        return opset15.constant(np.arange(count).astype(kind.to_dtype()), kind)
-    if kind == Type.f32 and count > 2**24:
+        return opset15.constant(np.arange(count).astype(dtype.to_dtype()), dtype)
+    if dtype == Type.f32 and count > 2**24:
         raise NgraphError("float32 cannot count that far")
     ends = bridge.full(0, Type.i64), bridge.full(count, Type.i64), bridge.full(1, Type.i64)
-    return opset15.range(*ends, output_type=kind)
+    return opset15.range(*ends, output_type=dtype)
 
 
 def keep_nan(x: NodeInput, result: NodeInput) -> Node:

@@ -173,13 +173,15 @@ def _in_blocks(layout: Blocked, x: Output, pooling: _Pooling) -> Output | None:
     return layout.find(x) if pooling.has_data_in_each_window() else None
 
 
-def _pooled_in_blocks(kind: str, bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any | None:
-    """``x`` pooled by the operator ``kind``, if ``x`` has a blocked layout."""
+def _pooled_in_blocks(
+    operator: str, bridge: NgraphBridge, x: Output, pooling: _Pooling
+) -> Any | None:
+    """``x`` pooled by ``operator``, if ``x`` has a blocked layout."""
     layout = Blocked.of(bridge)
     found = _in_blocks(layout, x, pooling)
     if found is None:
         return None
-    pooled = bridge.extension(kind, [found], **pooling.attributes())
+    pooled = bridge.extension(operator, [found], **pooling.attributes())
     return layout.plain(pooled, bridge.shape(x)[1])
 
 

@@ -46,8 +46,8 @@ _AXIS = {"axis": Role.CONSTANT}
 
 
 def _is_summed(op: Op) -> bool:
-    kind, result = op.input("x").dtype, op.output("out").dtype
-    return kind == "bool" or result == ("float32" if kind == "float32" else "int64")
+    dtype, result = op.input("x").dtype, op.output("out").dtype
+    return dtype == "bool" or result == ("float32" if dtype == "float32" else "int64")
 
 
 _SUMMED = Limit(
@@ -127,19 +127,19 @@ def sum(bridge: NgraphBridge, op: Op) -> None:
     Integers only where the sum is known to be representable in int32.
     """
     x = bridge.get_input_node(op, "x")
-    shape, kind = bridge.shape(x), element_type(op.output("out").dtype)
+    shape, dtype = bridge.shape(x), element_type(op.output("out").dtype)
     axes = reduced_axes(bridge, op, len(shape))
     if not x.get_element_type().is_real():
         require_declared(bridge, op, axes)
     if x.get_element_type() in (Type.i32, Type.i64):
-        bridge.set_output_node(op, "out", _integer_sum(bridge, op, opset15.convert(x, kind), axes))
+        bridge.set_output_node(op, "out", _integer_sum(bridge, op, opset15.convert(x, dtype), axes))
         return
     if x.get_element_type() == Type.boolean:
         if math.prod(shape) > _MAX_EXACT_COUNT:
             raise NgraphError("it counts more elements than float32 can")
         x = select_number(x)
     out = _sum(bridge, x, axes, _keeps_dims(op)) if axes else x
-    bridge.set_output_node(op, "out", out if kind == Type.f32 else opset15.convert(out, kind))
+    bridge.set_output_node(op, "out", out if dtype == Type.f32 else opset15.convert(out, dtype))
 
 
 def _integer_sum(bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]) -> Any:
@@ -279,8 +279,8 @@ def _register_index(name: str, mode: str) -> None:
             ]
         found = _first_index(bridge, x, axis, mode)
         found = reshaped(bridge, found, shape_after)
-        kind = element_type(op.output("out").dtype)
-        bridge.set_output_node(op, "out", opset15.convert(found, kind))
+        dtype = element_type(op.output("out").dtype)
+        bridge.set_output_node(op, "out", opset15.convert(found, dtype))
 
     converter(
         f"pd_op.{name}",

@@ -166,15 +166,15 @@ def cumprod_grad(bridge: NgraphBridge, op: Op) -> None:
 def _register_extreme(name: str, not_worse: Callable[[Any, Any], Node]) -> None:
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
-        shape, kind = bridge.shape(x), element_type(op.attr("dtype"))
+        shape, dtype = bridge.shape(x), element_type(op.attr("dtype"))
         if not shape:
             bridge.set_output_node(op, "out", x)
-            bridge.set_output_node(op, "indices", bridge.full(0, kind))
+            bridge.set_output_node(op, "indices", bridge.full(0, dtype))
             return
         axis = op.attr("axis") % len(shape)
         best, position = _running_best(bridge, x, axis, not_worse)
         bridge.set_output_node(op, "out", best)
-        bridge.set_output_node(op, "indices", opset15.convert(position, kind))
+        bridge.set_output_node(op, "indices", opset15.convert(position, dtype))
 
     def gradient(bridge: NgraphBridge, op: Op) -> None:
         grad = bridge.get_input_node(op, "out_grad")

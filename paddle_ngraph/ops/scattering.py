@@ -438,9 +438,9 @@ def _set_value(bridge: NgraphBridge, op: Op, value: NodeInput) -> None:
 )
 def set_value(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:steps] = values``, an attribute (Paddle ``set_value``)."""
-    kind = bridge.get_input_node(op, "x").get_element_type()
-    values = np.array(op.attr("values")).astype(kind.to_dtype()).reshape(op.attr("shape"))
-    _set_value(bridge, op, opset15.constant(values, kind))
+    dtype = bridge.get_input_node(op, "x").get_element_type()
+    values = np.array(op.attr("values")).astype(dtype.to_dtype()).reshape(op.attr("shape"))
+    _set_value(bridge, op, opset15.constant(values, dtype))
 
 
 @converter(

@@ -413,6 +413,6 @@ def _padded(
 ) -> Node | Output:
     if not any(before) and not any(after):
         return x
-    kind = x.get_element_type()
-    fill = bridge.full(value, kind) if mode == "constant" else None
+    dtype = x.get_element_type()
+    fill = bridge.full(value, dtype) if mode == "constant" else None
     return opset15.pad(x, bridge.ints(before), bridge.ints(after), mode, fill)

@@ -2,7 +2,7 @@
 
 Operators are ordered so that memory is freed early: a weight is updated as soon as its gradient is
 computed, and results with late readers are computed late. The hook runs the new program in that
-order, in one thread, since an allocator of each thread retains memory that other threads free.
+order, in one thread, since Paddle's allocators per thread retain memory freed by other threads.
 """
 
 from __future__ import annotations

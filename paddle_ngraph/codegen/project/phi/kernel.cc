@@ -53,46 +53,46 @@ class Allocator final : public phi::Allocator {
 
 std::unique_ptr<phi::CPUContext> new_context() {
   static Allocator allocator;
-  auto made = std::make_unique<phi::CPUContext>(phi::CPUPlace());
-  made->SetAllocator(&allocator);
-  made->SetHostAllocator(&allocator);
-  made->SetZeroAllocator(&allocator);
-  made->SetHostZeroAllocator(&allocator);
-  made->SetGenerator(phi::DefaultCPUGenerator().get());
-  made->SetHostGenerator(phi::DefaultCPUGenerator().get());
-  return made;
+  auto result = std::make_unique<phi::CPUContext>(phi::CPUPlace());
+  result->SetAllocator(&allocator);
+  result->SetHostAllocator(&allocator);
+  result->SetZeroAllocator(&allocator);
+  result->SetHostZeroAllocator(&allocator);
+  result->SetGenerator(phi::DefaultCPUGenerator().get());
+  result->SetHostGenerator(phi::DefaultCPUGenerator().get());
+  return result;
 }
 
 // The memory functions that the rest of Paddle registers with PHI in a process with full Paddle.
 std::unique_ptr<phi::MemoryInterface> memory_interface() {
-  auto made = std::make_unique<phi::MemoryInterface>();
-  made->alloc = [](const phi::Place&, size_t bytes) {
+  auto result = std::make_unique<phi::MemoryInterface>();
+  result->alloc = [](const phi::Place&, size_t bytes) {
     return phi::Allocator::AllocationPtr(allocated(bytes).release(),
                                          std::default_delete<phi::Allocation>());
   };
-  made->alloc_with_stream = [](const phi::Place& place, size_t bytes, const phi::Stream&) {
+  result->alloc_with_stream = [](const phi::Place& place, size_t bytes, const phi::Stream&) {
     return phi::memory_utils::Alloc(place, bytes);
   };
-  made->alloc_shared = [](const phi::Place&, size_t bytes) -> std::shared_ptr<phi::Allocation> {
+  result->alloc_shared = [](const phi::Place&, size_t bytes) -> std::shared_ptr<phi::Allocation> {
     return allocated(bytes);
   };
-  made->alloc_shared_with_stream = [](const phi::Place& place, size_t bytes, const phi::Stream&) {
+  result->alloc_shared_with_stream = [](const phi::Place& place, size_t bytes, const phi::Stream&) {
     return phi::memory_utils::AllocShared(place, bytes);
   };
-  made->in_same_stream = [](const std::shared_ptr<phi::Allocation>&, const phi::Stream&) {
+  result->in_same_stream = [](const std::shared_ptr<phi::Allocation>&, const phi::Stream&) {
     return true;
   };
-  made->allocation_deleter = [](phi::Allocation* memory) {
+  result->allocation_deleter = [](phi::Allocation* memory) {
     std::default_delete<phi::Allocation>()(memory);
   };
-  made->copy = [](phi::Place, void* to, phi::Place, const void* from, size_t bytes) {
+  result->copy = [](phi::Place, void* to, phi::Place, const void* from, size_t bytes) {
     std::memcpy(to, from, bytes);
   };
-  made->copy_with_stream = [](phi::Place, void* to, phi::Place, const void* from, size_t bytes,
-                              void*) { std::memcpy(to, from, bytes); };
-  made->device_memory_stat_current_value = [](const std::string&, int) { return int64_t{0}; };
-  made->init_devices = [] {};
-  made->emplace_device_contexts =
+  result->copy_with_stream = [](phi::Place, void* to, phi::Place, const void* from, size_t bytes,
+                                void*) { std::memcpy(to, from, bytes); };
+  result->device_memory_stat_current_value = [](const std::string&, int) { return int64_t{0}; };
+  result->init_devices = [] {};
+  result->emplace_device_contexts =
       [](std::map<phi::Place, std::shared_future<std::unique_ptr<phi::DeviceContext>>>* contexts,
          const std::vector<phi::Place>& places, bool, int, bool) {
         for (const auto& place : places) {
@@ -101,12 +101,12 @@ std::unique_ptr<phi::MemoryInterface> memory_interface() {
           contexts->emplace(place, context.get_future().share());
         }
       };
-  return made;
+  return result;
 }
 
 // In a process that has imported Paddle, PHI is initialized already.
 phi::CPUContext* context() {
-  static const std::unique_ptr<phi::CPUContext> made = [] {
+  static const std::unique_ptr<phi::CPUContext> result = [] {
     if (!phi::DeviceContextPool::IsInitialized()) {
       phi::MemoryUtils::Instance().Init(memory_interface());
       phi::DeviceContextPool::Init({phi::CPUPlace()});
@@ -114,7 +114,7 @@ phi::CPUContext* context() {
     }
     return new_context();
   }();
-  return made.get();
+  return result.get();
 }
 
 Dense wrapped(const Tensor& tensor) {
@@ -125,9 +125,9 @@ Dense wrapped(const Tensor& tensor) {
 }
 
 Tensor copied(const Tensor& tensor) {
-  Tensor made = allocate(tensor.type, tensor.shape);
-  std::memcpy(made.memory.get(), tensor.memory.get(), tensor.bytes());
-  return made;
+  Tensor result = allocate(tensor.type, tensor.shape);
+  std::memcpy(result.memory.get(), tensor.memory.get(), tensor.bytes());
+  return result;
 }
 
 Tensor unwrapped(const Dense& tensor) {
@@ -143,10 +143,10 @@ Tensor unwrapped(const Dense& tensor) {
     return {type, shape, {memory->memory(), memory->memory().get() + offset}};
   }
   if (!tensor.initialized()) throw Error("a result has no memory");
-  const auto made = allocate(type, shape);
-  std::memcpy(made.memory.get(), static_cast<const char*>(tensor.Holder()->ptr()) + offset,
-              made.bytes());
-  return made;
+  const auto result = allocate(type, shape);
+  std::memcpy(result.memory.get(), static_cast<const char*>(tensor.Holder()->ptr()) + offset,
+              result.bytes());
+  return result;
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -173,9 +173,9 @@ Call prepared(const Operands& operands, const std::vector<Result>& results) {
   for (const auto& result : results) {
     const bool is_new = result.overwrites == Result::kNone;
     call.own.emplace_back(is_new ? result.size : 0);
-    auto& made = is_new ? call.own.back() : call.operands[result.overwrites];
-    auto& places = call.results.emplace_back();
-    for (auto& each : made) places.push_back(&each);
+    auto& members = is_new ? call.own.back() : call.operands[result.overwrites];
+    auto& pointers = call.results.emplace_back();
+    for (auto& each : members) pointers.push_back(&each);
   }
   return call;
 }
@@ -271,17 +271,17 @@ Tensors Kernel::operator()(const Operands& operands) const {
   }
   add_attributes(meta_arguments_, call, &meta);
   add_attributes(arguments_, call, &kernel);
-  Tensors made;
+  Tensors result;
   try {
     infer_meta_(&meta);
     (*kernel_)(&kernel);
     for (const auto& members : call.results) {
-      for (const Dense* each : members) made.push_back(unwrapped(*each));
+      for (const Dense* each : members) result.push_back(unwrapped(*each));
     }
   } catch (const std::exception& error) {
     throw Error(concat("Paddle's kernel ", name_, ": ", first_line(error.what())));
   }
-  return made;
+  return result;
 }
 
 }  // namespace native

@@ -41,9 +41,9 @@ const char* dtype_of(ElementType type) {
 ngraph_declared described(const std::vector<Declared>& all, size_t number, const char* what) {
   if (number >= all.size()) throw Error(concat("there is no ", what, " ", number));
   const Declared& declared = all[number];
-  ngraph_declared made{declared.name.c_str(), dtype_of(declared.type), declared.shape.size(), {}};
-  std::copy(declared.shape.begin(), declared.shape.end(), made.shape);
-  return made;
+  ngraph_declared result{declared.name.c_str(), dtype_of(declared.type), declared.shape.size(), {}};
+  std::copy(declared.shape.begin(), declared.shape.end(), result.shape);
+  return result;
 }
 
 // Rejects a null argument.
@@ -60,19 +60,19 @@ Tensor borrowed(const ngraph_array& array) {
   }
   const Shape shape(array.shape, array.shape + array.rank);
   std::shared_ptr<char> memory(std::shared_ptr<char>(), static_cast<char*>(array.data));
-  Tensor made{type_named(array.dtype), shape, std::move(memory)};
-  if (bytes_of(made.type, shape) > PTRDIFF_MAX) throw Error("an input has too many elements");
-  if (array.data == nullptr && made.count() > 0) throw Error("an input has no data");
-  return made;
+  Tensor result{type_named(array.dtype), shape, std::move(memory)};
+  if (bytes_of(result.type, shape) > PTRDIFF_MAX) throw Error("an input has too many elements");
+  if (array.data == nullptr && result.count() > 0) throw Error("an input has no data");
+  return result;
 }
 
 ngraph_array copied(const Tensor& tensor) {
-  ngraph_array made{
+  ngraph_array result{
       dtype_of(tensor.type), tensor.shape.size(), {}, std::malloc(tensor.bytes() + 1)};
-  if (made.data == nullptr) throw std::bad_alloc();
-  std::copy(tensor.shape.begin(), tensor.shape.end(), made.shape);
-  std::memcpy(made.data, tensor.memory.get(), tensor.bytes());
-  return made;
+  if (result.data == nullptr) throw std::bad_alloc();
+  std::copy(tensor.shape.begin(), tensor.shape.end(), result.shape);
+  std::memcpy(result.data, tensor.memory.get(), tensor.bytes());
+  return result;
 }
 
 const Model& opened(const ngraph_model* model) {
@@ -85,14 +85,14 @@ int run(Model* model, const ngraph_array* inputs, ngraph_array* results) {
   if (!model->results().empty()) require(results, "the list of results");
   Tensors feeds;
   for (size_t i = 0; i < model->inputs().size(); ++i) feeds.push_back(borrowed(inputs[i]));
-  std::vector<ngraph_array> made;
+  std::vector<ngraph_array> outputs;
   try {
-    for (const auto& tensor : model->run(feeds)) made.push_back(copied(tensor));
+    for (const auto& tensor : model->run(feeds)) outputs.push_back(copied(tensor));
   } catch (...) {
-    for (auto& array : made) std::free(array.data);
+    for (auto& array : outputs) std::free(array.data);
     throw;
   }
-  std::copy(made.begin(), made.end(), results);
+  std::copy(outputs.begin(), outputs.end(), results);
   return 0;
 }
 
@@ -105,11 +105,11 @@ using native::guarded;
 ngraph_model* ngraph_model_open(const char* folder, const ngraph_options* options) {
   return guarded<>(static_cast<ngraph_model*>(nullptr), [&] {
     native::require(folder, "the folder");
-    native::Options wanted;
+    native::Options native_options;
     if (options != nullptr) {
-      wanted.threads = {std::max(0, options->threads), std::max(1, options->streams)};
+      native_options.threads = {std::max(0, options->threads), std::max(1, options->streams)};
     }
-    return new ngraph_model{native::Model(folder, wanted)};
+    return new ngraph_model{native::Model(folder, native_options)};
   });
 }
 

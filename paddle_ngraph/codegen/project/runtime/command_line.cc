@@ -45,7 +45,7 @@ constexpr char kUsage[] =
     "  --save DIR         write the variables to DIR/NAME.npy at the end\n";
 
 constexpr size_t kShown = 8;  // elements of a result that are printed
-constexpr uint64_t kMostThreads = 65536;
+constexpr uint64_t kMaxThreads = 65536;
 
 using Clock = std::chrono::steady_clock;
 
@@ -74,35 +74,36 @@ uint64_t number(const std::string& text, const std::string& option, uint64_t mos
 }
 
 Arguments parsed(const std::vector<std::string>& words) {
-  Arguments made;
+  Arguments arguments;
   const std::map<std::string, std::function<void(const std::string&)>> options{
-      {"--input", [&](const auto& v) { made.inputs.push_back(v); }},
-      {"--shape", [&](const auto& v) { made.shapes.push_back(v); }},
-      {"--output", [&](const auto& v) { made.output = v; }},
-      {"--load", [&](const auto& v) { made.load = v; }},
-      {"--save", [&](const auto& v) { made.save = v; }},
-      {"--threads", [&](const auto& v) { made.threads = number(v, "--threads", kMostThreads); }},
-      {"--seed", [&](const auto& v) { made.seed = number(v, "--seed"); }},
-      {"--repeat", [&](const auto& v) { made.repeat = number(v, "--repeat"); }},
-      {"--batch", [&](const auto& v) { made.batch = number(v, "--batch"); }},
-      {"--epochs", [&](const auto& v) { made.epochs = number(v, "--epochs"); }},
-      {"--steps", [&](const auto& v) { made.steps = number(v, "--steps"); }},
-      {"--log", [&](const auto& v) { made.log = std::max<uint64_t>(1, number(v, "--log")); }},
+      {"--input", [&](const auto& v) { arguments.inputs.push_back(v); }},
+      {"--shape", [&](const auto& v) { arguments.shapes.push_back(v); }},
+      {"--output", [&](const auto& v) { arguments.output = v; }},
+      {"--load", [&](const auto& v) { arguments.load = v; }},
+      {"--save", [&](const auto& v) { arguments.save = v; }},
+      {"--threads",
+       [&](const auto& v) { arguments.threads = number(v, "--threads", kMaxThreads); }},
+      {"--seed", [&](const auto& v) { arguments.seed = number(v, "--seed"); }},
+      {"--repeat", [&](const auto& v) { arguments.repeat = number(v, "--repeat"); }},
+      {"--batch", [&](const auto& v) { arguments.batch = number(v, "--batch"); }},
+      {"--epochs", [&](const auto& v) { arguments.epochs = number(v, "--epochs"); }},
+      {"--steps", [&](const auto& v) { arguments.steps = number(v, "--steps"); }},
+      {"--log", [&](const auto& v) { arguments.log = std::max<uint64_t>(1, number(v, "--log")); }},
   };
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--train") {
-      made.trains = true;
+      arguments.trains = true;
     } else if (const auto option = options.find(words[i]); option != options.end()) {
       if (++i == words.size()) throw Error(option->first + " takes a value");
       option->second(words[i]);
-    } else if (made.model.empty() && words[i][0] != '-') {
-      made.model = words[i];
+    } else if (arguments.model.empty() && words[i][0] != '-') {
+      arguments.model = words[i];
     } else {
       throw Error("there is no option " + words[i] + "; --help lists all");
     }
   }
-  if (made.model.empty()) throw Error("give the model directory; --help lists all options");
-  return made;
+  if (arguments.model.empty()) throw Error("give the model directory; --help lists all options");
+  return arguments;
 }
 
 bool is_npy(const std::string& path) {
@@ -331,12 +332,12 @@ int command_line(int count, char** arguments) {
       std::fputs(kUsage, stdout);
       return 0;
     }
-    const Arguments wanted = parsed(words);
+    const Arguments parameters = parsed(words);
     const auto start = Clock::now();
-    Model model(wanted.model, {{static_cast<int>(wanted.threads), 1}, wanted.seed});
-    if (!wanted.load.empty()) model.load(wanted.load);
+    Model model(parameters.model, {{static_cast<int>(parameters.threads), 1}, parameters.seed});
+    if (!parameters.load.empty()) model.load(parameters.load);
     const double ms_to_open = ms_since(start);
-    wanted.trains ? train(&model, wanted) : infer(&model, wanted, ms_to_open);
+    parameters.trains ? train(&model, parameters) : infer(&model, parameters, ms_to_open);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", arguments[0], error.what());

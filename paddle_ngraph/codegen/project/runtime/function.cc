@@ -18,29 +18,29 @@ using paddle_ngraph::OvFunction;
 namespace {
 
 constexpr int64_t kUnknown = -1;  // a dynamic size without a value yet
-constexpr int64_t kMostOpen = 1000;
+constexpr int64_t kMaxSymbols = 1000;
 constexpr char kWideIntegers[] = "--wide-integers (wide_integers=True)";
 
 // Reads models; the core compiles functions by its own ov::Core.
 ov::Core& reader() {
   static ov::Core core = [] {
-    ov::Core made;
-    made.add_extension(paddle_ngraph::extension_ops());
-    return made;
+    ov::Core result;
+    result.add_extension(paddle_ngraph::extension_ops());
+    return result;
   }();
   return core;
 }
 
-paddle_ngraph::Draw parsed_draw(const Json& row) {
-  return {static_cast<paddle_ngraph::Distribution>(row.at("distribution").whole()),
+paddle_ngraph::RandomSample parsed_sample(const Json& row) {
+  return {static_cast<paddle_ngraph::Distribution>(row.at("distribution").integer()),
           static_cast<float>(row.at("a").number()), static_cast<float>(row.at("b").number()),
-          row.at("seed").whole(), row.at("shape").sizes()};
+          row.at("seed").integer(), row.at("shape").sizes()};
 }
 
 paddle_ngraph::Update parsed_update(const Json& row) {
   std::vector<double> attributes;
   for (const auto& value : row.at("attributes").list()) attributes.push_back(value.number());
-  return {static_cast<int>(row.at("optimizer").whole()),
+  return {static_cast<int>(row.at("optimizer").integer()),
           std::move(attributes),
           row.at("states").sizes(),
           row.at("gradients").numbers(),
@@ -48,13 +48,13 @@ paddle_ngraph::Update parsed_update(const Json& row) {
           row.at("parameters").numbers()};
 }
 
-paddle_ngraph::Floats floats(const Tensor& tensor) {
+paddle_ngraph::FloatSpan floats(const Tensor& tensor) {
   if (tensor.type != ElementType::f32) return {nullptr, 0};
   return {tensor.data<float>(), tensor.count()};
 }
 
 // The tensor if no other holder shares its memory, otherwise a copy.
-Tensor own(const Tensor& tensor) {
+Tensor unshared(const Tensor& tensor) {
   if (tensor.memory.use_count() == 1) return tensor;
   Tensor copy = allocate(tensor.type, tensor.shape);
   std::memcpy(copy.memory.get(), tensor.memory.get(), tensor.bytes());
@@ -68,7 +68,7 @@ std::string last_line(std::string text) {
 }
 
 // The first element that overflows int32.
-std::optional<int64_t> too_wide(const Tensor& tensor) {
+std::optional<int64_t> int32_overflow(const Tensor& tensor) {
   if (tensor.type != ElementType::i64) return std::nullopt;
   const auto* values = tensor.data<int64_t>();
   const auto* end = values + tensor.count();
@@ -78,9 +78,9 @@ std::optional<int64_t> too_wide(const Tensor& tensor) {
 }
 
 std::vector<std::string> texts(const Json& row) {
-  std::vector<std::string> made;
-  for (const auto& text : row.list()) made.push_back(text.text());
-  return made;
+  std::vector<std::string> result;
+  for (const auto& text : row.list()) result.push_back(text.text());
+  return result;
 }
 
 }  // namespace
@@ -93,20 +93,22 @@ Variant::Variant(const std::string& folder, const Json& description, Threads thr
   for (const auto& shape : description.at("shapes").list()) {
     shapes_.push_back(shape.numbers());
     for (int64_t size : shapes_.back()) {
-      if (size < -kMostOpen) throw Error("there are too many open sizes");
-      if (size < 0) num_open_ = std::max(num_open_, static_cast<size_t>(-size));
+      if (size < -kMaxSymbols) throw Error("there are too many open sizes");
+      if (size < 0) num_symbols_ = std::max(num_symbols_, static_cast<size_t>(-size));
     }
   }
-  for (const auto& row : description.at("draws").list()) draws_.push_back(parsed_draw(row));
+  for (const auto& row : description.at("draws").list())
+    random_samples_.push_back(parsed_sample(row));
   for (size_t parameter : parameters_) {
-    if (parameter >= shapes_.size() + draws_.size()) throw Error("a parameter has no input");
+    if (parameter >= shapes_.size() + random_samples_.size())
+      throw Error("a parameter has no input");
   }
   for (const auto& row : description.at("updates").list()) {
     updates_.steps.push_back(parsed_update(row));
   }
-  num_outputs_ = static_cast<size_t>(description.at("outputs").whole());
-  places_ = paddle_ngraph::results_of_states(updates_, num_outputs_,
-                                             static_cast<size_t>(description.at("states").whole()));
+  num_outputs_ = static_cast<size_t>(description.at("outputs").integer());
+  state_results_ = paddle_ngraph::state_result_indices(
+      updates_, num_outputs_, static_cast<size_t>(description.at("states").integer()));
   settings_.num_threads = threads.per_run;
   settings_.streams = threads.streams;
   if (threads.per_run > 0) updates_.num_threads = std::max(1, threads.per_run / threads.streams);
@@ -115,10 +117,10 @@ Variant::Variant(const std::string& folder, const Json& description, Threads thr
 
 bool Variant::fits(const std::vector<const Tensor*>& inputs) const {
   if (inputs.size() != shapes_.size()) return false;
-  std::vector<int64_t> open(num_open_, kUnknown);
+  std::vector<int64_t> sizes(num_symbols_, kUnknown);
   const auto agrees = [&](int64_t wanted, int64_t size) {
     if (wanted >= 0) return wanted == size;
-    int64_t& known = open[static_cast<size_t>(-1 - wanted)];
+    int64_t& known = sizes[static_cast<size_t>(-1 - wanted)];
     if (known == kUnknown) known = size;
     return known == size;
   };
@@ -129,7 +131,7 @@ bool Variant::fits(const std::vector<const Tensor*>& inputs) const {
       if (!agrees(shapes_[i][axis], static_cast<int64_t>(given[axis]))) return false;
     }
   }
-  return paddle_ngraph::guards_hold(guards_, open);
+  return paddle_ngraph::guards_hold(guards_, sizes);
 }
 
 OvFunction& Variant::function() {
@@ -142,28 +144,28 @@ OvFunction& Variant::function() {
       throw Error(concat(model_, " cannot be compiled: ", last_line(error.what())));
     }
     function_->require_elements();
-    paddle_ngraph::return_free_memory();
+    paddle_ngraph::trim_free_memory();
   }
   return *function_;
 }
 
-Tensors Variant::draw(size_t num_inputs, Stream* stream) const {
-  Tensors drawn;
-  for (size_t i = 0; i < draws_.size(); ++i) {
+Tensors Variant::sample(size_t num_inputs, Stream* stream) const {
+  Tensors samples;
+  for (size_t i = 0; i < random_samples_.size(); ++i) {
     const bool is_read =
         std::find(parameters_.begin(), parameters_.end(), num_inputs + i) != parameters_.end();
-    const auto type = draws_[i].type();
-    drawn.push_back(is_read ? allocate(type.element, type.shape) : Tensor());
-    paddle_ngraph::draw(draws_[i], stream, drawn.back().memory.get());
+    const auto type = random_samples_[i].type();
+    samples.push_back(is_read ? allocate(type.element, type.shape) : Tensor());
+    paddle_ngraph::sample(random_samples_[i], stream, samples.back().memory.get());
   }
-  return drawn;
+  return samples;
 }
 
-void Variant::require_32_bits(const std::vector<const Tensor*>& inputs,
-                              const std::vector<std::string>& names) const {
+void Variant::require_int32(const std::vector<const Tensor*>& inputs,
+                            const std::vector<std::string>& names) const {
   for (size_t parameter : parameters_) {
     if (parameter >= inputs.size()) continue;
-    if (const auto found = too_wide(*inputs[parameter])) {
+    if (const auto found = int32_overflow(*inputs[parameter])) {
       throw Error(
           concat(names.at(parameter), " holds ", *found,
                  ", and intervals compute with 32 bits; in a project that is generated with ",
@@ -173,41 +175,43 @@ void Variant::require_32_bits(const std::vector<const Tensor*>& inputs,
 }
 
 Tensors Variant::run(const std::vector<const Tensor*>& inputs, Stream* stream) {
-  const Tensors drawn = draw(inputs.size(), stream);
+  const Tensors samples = sample(inputs.size(), stream);
   std::vector<const Tensor*> given;
   for (size_t parameter : parameters_) {
     const bool is_input = parameter < inputs.size();
-    given.push_back(is_input ? inputs[parameter] : &drawn[parameter - inputs.size()]);
+    given.push_back(is_input ? inputs[parameter] : &samples[parameter - inputs.size()]);
   }
-  Tensors results = function().has_open_shapes() ? run_open(given) : run_closed(given);
+  Tensors results = function().has_dynamic_shapes() ? run_dynamic(given) : run_static(given);
   if (updater_ != nullptr) update(inputs, &results);
   return results;
 }
 
 void Variant::update(const std::vector<const Tensor*>& inputs, Tensors* results) {
-  const size_t num_inputs = inputs.size() - places_.size();
-  std::vector<paddle_ngraph::Floats> given, made, written(places_.size());
+  const size_t num_inputs = inputs.size() - state_results_.size();
+  std::vector<paddle_ngraph::FloatSpan> given, result_spans, written(state_results_.size());
   for (const Tensor* input : inputs) given.push_back(floats(*input));
-  for (const Tensor& tensor : *results) made.push_back(floats(tensor));
+  for (const Tensor& tensor : *results) result_spans.push_back(floats(tensor));
   const auto first_read = static_cast<std::ptrdiff_t>(num_results());
   Tensors read(results->begin() + first_read, results->end());
   Tensors updated(results->begin(), results->begin() + static_cast<std::ptrdiff_t>(num_outputs_));
-  for (size_t state = 0; state < places_.size(); ++state) {
-    const bool is_written = places_[state] == paddle_ngraph::kNoResult;
-    updated.push_back(is_written ? own(*inputs[num_inputs + state]) : (*results)[places_[state]]);
+  for (size_t state = 0; state < state_results_.size(); ++state) {
+    const bool is_written = state_results_[state] == paddle_ngraph::kNoResult;
+    updated.push_back(is_written ? unshared(*inputs[num_inputs + state])
+                                 : (*results)[state_results_[state]]);
     if (is_written) written[state] = floats(updated.back());
   }
-  updater_->prepare(given, made, written).write();
+  updater_->prepare(given, result_spans, written).write();
   *results = std::move(updated);
-  for (size_t i = 0; i < read.size(); ++i) keep(num_results() + i, std::move(read[i]));
+  for (size_t i = 0; i < read.size(); ++i) retain(num_results() + i, std::move(read[i]));
 }
 
 size_t Variant::num_results() const {
-  const auto written = std::count(places_.begin(), places_.end(), paddle_ngraph::kNoResult);
-  return num_outputs_ + places_.size() - static_cast<size_t>(written);
+  const auto written =
+      std::count(state_results_.begin(), state_results_.end(), paddle_ngraph::kNoResult);
+  return num_outputs_ + state_results_.size() - static_cast<size_t>(written);
 }
 
-Tensors Variant::run_closed(const std::vector<const Tensor*>& given) {
+Tensors Variant::run_static(const std::vector<const Tensor*>& given) {
   std::vector<const void*> inputs;
   for (const Tensor* tensor : given) inputs.push_back(tensor->memory.get());
   Tensors results;
@@ -220,7 +224,7 @@ Tensors Variant::run_closed(const std::vector<const Tensor*>& given) {
   return results;
 }
 
-Tensors Variant::run_open(const std::vector<const Tensor*>& given) {
+Tensors Variant::run_dynamic(const std::vector<const Tensor*>& given) {
   std::vector<paddle_ngraph::Input> inputs;
   for (const Tensor* tensor : given) inputs.push_back({tensor->memory.get(), tensor->shape});
   const auto& types = function().results();
@@ -235,29 +239,29 @@ Tensors Variant::run_open(const std::vector<const Tensor*>& given) {
 Tensor Variant::take(size_t number, const paddle_ngraph::ResultType& type) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (number < kept_.size() && kept_[number].memory.use_count() == 1) {
-      Tensor found = std::exchange(kept_[number], Tensor());
+    if (number < reusable_.size() && reusable_[number].memory.use_count() == 1) {
+      Tensor found = std::exchange(reusable_[number], Tensor());
       if (found.type == type.element && found.shape == type.shape) return found;
     }
   }
   return allocate(type.element, type.shape);
 }
 
-void Variant::give(size_t number, Tensor tensor) {
-  if (number >= num_outputs_) number = places_.at(number - num_outputs_);
-  if (number != paddle_ngraph::kNoResult) keep(number, std::move(tensor));
+void Variant::recycle(size_t number, Tensor tensor) {
+  if (number >= num_outputs_) number = state_results_.at(number - num_outputs_);
+  if (number != paddle_ngraph::kNoResult) retain(number, std::move(tensor));
 }
 
-void Variant::keep(size_t number, Tensor tensor) {
+void Variant::retain(size_t number, Tensor tensor) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (kept_.size() <= number) kept_.resize(number + 1);
-  kept_[number] = std::move(tensor);
+  if (reusable_.size() <= number) reusable_.resize(number + 1);
+  reusable_[number] = std::move(tensor);
 }
 
 Function::Function(const std::string& folder, const Json& description, Threads threads)
     : name_(description.at("name").text()),
       inputs_(texts(description.at("inputs"))),
-      too_wide_(texts(description.at("too_wide"))) {
+      overflow_messages_(texts(description.at("too_wide"))) {
   for (const auto& variant : description.at("variants").list()) {
     variants_.emplace_back(folder, variant, threads);
   }
@@ -282,12 +286,12 @@ Variant& Function::variant(const std::vector<const Tensor*>& inputs) {
 Tensors Function::run(Variant* variant, const std::vector<const Tensor*>& inputs,
                       Stream* stream) const {
   try {
-    variant->require_32_bits(inputs, inputs_);
+    variant->require_int32(inputs, inputs_);
     return variant->run(inputs, stream);
   } catch (const paddle_ngraph::InvalidInput& error) {
-    const std::string said = error.what();
-    for (const auto& sentence : too_wide_) {
-      if (said.rfind(sentence, 0) != 0) continue;
+    const std::string message = error.what();
+    for (const auto& sentence : overflow_messages_) {
+      if (message.rfind(sentence, 0) != 0) continue;
       throw Error(concat(sentence, " A project that is generated with ", kWideIntegers,
                          " computes it with 64"));
     }

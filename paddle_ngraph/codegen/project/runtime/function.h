@@ -33,11 +33,11 @@ class Variant {
 
   bool fits(const std::vector<const Tensor*>& inputs) const;
 
-  bool draws() const { return !draws_.empty(); }
+  bool is_stochastic() const { return !random_samples_.empty(); }
 
   // Throws Error, with one of `names`, if an int64 input has an element that overflows int32.
-  void require_32_bits(const std::vector<const Tensor*>& inputs,
-                       const std::vector<std::string>& names) const;
+  void require_int32(const std::vector<const Tensor*>& inputs,
+                     const std::vector<std::string>& names) const;
 
   // Advances the random stream if the subgraph is stochastic. Returns outputs, then new values of
   // the states, which are the last inputs. States written by optimizer updates are in the memory of
@@ -46,34 +46,34 @@ class Variant {
 
   // Passes memory of an output, or of the new value of a state, for reuse by the next run, once
   // there is no other holder.
-  void give(size_t number, Tensor tensor);
+  void recycle(size_t number, Tensor tensor);
 
  private:
   paddle_ngraph::OvFunction& function();
-  Tensors draw(size_t num_inputs, Stream* stream) const;
-  Tensors run_closed(const std::vector<const Tensor*>& given);
-  Tensors run_open(const std::vector<const Tensor*>& given);
+  Tensors sample(size_t num_inputs, Stream* stream) const;
+  Tensors run_static(const std::vector<const Tensor*>& given);
+  Tensors run_dynamic(const std::vector<const Tensor*>& given);
   // Applies the optimizer updates. Changes `results` from those of the function to those of run().
   void update(const std::vector<const Tensor*>& inputs, Tensors* results);
   // The number of results of the function that are outputs or new values of states.
   size_t num_results() const;
-  void keep(size_t number, Tensor tensor);
+  void retain(size_t number, Tensor tensor);
   Tensor take(size_t number, const paddle_ngraph::ResultType& type);
 
   std::string model_, constants_;             // files
   std::vector<std::vector<int64_t>> shapes_;  // of the inputs: a size, or -1 - index of a symbol
   std::vector<int64_t> guards_;               // on symbolic sizes
-  size_t num_open_ = 0;
+  size_t num_symbols_ = 0;
   std::vector<size_t> parameters_;  // for each its input, or its random tensor after the inputs
-  std::vector<paddle_ngraph::Draw> draws_;
+  std::vector<paddle_ngraph::RandomSample> random_samples_;
   paddle_ngraph::Updates updates_;
   size_t num_outputs_ = 0;
-  std::vector<size_t> places_;  // the results that are new values of states
+  std::vector<size_t> state_results_;  // the results that are new values of states
   paddle_ngraph::Settings settings_;
   std::mutex mutex_;
   std::unique_ptr<paddle_ngraph::OvFunction> function_;
   std::unique_ptr<paddle_ngraph::Updater> updater_;
-  Tensors kept_;  // reusable memory of results of the function
+  Tensors reusable_;  // reusable memory of results of the function
 };
 
 class Function {
@@ -86,12 +86,13 @@ class Function {
   // Runs a variant. Throws Error if an integer overflows int32.
   Tensors run(Variant* variant, const std::vector<const Tensor*>& inputs, Stream* stream) const;
 
-  bool draws() const { return variants_.front().draws(); }
+  bool is_stochastic() const { return variants_.front().is_stochastic(); }
 
  private:
   std::string name_;
-  std::vector<std::string> inputs_;    // names in main.cc
-  std::vector<std::string> too_wide_;  // messages of operators whose results overflow int32
+  std::vector<std::string> inputs_;  // names in main.cc
+  std::vector<std::string>
+      overflow_messages_;  // messages of operators whose results overflow int32
   std::deque<Variant> variants_;
 };
 

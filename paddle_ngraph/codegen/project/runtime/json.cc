@@ -12,7 +12,7 @@ namespace native {
 
 namespace {
 
-constexpr int kDeepest = 32;
+constexpr int kMaxDepth = 32;
 
 }  // namespace
 
@@ -23,12 +23,12 @@ class JsonReader {
   Json read() {
     Json value = value_at(0);
     skip();
-    if (at_ != text_.size()) refuse();
+    if (at_ != text_.size()) fail();
     return value;
   }
 
  private:
-  [[noreturn]] void refuse() const { throw Error(concat("no JSON at byte ", at_)); }
+  [[noreturn]] void fail() const { throw Error(concat("no JSON at byte ", at_)); }
 
   void skip() {
     while (at_ < text_.size() && std::strchr(" \n\r\t", text_[at_]) != nullptr) ++at_;
@@ -42,7 +42,7 @@ class JsonReader {
   }
 
   void expect(char wanted) {
-    if (!take(wanted)) refuse();
+    if (!take(wanted)) fail();
   }
 
   bool take_word(const char* word) {
@@ -52,7 +52,7 @@ class JsonReader {
   }
 
   Json value_at(int depth) {
-    if (depth > kDeepest) refuse();
+    if (depth > kMaxDepth) fail();
     Json value;
     skip();
     if (take('{')) {
@@ -86,29 +86,29 @@ class JsonReader {
 
   // The manifest is written in ASCII: other characters are \uXXXX, or pairs of these.
   std::string string() {
-    if (at_ == text_.size() || text_[at_] != '"') refuse();
-    std::string made;
+    if (at_ == text_.size() || text_[at_] != '"') fail();
+    std::string result;
     for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) {
       if (text_[at_] != '\\') {
-        made += text_[at_];
+        result += text_[at_];
       } else if (const char* found = std::strchr(kEscapes, text_[++at_]); found && *found) {
-        made += kMeant[found - kEscapes];
+        result += kMeant[found - kEscapes];
       } else if (text_[at_] == 'u') {
-        append_utf8(code_point(), &made);
+        append_utf8(code_point(), &result);
       } else {
-        refuse();
+        fail();
       }
     }
-    if (at_ == text_.size()) refuse();
+    if (at_ == text_.size()) fail();
     ++at_;
-    return made;
+    return result;
   }
 
   uint32_t hex() {
     uint32_t code = 0;
     const char* begin = text_.data() + at_ + 1;
-    if (text_.size() - at_ < 5) refuse();
-    if (std::from_chars(begin, begin + 4, code, 16).ptr != begin + 4) refuse();
+    if (text_.size() - at_ < 5) fail();
+    if (std::from_chars(begin, begin + 4, code, 16).ptr != begin + 4) fail();
     at_ += 4;
     return code;
   }
@@ -116,18 +116,18 @@ class JsonReader {
   uint32_t code_point() {
     const uint32_t first = hex();
     if (first < 0xd800 || first > 0xdbff) return first;
-    if (text_.compare(++at_, 2, "\\u") != 0) refuse();
+    if (text_.compare(++at_, 2, "\\u") != 0) fail();
     ++at_;
     return 0x10000 + ((first - 0xd800) << 10) + (hex() - 0xdc00);
   }
 
-  static void append_utf8(uint32_t code, std::string* made) {
-    if (code < 0x80) return made->push_back(static_cast<char>(code));
+  static void append_utf8(uint32_t code, std::string* result) {
+    if (code < 0x80) return result->push_back(static_cast<char>(code));
     const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
     constexpr int kFirst[] = {0, 0xc0, 0xe0, 0xf0};
-    made->push_back(static_cast<char>(kFirst[more] | code >> (6 * more)));
+    result->push_back(static_cast<char>(kFirst[more] | code >> (6 * more)));
     for (int i = more - 1; i >= 0; --i) {
-      made->push_back(static_cast<char>(0x80 | (code >> (6 * i) & 0x3f)));
+      result->push_back(static_cast<char>(0x80 | (code >> (6 * i) & 0x3f)));
     }
   }
 
@@ -135,10 +135,10 @@ class JsonReader {
     const size_t stop = std::min(text_.find_first_not_of("+-.0123456789eE", at_), text_.size());
     std::istringstream token(text_.substr(at_, stop - at_));
     token.imbue(std::locale::classic());  // the host program may have another decimal point
-    if (!(token >> value->number_) || !token.eof()) refuse();
+    if (!(token >> value->number_) || !token.eof()) fail();
     const char* end = text_.data() + stop;
     value->kind_ = Json::Kind::kNumber;
-    value->is_whole_ = std::from_chars(text_.data() + at_, end, value->whole_).ptr == end;
+    value->is_integer_ = std::from_chars(text_.data() + at_, end, value->whole_).ptr == end;
     at_ = stop;
   }
 
@@ -165,9 +165,9 @@ double Json::number() const {
   return number_;
 }
 
-int64_t Json::whole() const {
+int64_t Json::integer() const {
   require(Kind::kNumber, "a number");
-  if (!is_whole_) throw Error("a number is not whole");
+  if (!is_integer_) throw Error("a number is not whole");
   return whole_;
 }
 
@@ -189,18 +189,18 @@ const Json& Json::at(const std::string& key) const {
 }
 
 std::vector<int64_t> Json::numbers() const {
-  std::vector<int64_t> made;
-  for (const auto& each : list()) made.push_back(each.whole());
-  return made;
+  std::vector<int64_t> result;
+  for (const auto& each : list()) result.push_back(each.integer());
+  return result;
 }
 
 std::vector<size_t> Json::sizes() const {
-  std::vector<size_t> made;
+  std::vector<size_t> result;
   for (int64_t each : numbers()) {
     if (each < 0) throw Error("a size is negative");
-    made.push_back(static_cast<size_t>(each));
+    result.push_back(static_cast<size_t>(each));
   }
-  return made;
+  return result;
 }
 
 }  // namespace native

@@ -16,7 +16,7 @@ class Json {
   // Each throws Error if the value has another type.
   const std::string& text() const;
   double number() const;
-  int64_t whole() const;
+  int64_t integer() const;
   bool truth() const;
   const std::vector<Json>& list() const;
   const Json& at(const std::string& key) const;
@@ -33,7 +33,7 @@ class Json {
   bool truth_ = false;
   double number_ = 0;
   int64_t whole_ = 0;
-  bool is_whole_ = false;
+  bool is_integer_ = false;
   std::string text_;
   std::vector<Json> list_;
   std::map<std::string, Json> object_;

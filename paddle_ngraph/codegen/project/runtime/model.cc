@@ -15,10 +15,10 @@ constexpr int64_t kFormat = 3;
 constexpr size_t kMaxRank = NGRAPH_MODEL_MAX_RANK;
 
 Declared parsed(const Json& row, bool has_file) {
-  Declared made{row.at("name").text(), type_named(row.at("dtype").text()),
-                row.at("shape").numbers(), has_file ? row.at("file").text() : ""};
-  if (made.shape.size() > kMaxRank) throw Error(made.name + " has too many dimensions");
-  return made;
+  Declared result{row.at("name").text(), type_named(row.at("dtype").text()),
+                  row.at("shape").numbers(), has_file ? row.at("file").text() : ""};
+  if (result.shape.size() > kMaxRank) throw Error(result.name + " has too many dimensions");
+  return result;
 }
 
 // The random stream after paddle.seed(seed).
@@ -64,14 +64,14 @@ Model::Model(const std::string& folder, const Options& options) : folder_(folder
 }
 
 void Model::read_manifest(const Json& manifest, const Options& options) {
-  if (manifest.at("format").whole() != kFormat) throw Error("it is of another release");
+  if (manifest.at("format").integer() != kFormat) throw Error("it is of another release");
   if (manifest.at("program").text() != program_id()) {
     throw Error("it belongs to another program than main.cc");
   }
   require_processor(manifest.at("processor").text());
   for (const auto& file : manifest.at("files").list()) {
     const std::string path = folder_ + "/" + file.at("path").text();
-    const uint64_t there = size_of_file(path), wanted = file.at("bytes").whole();
+    const uint64_t there = size_of_file(path), wanted = file.at("bytes").integer();
     if (there != wanted) {
       throw Error(concat(path, " has ", there, " bytes and should have ", wanted));
     }
@@ -81,10 +81,10 @@ void Model::read_manifest(const Json& manifest, const Options& options) {
   for (const auto& row : manifest.at("variables").list()) variables_.push_back(parsed(row, true));
   for (const auto& row : manifest.at("functions").list()) {
     functions_.emplace_back(folder_, row, options.threads);
-    has_state_ |= functions_.back().draws();
+    has_state_ |= functions_.back().is_stochastic();
   }
   has_state_ |= manifest.at("writes_variables").truth();
-  const auto seed = static_cast<uint64_t>(manifest.at("seed").whole());
+  const auto seed = static_cast<uint64_t>(manifest.at("seed").integer());
   stream_ = seeded(options.seed.value_or(seed));
 }
 

@@ -104,14 +104,14 @@ Tensor NpyFile::rows(size_t first, size_t count) {
 }
 
 Tensor NpyFile::read(uint64_t offset, const Shape& shape) {
-  Tensor made = allocate(type_, shape);
+  Tensor result = allocate(type_, shape);
   try {
     file_.seekg(static_cast<std::streamoff>(begin_ + offset));
-    file_.read(made.memory.get(), static_cast<std::streamsize>(made.bytes()));
+    file_.read(result.memory.get(), static_cast<std::streamsize>(result.bytes()));
   } catch (const std::ios::failure&) {
     throw Error(concat("cannot read ", path_));
   }
-  return made;
+  return result;
 }
 
 namespace {
@@ -173,16 +173,16 @@ void make_folder(const std::string& path) {
 std::string file_name_of(const std::string& name) {
   constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
   constexpr char kDigits[] = "0123456789ABCDEF";
-  std::string made;
+  std::string result;
   for (const char c : name) {
     if (c != 0 && std::strchr(kPlain, c) != nullptr) {
-      made += c;
+      result += c;
     } else {
       const auto code = static_cast<unsigned char>(c);
-      made += {'%', kDigits[code / 16], kDigits[code % 16]};
+      result += {'%', kDigits[code / 16], kDigits[code % 16]};
     }
   }
-  return made;
+  return result;
 }
 
 Tensor read_raw(const std::string& path, ElementType type, const Shape& shape) {
@@ -191,12 +191,12 @@ Tensor read_raw(const std::string& path, ElementType type, const Shape& shape) {
     throw Error(concat(path, " has ", size, " bytes, and ", name_of(type), " ", text_of(shape),
                        " has ", bytes_of(type, shape)));
   }
-  Tensor made = allocate(type, shape);
+  Tensor result = allocate(type, shape);
   std::ifstream file(path, std::ios::binary);
-  if (!file.read(made.memory.get(), static_cast<std::streamsize>(size))) {
+  if (!file.read(result.memory.get(), static_cast<std::streamsize>(size))) {
     throw Error(concat("cannot read ", path));
   }
-  return made;
+  return result;
 }
 
 std::string read_text(const std::string& path) {

@@ -42,10 +42,10 @@ Tensors Run::interval(size_t number, const Tensors& inputs, const std::vector<Te
   const size_t num_outputs = results.size() - states.size();
   for (size_t i = 0; i < states.size(); ++i) {
     std::swap(*states[i], results[num_outputs + i]);
-    variant.give(num_outputs + i, std::move(results[num_outputs + i]));
+    variant.recycle(num_outputs + i, std::move(results[num_outputs + i]));
   }
   results.resize(num_outputs);
-  for (size_t i = 0; i < num_outputs; ++i) variant.give(i, results[i]);
+  for (size_t i = 0; i < num_outputs; ++i) variant.recycle(i, results[i]);
   return results;
 }
 
@@ -83,9 +83,9 @@ void fill(const Tensor& tensor, T value) {
 template <typename Result, typename T, typename Compute>
 void map(const Tensor& x, const Tensor& y, const Tensor& result, const Compute& compute) {
   const size_t step_x = x.count() == 1 ? 0 : 1, step_y = y.count() == 1 ? 0 : 1;
-  auto* made = result.data<Result>();
+  auto* out = result.data<Result>();
   for (size_t i = 0; i < result.count(); ++i) {
-    made[i] = static_cast<Result>(compute(x.data<T>()[i * step_x], y.data<T>()[i * step_y]));
+    out[i] = static_cast<Result>(compute(x.data<T>()[i * step_x], y.data<T>()[i * step_y]));
   }
 }
 
@@ -122,34 +122,34 @@ Tensor comparison(const Tensor& x, const Tensor& y, const Compute& compute) {
 }  // namespace
 
 Tensor full(ElementType type, const Shape& shape, double value) {
-  const Tensor made = allocate(type, shape);
+  const Tensor out = allocate(type, shape);
   with_type(type, [&](auto* kind) {
-    fill(made, static_cast<std::remove_pointer_t<decltype(kind)>>(value));
+    fill(out, static_cast<std::remove_pointer_t<decltype(kind)>>(value));
   });
-  return made;
+  return out;
 }
 
 Tensor full_int_array(ElementType type, const std::vector<int64_t>& values) {
-  const Tensor made = allocate(type, {values.size()});
+  const Tensor out = allocate(type, {values.size()});
   with_type(type, [&](auto* kind) {
     using T = std::remove_pointer_t<decltype(kind)>;
-    std::transform(values.begin(), values.end(), made.data<T>(),
+    std::transform(values.begin(), values.end(), out.data<T>(),
                    [](int64_t value) { return static_cast<T>(value); });
   });
-  return made;
+  return out;
 }
 
 Tensor cast(const Tensor& x, ElementType type) {
   if (x.type == type) return x;
-  const Tensor made = allocate(type, x.shape);
+  const Tensor out = allocate(type, x.shape);
   with_type(x.type, [&](auto* from) {
     with_type(type, [&](auto* to) {
       using To = std::remove_pointer_t<decltype(to)>;
       map<To, std::remove_pointer_t<decltype(from)>>(
-          x, x, made, [](auto a, auto) { return static_cast<To>(a); });
+          x, x, out, [](auto a, auto) { return static_cast<To>(a); });
     });
   });
-  return made;
+  return out;
 }
 
 Tensor scale(const Tensor& x, const Tensor& factor, double bias, bool bias_after_scale) {

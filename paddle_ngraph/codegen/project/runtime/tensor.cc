@@ -68,12 +68,12 @@ size_t Tensor::count() const {
 size_t Tensor::bytes() const { return count() * bytes_of(type); }
 
 Tensor allocate(ElementType type, const Shape& shape) {
-  Tensor made{type, shape, nullptr};
-  const size_t bytes = (made.bytes() + kAlignment) / kAlignment * kAlignment;
+  Tensor result{type, shape, nullptr};
+  const size_t bytes = (result.bytes() + kAlignment) / kAlignment * kAlignment;
   auto* memory = static_cast<char*>(std::aligned_alloc(kAlignment, bytes));
   if (memory == nullptr) throw std::bad_alloc();
-  made.memory.reset(memory, std::free);
-  return made;
+  result.memory.reset(memory, std::free);
+  return result;
 }
 
 }  // namespace native
