@@ -7,9 +7,9 @@ The first line is read by the C++ engine::
 
 ``<value inputs>`` and ``<weights>`` are lists of indices, ``-`` if empty; ``<dtypes>`` are those
 of the inputs and states: a run in which one has another dtype falls back to Paddle;
-``<eager weights>`` and ``<trains>`` are 0 or 1; ``<threads>`` is the limit for each of ``<runs at
-once>``, 0: none; functions are compiled for ``<device>``: ``CPU`` for any group of cores, or
-``GPU``.
+``<eager weights>`` and ``<trains>`` are 0 or 1; ``<threads>`` is the limit for each of
+``<runs at once>``, 0: none; functions are compiled for ``<device>``: ``CPU`` for any group of
+cores, or ``GPU``.
 
 The body is JSON: the tensors, the operators in program order, and the ids of inputs and outputs.
 The string suffices to rebuild the function, and the operators themselves, so that Paddle can run
