@@ -288,12 +288,12 @@ class Subject:
         found = [self._run(np.array(batch)).argmax(-1) for batch in self._pictures]
         if self._engine and paddle_ngraph.stats()["engine_runs"] == 0:
             raise PeerError("the engine did not run")
-        told = np.concatenate(found)
+        predictions = np.concatenate(found)
         right = [
             reads_as(answer, wanted) if isinstance(wanted, str) else answer == wanted
-            for answer, wanted in zip(told, self._wanted)
+            for answer, wanted in zip(predictions, self._wanted)
         ]
-        return told, float(np.mean(right))
+        return predictions, float(np.mean(right))
 
     def turn(self, seconds: float) -> float:
         """Runs for ``seconds``; returns the median milliseconds of a run."""

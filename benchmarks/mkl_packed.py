@@ -99,8 +99,8 @@ def measure(name: str, threads: int, rounds: int) -> Result:
                 start = time.perf_counter()
                 run()
                 times[contestant.name][variant].append(1e3 * (time.perf_counter() - start))
-    forward = {who: statistics.median(t[0]) for who, t in times.items()}
-    training = {who: statistics.median(t[1]) for who, t in times.items()}
+    forward = {name: statistics.median(t[0]) for name, t in times.items()}
+    training = {name: statistics.median(t[1]) for name, t in times.items()}
     return Result(name, case.title, threads, forward, training)
 
 

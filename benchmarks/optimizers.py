@@ -69,7 +69,7 @@ class Steps(ABC):
         return statistics.median(times)
 
 
-def _drawn(shapes: Sequence[Sequence[int]]) -> list[tuple[Array, Array]]:
+def _random_tensors(shapes: Sequence[Sequence[int]]) -> list[tuple[Array, Array]]:
     """Returns random parameters and gradients."""
     generator = np.random.default_rng(0)
     draw = generator.standard_normal
@@ -85,7 +85,7 @@ class PaddleSteps(Steps):
         import paddle_ngraph
 
         self._parameters = []
-        for number, gradient in _drawn(shapes):
+        for number, gradient in _random_tensors(shapes):
             made = paddle.create_parameter(number.shape, "float32")
             made.set_value(number)
             made.grad = paddle.to_tensor(gradient)
@@ -121,7 +121,7 @@ class TorchSteps(Steps):
         import torch
 
         self._parameters = []
-        for number, gradient in _drawn(shapes):
+        for number, gradient in _random_tensors(shapes):
             made = torch.nn.Parameter(torch.from_numpy(number))
             made.grad = torch.from_numpy(gradient)
             self._parameters.append(made)
@@ -195,7 +195,7 @@ def measure(options: Namespace) -> None:
             for optimizer in OPTIMIZERS:
                 row = Row(f"{NETWORKS[network]} ({size / 1e6:.1f} million), {optimizer}")
                 progress.say(row.name)
-                _in_turns(
+                _alternate(
                     row,
                     {
                         variant: (variants[variant], variant, optimizer, shapes)
@@ -214,7 +214,7 @@ def measure(options: Namespace) -> None:
     report.write(options.output, "optimizers", "Optimizers of dynamic mode", sections, data)
 
 
-def _in_turns(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
+def _alternate(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
     with ExitStack() as stack:
         workers = {variant: stack.enter_context(Worker({})) for variant in starts}
         found = {}

@@ -361,12 +361,12 @@ def measure(options: Namespace) -> None:
                 PROGRAM: ProgramTraining
             }
             row = Row(name, net.describe(net.shape[0]), net.tolerance)
-            _in_turns(row, {w: (m, name, w, options.quick) for w, m in makers.items()}, pace)
+            _alternate(row, {w: (m, name, w, options.quick) for w, m in makers.items()}, pace)
             progress.done(f"{name}: {row.ratio(DYNAMIC, ENGINE):.2f}x")
             rows.append(row)
             progress.say(f"{name} in evaluation")
             row = Row(name, net.describe(1))
-            _in_turns(
+            _alternate(
                 row, {w: (LayerInference, name, w, options.quick) for w in LAYER_VARIANTS}, pace
             )
             progress.done(f"{name}: {row.ratio(DYNAMIC, COMPILED):.2f}x")
@@ -384,11 +384,13 @@ def _inference(shape: tuple[int, ...], pace: Pace) -> Row:
         with Worker({}) as worker:
             worker.call(save_mobilenet, prefix, shape)
         variants = (LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR)
-        _in_turns(row, {variant: (Inference, prefix, variant, shape) for variant in variants}, pace)
+        _alternate(
+            row, {variant: (Inference, prefix, variant, shape) for variant in variants}, pace
+        )
     return row
 
 
-def _in_turns(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
+def _alternate(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
     """Fills a row; the first variant is plain Paddle, whose results are the reference."""
     with ExitStack() as stack:
         workers = {variant: stack.enter_context(Worker({})) for variant in starts}

@@ -52,7 +52,7 @@ def candidates(log: str) -> list[BugFix]:
     return found
 
 
-def drawn(commit: str) -> list[BugFix]:
+def shuffled(commit: str) -> list[BugFix]:
     log = git("log", "--no-merges", "--name-only", "--format=%x00%H%x01%s%x01%b%x02", commit)
     found = candidates(log)
     Random(f"{commit} reverts").shuffle(found)
@@ -112,7 +112,7 @@ def run_all(
         state.add(STEP, fix.commit, subject=fix.subject, outcome=outcome, test=test)
         return outcome
 
-    tried_until(count, drawn(checkouts[0].commit), attempt, checkouts, "reverts")
+    tried_until(count, shuffled(checkouts[0].commit), attempt, checkouts, "reverts")
 
 
 def _outcome(
