@@ -784,7 +784,7 @@ def where_autograd_calls() -> None:
     for _ in range(4):
         assert_close(run(), native)
     assert paddle_ngraph.stats()["engine_runs"] > 0
-    with once_at_method(gradients._BackwardGuard, "_why_not", interrupt) as calls:
+    with once_at_method(gradients._BackwardGuard, "_reason_against", interrupt) as calls:
         try:
             run()
         except KeyboardInterrupt:

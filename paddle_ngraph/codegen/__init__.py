@@ -1,1 +1,1 @@
-"""The native code generator: a program in, a C++ project out."""
+"""Code generation: a C++ project from a program."""

@@ -1,4 +1,4 @@
-"""Values as C++, and lines of it."""
+"""C++ literals, and wrapped lines of C++."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _WIDTH = 100
 
 
 def text(value: str) -> str:
-    """A string literal: plain ASCII, the other bytes of UTF-8 as octal numbers.
+    """A string literal: plain ASCII, other bytes of UTF-8 as octal escapes.
 
     A question mark is escaped, since two of them may begin a trigraph.
     """
@@ -18,13 +18,13 @@ def text(value: str) -> str:
 
 
 def integer(value: int) -> str:
-    """A number of 64 bits."""
-    # C++ reads the sign of the least number of 64 bits as an operator on one that is too large.
+    """A 64-bit integer literal."""
+    # In C++ the sign of the lowest int64 is an operator on a literal that is too large.
     return f"({value + 1} - 1)" if value == -(2**63) else str(value)
 
 
 def number(value: float) -> str:
-    """A double."""
+    """A double literal."""
     given = float(value)
     if given != given:
         return "std::numeric_limits<double>::quiet_NaN()"
@@ -34,12 +34,12 @@ def number(value: float) -> str:
 
 
 def truth(value: bool) -> str:
-    """A bool."""
+    """A bool literal."""
     return "true" if value else "false"
 
 
 def wrapped(begin: str, items: Sequence[str], end: str, indent: str = "   ") -> list[str]:
-    """``begin``, the items with commas, ``end``; on several lines if it is long."""
+    """``begin``, the items with commas, ``end``; on several lines if too long for one."""
     if len(begin) + len(", ".join(items)) + len(end) <= _WIDTH:
         return [begin + ", ".join(items) + end]
     lines, line = [begin], indent
@@ -53,7 +53,7 @@ def wrapped(begin: str, items: Sequence[str], end: str, indent: str = "   ") -> 
 
 
 def braced(items: Sequence[str]) -> list[str]:
-    """The items of an initializer list, with its braces at the first and the last."""
+    """The items of an initializer list, with braces on the first and the last."""
     if not items:
         return ["{}"]
     marked = list(items)

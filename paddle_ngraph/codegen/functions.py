@@ -1,8 +1,8 @@
-"""The functions of a generated project: one for each interval and each set of input shapes.
+"""The functions of a generated project: one for each subgraph and each set of input shapes.
 
-A function is an ``ov::Model`` after all passes of a build, as the engine would compile it. What the
-program leaves open stays open, as in the engine: the function holds for all sizes that its guards
-allow. All functions share one file of constants.
+A function is an ``ov::Model`` after all passes of a build, as the engine would compile it. Dynamic
+dimensions stay dynamic, as in the engine: a function is valid for all sizes that satisfy its
+guards. All functions share one file of constants.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from paddle_ngraph.conversion.symbolic_sizes import Guard
 from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
 from paddle_ngraph.utils.dtypes import DTYPES
 
-# The size at which a function with open dimensions is built, by axis. Different axes have different
-# sizes, so that they stay apart; powers of 2 divide them, as networks that halve images want.
+# Hints of dynamic sizes at build time, by axis. Hints differ between axes, so that their symbols
+# are distinct; powers of 2 divide them, as required by networks that halve images.
 _SIZE_HINTS = (8, 128, 320, 448, 576, 704, 832, 960, 1088)
-# Where a function for these sizes does not hold for small ones, there is another one for those.
+# Hints of a second function for small sizes, if the first one is not valid for these.
 _SMALL_SIZE_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
-# Where contents decide how large something is, the next sizes of these rows.
+# Distance between further hints, for data-dependent sizes.
 _HINT_STEPS: Mapping[tuple[int, ...], int] = {_SIZE_HINTS: 128, _SMALL_SIZE_HINTS: 16}
 _ALIGNMENT = 64  # of constants in their file
 
 
 class Size(NamedTuple):
-    """A dimension: its size while functions are built, and whether it is open."""
+    """A dimension: its size at build time, and whether it is dynamic."""
 
     hint: int
     is_dynamic: bool = False
@@ -63,14 +63,15 @@ class Variant:
 
     Attributes:
         model: The model.
-        shapes: Of the inputs, then of the states: sizes, or ``-1 - number`` of an open size.
-        guards: On the open sizes, as words.
-        parameters: The input, or then the draw, that feeds each parameter.
-        draws: The random numbers that a run takes.
-        conditions: The guards, and the number in them of each open size.
+        shapes: Shapes of the inputs, then of the states: sizes, or ``-1 - index`` of a symbol.
+        guards: The guards on symbols, encoded as integers.
+        parameters: For each parameter the index of its input, or of its random tensor, which are
+            counted after the inputs.
+        draws: The random tensors that a run generates.
+        conditions: The guards as objects.
         positions: The input of the graph that feeds each parameter.
-        updates: The steps of optimizers that a run takes when the model is done; their inputs are
-            those of the interval, without weights.
+        updates: The optimizer updates that a run applies after the model; their inputs are those
+            of the subgraph, without weights.
     """
 
     model: ov.Model
@@ -83,8 +84,8 @@ class Variant:
     conditions: Sequence[Guard] = ()
 
     def serves(self, given: Sequence[Shape]) -> bool:
-        """Whether it is for inputs of these shapes."""
-        rows, hints = _numbered(given)
+        """Whether this function is valid for inputs of these shapes."""
+        rows, hints = _with_symbols(given)
         return rows == self.shapes and all(guard.holds(hints) for guard in self.conditions)
 
     def results(
@@ -93,9 +94,10 @@ class Variant:
         """The shapes of outputs, then of the new values of states.
 
         Args:
-            signature: Of all inputs of the graph.
-            num_outputs: How many outputs there are.
-            states: The shapes of the states; a state that a step writes keeps its own.
+            signature: The signature of all inputs of the graph.
+            num_outputs: The number of outputs.
+            states: The shapes of the states; a state that an optimizer update writes keeps its
+                shape.
         """
         written = {state for update in self.updates for state in update.states}
         made = iter(self._computed(signature))
@@ -106,49 +108,49 @@ class Variant:
     def _computed(self, signature: Signature) -> list[Shape]:
         if not any(size < 0 for shape in self.shapes for size in shape):
             return [_shape_of(output) for output in self.model.outputs]
-        closed = self.model.clone()
-        parameters = closed.get_parameters()
+        static = self.model.clone()
+        parameters = static.get_parameters()
         shapes = [list(signature[position][1]) for position in self.positions]
-        closed.reshape({p.output(0): shape for p, shape in zip(parameters, shapes)})
+        static.reshape({p.output(0): shape for p, shape in zip(parameters, shapes)})
         return [
             tuple(
                 Size(int(size), dim.is_dynamic)
                 for size, dim in zip(_known_shape(at_hints), output.get_partial_shape())
             )
-            for at_hints, output in zip(closed.outputs, self.model.outputs)
+            for at_hints, output in zip(static.outputs, self.model.outputs)
         ]
 
 
 def variants_of(
     plan: Plan, sets: Sequence[Shapes] | None, weights: Callable[[str], np.ndarray]
 ) -> list[list[Variant]]:
-    """The functions of every interval.
+    """The functions of every subgraph.
 
     Args:
         plan: The program.
-        sets: For each the shapes of the feeds, by name; -1 where a dimension stays open. ``None``:
-            everything stays open, and batches of one, which are no batch like others, have
-            functions of their own if they can.
-        weights: Gives the contents of a parameter.
+        sets: Sets of shapes of the feeds, by name; -1 for dynamic dimensions. ``None``: all
+            declared dynamic dimensions stay dynamic, and batches of one, a special case, get
+            separate functions if possible.
+        weights: Returns the value of a parameter.
 
     Raises:
-        NgraphError: A function cannot be built, or only for sizes that nobody asked for.
+        NgraphError: A function cannot be built, or only for other sizes than requested.
     """
     found: list[list[Variant]] = [[] for _ in plan.intervals]
     declared = {feed.name: list(feed.target.shape) for feed in plan.feeds}
-    asked = [declared] if sets is None else list(sets)
-    for given in asked:
-        _propagate_batch_of_one(plan, given, weights, found)
+    requested = [declared] if sets is None else list(sets)
+    for given in requested:
+        _propagate(plan, given, weights, found)
     single = _batch_of_one(declared)
     if sets is None and single != declared:
         with suppress(NgraphError):
-            _propagate_batch_of_one(plan, single, weights, found)
-        asked.append(single)
+            _propagate(plan, single, weights, found)
+        requested.append(single)
     more: list[dict[str, Any]] = [{"hints": _SMALL_SIZE_HINTS}]
     if plan.kernel_calls:
         more.append({"single": True})
-    for given, options in itertools.product(asked, more):
-        with suppress(NgraphError):  # the sizes do not suit the program
+    for given, options in itertools.product(requested, more):
+        with suppress(NgraphError):  # the sizes are invalid for the program
             _ShapePropagation(plan, given, weights, found, **options).block(plan.blocks[0])
     for interval, variants in zip(plan.intervals, found):
         if not variants:
@@ -156,7 +158,7 @@ def variants_of(
     return found
 
 
-def _propagate_batch_of_one(
+def _propagate(
     plan: Plan, given: Shapes, weights: Callable[[str], np.ndarray], found: list[list[Variant]]
 ) -> None:
     try:
@@ -164,7 +166,7 @@ def _propagate_batch_of_one(
     except NgraphError:
         if not plan.kernel_calls:
             raise
-        try:  # two masks may be computed twice, and select as many
+        try:  # masks computed twice may select equally many elements
             _ShapePropagation(plan, given, weights, found, one_count=True).block(plan.blocks[0])
             return
         except NgraphError:
@@ -177,10 +179,10 @@ def _batch_of_one(declared: Shapes) -> dict[str, list[int]]:
 
 
 class _ShapePropagation:
-    """Goes through the program with shapes, as a run would, and builds functions on the way.
+    """Propagates shapes through the program in execution order, and builds the functions.
 
-    Sizes that contents decide are equal where the same contents decide them; with ``one_count``,
-    all of them are. With ``single``, they are 1.
+    Data-dependent sizes are equal if they depend on one tensor; with ``one_count``, all of them are
+    equal. With ``single``, they are 1.
     """
 
     def __init__(
@@ -252,7 +254,7 @@ class _ShapePropagation:
         if not statement.operands:
             return tuple(Size(size) for size in statement.target.shape)
         shapes = self._of(statement.operands)
-        if statement.operator == "scale":  # by a number, of whatever shape
+        if statement.operator == "scale":  # by one element, of any shape
             return shapes[0]
         result = max(shapes, key=lambda shape: (_count(shape), len(shape)))
         if any(shape != result and _count(shape) != 1 for shape in shapes):
@@ -270,17 +272,19 @@ class _ShapePropagation:
         except NgraphError as error:
             raise NgraphError(f"{call.place} refuses its operands: {error}") from error
         try:
-            opened = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
-        except NgraphError:  # what it takes for open sizes is decided when it runs
-            opened = [result.shape for result in call.results]
+            dynamic = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
+        except NgraphError:  # whether it accepts dynamic sizes is decided in a run
+            dynamic = [result.shape for result in call.results]
         for number, result in enumerate(call.results):
             self._shapes[result] = tuple(
-                Size(size, open_size < 0) if size >= 0 else self._count_of(call, number, axis)
-                for axis, (size, open_size) in enumerate(zip(at_hints[number], opened[number]))
+                Size(size, open_size < 0)
+                if size >= 0
+                else self._data_dependent_size(call, number, axis)
+                for axis, (size, open_size) in enumerate(zip(at_hints[number], dynamic[number]))
             )
 
-    def _count_of(self, call: KernelCall, number: int, axis: int) -> Size:
-        """A size that contents decide: one size for the same contents."""
+    def _data_dependent_size(self, call: KernelCall, number: int, axis: int) -> Size:
+        """A data-dependent size: one size per tensor that determines it."""
         if self._single:
             return Size(1)
         what, operands = kernels.data_dependent_sizes(call.op)
@@ -327,8 +331,8 @@ class _ShapePropagation:
         self._set(interval.states, results[outputs:])
 
 
-def _numbered(shapes: Sequence[Shape]) -> tuple[list[list[int]], dict[int, int]]:
-    """Open sizes as ``-1 - number``, where those of one hint are one; and the hint of each."""
+def _with_symbols(shapes: Sequence[Shape]) -> tuple[list[list[int]], dict[int, int]]:
+    """Shapes with dynamic sizes as ``-1 - index`` of a symbol, one per hint; and the hints."""
     numbers: dict[int, int] = {}
     rows = [
         [-1 - numbers.setdefault(s.hint, len(numbers)) if s.is_dynamic else s.hint for s in shape]
@@ -340,7 +344,7 @@ def _numbered(shapes: Sequence[Shape]) -> tuple[list[list[int]], dict[int, int]]
 def _signature(
     interval: Interval, given: Sequence[Shape], constants: Mapping[int, np.ndarray]
 ) -> Signature:
-    """Element types and shapes of all inputs of the graph, weights among them."""
+    """Element types and shapes of all inputs of the graph, including weights."""
     shapes = [tuple(size.hint for size in shape) for shape in given]
     for position in sorted(constants):
         shapes.insert(position, constants[position].shape)
@@ -358,7 +362,7 @@ def _built(
     if interval.graph.value_inputs:
         raise NgraphError(f"{place} reads the contents of an input while it is built: a shape, say")
     views = {position: array.data.cast("B") for position, array in constants.items()}
-    rows, hints = _numbered(given)
+    rows, hints = _with_symbols(given)
     if hints:
         return _dynamic_variant(interval, rows, hints, signature, views)
     try:
@@ -370,14 +374,14 @@ def _built(
 
 
 def _overflow_advice(error: Exception) -> str:
-    """What can be done where whole numbers do not fit, that a run would look at."""
+    """Advice for an int32 overflow that would be checked in a run; empty for other errors."""
     if isinstance(error, ConversionError) and error.op.checked and INT32_OVERFLOW in error.reason:
         return "; give --wide-integers (wide_integers=True)"
     return ""
 
 
-def _without(positions: Sequence[int], interval: Interval) -> list[int]:
-    """The inputs that feed parameters, where weights do not count."""
+def _indices_without_weights(positions: Sequence[int], interval: Interval) -> list[int]:
+    """Indices of inputs, counted without weights."""
     return [
         position - sum(weight < position for weight in interval.weights) for position in positions
     ]
@@ -400,7 +404,7 @@ def _dynamic_variant(
     try:
         draft = build.model_with(opening, interval.text, signature, weights, Settings())
         found = dynamic_shapes.dynamic_model_of(opening, draft)
-    except Exception as error:  # nGraph's own too: the shapes alone may do better
+    except Exception as error:  # including OpenVINO's: static shapes may succeed
         reason = str(error).strip().partition("\n")[0] or "something in it is empty"
         way_out = _overflow_advice(error) or "; give shapes"
         raise NgraphError(f"{place} needs known shapes: {reason}{way_out}") from error
@@ -424,8 +428,8 @@ def _variant(
     for model in draft.models():
         _reject_empty(interval, model)
 
-    def without(sources: Sequence[int]) -> list[int]:  # results stay
-        return [_without([n], interval)[0] if n >= 0 else n for n in sources]
+    def without(sources: Sequence[int]) -> list[int]:  # negative: results
+        return [_indices_without_weights([n], interval)[0] if n >= 0 else n for n in sources]
 
     updates = [
         Update(
@@ -436,14 +440,14 @@ def _variant(
         )
         for update in draft.updates
     ]
-    parameters, draws = _without(draft.positions, interval), draft.bridge.draws
+    parameters, draws = _indices_without_weights(draft.positions, interval), draft.bridge.draws
     return Variant(
         draft.model, rows, guards, parameters, draws, draft.positions, updates, conditions
     )
 
 
 def _reject_empty(interval: Interval, model: ov.Model) -> None:
-    """Refuses what no run could compute: core/ov/empty_tensors.cc would refuse it then."""
+    """Rejects empty tensors, which core/ov/empty_tensors.cc would reject in a run."""
     for node in model.get_ops():
         if node.get_type_name() in ("Constant", "Result"):
             continue
@@ -483,10 +487,10 @@ def _known_shape(output: Any) -> Any:
 
 @dataclass
 class Constants:
-    """One file for the constants of many models. Equal contents are there once.
+    """One file for the constants of many models, with equal constants stored once.
 
-    Two constants of one model stay two: the plugin packs the memory of a constant for its readers,
-    and confuses those that want it packed differently.
+    Equal constants within one model stay separate: the plugin packs the memory of a constant for
+    its readers, and confuses readers with different packed layouts.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Operators that stay native: how Paddle's kernels are called for them, and what they return."""
+"""Fallback operators: their kernels in Paddle, arguments and result types."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.utils.dtypes import DTYPES
 
-# Why an operator is not one that a project can call, by what it does besides computing.
+# Reasons to reject an operator, by its ordering effects.
 _EFFECT_REASONS = {
     DRAW: "it draws random numbers",
     ACT: "it does more than to compute",
     COMMUNICATE: "it communicates with other processes",
 }
-# What is counted, and in which operands, where contents decide how large the results are; of other
-# operators it is something of their own, in all of their operands.
+# The property that determines data-dependent sizes of results, and its operands; for other
+# operators the property is specific to the operator and depends on all operands.
 _DATA_DEPENDENT_SIZES = {
     "pd_op.nonzero": ("what is not zero", (0,)),
     "pd_op.masked_select": ("what is not zero", (1,)),
 }
 
 Sizes = Sequence[int]
-# A dtype and a shape, or those of the members of a list; ``None`` for a result that is absent.
+# A dtype and a shape, or a list of them for a list; ``None`` for an absent result.
 Type = Any
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of PHI, as an operator calls it.
+    """A kernel of PHI, with the arguments of one operator.
 
     Attributes:
         name: Its name.
         dtype: The dtype that selects it.
         infer_meta: The function of PHI that computes dtypes and shapes of the results.
-        lists: The numbers of the operands that are lists.
-        meta_inputs, inputs: The operands that this function, and the kernel, read as tensors.
-        meta_attributes, attributes: What else they are given, as in ``_core.kernel_call``.
+        lists: The indices of the operands that are lists.
+        meta_inputs, inputs: The operands that ``infer_meta``, and the kernel, read as tensors.
+        meta_attributes, attributes: The other arguments, as in ``_core.kernel_call``.
         results: The declared type of each result.
     """
 
@@ -71,9 +71,11 @@ def kernel_of(op: Operation) -> Kernel:
     """The kernel that Paddle calls for an operator.
 
     Raises:
-        NgraphError: It cannot be called without the rest of Paddle.
+        NgraphError: The kernel cannot be called without the rest of Paddle.
     """
-    reasons = [reason for deed, reason in _EFFECT_REASONS.items() if deed in ordering_effects(op)]
+    reasons = [
+        reason for effect, reason in _EFFECT_REASONS.items() if effect in ordering_effects(op)
+    ]
     if reasons:
         raise NgraphError(reasons[0])
     try:
@@ -95,52 +97,52 @@ def kernel_of(op: Operation) -> Kernel:
         _core.result_types(op),
     )
     given = [dtype_name(v.dtype) for value in op.operands_source() for v in _members(value)]
-    if odd := {*given, *(dtype for dtype, _ in flat(kernel.results))} - DTYPES.keys():
-        raise NgraphError(f"it has tensors of dtype {sorted(odd)[0]}")
+    if unsupported := {*given, *(dtype for dtype, _ in flat(kernel.results))} - DTYPES.keys():
+        raise NgraphError(f"it has tensors of dtype {sorted(unsupported)[0]}")
     return kernel
 
 
 def flat(results: Sequence[Type]) -> list[tuple[str, list[int]]]:
-    """Results with the members of lists one by one, without those that are absent."""
+    """Results with lists flattened, without absent results."""
     lists = (each if isinstance(each, list) else [each] for each in results)
     return [each for members in lists for each in members if each is not None]
 
 
 def inferred(op: Operation, shapes: Sequence[Sequence[Sizes]]) -> list[Sizes]:
-    """The shapes of the results, flat, for operands of these shapes; -1 where contents decide.
+    """The shapes of the results, flat, for operands of these shapes; -1 if data-dependent.
 
     Raises:
-        NgraphError: Paddle refuses operands of these shapes.
+        NgraphError: Paddle rejects operands of these shapes.
     """
     rows = {v.id: size for value, sizes in zip(op.operands_source(), shapes)
             for v, size in zip(_members(value), sizes)}  # fmt: skip
     try:
-        _, made = _single_operator_program(op, lambda _, value: rows[value.id])
+        _, results = _single_operator_program(op, lambda _, value: rows[value.id])
     except Exception as error:
         raise NgraphError(_first_line(error)) from error
-    members = (each if isinstance(each, list) else [each] for each in made)
+    members = (each if isinstance(each, list) else [each] for each in results)
     return [list(v.shape) for values in members for v in values if v.initialized()]
 
 
 def data_dependent_sizes(op: Operation) -> tuple[str, Sequence[int]]:
-    """What contents decide about the sizes of the results, and the numbers of these operands."""
+    """The property that determines data-dependent sizes, and the indices of its operands."""
     return _DATA_DEPENDENT_SIZES.get(op.name(), (op.name(), range(op.num_operands())))
 
 
 def _single_operator_program(
     op: Operation, shape_of: Callable[[int, Value], Sizes]
 ) -> tuple[Program, list[Any]]:
-    """A program of an operator and the constants that it reads; and the results."""
+    """A program of an operator and the constants that it reads; and its results."""
     program: Program = paddle.pir.Program()
     block = program.global_block()
     known: dict[int, Any] = {}
 
     def variable(value: Value) -> Any:
         if value.id not in known:
-            maker = value.get_defining_op()
-            if maker is not None and maker.name() in CONSTANTS:
-                attributes = _core.attributes_of(maker)
-                (made,) = _core.append_operator(block, maker.name(), [], None, attributes)
+            producer = value.get_defining_op()
+            if producer is not None and producer.name() in CONSTANTS:
+                attributes = _core.attributes_of(producer)
+                (made,) = _core.append_operator(block, producer.name(), [], None, attributes)
             else:
                 type = dtype_name(value.dtype), list(shape_of(len(known), value))
                 made = _core.append_variable(block, f"variable_{len(known)}", type)
@@ -160,15 +162,15 @@ def _single_operator_program(
 
 
 def _members(value: Value) -> list[Value]:
-    """The members of a list; a tensor is its own, and what is absent has none."""
+    """The members of a list; a tensor is its only member, and an absent value has none."""
     if not value.initialized():
         return []
     if value.is_dense_tensor_type():
         return [value]
-    maker = value.get_defining_op()
-    if maker is None or maker.name() != "builtin.combine":
+    producer = value.get_defining_op()
+    if producer is None or producer.name() != "builtin.combine":
         raise NgraphError("it reads a list that only a run makes")
-    return maker.operands_source()
+    return producer.operands_source()
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""``kernels.h`` and ``kernels.cc`` of a generated project: a function for each native operator."""
+"""``kernels.h`` and ``kernels.cc`` of a generated project: a function per fallback operator."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _scalar(value: tuple[str, Any]) -> str:
     return f"phi::Scalar({'float' if dtype == 'float32' else 'double'}({cpp.number(number)}))"
 
 
-# An attribute in C++, of exactly the type that PHI asks for, by its kind in ``_core.kernel_call``.
+# C++ expressions of attributes, of exactly PHI's type, by the type in ``_core.kernel_call``.
 _ATTRIBUTES = {
     "bool": cpp.truth,
     "int32": lambda value: f"int32_t{{{value}}}",

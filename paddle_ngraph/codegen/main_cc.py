@@ -48,7 +48,7 @@ def text_of(plan: Plan, identity: str) -> str:
 
     Args:
         plan: The program.
-        identity: What the manifest calls the program.
+        identity: The id of the program in the manifest.
     """
     blocks = (_function(block) for block in reversed(plan.blocks))  # inner blocks first
     own = '#include "kernels.h"\n\n' if plan.kernel_calls else ""
@@ -123,7 +123,7 @@ def _source(statement: plans.Feed | plans.PersistentVariable) -> Iterator[str]:
 
 def _compute(statement: plans.Compute) -> Iterator[str]:
     target, operands = statement.target, _names(statement.operands)
-    if not target.used and not operands:  # what others are computed from has to be read
+    if not target.used and not operands:  # an operator with operands has to read them
         return
     begin = f"  {'' if statement.in_place else 'Tensor '}{target.name} = "
     if statement.operator == "assign":

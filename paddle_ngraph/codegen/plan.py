@@ -1,7 +1,7 @@
-"""What a generated ``main.cc`` does, statement by statement: the blocks of a rewritten program.
+"""The statements of a generated ``main.cc``, from the blocks of a rewritten program.
 
-Each variable of the program gets the name of a C++ variable, and is traced through the scopes: what
-a block reads of the blocks around it becomes a parameter of its function.
+Each variable of the program is assigned the name of a C++ variable, and resolved through the
+scopes: variables of outer blocks that a block reads become parameters of its function.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     scope_name,
 )
 
-# Operators that the runtime computes itself (run.h): the bookkeeping of control flow. The engine
-# leaves them to Paddle, since it has no arithmetic in 64 bits.
+# Operators of the runtime (run.h): the bookkeeping of control flow. In the engine these fall back
+# to Paddle, since the engine has no 64-bit arithmetic.
 _BINARY_OPERATORS = frozenset(
     {"add", "subtract", "multiply", "minimum", "maximum"}
     | {"equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"}
@@ -48,7 +48,7 @@ _SETTERS = frozenset({"builtin.set_parameter", "builtin.shadow_output", "pd_op.s
 
 _LEFT_TO_PADDLE = "the engine leaves it to Paddle, for the reason that follows"
 
-# C++ keywords and what main.cc uses; a variable of such a name gets a number.
+# C++ keywords and names used in main.cc; a variable of such a name gets a suffix.
 _GENERATED_NAMES = re.compile(r"(block|branch|called|loop|made|popped)_\d+")
 _MACRO_NAMES = re.compile(r"[A-Z][A-Z0-9_]+")  # names of macros: NULL, INT64_MAX
 _RESERVED_NAMES = frozenset(
@@ -73,7 +73,7 @@ class Variable:
     Attributes:
         name: Its name in C++.
         dtype: Paddle's name of its dtype; empty for a stack.
-        shape: The declared shape; -1 where it is open.
+        shape: The declared shape; -1 for dynamic dimensions.
         used: Whether a statement reads or writes it.
     """
 
@@ -85,7 +85,7 @@ class Variable:
 
 @dataclass
 class Feed:
-    """A variable that each run is fed."""
+    """A variable that is fed in each run."""
 
     target: Variable
     name: str
@@ -104,12 +104,12 @@ class Compute:
     """An operator that the runtime computes.
 
     Attributes:
-        target: What it makes, or overwrites.
+        target: The variable that it creates, or overwrites.
         operator: Its name in run.h.
-        operands: What it reads.
-        attributes: What else it is given, as C++.
+        operands: The variables that it reads.
+        attributes: Other arguments, as C++.
         in_place: Whether it overwrites a variable.
-        place: Where it is in the program, for people.
+        place: A readable description of its place in the program.
     """
 
     target: Variable
@@ -125,13 +125,13 @@ class KernelCall:
     """An operator that one of Paddle's kernels computes.
 
     Attributes:
-        number: Its number among these.
+        number: Its index among kernel calls.
         op: Paddle's operator.
-        kernel: The kernel, and what it is given.
-        place: What it is and where it is in the program, for people.
-        operands: What it reads: a variable, several for a list, none where it is absent.
-        results: What it makes or overwrites, those of lists one by one.
-        overwrites: The operand whose memory a result has, by the number of the result.
+        kernel: The kernel, and its arguments.
+        place: A readable description of the operator and its place in the program.
+        operands: The variables of each operand: one, several for a list, none if absent.
+        results: The variables that it creates or overwrites, with lists flattened.
+        overwrites: The operand that shares memory with a result, by the index of the result.
     """
 
     number: int
@@ -148,7 +148,7 @@ class KernelCall:
         return f"{self.op.name().removeprefix('pd_op.').rstrip('_')}_{self.number}"
 
     def written(self) -> list[Variable]:
-        """The variables that are there before, and that it overwrites."""
+        """The existing variables that the operator overwrites."""
         return [each for operand in self.overwrites.values() for each in self.operands[operand]]
 
 
@@ -157,13 +157,13 @@ class Interval:
     """An engine operator.
 
     Attributes:
-        number: Its number in the program.
-        graph: What it computes.
+        number: Its index in the program.
+        graph: Its graph.
         text: The graph string.
-        place: Its operators, for people.
-        inputs, states: What goes in, in the order of the graph, without the weights.
-        outputs: What comes out.
-        weights: The names of the parameters that are constants, by their position in the graph.
+        place: A readable description of its operators.
+        inputs, states: The input variables, in the order of the graph, without the weights.
+        outputs: The output variables.
+        weights: The names of constant parameters, by input index in the graph.
     """
 
     number: int
@@ -178,7 +178,7 @@ class Interval:
 
 @dataclass
 class While:
-    """A loop: ``body`` returns the next condition, and then what is carried on."""
+    """A loop: ``body`` returns the next condition, and then the loop-carried values."""
 
     number: int
     condition: Variable
@@ -189,7 +189,7 @@ class While:
 
 @dataclass
 class If:
-    """Two blocks, one of which runs and returns the results."""
+    """A branch: one of two blocks runs and returns the results."""
 
     number: int
     condition: Variable
@@ -199,14 +199,14 @@ class If:
 
 @dataclass
 class MakeStack:
-    """A stack for what a forward pass leaves for the backward pass."""
+    """A stack of values that a forward pass saves for the backward pass."""
 
     target: Variable
 
 
 @dataclass
 class Push:
-    """Leaves values on a stack."""
+    """Pushes values onto a stack."""
 
     stack: Variable
     values: list[Variable]
@@ -214,7 +214,7 @@ class Push:
 
 @dataclass
 class Pop:
-    """Takes the last values from a stack."""
+    """Pops the last values from a stack."""
 
     number: int
     stack: Variable
@@ -223,7 +223,7 @@ class Pop:
 
 @dataclass
 class HasElements:
-    """Whether anything is left on a stack: the condition of a loop's backward pass."""
+    """Whether a stack is not empty: the condition of a loop's backward pass."""
 
     target: Variable
     stack: Variable
@@ -231,7 +231,7 @@ class HasElements:
 
 @dataclass
 class SetVariable:
-    """Replaces the contents of a variable that outlives runs."""
+    """Sets the value of a variable that outlives runs."""
 
     name: str
     value: Variable
@@ -239,7 +239,7 @@ class SetVariable:
 
 @dataclass
 class Fetch:
-    """Hands out a result."""
+    """Returns a result of the program."""
 
     name: str
     value: Variable
@@ -275,11 +275,11 @@ class BlockPlan:
     """A block.
 
     Attributes:
-        number: Its number; the program itself is block 0.
-        role: What it is, for people.
-        arguments: What a loop carries.
-        statements: In order.
-        captured: What it reads or writes of blocks around it, by name.
+        number: Its index; the program itself is block 0.
+        role: A readable description.
+        arguments: The loop-carried variables.
+        statements: The statements, in order.
+        captured: The variables of outer blocks that it reads or writes, by name.
     """
 
     number: int
@@ -295,11 +295,11 @@ class Plan:
 
     Attributes:
         blocks: Block 0 first.
-        feeds: What each run is fed.
-        results: What each run hands out.
+        feeds: The feeds of each run.
+        results: The results of each run.
         persistent: The variables that outlive runs.
-        intervals: All, in the order of their numbers.
-        kernel_calls: All, in the order of their numbers.
+        intervals: All subgraphs, by index.
+        kernel_calls: All kernel calls, by index.
         changes: Whether a run changes variables that outlive it.
     """
 
@@ -313,7 +313,7 @@ class Plan:
 
 
 class NotExpressible(NgraphError):
-    """An operator that has no form in C++."""
+    """An operator that cannot be expressed in C++."""
 
 
 def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str = "") -> Plan:
@@ -321,11 +321,11 @@ def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str 
 
     Args:
         program: A PIR program, after the program pass.
-        fetches: Values that are results, with names; if there are none, what the program fetches.
-        scheduled: The variable that a schedule of the learning rate sets: it is fed.
+        fetches: Names and values of results; if empty, the fetches of the program.
+        scheduled: The variable that a learning rate schedule sets, which becomes a feed.
 
     Raises:
-        NotExpressible: Names the operator, and its place.
+        NotExpressible: An operator cannot be expressed; the message describes it and its place.
     """
     planner = _Planner(scheduled, takes_fetched=not fetches)
     block = planner.block(program.global_block(), None, "the program")
@@ -335,14 +335,14 @@ def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str 
 
 
 class _Scope:
-    """The variables of a block, and the block around it."""
+    """The variables of a block, with a link to the outer scope."""
 
     def __init__(self, plan: BlockPlan, outer: _Scope | None) -> None:
         self.plan = plan
         self.outer = outer
         self.variables: dict[int, Variable] = {}  # by the id of the value
         self.lists: dict[int, list[Value]] = {}  # the members of values that are lists
-        self.made_lists: dict[int, list[Variable]] = {}  # those of lists that a kernel makes
+        self.made_lists: dict[int, list[Variable]] = {}  # members of a kernel's lists
 
     def find(self, value: Value) -> Variable:
         found = self._find(value.id)
@@ -360,7 +360,7 @@ class _Scope:
 
 
 class _Planner:
-    """See :func:`plan`."""
+    """Builds the plan of :func:`plan`."""
 
     def __init__(self, scheduled: str, takes_fetched: bool) -> None:
         self._scheduled = scheduled
@@ -377,7 +377,7 @@ class _Planner:
         self._place = ""
 
     def finished(self) -> Plan:
-        """What was planned."""
+        """The complete plan."""
         return Plan(
             blocks=[scope.plan for scope in self._scopes],
             feeds=list(self._feeds.values()),
@@ -389,7 +389,7 @@ class _Planner:
         )
 
     def fetch(self, scope: _Scope, name: str, value: Value) -> None:
-        """Makes a value a result."""
+        """Adds a value to the results."""
         fetch = Fetch(name, scope.find(value))
         if name in self._results:
             raise NgraphError(f"two results are called {name!r}")
@@ -397,7 +397,7 @@ class _Planner:
         scope.plan.statements.append(fetch)
 
     def block(self, block: Block, outer: _Scope | None, role: str) -> _Scope:
-        """Plans a block, and those in it."""
+        """Plans a block and its sub-blocks."""
         scope = _Scope(BlockPlan(len(self._scopes), role), outer)
         self._scopes.append(scope)
         for value in block.args():
@@ -430,7 +430,7 @@ class _Planner:
         elif name in CONSTANTS:
             self._constant(scope, op)
         else:
-            self._native(scope, op)
+            self._fallback(scope, op)
 
     def _special(self) -> dict[str, Any]:
         return {
@@ -447,11 +447,11 @@ class _Planner:
         if op.name() == "builtin.constant":
             raise NotExpressible("it is a constant of the scope")
         value, name = op.result(0), scope_name(op)
-        is_kept = op.name() == "builtin.parameter" or value.persistable
-        outlives = is_kept and name != self._scheduled
+        is_persistent = op.name() == "builtin.parameter" or value.persistable
+        outlives = is_persistent and name != self._scheduled
         known: dict[str, Any] = self._persistent if outlives else self._feeds
         if name not in known:
-            # Every block sees it, for one name is one variable.
+            # Visible in every block, as one name is one variable.
             outermost = self._scopes[0]
             kind: Any = PersistentVariable if outlives else Feed
             known[name] = kind(self._new_variable(outermost, value, name), name)
@@ -496,7 +496,7 @@ class _Planner:
     def _interval(self, scope: _Scope, op: Operation) -> None:
         text = str(op.attrs()["graph"])
         graph = Graph.from_string(text)
-        if graph.compiled_for != CPU:  # which is all that a project has
+        if graph.compiled_for != CPU:  # the only device of a project
             graph = replace(graph, device=CPU)
             text = graph.to_string()
         read, written = (self._members(scope, value) for value in op.operands_source())
@@ -570,13 +570,13 @@ class _Planner:
         value = scope.find(op.operand_source(0))
         outliving = self._persistent.get(name)
         if outliving is None or outliving.target is value:
-            return  # nothing in the program reads it, or it is there already
+            return  # without a reader in the program, or set already
         if scope.outer is not None:
             raise NotExpressible("it sets a variable inside of control flow")
         outliving.target.used = self._changes = True
         scope.plan.statements.append(SetVariable(outliving.target.name, value))
 
-    def _native(self, scope: _Scope, op: Operation) -> None:
+    def _fallback(self, scope: _Scope, op: Operation) -> None:
         operator = op.name().removeprefix("pd_op.").removesuffix("_")
         operands = [[scope.find(v) for v in self._tensors(scope, v)] for v in op.operands_source()]
         read = [variable for members in operands for variable in members]
@@ -637,7 +637,7 @@ class _Planner:
         scope.plan.statements.append(call)
 
     def _tensors(self, scope: _Scope, value: Value) -> list[Value]:
-        """What an operand consists of."""
+        """The tensors of an operand."""
         if not value.initialized():
             return []
         return [value] if value.is_dense_tensor_type() else self._members(scope, value)
@@ -655,9 +655,9 @@ class _Planner:
         if not value.initialized() or not value.is_dense_tensor_type():
             raise NotExpressible("its result is not a dense tensor")
         shape = tuple(max(int(size), -1) for size in value.shape)
-        made = Variable(self._unused_name(name), dtype_name(value.dtype), shape)
-        scope.variables[value.id] = made
-        return made
+        variable = Variable(self._unused_name(name), dtype_name(value.dtype), shape)
+        scope.variables[value.id] = variable
+        return variable
 
     def _unused_name(self, name: str) -> str:
         plain = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "v"
@@ -670,15 +670,15 @@ class _Planner:
 
 
 def _parameter_name(value: Value) -> str:
-    maker = value.get_defining_op()
-    assert maker is not None
-    return scope_name(maker)
+    producer = value.get_defining_op()
+    assert producer is not None
+    return scope_name(producer)
 
 
 def _is_bookkeeping(operator: str, op: Operation, operands: Sequence[Variable]) -> bool:
-    """Whether the runtime has an operator for these operands, as far as the program declares them.
+    """Whether the runtime has an operator for the declared dtypes and shapes of these operands.
 
-    Sizes that it leaves open may differ: functions.py looks at those that are given.
+    Dynamic sizes may differ: functions.py checks the given ones.
     """
     if any(operand.dtype not in _RUNTIME_DTYPES for operand in operands):
         return False
@@ -701,7 +701,7 @@ def _declared(type: tuple[str, Sequence[int]]) -> tuple[str, tuple[int, ...]]:
 
 
 def _attributes_of(operator: str, op: Operation) -> list[str]:
-    """What the function of run.h takes after the operands."""
+    """The arguments of the function in run.h after the operands."""
     attributes = op.attrs()
     if operator == "cast":
         return [_cpp_dtype(dtype_name(attributes["dtype"]))]

@@ -1,4 +1,4 @@
-"""A generated project: what is decided before a file is written, and the files."""
+"""A generated project: checks before a file is written, and the files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TEMPLATE = Path(__file__).parent / "project"
 _PACKAGE = Path(__file__).parents[1]
 FORMAT = 3
 MANIFEST = "model/manifest.json"
-# What the runtime takes from the core; all that these include comes with them.
+# Files of the core in the runtime; all files that these include are copied, too.
 _CORE = (
     "core/ov/**/*.cc",
     "core/ov/trim_memory.h",
@@ -63,7 +63,7 @@ def generate(
     force: bool = False,
 ) -> Report:
     """See :func:`paddle_ngraph.transpiler.generate_native`."""
-    target = Path(os.path.realpath(directory))  # a link to a folder stays one
+    target = Path(os.path.realpath(directory))  # a symbolic link to a folder is retained
     _check_directory(target, force)
     target_processor = _processor(processor_name)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < _SEED_LIMIT:
@@ -71,8 +71,8 @@ def generate(
     names, wanted = _named(fetches)
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    leaving = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
-    with packed_layers.disabled(), leaving:  # the packed operators need Paddle
+    integer_checks = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
+    with packed_layers.disabled(), integer_checks:  # packed operators require Paddle
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.remove_fetches(copy, fetching)
     scheduled = program.lr_name if getattr(program, "lr_scheduler", None) is not None else ""
@@ -86,10 +86,10 @@ def generate(
     read = _reader(scope if scope is not None else paddle.static.global_scope())
     variables = {each.name: read(each.name) for each in planned.persistent}
     _require_files(planned)
-    for each in planned.persistent:  # Paddle's own may differ from what the program declares
+    for each in planned.persistent:  # actual shapes may differ from declared ones
         each.target.shape = variables[each.name].shape
     with processor.target(target_processor):
-        variants = functions.variants_of(planned, _sets(planned, shapes), read)
+        variants = functions.variants_of(planned, _shape_sets(planned, shapes), read)
     with _staging_folder(target, force) as folder:
         _write(folder, planned, variants, variables, target_processor, seed)
     return report
@@ -145,7 +145,7 @@ def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
         try:
             if variable is not None:
                 return np.array(variable.get_tensor())
-        except Exception as error:  # Paddle's own errors have many types
+        except Exception as error:  # Paddle's errors have many types
             raise NgraphError(f"the variable {name} cannot be read: {error}") from error
         raise NgraphError(f"there is no variable {name}: run the startup program first")
 
@@ -161,7 +161,7 @@ def _require_files(planned: Plan) -> None:
             )
 
 
-def _sets(planned: Plan, shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes] | None:
+def _shape_sets(planned: Plan, shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes] | None:
     if not shapes:
         return None
     given = [shapes] if isinstance(shapes, Mapping) else shapes
@@ -173,13 +173,13 @@ def _checked(given: Shapes, declared: Mapping[str, Sequence[int]]) -> Shapes:
     odd = sorted(given.keys() - declared.keys())
     if odd:
         raise NgraphError(f"the program has no input {odd[0]!r}, but {', '.join(declared)}")
-    made = {name: list(given.get(name, shape)) for name, shape in declared.items()}
+    checked = {name: list(given.get(name, shape)) for name, shape in declared.items()}
     for name, shape in declared.items():
-        sizes = made[name]
+        sizes = checked[name]
         fits = all(size > 0 or size == -1 for size in sizes) and len(sizes) == len(shape)
         if not fits or any(known not in (-1, size) for known, size in zip(shape, sizes)):
             raise NgraphError(f"{name} has the shape {list(shape)} in the program, not {sizes}")
-    return made
+    return checked
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def _checked(given: Shapes, declared: Mapping[str, Sequence[int]]) -> Shapes:
 
 @contextmanager
 def _staging_folder(target: Path, force: bool) -> Iterator[Path]:
-    """A folder beside the target, which takes its place once everything is written."""
+    """A folder next to the target, which replaces the target once all files are written."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".", suffix=".unfinished", dir=target.parent))
@@ -205,7 +205,7 @@ def _staging_folder(target: Path, force: bool) -> Iterator[Path]:
 
 
 def _replace(target: Path, folder: Path) -> None:
-    """Gives a folder the place of another, which is deleted once that has worked."""
+    """Moves ``folder`` to ``target``, and deletes an existing target on success."""
     if not target.exists():
         folder.rename(target)
         return
@@ -227,7 +227,7 @@ def _write(
     target: str,
     seed: int,
 ) -> None:
-    # What calls Paddle's kernels is only in projects that have some to call.
+    # Only projects with kernel calls contain the code that calls Paddle's kernels.
     apart = None if planned.kernel_calls else shutil.ignore_patterns("phi")
     shutil.copytree(_TEMPLATE, folder, dirs_exist_ok=True, ignore=apart)
     for name in core_files():
@@ -267,7 +267,7 @@ def _write(
 
 
 def core_files() -> list[str]:
-    """The files of the core that a project takes, relative to the package."""
+    """The files of the core in a project, relative to the package."""
     pending = [
         str(path.relative_to(_PACKAGE)) for pattern in _CORE for path in _PACKAGE.glob(pattern)
     ]
@@ -323,5 +323,5 @@ def _declared(name: str, variable: Variable) -> dict[str, Any]:
 
 
 def _file_of(variable: str) -> str:
-    """The file of a variable in the model directory; the runtime names files in the same way."""
+    """The file of a variable in the model directory; the runtime uses equal names."""
     return f"variables/{quote(variable, safe='').replace('~', '%7E')}.npy"

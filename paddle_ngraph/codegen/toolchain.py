@@ -1,4 +1,4 @@
-"""What a generated project is built with, as far as it is installed here."""
+"""The installed tools and libraries for the build of a generated project."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from paddle_ngraph.errors import NgraphError
 
-# The release of oneDNN's headers that fits the library in Paddle's wheel.
+# The release of oneDNN's headers that matches the library in Paddle's wheel.
 HEADERS = "onednn-devel==2025.0.0"
 KERNELS = "kernels.cc"  # in projects that call Paddle's kernels
 
 
 def options(project: Path) -> dict[str, Path]:
-    """Options of cmake for a project: where OpenVINO, oneDNN and, if it needs it, Paddle are here.
+    """Options of cmake for a project: the paths of OpenVINO, oneDNN and, if required, Paddle.
 
     Raises:
         NgraphError: oneDNN's headers are not installed.
@@ -35,7 +35,7 @@ def options(project: Path) -> dict[str, Path]:
 
 
 def commands(project: Path) -> list[str]:
-    """The commands that build a project here, for a shell."""
+    """Shell commands that build a project."""
     try:
         named = [f"-D{name}={path}" for name, path in options(project).items()]
     except NgraphError as error:
@@ -46,7 +46,7 @@ def commands(project: Path) -> list[str]:
 
 
 def cmake() -> str:
-    """The command cmake: that of this environment, or of the system."""
+    """The command cmake, of this environment or else of the system."""
     own = Path(sys.executable).parent / "cmake"
     return str(own) if own.is_file() else "cmake"
 

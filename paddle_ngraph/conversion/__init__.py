@@ -1,1 +1,1 @@
-"""From a graph string to an nGraph function: the bridge, and the passes on its model."""
+"""Conversion of a graph string to an nGraph function: the bridge, and passes on its model."""

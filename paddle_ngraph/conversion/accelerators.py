@@ -1,4 +1,4 @@
-"""The devices besides the CPU: GPUs and NPUs that OpenVINO finds, and what they compute in."""
+"""Devices other than the CPU: GPUs and NPUs that OpenVINO finds, and their precision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import openvino as ov
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import is_accelerator
 
-# What tells one device, and one driver, from another, where a plugin has it.
+# Properties that identify a device and its driver, where a plugin has them.
 _IDENTITY = ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE", "GPU_DRIVER_VERSION", "NPU_DRIVER_VERSION")
 
 
@@ -33,9 +33,9 @@ class Accelerator:
 
 @cache
 def available() -> Mapping[str, Accelerator]:
-    """Those there are, by the names that plans have for them.
+    """The accelerators of this machine, by their names in execution plans.
 
-    OpenVINO looks for them once in a process, when somebody asks: that loads the plugins.
+    OpenVINO searches for them once per process, at the first call: that loads the plugins.
     """
     core = ov.Core()
     names = [name for name in core.available_devices if is_accelerator(name)]
@@ -51,7 +51,7 @@ def _described(core: ov.Core, name: str) -> Accelerator:
 def _property(core: ov.Core, name: str, key: str) -> Any:
     try:
         return core.get_property(name, key)
-    except RuntimeError:  # the plugin does not have it
+    except RuntimeError:  # the plugin lacks the property
         return None
 
 
@@ -59,7 +59,7 @@ def device_for(name: str, precision: str) -> str:
     """OpenVINO's name for a device that is to compute in ``"f32"`` or ``"f16"``.
 
     Raises:
-        NgraphError: It is not there, or does not compute in that.
+        NgraphError: The device is missing, or does not support that precision.
     """
     accelerator = available().get(name)
     if accelerator is None:

@@ -1,6 +1,6 @@
-"""What is inside of loops and branches, as models that the nodes around them feed.
+"""Bodies of loops and branches: models, whose inputs come from the nodes around them.
 
-What a loop hands on may grow by the same sizes in each turn: docs/design.md, "Sizes that a turn
+Loop-carried values may grow by equal sizes in each iteration: docs/design.md, "Sizes that a turn
 decides".
 """
 
@@ -42,31 +42,31 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
-# What a turn adds to each size of what a loop hands on.
+# The sizes that an iteration adds to each dimension of each loop-carried value.
 ShapeGrowth = Sequence[Sequence[Number]]
 
 _SHAPE_CHANGES = "a turn of the loop changes the shape of what it hands on"
-_TRACED_ITERATION = 2  # shapes that grow are known after so many
-# So often what is inside of a loop is converted until it is known what grows: a chain of sizes that
-# follow from each other takes a conversion each.
+_TRACED_ITERATION = 2  # index of the iteration whose shapes are the hints
+# Conversions of a loop body until all growth is known: each size in a chain of sizes that follow
+# from each other takes one.
 _MAX_CONVERSIONS = 4
 
 
 def body_of_branch(
     bridge: NgraphBridge, block: Graph, sources: Sequence[Output | TensorArray]
 ) -> tuple[RegionBody, list[Output]]:
-    """Converts what is inside of a branch.
+    """Converts the block of a branch.
 
     Args:
-        bridge: The bridge of what is around it.
-        block: What is inside, as a graph.
-        sources: What its inputs are given.
+        bridge: The bridge of the surrounding block.
+        block: The block of the branch, as a graph.
+        sources: The values of its inputs.
 
     Returns:
-        What is inside, and the sources that it reads: those, and more.
+        The body, and the sources that it reads: ``sources``, and more.
 
     Raises:
-        ConversionError: As in :meth:`NgraphBridge.convert`; ``op`` is one inside.
+        ConversionError: As in :meth:`NgraphBridge.convert`; ``op`` is one of the block.
     """
     inner = InnerBridge(bridge, block, sources)
     inner.convert()
@@ -82,21 +82,21 @@ def body_of_loop(
     captured: Sequence[Output | TensorArray],
     used_arrays: Collection[int] = (),
 ) -> tuple[RegionBody, list[Output], list[list[Number]]]:
-    """The same for a loop, which may hand on what grows, and append to TensorArrays.
+    """Converts the block of a loop, which may carry growing values, and append to TensorArrays.
 
     Args:
-        bridge: The bridge of what is around it.
-        block: What is inside, as a graph.
-        initial_values: What the first turn starts from.
-        captured: What each turn reads besides.
-        used_arrays: Which of the sources are TensorArrays that are still used after the loop.
+        bridge: The bridge of the surrounding block.
+        block: The block of the loop, as a graph.
+        initial_values: The initial values of the loop-carried values.
+        captured: The invariant inputs.
+        used_arrays: The indices of sources that are TensorArrays still used after the loop.
 
     Returns:
-        What is inside, the sources that it reads, and the shapes of what it results in.
+        The body, the sources that it reads, and the shapes of the loop's results.
 
     Raises:
-        ConversionError: As in :meth:`NgraphBridge.convert`; ``op`` is one inside.
-        NgraphError: What is handed on changes its shape otherwise.
+        ConversionError: As in :meth:`NgraphBridge.convert`; ``op`` is one of the block.
+        NgraphError: A loop-carried value changes its shape in another way.
     """
     written = appended_by(block)
     growth: ShapeGrowth = [
@@ -122,19 +122,19 @@ def body_of_loop(
 
 
 class InnerBridge(NgraphBridge):
-    """Builds what is inside of a loop or branch: a model that the nodes around it feed.
+    """Builds the body of a loop or branch: a model whose inputs come from the node around it.
 
     Args:
-        outer: The bridge of what is around it.
-        block: What is inside.
-        sources: What its inputs are given, nodes of ``outer``.
-        args: How many of these, the first ones, are others in each turn.
-        growth: What each turn adds to the sizes of these.
-        counters: Those of them that are counted.
-        used_arrays: Which of the sources are TensorArrays whose elements somebody wants.
+        outer: The bridge of the surrounding block.
+        block: The block of the loop or branch.
+        sources: The values of its inputs, nodes of ``outer``.
+        args: The number of loop-carried inputs, which come first.
+        growth: The sizes that an iteration adds to the dimensions of these.
+        counters: The induction variables among these.
+        used_arrays: The indices of sources that are TensorArrays whose elements have a reader.
 
     Attributes:
-        arg_shapes: Their shapes in a turn.
+        arg_shapes: The shapes of the loop-carried inputs in an iteration.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class InnerBridge(NgraphBridge):
     ) -> None:
         self._outer = outer
         outer_shapes = outer._shapes
-        # The numbers of sizes that are known outside.
+        # The symbols that are known outside.
         self._outer_symbols = set() if outer_shapes is None else set(outer_shapes.guards.numbers())
         self._args = args
         self._growth = growth
@@ -159,27 +159,27 @@ class InnerBridge(NgraphBridge):
             n: each for n, each in enumerate(sources) if isinstance(each, TensorArray)
         }
         written = appended_by(block)
-        # How many elements a turn appends to each of the TensorArrays around.
+        # The number of elements that an iteration appends to each outer TensorArray.
         self._appends = {
-            number: written[block.inputs[number].id]
-            for number in self._outer_arrays
-            if counters is not None and written[block.inputs[number].id]
+            index: written[block.inputs[index].id]
+            for index in self._outer_arrays
+            if counters is not None and written[block.inputs[index].id]
         }
         self._used_arrays = used_arrays
-        self._appended: dict[int, TensorArray] = {}  # what this turn has appended, by source
+        self._appended: dict[int, TensorArray] = {}  # elements of this iteration, by source
         self._has_iteration_sizes = (
             _has_growth(growth) or self._shapes_slices or bool(self._appends)
         )
-        self._iteration: Size | None = None  # the number of the turn, if there are sizes of it
-        self._last_iteration: Number | None = None  # that of the last turn, if that is known
-        self._iteration_check: Node | None = None  # what checks the number of the next turn
-        self._next_iteration: Node | None = None  # that number
+        self._iteration: Size | None = None  # the iteration index, if sizes depend on it
+        self._last_iteration: Number | None = None  # the last index, if known
+        self._iteration_check: Node | None = None  # checks the next iteration index
+        self._next_iteration: Node | None = None  # the next index
         self._iteration_parameter: Node | None = None
-        self._current_sizes: list[tuple[Node, Output]] = []
-        self.sources = [self._source(number, each) for number, each in enumerate(sources)]
+        self._hints: list[tuple[Node, Output]] = []
+        self.sources = [self._source(index, each) for index, each in enumerate(sources)]
         self.arg_shapes: list[list[Number]] = []
         super().__init__(block, ())
-        # Paddle declares what follows from the sizes of the first turn.
+        # Paddle declares shapes that follow from those of the first iteration.
         self._as_declared &= outer._as_declared and not self._has_iteration_sizes
 
     @property
@@ -193,18 +193,19 @@ class InnerBridge(NgraphBridge):
         return self._outer.device
 
     def found_growth(self, results: Sequence[Sequence[Number]]) -> ShapeGrowth:
-        """What a turn adds to the args, if it ends with results of these shapes.
+        """The growth of the loop-carried values in an iteration that yields these shapes.
 
         Raises:
-            NgraphError: The rank changes, or what is added is not the same in every turn.
+            NgraphError: The rank changes, or the growth differs between iterations.
         """
         shapes = zip(self.arg_shapes, results, strict=True)
         return [_growth_between(before, after, self._outer_symbols) for before, after in shapes]
 
     def initial_values(self) -> list[Output]:
-        """What a loop starts from, of which nGraph does not know the sizes that grow.
+        """The initial values, with the sizes that grow hidden from nGraph.
 
-        It would take them for those in every turn, if nothing reads what this becomes in the end.
+        nGraph would take the initial sizes for those in each iteration if the final value has no
+        reader.
         """
         return list(map(self._with_hidden_sizes, self.sources, self._growth))
 
@@ -218,13 +219,14 @@ class InnerBridge(NgraphBridge):
         return node.output(0)
 
     def loop_results(self, appended: Sequence[Sequence[Number]]) -> list[list[Number]]:
-        """The shapes of what a loop results in.
+        """The shapes of the loop's results.
 
         Args:
-            appended: The shapes of what is collected of each turn. Then there is at least one.
+            appended: The shapes of the results collected from all iterations, of which there is at
+                least one then.
 
         Raises:
-            NgraphError: Turns append elements of several shapes.
+            NgraphError: Iterations append elements of several shapes.
         """
         if not all(symbols_in(size) <= self._outer_symbols for size in chain(*appended)):
             raise NgraphError("turns of the loop append elements of several shapes")
@@ -247,7 +249,7 @@ class InnerBridge(NgraphBridge):
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
     ) -> Output:
-        """No run could say beforehand how many numbers it draws. Raises NgraphError."""
+        """Raises NgraphError: before a run, the count of samples in a loop or branch is unknown."""
         raise NgraphError("random numbers are drawn inside of a loop or branch")
 
     def _add_inputs(
@@ -259,7 +261,7 @@ class InnerBridge(NgraphBridge):
         if self._has_iteration_sizes:
             assert self._shapes is not None
             iteration = self._iteration = self._new_iteration(self._shapes.guards)
-            self._current_values(self._iteration_index(), [iteration])
+            self._with_hints(self._iteration_index(), [iteration])
             self.arg_shapes = _shapes_after(self.arg_shapes, self._growth, iteration)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
             if position in self._outer_arrays:
@@ -278,26 +280,26 @@ class InnerBridge(NgraphBridge):
             and self._shapes is not None
             and (sizes := outer_shapes.known_sizes())
         ):
-            self._current_values(self._extra_parameter(as_output(self._outer.ints(sizes))), sizes)
+            self._with_hints(self._extra_parameter(as_output(self._outer.ints(sizes))), sizes)
 
-    def _source(self, number: int, source: Output | TensorArray) -> Output:
-        """What the block is given of a source."""
+    def _source(self, index: int, source: Output | TensorArray) -> Output:
+        """The value that the block gets for a source."""
         if not isinstance(source, TensorArray):
             return source
-        if number in self._appends:  # nothing
+        if index in self._appends:  # an unused value
             return opset15.constant(np.int64(0)).output(0)
         return self._outer.elements(source)
 
-    def _array(self, number: int, source: Output) -> TensorArray:
-        """A TensorArray of the block around this one, as it is in a turn."""
-        if number not in self._appends:
-            return TensorArray([self._parameter_for(number, source)], is_read=True)
+    def _array(self, index: int, source: Output) -> TensorArray:
+        """A TensorArray of the surrounding block, in the state that an iteration sees."""
+        if index not in self._appends:
+            return TensorArray([self._parameter_for(index, source)], is_read=True)
         assert self._iteration is not None
         before = (
-            self._outer.length(self._outer_arrays[number]) + self._iteration * self._appends[number]
+            self._outer.length(self._outer_arrays[index]) + self._iteration * self._appends[index]
         )
         array = TensorArray(before=before)
-        self._appended[number] = array
+        self._appended[index] = array
         return array
 
     def holds(self, op: Op, name: str, number: Number) -> bool:
@@ -305,19 +307,19 @@ class InnerBridge(NgraphBridge):
         return super().holds(op, name, number) or self._counter_equals(op.input(name), number)
 
     def _counter_equals(self, tensor: TensorSpec, number: Number) -> bool:
-        """Whether a counter is this number in each turn."""
+        """Whether an integer derived from an induction variable is ``number`` in each iteration."""
         found = self.offsets.scalar(tensor)
         if self._counters is None or self._iteration is None or found is None or found.base is None:
             return False
-        for place, step in self._counters.steps.items():
-            if self._graph.inputs[place].id == found.base[0]:
-                first = self._known_initial_value(place)
+        for index, step in self._counters.steps.items():
+            if self._graph.inputs[index].id == found.base[0]:
+                first = self._known_initial_value(index)
                 now = [] if first is None else [first + found.added + self._iteration * step]
                 return is_same_shape(now, [number])
         return False
 
     def _new_iteration(self, guards: Guards) -> Size:
-        """The number of the turn, as a size."""
+        """The iteration index, as a size."""
         self._last_iteration = (
             None if self._counters is None else self._find_last_iteration(self._counters)
         )
@@ -328,14 +330,14 @@ class InnerBridge(NgraphBridge):
         )
 
     def _extra_iterations(self, guards: Guards, least: int) -> Size:
-        """How many turns there were beyond the least, as a size; there are sizes of the turn."""
+        """The number of iterations beyond ``least``, as a size, where sizes depend on it."""
         if self._last_iteration is None:
             return guards.new_iteration_symbol(_TRACED_ITERATION - least, like=self._iteration)
         current = min(_TRACED_ITERATION, hint_of(self._last_iteration) + 1)
         return guards.new_iteration_symbol(current - least, self._last_iteration + 1 - least)
 
     def _find_last_iteration(self, counters: Counters) -> Number | None:
-        """The number of the last turn that there may be, if the condition tells."""
+        """The highest possible iteration index, if the condition implies one."""
         for limit in counters.limits():
             first, most = self._known_initial_value(limit.arg), self._known_limit(limit.upper)
             if first is not None and most is not None:
@@ -344,48 +346,50 @@ class InnerBridge(NgraphBridge):
                     return last
         return None
 
-    def _counted(self, arg: Output, number: int, step: int, iteration: Size) -> Output:
-        """An arg to which each turn adds ``step``, if it is known from what on and how far."""
-        first = self._known_initial_value(number)
+    def _counted(self, arg: Output, index: int, step: int, iteration: Size) -> Output:
+        """An induction variable as a symbolic size, if its initial value and its end are known."""
+        first = self._known_initial_value(index)
         if first is None or self._last_iteration is None:
             return arg
         end = first + self._last_iteration * step
         has_32_bits = is_always_at_least(MAX_SYMBOLIC_SIZE - end, 0) and is_always_at_least(
             end, -MAX_SYMBOLIC_SIZE
         )
-        return self._current_values(arg, [first + iteration * step]) if has_32_bits else arg
+        return self._with_hints(arg, [first + iteration * step]) if has_32_bits else arg
 
     def _known_limit(self, limit: int | TensorSpec) -> Number | None:
         if isinstance(limit, int):
             return limit
-        places = [n for n, spec in enumerate(self._graph.inputs) if spec.id == limit.id]
-        return self._known_initial_value(places[0]) if places and places[0] >= self._args else None
+        indices = [n for n, spec in enumerate(self._graph.inputs) if spec.id == limit.id]
+        return (
+            self._known_initial_value(indices[0]) if indices and indices[0] >= self._args else None
+        )
 
-    def _known_initial_value(self, number: int) -> Number | None:
-        """The only number in a source, if it is known."""
-        source, outer_shapes = self.sources[number], self._outer._shapes
+    def _known_initial_value(self, index: int) -> Number | None:
+        """The only element of a source, if it is known."""
+        source, outer_shapes = self.sources[index], self._outer._shapes
         if outer_shapes is None or outer_shapes.depends_on(source) == "data":
             return None
         found = outer_shapes.value(source)
         return None if found is None or found.size != 1 else found.reshape(-1).tolist()[0]
 
-    def _current_values(self, parameter: Output, numbers: Sequence[Number]) -> Output:
-        """What stands for a parameter of sizes until the block is complete: those at hand.
+    def _with_hints(self, parameter: Output, sizes: Sequence[Number]) -> Output:
+        """Replaces a parameter of sizes by its hints, until the block is complete.
 
-        So nGraph knows the shapes at hand that are computed from it.
+        With the hints, nGraph infers the current shapes that are computed from it.
         """
         assert self._shapes is not None
-        kind = parameter.get_element_type()
-        values = np.array(list(map(hint_of, numbers)), kind.to_dtype())
+        dtype = parameter.get_element_type()
+        values = np.array(list(map(hint_of, sizes)), dtype.to_dtype())
         constant = opset15.constant(values.reshape(tuple(parameter.get_shape())))
-        # Not the constant itself, which converters would take for one.
-        node = opset15.convert(constant, kind)
-        self._shapes.declare_contents(node.output(0), numbers)
-        self._current_sizes.append((node, parameter))
+        # A Convert between them: converters would treat the constant itself as known contents.
+        node = opset15.convert(constant, dtype)
+        self._shapes.declare_contents(node.output(0), sizes)
+        self._hints.append((node, parameter))
         return node.output(0)
 
     def _input_of(self, positions: Output) -> int | None:
-        """The inputs of the interval are those of another bridge."""
+        """Returns ``None``: the subgraph's inputs belong to another bridge."""
         return None
 
     def _input(self, position: int, source: Output) -> Output:
@@ -405,18 +409,18 @@ class InnerBridge(NgraphBridge):
             or outer_shapes.depends_on(source) != "sizes"
         ):
             return node
-        numbers = outer_shapes.value(source)
-        if numbers is None:
+        sizes = outer_shapes.value(source)
+        if sizes is None:
             return opset15.constant(outer_shapes.fixed_value(source)).output(0)
-        return self._current_values(node, numbers.reshape(-1).tolist())
+        return self._with_hints(node, sizes.reshape(-1).tolist())
 
     def _extra_parameter(self, source: Output) -> Output:
-        """A parameter that is given ``source``, which the block does not know of."""
+        """A parameter for ``source``, which is no input of the block."""
         self.sources.append(source)
         return self._parameter_for(len(self.sources) - 1, source)
 
     def _parameter_for(self, position: int, source: Output) -> Output:
-        """A parameter that is given ``source``."""
+        """A parameter for ``source``."""
         is_arg = position < self._args
         sizes = self.arg_shapes[position] if is_arg else self._outer.shape(source)
         node = opset15.parameter(list(map(hint_of, sizes)), source.get_element_type())
@@ -427,7 +431,7 @@ class InnerBridge(NgraphBridge):
         return node.output(0)
 
     def _iteration_index(self) -> Output:
-        """The number of the turn."""
+        """The parameter of the iteration index."""
         if self._iteration_parameter is None:
             self._iteration_parameter = opset15.parameter([], Type.i64)
             if self._shapes is not None:
@@ -439,10 +443,10 @@ class InnerBridge(NgraphBridge):
         return self._iteration_index()
 
     def finish(self) -> RegionBody:
-        """What was converted, as a model."""
+        """The converted block as a model."""
         results: list[Output] = []
         for output in (*map(self._yielded, self._graph.outputs), *self._appended_elements()):
-            # nGraph knows a result by the node that makes it.
+            # nGraph identifies a result by the node that computes it.
             is_made = output.get_node().get_type_name() not in ("Parameter", "Constant")
             if not is_made or key_of(output) in map(key_of, results):
                 output = opset15.reshape(output, self.ints(self.shape(output)), False).output(0)
@@ -454,36 +458,36 @@ class InnerBridge(NgraphBridge):
             self._make_growing_args_dynamic()
             self._hide_size_bounds(results)
         read = [
-            (node, number)
+            (node, index)
             for node in self._parameters
-            for number in [self._input_of_parameter[node.get_friendly_name()]]
-            if number < self._args or is_used(node)
+            for index in [self._input_of_parameter[node.get_friendly_name()]]
+            if index < self._args or is_used(node)
         ]
         parameters = [node for node, _ in read] + (
             [self._iteration_parameter] if self._iteration_parameter else []
         )
         self.model = ov.Model([opset15.result(r) for r in results], parameters)
-        reads = [number for _, number in read]
-        collected = [number for number in self._appended if number in self._used_arrays]
+        reads = [index for _, index in read]
+        collected = [index for index in self._appended if index in self._used_arrays]
         return RegionBody(
             self.model, reads, shapes, self._iteration_parameter is not None, collected
         )
 
     def _yielded(self, spec: TensorSpec) -> Output:
-        """What a turn or a branch ends with."""
+        """The value that an iteration or a branch yields."""
         array = self._arrays.get(spec.id)
         return self._apply_deferred_check(spec) if array is None else self.elements(array)
 
     def _appended_elements(self) -> list[Output]:
-        """What this turn has appended to TensorArrays, with a size of 1 in front."""
-        parts = [
-            array.chunks for number, array in self._appended.items() if number in self._used_arrays
+        """The elements that this iteration appends to TensorArrays, with a new axis 0 of size 1."""
+        chunks = [
+            array.chunks for index, array in self._appended.items() if index in self._used_arrays
         ]
-        joined = (opset15.concat(each, 0) for each in parts)
+        joined = (opset15.concat(each, 0) for each in chunks)
         return [opset15.unsqueeze(each, self.ints([0])).output(0) for each in joined]
 
     def _complete(self, results: list[Output]) -> None:
-        """Ends what only sizes at hand allow: from here on they are those of each turn."""
+        """Replaces hints by the sizes of each iteration, once all operators are converted."""
         if self._has_iteration_sizes and (
             self._last_iteration is None or bounds_of(self._last_iteration)[1] >= MAX_ITERATIONS
         ):
@@ -498,13 +502,13 @@ class InnerBridge(NgraphBridge):
         self._use_runtime_sizes()
 
     def _use_runtime_sizes(self) -> None:
-        """Has sizes read from parameters, no longer those at hand."""
-        for node, parameter in self._current_sizes:
+        """Has sizes read from parameters instead of from hints."""
+        for node, parameter in self._hints:
             if is_used(node):
                 node.input(0).replace_source_output(parameter)
 
     def _make_growing_args_dynamic(self) -> None:
-        """Makes dynamic what grows: nGraph looks at one arg after the other."""
+        """Makes growing dimensions dynamic: nGraph infers one loop-carried value at a time."""
         for node, shape, growth in zip(self._parameters, self.arg_shapes, self._growth):
             dims = [
                 -1 if _is_growth(added) else hint_of(size) for size, added in zip(shape, growth)
@@ -512,41 +516,42 @@ class InnerBridge(NgraphBridge):
             node.set_partial_shape(ov.PartialShape(dims))
 
     def _model_of(self, results: Sequence[Output], late: Sequence[Node] = ()) -> ov.Model:
-        """A model of what there is so far, with all parameters."""
-        counter = [self._iteration_parameter] if self._iteration_parameter else []
-        made = [opset15.result(result) for result in results]
-        return ov.Model(made, [*self._parameters, *counter, *late])
+        """A model of all nodes so far, with all parameters."""
+        index_parameters = [self._iteration_parameter] if self._iteration_parameter else []
+        yielded = [opset15.result(result) for result in results]
+        return ov.Model(yielded, [*self._parameters, *index_parameters, *late])
 
     def _hide_size_bounds(self, results: list[Output]) -> None:
-        """Hides from nGraph between what sizes a turn's results are, if what it starts from is not.
+        """Hides the bounds of yielded sizes from nGraph where the initial sizes are outside.
 
-        It takes these for bounds of what the loop results in, which may be what it starts from.
+        nGraph treats these bounds as bounds of the loop's result, which may be the initial value.
         """
         self._model_of(results).validate_nodes_and_infer_types()
-        for number in filter(self._grows, range(self._args)):
-            leasts = [bounds_of(size)[0] for size in self._outer.shape(self.sources[number])]
-            known = results[number + 1].get_partial_shape()
-            holds = [
+        for index in filter(self._grows, range(self._args)):
+            initial_minima = [bounds_of(size)[0] for size in self._outer.shape(self.sources[index])]
+            known = results[index + 1].get_partial_shape()
+            covers = [
                 not _is_growth(added) or (dim.min_length <= least and dim.max_length == -1)
-                for dim, least, added in zip(known, leasts, self._growth[number])
+                for dim, least, added in zip(known, initial_minima, self._growth[index])
             ]
-            if not all(holds):
-                sizes = zip(self.arg_shapes[number], self._growth[number])
+            if not all(covers):
+                sizes = zip(self.arg_shapes[index], self._growth[index])
                 shape = self.ints([size + added for size, added in sizes])
-                results[number + 1] = opset15.reshape(results[number + 1], shape, False).output(0)
+                results[index + 1] = opset15.reshape(results[index + 1], shape, False).output(0)
         self._use_runtime_sizes()
 
     def _checked_condition(self, continues: Output) -> Output:
-        """Whether there is another turn; Paddle does that run where there are too many.
+        """The condition for another iteration, false where a check of the iteration index fails.
 
-        The loop ends where the check refuses the run.
+        Paddle runs loops with too many iterations; the loop here ends where the check rejects the
+        run.
         """
-        number = opset15.add(self._iteration_index(), self.full(1, Type.i64))
+        next_index = opset15.add(self._iteration_index(), self.full(1, Type.i64))
         condition = (
             opset15.squeeze(continues, self.ints([0])) if self.shape(continues) else continues
         )
-        number = opset15.select(condition, number, self.full(0, Type.i64))
-        self._next_iteration = opset15.convert(number, Type.i32)
+        next_index = opset15.select(condition, next_index, self.full(0, Type.i64))
+        self._next_iteration = opset15.convert(next_index, Type.i32)
         self._iteration_check = checked = self._trip_count_check()
         is_iteration = opset15.equal(checked, self._next_iteration)
         if self.shape(continues):
@@ -554,9 +559,9 @@ class InnerBridge(NgraphBridge):
         return opset15.logical_and(continues, is_iteration).output(0)
 
     def _trip_count_check(self) -> Node:
-        """Checks that a loop does not turn more often than sizes allow; as far as these are known.
+        """Checks that a loop has at most as many iterations as sizes allow, as far as known.
 
-        What it looks at is the number of the next turn, if there is one: they count from 0.
+        The checked value is the index of the next iteration if there is one, else 0.
         """
         assert self._shapes is not None and self._iteration is not None
         most = self._shapes.guards.max_iterations(self._iteration)
@@ -569,59 +574,60 @@ class InnerBridge(NgraphBridge):
             replace_node(self._iteration_check, self._trip_count_check())
 
     def _separate_args(self, results: list[Output]) -> None:
-        """Has the plugin hand on what a loop says, where a turn does not compute it.
+        """Has the plugin carry the loop's values where an iteration does not compute them.
 
-        It drops an arg that no turn reads, and then has nothing to result in where there is no
-        turn. And it hands results on one after another: one that is another arg would be what that
-        has just become. So these results are chosen between themselves and the arg in whose place
-        they come, by the number of the turn: it is never below 0, but no build knows it, as it may
-        know the condition of the loop. What grows is never an arg, unless another one. What has
-        another shape than it is meant to have is left: the block will be converted again.
+        The plugin drops a loop-carried input that no iteration reads, and then has no result for a
+        loop without iterations. And it copies yielded values one after another: one that is another
+        loop-carried input would become the new value of that input. So such a result becomes a
+        Select between itself and the input in its own place. The condition is that the iteration
+        index is not negative: always true, but unknown in a build, unlike perhaps the condition of
+        the loop. A growing value is never a loop-carried input, unless another one. A value of an
+        unexpected shape is left alone: the block will be converted again.
         """
         read = read_by(results)
         names = [node.get_name() for node in self._parameters[: self._args]]
         chosen = [
-            number
-            for number, name in enumerate(names)
-            if self._has_expected_shape(number, results[number + 1])
+            index
+            for index, name in enumerate(names)
+            if self._has_expected_shape(index, results[index + 1])
             and (
                 name not in read
-                or forwarded_parameters(results[number + 1], not self._grows(number))
+                or forwarded_parameters(results[index + 1], not self._grows(index))
                 & {*names} - {name}
             )
         ]
         if not chosen:
             return
         is_iteration = opset15.greater_equal(self._iteration_index(), opset15.constant(np.int64(0)))
-        for number in chosen:
-            if self._grows(number):
+        for index in chosen:
+            if self._grows(index):
                 raise NgraphError("what grows from turn to turn becomes what another one was")
-            arg = self._parameters[number].output(0)
-            results[number + 1] = select(is_iteration, results[number + 1], arg).output(0)
+            arg = self._parameters[index].output(0)
+            results[index + 1] = select(is_iteration, results[index + 1], arg).output(0)
 
-    def _has_expected_shape(self, number: int, result: Output) -> bool:
-        """Whether what the loop hands on in this place has the shape of the arg, and its growth."""
-        before, after = self.arg_shapes[number], self.shape(result)
+    def _has_expected_shape(self, index: int, result: Output) -> bool:
+        """Whether a yielded value has the shape of its loop-carried input, plus its growth."""
+        before, after = self.arg_shapes[index], self.shape(result)
         return len(before) == len(after) and all(
-            size + added == found for size, added, found in zip(before, self._growth[number], after)
+            size + added == found for size, added, found in zip(before, self._growth[index], after)
         )
 
-    def _grows(self, number: int) -> bool:
-        """Whether each turn adds to a size of what the loop hands on in this place."""
-        return any(map(_is_growth, self._growth[number]))
+    def _grows(self, index: int) -> bool:
+        """Whether an iteration adds to a dimension of the loop-carried value ``index``."""
+        return any(map(_is_growth, self._growth[index]))
 
 
 def _growth_between(
     before: Sequence[Number], after: Sequence[Number], known: set[int]
 ) -> list[Number]:
-    """What a turn adds to each size of what it hands on.
+    """The sizes that an iteration adds to the dimensions of a loop-carried value.
 
     Args:
         before, after: The shapes.
-        known: The numbers of sizes that are known outside of the loop.
+        known: The symbols that are known outside the loop.
 
     Raises:
-        NgraphError: The rank changes, or what is added is not the same in every turn.
+        NgraphError: The rank changes, or the growth differs between iterations.
     """
     if len(before) != len(after):
         raise NgraphError(f"{_SHAPE_CHANGES} from rank {len(before)} to {len(after)}")
@@ -632,19 +638,19 @@ def _growth_between(
 
 
 def _is_growth(added: Number) -> bool:
-    """Whether a turn adds something, if it adds this."""
+    """Whether adding this size is growth."""
     return not is_same_shape([added], [0])
 
 
 def _has_growth(growth: ShapeGrowth) -> bool:
-    """Whether something grows."""
+    """Whether any dimension grows."""
     return any(map(_is_growth, chain(*growth)))
 
 
 def _shapes_after(
     shapes: Sequence[Sequence[Number]], growth: ShapeGrowth, iterations: Size
 ) -> list[list[Number]]:
-    """Shapes after so many turns."""
+    """Shapes after ``iterations`` iterations."""
     return [
         [size + added * iterations for size, added in zip(*pair)] for pair in zip(shapes, growth)
     ]

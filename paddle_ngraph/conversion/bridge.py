@@ -1,9 +1,10 @@
 """The nGraph bridge: from Paddle operators to nGraph nodes.
 
-One bridge serves one build of one function. It owns the map from the subgraph's variables to nodes,
-and hands converters :meth:`NgraphBridge.get_input_node` and :meth:`NgraphBridge.set_output_node`. A
-function is built at one input signature. If some of its dimensions are open, shapes and known
-contents hold symbolic sizes (symbolic_sizes.py), so converters ask only the bridge for shapes.
+One bridge serves one build of one function. The bridge owns the map from the subgraph's variables
+to nodes, which converters use through :meth:`NgraphBridge.get_input_node` and
+:meth:`NgraphBridge.set_output_node`. A function is built for one input signature. If some of its
+dimensions are dynamic, shapes and known contents contain symbolic sizes (symbolic_sizes.py), so
+converters get shapes from the bridge only.
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, MAX_FOLDED_ELEMENTS, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 
-# Paddle's dtype name of a name of nGraph's.
-_NAMES = {dtype.element: name for name, dtype in DTYPES.items()}
+# Paddle's dtype name by nGraph's element type name.
+_PADDLE_DTYPES = {dtype.element: name for name, dtype in DTYPES.items()}
 
 
 def element_type(dtype: str) -> Type:
-    """The nGraph element type of a Paddle dtype name. Raises NgraphError when there is none."""
+    """The nGraph element type of a Paddle dtype name. Raises NgraphError if there is none."""
     if dtype not in DTYPES:
         raise NgraphError(f"the dtype {dtype} has no nGraph element type")
     return getattr(Type, DTYPES[dtype].element)
 
 
 class Draw(NamedTuple):
-    """Numbers of a random stream that a run takes; random_numbers.h documents the fields."""
+    """Random numbers that a run samples from a stream; random_numbers.h documents the fields."""
 
     distribution: int
     a: float
@@ -65,8 +66,8 @@ class Draw(NamedTuple):
 
 
 _LOOP = "pd_op.while"
-# Element by element, a result holds what 32 bits do not hold, or stands for it, only where an
-# operand of these does: they hand doubts on.
+# Elementwise operators, and those of their operands whose deferred checks propagate: an element of
+# the result overflows int32, or replaces an overflow, only where one of these operands does.
 _FORWARDS_DEFERRED_CHECK = {
     **dict.fromkeys(("pd_op.scale", "pd_op.scale_", "pd_op.assign"), ("x",)),
     **dict.fromkeys(
@@ -78,22 +79,22 @@ _FORWARDS_DEFERRED_CHECK = {
     ),
     "pd_op.where": ("x", "y"),
 }
-# What holds the whole numbers that it is given, in another shape, order or width.
+# Node types that preserve the integers of their input, in another shape, order or width.
 _VALUE_PRESERVING = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
-# Numbered as in core/common/random_numbers.h: the element type, by name.
+# In the order of core/common/random_numbers.h: the element type, by name.
 _DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
 
 
 class RangeCheck(NamedTuple):
-    """Positions that a run is given, which are looked at before a device reads them.
+    """Bounds of an integer input, which a run checks before a device reads the input.
 
     Attributes:
-        input: Which input of the interval it is.
-        low: The minimum; a list of one, or one for each position of the last axis.
+        input: The index of the subgraph input.
+        low: The minimum; a list of one, or one for each index of the last axis.
         high: One more than the maximum, likewise.
         ignored: Values that are allowed as well.
-        message: What to say of others.
+        message: The message of the error.
     """
 
     input: int
@@ -104,11 +105,11 @@ class RangeCheck(NamedTuple):
 
 
 class DeferredCheck(NamedTuple):
-    """Which elements of a tensor are not what they are natively, until something reads them.
+    """A mask of elements that differ from Paddle's results, harmless until a reader uses one.
 
     Attributes:
-        mask: True for those; of a shape that is repeated to that of the tensor.
-        message: What to say of a run in which there are any.
+        mask: True for these elements; of a shape that broadcasts to that of the tensor.
+        message: The message of the error in a run with such elements.
     """
 
     mask: Output
@@ -121,8 +122,8 @@ class NgraphBridge:
     Args:
         graph: The subgraph.
         signature: dtype name and shape of each input, then of each state.
-        values: The contents of the inputs that are read by value, by position.
-        symbolic_dims: The dimensions, and numbers in inputs that are read by value, that are open.
+        values: The contents of the inputs that are read by value, by input index.
+        symbolic_dims: The symbolic dimensions, and symbolic contents of inputs read by value.
     """
 
     def __init__(
@@ -138,38 +139,38 @@ class NgraphBridge:
         self._checked: set[tuple[Any, ...]] = set()
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
-        self._value_constants: dict[int, Node] = {}  # for parameters of which numbers are open
+        self._value_constants: dict[int, Node] = {}  # for parameters with symbolic contents
         self._pending = deque(graph.ops)
         self.draws: list[Draw] = []
         self.checks: list[RangeCheck] = []
         self._deferred_checks: dict[int, DeferredCheck] = {}
         self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
-        self._unknown: set[str] = set()  # nodes whose contents only a run tells
+        self._unknown: set[str] = set()  # nodes whose contents only a run computes
         self._symbolic_dims = symbolic_dims
         self._shapes = None if symbolic_dims is None else Shapes(symbolic_dims.guards)
         if symbolic_dims is None and any(op.type == _LOOP for op in graph.all_ops()):
-            self._shapes = Shapes(Guards({}))  # nothing is open, but turns may be counted
+            self._shapes = Shapes(Guards({}))  # for sizes of iterations only
         self._bfloat16 = Bfloat16Values(extension)
-        # What converters see as float32.
+        # Tensors of bfloat16, which converters see as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
-        self._inlined = 0  # tensors of blocks
+        self._inlined = 0  # tensors of inlined blocks
         self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
         self._inner: list[NgraphBridge] = []
-        self.model: ov.Model  # of what is inside of a loop or branch
-        # Results of regions of sizes that only a run tells. Until the model is complete, parameters
-        # of the shapes at hand stand for them.
+        self.model: ov.Model  # of a loop body or branch
+        # Results of regions with dynamic shapes. Until the model is complete, their readers get
+        # parameters of the current shapes instead.
         self._placeholders: list[tuple[Node, Region, int]] = []
         self._has_empty_tensor: bool | None = None
-        # What a layout of its own makes of an operator's output before others read it.
+        # Converts an operator's output from a layout of its own before other operators read it.
         self.materialize: Callable[[Output], Output] = lambda output: output
-        # What a converter leaves for others of this build, by a key that no other family uses.
+        # State that converters share within a build, by a key that no other converter family uses.
         self.shared: dict[Any, Any] = {}
-        # Paddle runs a feed of another shape than declared as long as its kernels can.
+        # Paddle accepts feeds of other than the declared shape as long as its kernels do.
         self._as_declared = True
         self._add_inputs(signature, values or {})
 
-    # -- what converters use ------------------------------------------------------------------
+    # -- API for converters -------------------------------------------------------------------
 
     def get_input_node(self, op: Op, name: str, position: int = 0) -> Output:
         """The node of the input ``name`` of ``op``.
@@ -187,7 +188,7 @@ class NgraphBridge:
         return [self._nodes[spec.id] for spec in op.inputs.get(name, ())]
 
     def get_captured(self, op: Op) -> list[Output | TensorArray]:
-        """What the blocks of a loop or branch read of the block around them."""
+        """Values of the surrounding block that the blocks of a loop or branch read."""
         specs = op.inputs.get("captured", ())
         return [self._arrays.get(spec.id) or self._nodes[spec.id] for spec in specs]
 
@@ -204,32 +205,32 @@ class NgraphBridge:
 
         Args:
             array: The TensorArray.
-            elements: A tensor of which axis 0 counts them.
+            elements: A tensor with the elements along axis 0.
 
         Raises:
-            NgraphError: They have another shape than others.
+            NgraphError: Their shape differs from that of other elements.
         """
         if array.is_read:
             raise NgraphError("a TensorArray of an outer block is written to")
         added = as_output(elements)
-        for part in array.chunks[:1]:
-            if not is_same_shape(self.shape(part)[1:], self.shape(added)[1:]):
+        for chunk in array.chunks[:1]:
+            if not is_same_shape(self.shape(chunk)[1:], self.shape(added)[1:]):
                 raise NgraphError("a TensorArray has elements of several shapes")
         array.chunks.append(added)
 
     def is_used_later(self, tensor: TensorSpec) -> bool:
-        """Whether operators that follow in the block are given a tensor."""
+        """Whether later operators of the block read a tensor."""
         return any(tensor.id == spec.id for op in self._pending for spec in op.input_specs())
 
     def length(self, array: TensorArray) -> Number:
         """The number of elements of a TensorArray."""
-        return array.before + sum(self.shape(part)[0] for part in array.chunks)
+        return array.before + sum(self.shape(chunk)[0] for chunk in array.chunks)
 
     def elements(self, array: TensorArray) -> Output:
         """The elements of a TensorArray, along axis 0.
 
         Raises:
-            NgraphError: There are none, or not all of them are known.
+            NgraphError: There are none, or some are unknown.
         """
         if not is_same_shape([array.before], [0]):
             raise NgraphError("a loop reads a TensorArray that starts without elements")
@@ -240,7 +241,7 @@ class NgraphBridge:
         return array.chunks[0]
 
     def holds(self, op: Op, name: str, number: Number) -> bool:
-        """Whether the input ``name`` holds this one number, in every run and every turn."""
+        """Whether input ``name`` is one element, ``number`` in every run and iteration."""
         found = self._contents(self.get_input_node(op, name))
         return (
             found is not None
@@ -271,7 +272,7 @@ class NgraphBridge:
     def rounded(self, op: Op, name: str, node: Any) -> Any:
         """``node``, rounded to bfloat16 if the output ``name`` of ``op`` is.
 
-        For what Paddle's kernels round on the way: attributes, and results in between.
+        For values that Paddle's kernels round on the way: attributes, and intermediate results.
         """
         if self._rounded_ids.isdisjoint(spec.id for spec in op.outputs.get(name, ()) if spec):
             return node
@@ -289,7 +290,7 @@ class NgraphBridge:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the function may hold operators of the core's own: other devices lack them."""
+        """Whether the function may contain operators of the core, which other devices lack."""
         return self.device == CPU
 
     @property
@@ -301,15 +302,15 @@ class NgraphBridge:
         """Whether one of these gradients (any if none is named) is in the graph, or reads it."""
         if gradients:
             return not self._op_types.isdisjoint(gradients)
-        return any(kind.endswith("_grad") for kind in self._op_types)
+        return any(type.endswith("_grad") for type in self._op_types)
 
     def constant(self, op: Op, name: str) -> np.ndarray:
-        """The contents of input ``name``, known while the function is built.
+        """The contents of input ``name``, known during the build.
 
         Returns an array of the input's shape; the inputs of a list are joined along axis 0.
 
         Raises:
-            NgraphError: The contents are known only at run time.
+            NgraphError: The contents are known in a run only.
         """
         arrays = []
         for node in self.get_input_nodes(op, name):
@@ -324,11 +325,11 @@ class NgraphBridge:
         return np.concatenate([np.atleast_1d(array) for array in arrays])
 
     def size_behind(self, op: Op, name: str) -> Size | None:
-        """The open size that the input ``name``, one number of float32, was converted from."""
-        given = self.get_input_node(op, name)
-        if given.get_element_type() != Type.f32:  # whose contents are known, if at all
+        """The symbolic size that the input ``name``, a single float32 value, was converted from."""
+        node_input = self.get_input_node(op, name)
+        if node_input.get_element_type() != Type.f32:  # other dtypes: see constant()
             return None
-        node = given.get_node()
+        node = node_input.get_node()
         while node.get_type_name() in _VALUE_PRESERVING:
             source = node.input_value(0)
             if source.get_element_type() in (Type.i32, Type.i64):
@@ -345,7 +346,7 @@ class NgraphBridge:
 
     @cached_property
     def offsets(self) -> Offsets:
-        """What numbers of the graph are to each other."""
+        """Offsets between integers of the graph."""
         return Offsets(self._graph.ops)
 
     def _contents(self, node: Output) -> np.ndarray | None:
@@ -358,30 +359,30 @@ class NgraphBridge:
         return self._shapes.fixed_value(node) if value is None else value
 
     def shape(self, node: Any) -> list[Number]:
-        """The shape of a node; open dimensions are Sizes."""
+        """The shape of a node; symbolic dimensions are Sizes."""
         if self._shapes is not None:
             return self._shapes.of(as_output(node))
         return [int(dim) for dim in as_output(node).get_shape()]
 
     def set_shape(self, node: Any, shape: Sequence[Number]) -> None:
-        """Declares the shape of a node that no rule (size_rules.py) covers: a loop's result."""
+        """Declares the shape of a node without a rule (size_rules.py), such as a loop's result."""
         if self._shapes is not None:
             self._shapes.set(as_output(node), shape)
 
     def full(self, value: Any, dtype: str | Type, shape: Sequence[Number] = ()) -> Node:
-        """A constant of one ``value``; a scalar unless ``shape`` is given."""
-        kind = element_type(dtype) if isinstance(dtype, str) else dtype
+        """A constant with all elements ``value``; a scalar unless ``shape`` is given."""
+        element = element_type(dtype) if isinstance(dtype, str) else dtype
         if isinstance(value, Size):
-            number = opset15.convert(self.ints([value]), kind)
-            scalar = opset15.squeeze(number, self.ints([0]))
+            converted = opset15.convert(self.ints([value]), element)
+            scalar = opset15.squeeze(converted, self.ints([0]))
         else:
-            scalar = opset15.constant(value, kind)
+            scalar = opset15.constant(value, element)
         if not shape:
             return scalar
         return opset15.broadcast(scalar, self.ints(shape))
 
     def ints(self, values: Sequence[Number]) -> Any:
-        """A 1-D int64 tensor (axes, shapes, pads), constant unless it holds Sizes."""
+        """A 1-D int64 tensor (axes, shapes, pads), constant unless ``values`` contain Sizes."""
         numbers = list(values)
         if self._shapes is not None and is_symbolic(numbers):
             return self._shapes.node(numbers)
@@ -390,7 +391,7 @@ class NgraphBridge:
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
     ) -> Output:
-        """Random numbers, taken at each run in the order of the operators.
+        """Random numbers, sampled in each run in the order of the operators.
 
         Args:
             distribution: ``"keep"``: 0 with probability ``a``, else 1, as u8. ``"uniform"`` from
@@ -400,35 +401,35 @@ class NgraphBridge:
             seed: The seed of a separate stream; 0 for the stream that ``paddle.seed`` sets.
             shape: The shape of the result.
         """
-        number = list(_DISTRIBUTIONS).index(distribution)
+        distribution_id = list(_DISTRIBUTIONS).index(distribution)
         position = len(self._graph.inputs) + len(self._graph.states) + len(self.draws)
         sizes = [int(size) for size in shape]
-        self.draws.append(Draw(number, float(a), float(b), int(seed), sizes))
+        self.draws.append(Draw(distribution_id, float(a), float(b), int(seed), sizes))
         return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
 
     def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-        """See :func:`extension`; attributes may be open sizes, which are fixed.
+        """See :func:`extension`; symbolic sizes in attributes are fixed.
 
         Raises:
-            NgraphError: As there, and where the function is not for the CPU.
+            NgraphError: As there, and if the function is not for the CPU.
         """
         if not self.on_cpu:
             raise NgraphError(f"{self.device} has no {name}, an operator of the engine for CPUs")
-        return extension(name, inputs, **{key: _plain(each) for key, each in attributes.items()})
+        return extension(name, inputs, **{key: _fixed(each) for key, each in attributes.items()})
 
     def in_range(self, values: Any, least: int, end: int, message: str) -> Node:
-        """The same integers, checked in each run: at least ``least``, and less than ``end``."""
+        """``values``, checked in each run to be at least ``least`` and less than ``end``."""
         limits = {"low": [least], "high": [end], "has_ignored": False, "ignored": 0}
         return self.extension("CheckRange", [values], message=message, **limits)
 
     def require_32_bits(self, value: Output) -> bool:
-        """Refuses the run if int64 numbers, known while the function is built, need more.
+        """Checks that int64 contents that are known during the build are representable in int32.
 
         Returns:
-            Whether they are known.
+            Whether the contents are known.
 
         Raises:
-            NgraphError: They need more.
+            NgraphError: An element overflows int32.
         """
         known = self.known_value(value) if self._shapes is None else self._contents(value)
         if known is None:
@@ -439,51 +440,53 @@ class NgraphBridge:
                 raise NgraphError(INT32_OVERFLOW)
         return True
 
-    def defer_check(self, op: Op, name: str, places: Any, message: str) -> None:
-        """Lets the engine refuse a run in which elements of an output are read that are wrong.
+    def defer_check(self, op: Op, name: str, mask: Any, message: str) -> None:
+        """Has the engine reject a run in which a reader uses wrong elements of an output.
 
-        A ``where`` may pass over them: what 0 has no logarithm for.
+        A ``where`` may discard wrong elements, such as the logarithm of 0.
 
         Args:
             op: The operator.
-            name: Its output, which is set.
-            places: Whether each element is wrong.
-            message: What to say.
+            name: The output, which is set already.
+            mask: A mask of the wrong elements.
+            message: The message of the error.
         """
-        self._deferred_checks[op.output(name).id] = DeferredCheck(as_output(places), message)
+        self._deferred_checks[op.output(name).id] = DeferredCheck(as_output(mask), message)
 
     def _forwarded_check(self, op: Op) -> DeferredCheck | None:
-        """What there is to doubt of the only output of an operator; other inputs are settled."""
+        """The deferred check of an operator's only output; checks of other inputs are applied."""
         entry = find_converter(op.type)
-        kept: dict[str, DeferredCheck] = {}
+        checks: dict[str, DeferredCheck] = {}
         for name, specs in op.inputs.items():
             for spec in specs if entry is None or entry.role(name).has_contents_read else ():
                 if spec.id not in self._deferred_checks:
                     continue
                 if name in _FORWARDS_DEFERRED_CHECK.get(op.type, ()):
-                    kept[name] = self._deferred_checks[spec.id]
+                    checks[name] = self._deferred_checks[spec.id]
                 else:
                     self._apply_deferred_check(spec)
-        if not kept:
+        if not checks:
             return None
-        message = next(iter(kept.values())).message
+        message = next(iter(checks.values())).message
         if op.type == "pd_op.where":
             never = self.full(False, Type.boolean)
-            x, y = (kept[name].mask if name in kept else never for name in ("x", "y"))
+            x, y = (checks[name].mask if name in checks else never for name in ("x", "y"))
             condition = self.get_input_node(op, "condition")
             return DeferredCheck(opset15.select(condition, x, y).output(0), message)
-        places, *others = (check.mask for check in kept.values())
+        mask, *others = (check.mask for check in checks.values())
         for other in others:
-            places = opset15.logical_or(places, other).output(0)
-        return DeferredCheck(places, message)
+            mask = opset15.logical_or(mask, other).output(0)
+        return DeferredCheck(mask, message)
 
     def _apply_deferred_check(self, spec: TensorSpec) -> Output:
-        """The node of a tensor, all of whose elements a run has looked at."""
+        """The node of a tensor after its deferred check, if any, was applied."""
         check = self._deferred_checks.pop(spec.id, None)
         if check is not None:
-            node, kind = self._nodes[spec.id], self._nodes[spec.id].get_element_type()
-            wrong = self.in_range(opset15.convert(check.mask, Type.i32), 0, 1, check.message)
-            added = opset15.add(node, wrong if kind == Type.i32 else opset15.convert(wrong, kind))
+            node, dtype = self._nodes[spec.id], self._nodes[spec.id].get_element_type()
+            checked = self.in_range(opset15.convert(check.mask, Type.i32), 0, 1, check.message)
+            added = opset15.add(
+                node, checked if dtype == Type.i32 else opset15.convert(checked, dtype)
+            )
             self._nodes[spec.id] = self._folded(added.output(0))
         return self._nodes[spec.id]
 
@@ -496,17 +499,17 @@ class NgraphBridge:
         ignored: int | None = None,
         position: int = 0,
     ) -> None:
-        """Lets the engine refuse a run whose input ``name`` holds a value out of range.
+        """Has the engine reject a run whose input ``name`` has an element out of range.
 
-        To be called before the input's node is fetched: from then on it is the checked node.
+        To be called before the converter gets the input's node, which becomes the checked node.
 
         Args:
             op: The operator.
             name: One of its inputs, of int32 or int64.
-            low: The minimum; a list gives one for each position of the last axis.
+            low: The minimum; a list gives one for each index of the last axis.
             high: One more than the maximum, likewise.
             ignored: A value that is allowed as well.
-            position: Which tensor, if the input holds a list.
+            position: Index of the tensor, if the input is a list.
         """
         spec = op.inputs[name][position]
         bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)
@@ -539,7 +542,7 @@ class NgraphBridge:
     def _check_beforehand(
         self, ids: Output, low: list[int], high: list[int], ignored: list[int], message: str
     ) -> None:
-        """Lets a run look at positions before the device gets them, or looks at them now."""
+        """Checks indices now if they are known, else before the device reads them in a run."""
         known = self._contents(ids)
         if known is not None:
             inside = (known >= np.array(low)) & (known < np.array(high)) | np.isin(known, ignored)
@@ -557,16 +560,16 @@ class NgraphBridge:
         self.checks.append(RangeCheck(position, low, high, ignored, message))
 
     def _input_of(self, positions: Output) -> int | None:
-        """The input of the interval that a node of whole numbers is, if it is one."""
-        is_whole = positions.get_element_type() in (Type.i32, Type.i64)
+        """Index of the subgraph input that a node is, if it is an input of int32 or int64."""
+        is_integer = positions.get_element_type() in (Type.i32, Type.i64)
         name = positions.get_node().get_friendly_name()
-        return self._input_of_parameter.get(name) if is_whole else None
+        return self._input_of_parameter.get(name) if is_integer else None
 
     def _any_runtime_input(self) -> Output:
-        """Something that is no constant when the model is complete.
+        """An output that is not a constant in the complete model.
 
         Raises:
-            NgraphError: Nothing is given to a run but weights.
+            NgraphError: The only inputs are weights.
         """
         weights = set(self._graph.weights)
         for node in self._parameters:
@@ -575,42 +578,42 @@ class NgraphBridge:
         raise NgraphError("a loop that grows is given nothing but weights")
 
     def inline(self, block: Graph, sources: Sequence[Output | TensorArray]) -> list[Output]:
-        """Converts a block as if its operators were some of this graph's.
+        """Converts a block as if its operators were part of this graph.
 
         Args:
-            block: What is inside of a loop or branch, without TensorArrays.
-            sources: What its inputs are given.
+            block: The block of a loop or branch, without TensorArrays.
+            sources: The values of its inputs.
 
         Returns:
-            What it makes.
+            The outputs of the block.
 
         Raises:
-            ConversionError: As in :meth:`convert`; ``op`` is one inside.
+            ConversionError: As in :meth:`convert`; ``op`` is one of the block.
         """
-        numbers = {spec.id: self._next_tensor_id() for spec in block.all_specs()}
+        ids = {spec.id: self._next_tensor_id() for spec in block.all_specs()}
         for spec, source in zip(block.inputs, sources):
             if not isinstance(source, TensorArray):
-                self._nodes[numbers[spec.id]] = source
+                self._nodes[ids[spec.id]] = source
         for op in block.ops:
-            renumbered = op.with_tensor_ids(numbers)
+            renumbered = op.with_tensor_ids(ids)
             self._rounded_ids |= {s.id for s in renumbered.output_specs() if s.dtype == BFLOAT16}
             try:
                 self._convert(renumbered)
             except ConversionError as error:
                 raise ConversionError(op, error.reason, error.device) from error
-        return [self._apply_deferred_check(replace(s, id=numbers[s.id])) for s in block.outputs]
+        return [self._apply_deferred_check(replace(s, id=ids[s.id])) for s in block.outputs]
 
     def _next_tensor_id(self) -> int:
-        """A number that no tensor of the graph has."""
+        """An id that no tensor of the graph has."""
         self._inlined += 1
         return -1 - self._inlined
 
     def add_inner(self, inner: NgraphBridge) -> None:
-        """Takes what is inside of a loop or branch for a part of this model."""
+        """Adds the bridge of a loop body or branch to this model."""
         self._inner.append(inner)
 
     def add_region(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
-        """The outputs of a loop or branch, whose results have these shapes."""
+        """Adds a loop or branch, whose results have these shapes, and returns its outputs."""
         self._regions.append((region, shapes))
         region.build_node()
         self._declare_results(region, shapes)
@@ -625,24 +628,24 @@ class NgraphBridge:
         for output, shape in zip(region.node.outputs(), shapes, strict=True):
             self.set_shape(output, shape)
 
-    def _placeholder_for(self, region: Region, number: int, shape: Sequence[Number]) -> Output:
-        """What stands for a result of a region until the model is complete."""
-        kind = region.node.output(number).get_element_type()
-        node = opset15.parameter(list(map(hint_of, shape)), kind)
-        self._placeholders.append((node, region, number))
+    def _placeholder_for(self, region: Region, index: int, shape: Sequence[Number]) -> Output:
+        """A parameter that replaces a result of a region until the model is complete."""
+        dtype = region.node.output(index).get_element_type()
+        node = opset15.parameter(list(map(hint_of, shape)), dtype)
+        self._placeholders.append((node, region, index))
         if self._shapes is not None:
             self._shapes.declare(node.output(0), [symbolic_size(size) for size in shape])
         return node.output(0)
 
     def _replace_placeholders(self) -> None:
-        """Has results of regions read as they are, whatever their sizes."""
-        for node, region, number in self._placeholders:
+        """Connects readers of placeholders to the results of regions, of any shape."""
+        for node, region, index in self._placeholders:
             for reader in node.output(0).get_target_inputs():
-                reader.replace_source_output(region.node.output(number))
+                reader.replace_source_output(region.node.output(index))
 
     @property
     def has_placeholders(self) -> bool:
-        """Whether the model reads something of a size that only a run tells."""
+        """Whether the model reads a tensor of dynamic shape from a region."""
         return bool(self._placeholders)
 
     # -- the build ----------------------------------------------------------------------------
@@ -659,16 +662,17 @@ class NgraphBridge:
     def build(
         self, weights: Mapping[int, Any] | None = None, in_place: bool = False
     ) -> tuple[ov.Model, list[int]]:
-        """Converts what is not yet converted, and makes the model, before any pass (build.py).
+        """Converts the remaining operators and creates the model, before any pass (build.py).
 
         Args:
-            weights: The contents of inputs that become constants, by position: buffers in C order.
-            in_place: Whether the constants are these buffers, which the caller keeps for as long as
-                there is the model.
+            weights: The contents of inputs that become constants, by input index: buffers in C
+                order.
+            in_place: Whether the constants are these buffers, which the caller retains as long as
+                the model exists.
 
         Returns:
-            The model, at its signature, and the input position that feeds each of its parameters;
-            positions after the inputs continue through :attr:`draws`.
+            The model at its signature, and for each of its parameters the index of the input that
+            feeds it; indices after the inputs continue through :attr:`draws`.
 
         Raises:
             ConversionError: As in :meth:`convert`.
@@ -705,7 +709,7 @@ class NgraphBridge:
         return model, [*positions, *self._value_constants]
 
     def make_dynamic(self, model: ov.Model) -> None:
-        """Makes the open dimensions of the finished model dynamic, and open numbers parameters."""
+        """Makes symbolic dimensions of the finished model dynamic, symbolic contents parameters."""
         if self._symbolic_dims is not None:
             self._make_dynamic(model, self._symbolic_dims)
         self._replace_placeholders()
@@ -723,21 +727,21 @@ class NgraphBridge:
         fixed = symbolic_dims.guards.fixed()
         for node in model.get_parameters():
             position = self._input_of_parameter.get(node.get_friendly_name())
-            numbers = None if position is None else symbolic_dims.symbols.get(position)
-            if numbers:
+            symbols = None if position is None else symbolic_dims.symbols.get(position)
+            if symbols:
                 dims = [
-                    size if number is None or number in fixed else -1
-                    for number, size in zip(numbers, node.get_output_shape(0))
+                    size if symbol is None or symbol in fixed else -1
+                    for symbol, size in zip(symbols, node.get_output_shape(0))
                 ]
                 node.set_partial_shape(ov.PartialShape(dims))
         for position, constant in self._value_constants.items():
-            kind, shape = constant.get_output_element_type(0), list(constant.get_output_shape(0))
-            parameter = opset15.parameter(shape, kind, name=f"input_{position}")
+            dtype, shape = constant.get_output_element_type(0), list(constant.get_output_shape(0))
+            parameter = opset15.parameter(shape, dtype, name=f"input_{position}")
             replace_node(constant, parameter)
             model.add_parameters([parameter])
 
     def _update_trip_count_check(self) -> None:
-        """Has each turn check its number as all sizes of the complete model ask for."""
+        """Applies the limits of the complete model to the check of the iteration index."""
 
     def _inline_constants(self) -> None:
         for region, shapes in self._regions:
@@ -745,23 +749,23 @@ class NgraphBridge:
                 self._declare_results(region, shapes)
 
     def boundary_sizes(self) -> tuple[int, int]:
-        """How many inputs, without states, and outputs the interval has."""
+        """Number of the subgraph's inputs, without states, and number of its outputs."""
         return len(self._graph.inputs), len(self._graph.outputs)
 
     def inner_models(self) -> list[ov.Model]:
-        """What is inside of loops and branches."""
+        """The bodies of loops and branches."""
         return [inner.model for inner in self._all_inner()]
 
     def _all_inner(self) -> Iterator[NgraphBridge]:
-        """The bridges of what is inside of loops and branches, outer ones first."""
+        """The bridges of loop bodies and branches, outer ones first."""
         for inner in self._inner:
             yield inner
             yield from inner._all_inner()
 
     def _record_shapes(self, model: ov.Model) -> None:
-        """Knows all sizes in a model from here on, and whether something in it has no elements.
+        """Records all sizes in a model, and whether any tensor in the model is empty.
 
-        Unless it did before: then nGraph may no longer know the shapes at hand.
+        Only the first call does: afterwards nGraph may no longer know the current shapes.
         """
         if self._shapes is None or self._has_empty_tensor is not None:
             return
@@ -822,59 +826,59 @@ class NgraphBridge:
         shape: Sequence[int],
         value: np.ndarray | None,
     ) -> None:
-        kind: Type = getattr(Type, dtype)
-        if kind != element_type(spec.dtype):
+        element: Type = getattr(Type, dtype)
+        if element != element_type(spec.dtype):
             raise ValueError(
-                f"input {position} of the interval is {_NAMES.get(dtype, dtype)}, "
+                f"input {position} of the interval is {_PADDLE_DTYPES.get(dtype, dtype)}, "
                 f"the program declares {spec.dtype}"
             )
         node = (
-            self._parameter(position, kind, shape)
+            self._parameter(position, element, shape)
             if value is None
-            else self._value_input(position, kind, value)
+            else self._value_input(position, element, value)
         )
-        self._nodes[spec.id] = self._bfloat16.widened(node) if kind == Type.bf16 else node
+        self._nodes[spec.id] = self._bfloat16.widened(node) if element == Type.bf16 else node
         self._as_declared &= fits(spec.shape, self.shape(self._nodes[spec.id]))
 
-    def _value_input(self, position: int, kind: Type, value: np.ndarray) -> Output:
-        """An input that is read by value: a constant, unless some of its numbers are open.
+    def _value_input(self, position: int, dtype: Type, value: np.ndarray) -> Output:
+        """The node of an input that is read by value: a constant, unless contents are symbolic.
 
-        Until dimensions are opened it holds the current numbers, from which nGraph knows shapes.
+        Until dimensions become dynamic, the node contains hints, from which nGraph infers shapes.
         """
         symbolic_dims = self._symbolic_dims
-        numbers = [] if symbolic_dims is None else symbolic_dims.contents[position]
+        symbols = [] if symbolic_dims is None else symbolic_dims.contents[position]
         if (
             self._shapes is None
             or symbolic_dims is None
-            or all(number is None for number in numbers)
+            or all(symbol is None for symbol in symbols)
         ):
-            return constant_of(value, kind).output(0)
-        self._value_constants[position] = opset15.constant(value, kind)
-        # Not the constant itself, which converters would take for one.
-        node = opset15.convert(self._value_constants[position], kind).output(0)
+            return constant_of(value, dtype).output(0)
+        self._value_constants[position] = opset15.constant(value, dtype)
+        # A Convert between them: converters would treat the constant itself as known contents.
+        node = opset15.convert(self._value_constants[position], dtype).output(0)
         contents = [
-            each if number is None else symbolic_dims.size(number)
-            for number, each in zip(numbers, value.reshape(-1).tolist())
+            each if symbol is None else symbolic_dims.size(symbol)
+            for symbol, each in zip(symbols, value.reshape(-1).tolist())
         ]
         self._shapes.declare_contents(node, contents)
         return node
 
-    def _parameter(self, position: int, kind: Type, shape: Sequence[int]) -> Output:
-        node = opset15.parameter(list(shape), kind, name=f"input_{position}")
+    def _parameter(self, position: int, dtype: Type, shape: Sequence[int]) -> Output:
+        node = opset15.parameter(list(shape), dtype, name=f"input_{position}")
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
         if self._shapes is not None and self._symbolic_dims is not None:
-            numbers = self._symbolic_dims.symbols.get(position, ())
-            sizes = [None if n is None else self._symbolic_dims.size(n) for n in numbers]
+            symbols = self._symbolic_dims.symbols.get(position, ())
+            sizes = [None if n is None else self._symbolic_dims.size(n) for n in symbols]
             self._shapes.declare(node.output(0), sizes)
         return node.output(0)
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
         if output.get_element_type() != element_type(spec.dtype):
-            found = _NAMES.get(output.get_element_type().get_type_name(), "another dtype")
+            found = _PADDLE_DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
             raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
         shape = self.shape(output)
-        # What is a scalar today was declared as [1] in programs saved by Paddle before 2.5.
+        # Programs saved by Paddle before 2.5 declare [1] for some outputs that are scalars today.
         is_scalar = not shape and list(spec.shape) == [1]
         if self._as_declared and not is_scalar and not fits(spec.shape, shape):
             sizes = list(map(hint_of, shape))
@@ -892,16 +896,16 @@ class NgraphBridge:
         return output if value is None else opset15.constant(value).output(0)
 
     def _from_sizes(self, shapes: Shapes, output: Output) -> Output:
-        """What a program computes from sizes: in 64 bits, and for every value of the sizes."""
-        kind = output.get_element_type()
-        if kind.is_real():
+        """Integers computed from sizes, as a node that is valid for all sizes; int64 inside."""
+        dtype = output.get_element_type()
+        if dtype.is_real():
             return output
         value = shapes.value(output)
         if value is None or not is_symbolic(value.reshape(-1).tolist()):
-            return opset15.constant(shapes.fixed_value(output), kind).output(0)
+            return opset15.constant(shapes.fixed_value(output), dtype).output(0)
         node = shapes.node(value.reshape(-1).tolist())
-        if kind != Type.i64:
-            node = opset15.convert(node, kind).output(0)
+        if dtype != Type.i64:
+            node = opset15.convert(node, dtype).output(0)
         if value.ndim != 1:
             node = opset15.reshape(node, self.ints(value.shape), False).output(0)
         return node
@@ -914,9 +918,9 @@ class NgraphBridge:
         if node.get_type_name() == "Constant":
             return np.array(node.get_data())
         if node.get_type_name() == "ShapeOf":
-            kind = output.get_element_type().to_dtype()
-            return np.array(list(node.input_value(0).get_shape()), dtype=kind)
-        # Asked for each of its outputs, of which there may be thousands.
+            dtype = output.get_element_type().to_dtype()
+            return np.array(list(node.input_value(0).get_shape()), dtype=dtype)
+        # Called for each output of a node, of which there may be thousands.
         if node.get_name() in self._unknown:
             return None
         results = self._evaluated(node)
@@ -944,10 +948,10 @@ class NgraphBridge:
 
 
 def _initialize_dtype_table() -> None:
-    """Makes OpenVINO's bindings initialize their table of dtypes.
+    """Initializes the dtype table of OpenVINO's bindings.
 
-    They do so at first use, holding a lock but releasing the GIL: two threads that come first would
-    deadlock. A module is imported by one thread only.
+    The bindings do so at first use, holding a lock but releasing the GIL: two threads that come
+    first would deadlock. A module is imported by one thread only.
     """
     one = opset15.constant(np.ones(1, np.float32))
     ov.Tensor(one.get_data().astype(one.get_element_type().to_dtype()))
@@ -956,15 +960,15 @@ def _initialize_dtype_table() -> None:
 _initialize_dtype_table()
 
 
-def _plain(attribute: Any) -> Any:
-    """An attribute of a node, in which open sizes are fixed."""
+def _fixed(attribute: Any) -> Any:
+    """An attribute of a node, with symbolic sizes fixed."""
     if isinstance(attribute, list | tuple):
-        return [_plain(each) for each in attribute]
+        return [_fixed(each) for each in attribute]
     return int(attribute) if isinstance(attribute, Size) else attribute
 
 
 def _reason(error: Exception) -> str:
-    """What to say of what a converter raised."""
+    """The reason in a :class:`ConversionError` for an exception of a converter."""
     text = str(error).strip()
     if isinstance(error, NgraphError) or "\n" not in text:
         return text or type(error).__name__
@@ -972,8 +976,8 @@ def _reason(error: Exception) -> str:
 
 
 def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
-    """Whether a shape is one that the program declares."""
-    if 0 in declared:  # Paddle tells nothing of some outputs that an operator leaves as they were
+    """Whether a shape agrees with a declared one."""
+    if 0 in declared:  # Paddle's shape of some outputs that an operator leaves unchanged
         return True
     try:
         return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
@@ -982,36 +986,36 @@ def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
 
 
 def symbolic_size(size: Number) -> Size | None:
-    """The size, if it is open."""
+    """``size`` if it is symbolic."""
     return size if isinstance(size, Size) else None
 
 
 def _constant_for(parameter: Node, contents: Any, known_buffers: set[int] | None) -> Node:
-    """A constant in place of a parameter.
+    """A constant that replaces a parameter.
 
     Args:
-        parameter: It.
+        parameter: The parameter.
         contents: A buffer.
-        known_buffers: Where others of these constants are, if they are the buffers themselves. The
-        plugin
-            tells packed weights apart by that place, so a buffer that is given twice is copied.
+        known_buffers: Addresses of the buffers of earlier constants, to use this one in place;
+            ``None`` to copy. The plugin identifies packed weights by address, so a buffer that is
+            given twice is copied.
     """
-    kind = parameter.get_output_element_type(0)
-    array = np.frombuffer(contents, kind.to_dtype()).reshape(tuple(parameter.get_output_shape(0)))
-    place = array.ctypes.data
-    if known_buffers is None or place in known_buffers or array.size == 0:
-        return constant_of(array, kind)
-    known_buffers.add(place)
-    return opset15.constant(ov.Tensor(array, ov.Shape(array.shape), kind))
+    dtype = parameter.get_output_element_type(0)
+    array = np.frombuffer(contents, dtype.to_dtype()).reshape(tuple(parameter.get_output_shape(0)))
+    address = array.ctypes.data
+    if known_buffers is None or address in known_buffers or array.size == 0:
+        return constant_of(array, dtype)
+    known_buffers.add(address)
+    return opset15.constant(ov.Tensor(array, ov.Shape(array.shape), dtype))
 
 
 def _is_list(output: Output) -> bool:
-    """Whether it is an empty list of axes or sizes, as core/ov/empty_tensors.cc knows it."""
+    """Whether ``output`` is an empty list of axes or sizes, as in core/ov/empty_tensors.cc."""
     is_constant = output.get_node().get_type_name() == "Constant"
     is_row = len(output.get_partial_shape()) == 1
     return is_constant and is_row and bool(output.get_element_type().is_integral())
 
 
 def is_used(node: Node) -> bool:
-    """Whether something reads what a node makes."""
+    """Whether the first output of a node has a reader."""
     return bool(node.output(0).get_target_inputs())

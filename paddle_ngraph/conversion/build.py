@@ -1,7 +1,7 @@
 """A build: from a graph string to the model that is compiled.
 
-The bridge makes a model, operator by operator, and the passes bring it into its final form. Each
-pass has its place in :data:`PASSES`, and a reason.
+The bridge builds a model, operator by operator, and passes rewrite it. Each pass has its place in
+:data:`PASSES`, and a reason.
 """
 
 from __future__ import annotations
@@ -40,15 +40,14 @@ Signature = Sequence["tuple[str, tuple[int, ...]]"]
 
 
 class Pass(NamedTuple):
-    """One step of a build.
+    """One pass of a build.
 
     Attributes:
         name: Its name.
-        reason: The reason for it and for its place.
-        run: What it does.
-        is_cpu_only: Whether it is left out for other devices, which have neither the core's
-        operators
-            nor the plugin that it is for.
+        reason: The reason for the pass and for its place.
+        run: The function of the pass.
+        is_cpu_only: Whether other devices, which have neither the core's operators nor the plugin
+            that the pass is for, skip it.
     """
 
     name: str
@@ -70,7 +69,7 @@ def _use_bfloat16_matmuls(draft: Draft) -> None:
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
-    # Else the plugin is to round.
+    # Otherwise the plugin rounds.
     if draft.settings.precision == "f32" or not draft.bridge.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 
@@ -231,18 +230,18 @@ PASSES = (
 
 
 class BuiltModel(NamedTuple):
-    """What a build hands to the C++ engine, which reads it by these names.
+    """The result of a build for the C++ engine, which reads it by these names.
 
     Attributes:
         model: The model as an object of OpenVINO's bindings, without its Python wrapper.
         parameter_inputs: See :attr:`Draft.positions`.
-        draws: The random numbers to take before a run.
-        open_sizes: If sizes are open, the number of the open size, or -1, for each dimension of
-            each input, then for each number in inputs that are read by value.
-        guards: Guards on the open sizes, as :func:`symbolic_sizes.to_words` encodes them.
-        parts: How many parts the batch has: the model is for one part.
+        draws: The random numbers to sample before a run.
+        open_sizes: If there are symbols, the index of the symbol, or -1, for each dimension of each
+            input, then for each element of inputs that are read by value.
+        guards: Guards on the symbols, as :func:`symbolic_sizes.to_words` encodes them.
+        parts: The number of chunks of the batch: the model computes one chunk.
         updates: See :attr:`Draft.updates`.
-        checks: What a run looks at before the device does.
+        checks: Range checks that a run does before the device reads its inputs.
         device: OpenVINO's name of a device; empty for the CPU.
     """
 
@@ -265,14 +264,14 @@ def build_model(
     precision: str,
     threads: int,
 ) -> BuiltModel:
-    """Called by the C++ engine on a cache miss: the graph string to a model.
+    """Called by the C++ engine on a cache miss: builds the model of a graph string.
 
     Args:
         text: The graph string.
         signature: The nGraph element type name and the shape of every input.
         values: Raw contents of the inputs that are read by value.
-        weights: Views of the inputs that become constants. What is there stays for as long as the
-            function does.
+        weights: Views of the inputs that become constants; their contents stay valid as long as the
+            function exists.
         precision, threads: See :class:`Settings`.
     """
     settings = Settings(precision, threads, device=device_of(text))
@@ -300,7 +299,7 @@ def build_model(
     except ConversionError as error:
         denylist.record_provisional_failure(text, error.without_traceback())
         raise
-    except ValueError as error:  # an input is not what the program declares
+    except ValueError as error:  # an input differs from the program's declaration
         denylist.record_provisional_failure(text, NgraphError(str(error)))
         raise
     pin_gradients(draft)
@@ -328,9 +327,9 @@ def make_model(
 
     Args:
         bridge: The bridge of the graph, at a signature.
-        weights: The contents of inputs that become constants, by position: buffers in C order.
-        settings: What the model is built for.
-        splits_batch: Whether the batch may be computed in parts.
+        weights: The contents of inputs that become constants, by input index: buffers in C order.
+        settings: The settings of the build.
+        splits_batch: Whether the batch may be computed in chunks.
         in_place: Whether the constants are these buffers, not copies.
 
     Raises:
@@ -351,14 +350,14 @@ def _unwrapped_model(model: ov.Model) -> Any:
     return model._Model__model
 
 
-# Bridges that have converted a graph of known shapes before its first run, by graph and signature.
+# Bridges that have converted a graph of static shapes before its first run.
 _converted: LRUCache[tuple[str, tuple[Any, ...]], NgraphBridge] = LRUCache(4)
 
 
 def conversion_error(graph: Graph, text: str) -> ConversionError | None:
-    """The error a converter raises, if that can be known before a run: every shape is static.
+    """The error that a converter raises, known before a run if every shape is static.
 
-    A conversion that succeeds is kept for the run.
+    The bridge of a successful conversion is cached for the run.
 
     Args:
         graph: The subgraph.
@@ -378,7 +377,7 @@ def conversion_error(graph: Graph, text: str) -> ConversionError | None:
 
 
 def forget() -> None:
-    """Forgets what was converted before a run."""
+    """Drops the cached bridges."""
     _converted.clear()
 
 
@@ -426,18 +425,18 @@ def model_with(
     splits_batch: bool = False,
     in_place: bool = False,
 ) -> Draft:
-    """The model of a graph with open dimensions, as :func:`make_model` returns it.
+    """The model of a graph with dynamic dimensions, as :func:`make_model` returns it.
 
     Raises:
         ConversionError: As in :func:`make_model`.
-        NgraphError: The graph draws random numbers.
+        NgraphError: The graph has a stochastic operator.
     """
-    for position in weights:  # a constant, with everything that it is
+    for position in weights:  # constants have static shapes
         symbolic_dims.fix(position)
     bridge = NgraphBridge(Graph.from_string(text), signature, contents, symbolic_dims)
     bridge.convert()
     if bridge.draws:
         raise NgraphError("how many numbers are drawn depends on sizes")
-    # The numbers in contents become parameters, which are no samples.
+    # Symbolic contents become parameters, which are not split into samples.
     splits_batch = splits_batch and not symbolic_dims.has_symbolic_contents()
     return make_model(bridge, weights, settings, splits_batch, in_place)

@@ -1,10 +1,10 @@
-"""Operators whose converters raised, and intervals that nGraph could not run.
+"""The denylist: operators whose converters raised, and subgraphs that nGraph could not run.
 
-They stay native, and the report says why.
+They fall back, and the report gives the reason.
 
-A converter runs when a function is built. An error that it raises there is at first a *suspicion*,
-because converters also raise on a feed that Paddle would refuse. It becomes a *refusal* when Paddle
-has run the interval, or if every shape was known beforehand.
+A converter runs when a function is built. An error that it raises there is at first a *provisional
+failure*, because converters also raise on a feed that Paddle would reject. The operator or subgraph
+is denylisted when Paddle has run the subgraph, or at once if every shape was known beforehand.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache
 
-# What is dropped is tried again.
+# Evicted entries are tried again.
 _MAX_ENTRIES = 1024
 
 _NEEDS_64_BITS = "its whole numbers need 64 bits"
 
-# By type and kind of operator, and what its function was built for.
+# Reasons by operator type, operator signature and device.
 _denied_operators: LRUCache[tuple[str, str, str], str] = LRUCache(_MAX_ENTRIES)
-# The same: those whose whole numbers did not fit. They stay the engine's where they certainly fit.
+# Likewise, of operators whose checked integers overflowed int32. The engine still runs them where
+# an overflow is ruled out.
 _denied_checks: LRUCache[tuple[str, str, str], str] = LRUCache(_MAX_ENTRIES)
-_denied_subgraphs: LRUCache[str, str] = LRUCache(
-    _MAX_ENTRIES
-)  # reasons, by what an interval computes
-_provisional_failures: LRUCache[str, NgraphError] = LRUCache(_MAX_ENTRIES)  # by graph
+_denied_subgraphs: LRUCache[str, str] = LRUCache(_MAX_ENTRIES)  # reasons, by subgraph_key
+_provisional_failures: LRUCache[str, NgraphError] = LRUCache(_MAX_ENTRIES)  # by graph header
 _reasons_by_graph: LRUCache[str, str] = LRUCache(
     _MAX_ENTRIES
-)  # what was said of those refused in a run
+)  # reasons for entries that runs have added
 _TABLES: tuple[LRUCache, ...] = (
     _denied_operators,
     _denied_checks,
@@ -48,28 +47,28 @@ _TABLES: tuple[LRUCache, ...] = (
 )
 
 _lock = new_lock()
-_denials_in_runs = 0  # of refusals in runs
+_denials_in_runs = 0  # number of entries that runs have added
 
 
 def denial_reason(op: Op, device: str = CPU) -> str | None:
-    """Why an operator like ``op`` is left native on a device, or ``None``."""
+    """The reason why operators like ``op`` fall back on a device, or ``None``."""
     return (
         _denied_operators.get((op.type, _operator_key(op), device)) if _denied_operators else None
     )
 
 
 def is_overflow_check_denied(op: Op, device: str = CPU) -> bool:
-    """Whether runs do not check operators like ``op`` on a device: too many did not fit."""
+    """Whether runs do not check operators like ``op`` on a device: overflows were too frequent."""
     return bool(_denied_checks) and (op.type, _operator_key(op), device) in _denied_checks
 
 
 def subgraph_denial_reason(graph: Graph) -> str | None:
-    """Why the operators of an interval are left native, or ``None``."""
+    """The reason why the operators of a subgraph fall back, or ``None``."""
     return _denied_subgraphs.get(subgraph_key(graph)) if _denied_subgraphs else None
 
 
 def deny(graph: str, error: NgraphError) -> None:
-    """Leaves native what ``error`` came from: similar operators, or the interval of ``graph``."""
+    """Adds the source of ``error`` to the denylist: an operator, or the subgraph of ``graph``."""
     if isinstance(error, ConversionError):
         deny_operator(error)
     else:
@@ -77,13 +76,13 @@ def deny(graph: str, error: NgraphError) -> None:
 
 
 def deny_operator(error: ConversionError) -> str:
-    """Leaves native all operators similar to the one whose converter raised. Returns the reason.
+    """Adds the operator whose converter raised, and similar ones. Returns the reason.
 
-    If a run had to check whether its whole numbers fit, only those of which that is not certain.
+    If runs had to check its integers for overflow, only operators that need the check are added.
     """
     reason = f"its converter raised: {error.reason}"
-    is_too_wide = any(words in error.reason for words in (INT32_OVERFLOW, _NEEDS_64_BITS))
-    table = _denied_checks if error.op.checked and is_too_wide else _denied_operators
+    is_overflow = any(words in error.reason for words in (INT32_OVERFLOW, _NEEDS_64_BITS))
+    table = _denied_checks if error.op.checked and is_overflow else _denied_operators
     return table.put((error.op.type, _operator_key(error.op), error.device), reason)
 
 
@@ -93,16 +92,16 @@ def record_provisional_failure(graph: str, error: NgraphError) -> None:
 
 
 def acquit(graph: str) -> None:
-    """Called by the C++ engine: Paddle refused the run too, so the data is to blame."""
+    """Called by the C++ engine: Paddle rejected the run too, so the data is the cause."""
     _provisional_failures.pop(_graph_key(graph))
 
 
 def refuse_graph(graph: str, reason: str) -> None:
-    """Called by the C++ engine: Paddle ran an interval whose function could not be built.
+    """Called by the C++ engine: Paddle ran a subgraph whose function could not be built.
 
     Args:
         graph: The graph string.
-        reason: The engine's error, used if there was no suspicion before.
+        reason: The engine's error, used if there was no provisional failure before.
     """
     error = _provisional_failures.pop(_graph_key(graph))
     if error is None and INT32_OVERFLOW in reason:
@@ -119,7 +118,7 @@ def refuse_graph(graph: str, reason: str) -> None:
 
 
 def _overflow_error(graph: str, reason: str) -> ConversionError | None:
-    """What is to be said of the operator that has made whole numbers of 64 bits in many runs."""
+    """The error of the operator whose integers overflowed int32 in many runs."""
     parsed = Graph.from_string(graph)
     for op in parsed.all_ops():
         if f"{op.type} (operator {op.index}): " in reason:
@@ -128,7 +127,7 @@ def _overflow_error(graph: str, reason: str) -> ConversionError | None:
 
 
 class DenialWatcher:
-    """Whether one of these graphs was refused in a run; usually costs one comparison of numbers."""
+    """Whether a run has denied one of these graphs; usually costs one integer comparison."""
 
     def __init__(self, graphs: Sequence[str]) -> None:
         self._names = frozenset(map(_graph_key, graphs))
@@ -136,7 +135,7 @@ class DenialWatcher:
         self._has_new_denials = False
 
     def has_new_denials(self) -> bool:
-        """Whether one of them was refused in a run."""
+        """Whether a run has denied one of them."""
         if self._denials_seen != _denials_in_runs:
             self._denials_seen = _denials_in_runs
             self._has_new_denials = any(name in _reasons_by_graph for name in self._names)
@@ -148,7 +147,7 @@ def _graph_key(graph: str) -> str:
 
 
 def _described_denial(graph: str, error: NgraphError) -> str:
-    """The operators that run natively from now on, and why."""
+    """Operators that fall back from now on, and the reason."""
     if isinstance(error, ConversionError):
         return f"{error.op.type} (operator {error.op.index}) from now on: {error.reason}"
     types = list(dict.fromkeys(op.type for op in Graph.from_string(graph).ops))
@@ -157,49 +156,49 @@ def _described_denial(graph: str, error: NgraphError) -> str:
 
 
 def forget(type: str) -> None:
-    """Gives operators of ``type`` another chance, because their converter has changed."""
+    """Removes entries for operators of ``type``, because their converter has changed."""
     if [t for t in (_denied_operators, _denied_checks) if t.remove(lambda key: key[0] == type)]:
         _reasons_by_graph.clear()
         _retry_denied_graphs()
 
 
 def clear() -> None:
-    """Gives everything another chance."""
+    """Removes all entries and provisional failures."""
     for table in _TABLES:
         table.clear()
     _retry_denied_graphs()
 
 
 def count() -> int:
-    """How many refusals and suspicions are remembered."""
+    """Number of entries and provisional failures."""
     return sum(map(len, _TABLES))
 
 
 def _retry_denied_graphs() -> None:
-    """Makes engines forget that they have left a graph to Paddle."""
+    """Clears the engines' records of graphs that fall back."""
     if (core := sys.modules.get("paddle_ngraph._core")) is not None:
         core.reset_denylist()
 
 
 def _operator_key(op: Op) -> str:
-    """A key that is the same for operators that a converter cannot tell apart."""
+    """A key shared by operators that a converter cannot distinguish."""
     sides = [{n: _tensors(s) for n, s in side.items()} for side in (op.inputs, op.outputs)]
     return _digest([op.attrs, *sides, [_without_checks(block.described()) for block in op.blocks]])
 
 
 def _without_checks(block: dict[str, Any]) -> dict[str, Any]:
-    """A block as it was before anything was known of its integers."""
+    """A block's description without ``checked``, which depends on integer ranges."""
     ops = []
     for op in block["ops"]:
-        left = {name: value for name, value in op.items() if name != "checked"}
+        fields = {name: value for name, value in op.items() if name != "checked"}
         if "blocks" in op:
-            left["blocks"] = list(map(_without_checks, op["blocks"]))
-        ops.append(left)
+            fields["blocks"] = list(map(_without_checks, op["blocks"]))
+        ops.append(fields)
     return {**block, "ops": ops}
 
 
 def subgraph_key(graph: Graph) -> str:
-    """A key that is the same whichever results of the interval a program asks for."""
+    """A key that does not depend on the results of the subgraph that a program fetches."""
     return graph.compiled_for + _digest(
         [
             [

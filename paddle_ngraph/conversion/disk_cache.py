@@ -1,7 +1,7 @@
-"""Compiled functions on disk: where they are, and under what conditions they were built.
+"""Compiled functions on disk: their files, and the conditions under which they were built.
 
-The C++ core reads and writes the files (core/engine/disk_cache.h); this module has what the core
-cannot know.
+The C++ core reads and writes the files (core/engine/disk_cache.h); this module provides the
+conditions that the core cannot know.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
-# What tells OpenVINO's kernels to use less than the processor has.
+# Variables that restrict OpenVINO's kernels to some of the processor's instruction sets.
 _VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 
 def build_environment(graph: str, precision: str, threads: int) -> str:
-    """Called by the C++ engine: what a build depends on besides the graph string itself.
+    """Called by the C++ engine: the conditions of a build besides the graph string.
 
     Args:
         graph: The graph string.
         precision, threads: See :class:`Settings`.
 
     Returns:
-        Versions, sources, processor, device and settings. Empty if the graph holds an operator
-        whose converter is not one of ours: nothing shows when that changes; or if its device is not
-        there.
+        Versions, sources, processor, device and settings. Empty if an operator of the graph has a
+        converter from outside this package, whose changes would go unnoticed, or if the device is
+        missing.
     """
     foreign = registry.foreign_types()
     if foreign and any(op.type in foreign for op in Graph.from_string(graph).all_ops()):
@@ -54,7 +54,7 @@ def is_stored(graph: str) -> bool:
         return False
     try:
         settings = Settings.of(graph)
-    except ValueError:  # a flag that the run will tell of
+    except ValueError:  # a bad flag, which the run will report
         return False
     environment = build_environment(
         graph, settings.precision, settings.threads * settings.runs_at_once
@@ -70,15 +70,15 @@ def files() -> list[Path]:
 
 @cache
 def _fixed_environment() -> list[str]:
-    """What stays the same in a process."""
+    """The conditions that are constant in a process."""
     return [f"paddle-ngraph {__version__} {_sources()}", *versions(), _processor()]
 
 
 def _sources() -> str:
-    """The contents of the package's files: in a source tree they change without a new version.
+    """Digest of the package's files, which in a source tree change without a new version.
 
-    Not their modification times: a model may bring a function to a machine where the package was
-    installed later.
+    Modification times would not do: a model may bring a function to a machine where the package
+    was installed later.
     """
     digest = hashlib.sha256()
     for path in sorted([*_PACKAGE.rglob("*.py"), *_PACKAGE.rglob("*.so")]):

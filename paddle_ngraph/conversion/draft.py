@@ -1,4 +1,4 @@
-"""A model on its way through the passes of a build."""
+"""A model during the passes of a build."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from paddle_ngraph.conversion.settings import Settings
 
 
 class Update(NamedTuple):
-    """A step, as the engine takes it (core/ov/optimizer_updates.h).
+    """An optimizer update, as the engine runs it (core/ov/optimizer_updates.h).
 
-    What it reads is an input of the interval, ``n``, where states follow the others, or a result of
+    Operands are inputs of the subgraph, ``n``, where states follow the other inputs, or results of
     the model, ``-1 - n``.
 
     Attributes:
-        optimizer: Its number.
+        optimizer: The id of the optimizer.
         attributes: Its attributes, in their order.
         states: The states that it writes, the parameter first.
-        gradients: What is added (nothing to fill a state),
-        factors: and multiplied by each of these, to be the gradient.
-        parameters: Its numbers.
+        gradients: The operands whose sum (empty to fill a state),
+        factors: multiplied by each of these, is the gradient.
+        parameters: Its scalar operands.
     """
 
     optimizer: int
@@ -36,18 +36,18 @@ class Update(NamedTuple):
 
 @dataclass
 class Draft:
-    """A model on its way through the passes.
+    """A model during the passes.
 
     Attributes:
-        model: The model. Its results are the outputs of the interval, the new values of those
-            states that no update writes, and what updates read.
-        positions: The input that feeds each parameter of the model; numbers after the inputs
-            continue through the draws.
-        bridge: The bridge that made it.
-        settings: What it is built for.
-        splits_batch: Whether the batch may be computed in parts.
-        parts: How many parts the batch has: the model is for one part.
-        updates: The steps of optimizers that a run takes when the model is done.
+        model: The model. Its results are the outputs of the subgraph, the new values of states
+            without an update, and operands of updates.
+        positions: The index of the input that feeds each parameter of the model; indices after the
+            inputs continue through the samples of ``bridge.draws``.
+        bridge: The bridge that built it.
+        settings: The settings of the build.
+        splits_batch: Whether the batch may be computed in chunks.
+        parts: The number of chunks of the batch: the model computes one chunk.
+        updates: The optimizer updates that a run does after the model.
     """
 
     model: ov.Model
@@ -59,5 +59,5 @@ class Draft:
     updates: list[Update] = field(default_factory=list)
 
     def models(self) -> list[ov.Model]:
-        """The model, and those inside of loops and branches."""
+        """The model, and the bodies of loops and branches."""
         return [self.model, *self.bridge.inner_models()]

@@ -11,8 +11,8 @@ class ConversionError(NgraphError):
 
     Attributes:
         op: The operator.
-        reason: What its converter said.
-        device: What a function was built for.
+        reason: The error of its converter.
+        device: The device that the function was built for.
     """
 
     def __init__(self, op: Op, reason: str, device: str = "CPU") -> None:
@@ -22,5 +22,5 @@ class ConversionError(NgraphError):
         self.device = device
 
     def without_traceback(self) -> ConversionError:
-        """The same without a traceback, for what keeps it: frames hold the program of the user."""
+        """A copy without a traceback, to be cached: frames retain the program of the user."""
         return ConversionError(self.op, self.reason, self.device)

@@ -1,4 +1,4 @@
-"""nGraph operators of the core's own, as nodes."""
+"""nGraph operators of the core, as nodes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def _extension_factory() -> NodeFactory:
 
 
 def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-    """A node of one of the core's own operators (core/ov/extension_ops.cc lists them).
+    """A node of one of the core's operators (core/ov/extension_ops.cc lists them).
 
     Args:
         name: The class of the operator, e.g. ``"PaddleMaxPoolGrad"``.
         inputs: Its inputs in order: nodes or outputs.
-        attributes: Its attributes: numbers, bools or lists of them.
+        attributes: Its attributes: numbers, bools, or lists of these.
 
     Raises:
-        NgraphError: There is no such operator, or it refuses the inputs or attributes.
+        NgraphError: There is no such operator, or it rejects the inputs or attributes.
     """
     try:
         return _extension_factory().create(name, [as_output(i) for i in inputs], attributes)

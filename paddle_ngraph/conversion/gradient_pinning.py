@@ -1,12 +1,12 @@
-"""Gradients that steps of optimizers read in the memory of the function that has computed them.
+"""Gradients that optimizer updates read in the memory of the function that has computed them.
 
-A result has memory of its own. Inside of the function, a gradient lies where activations were that
-are no longer needed. So large results that only steps read become values that the function holds
-until the steps are taken (core/ov/pin_values_op.h, core/ov/pinned_values.h).
+A result has memory of its own. Inside the function, a gradient shares memory with activations that
+are no longer needed. So large results that only updates read become values that the function pins
+until the updates are done (core/ov/pin_values_op.h, core/ov/pinned_values.h).
 
-A function with open shapes, of anything in it, has none: its memory is not laid out before it runs.
-Nor has one that computes the parts of a batch, each with memory of its own, or one for another
-device than the CPU, whose memory the steps cannot read.
+A function with a dynamic shape anywhere pins none: its memory is not laid out before a run. Nor do
+functions that compute chunks of a batch, each with memory of its own, or functions for other
+devices than the CPU, whose memory updates cannot read.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from openvino import Model, Output, Type, opset15
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.node_tools import read_by
 
-# A smaller gradient is not worth a thought.
+# Pinning smaller gradients gains nothing.
 MIN_PINNED_BYTES = 128 * 1024
-# They write to memory of their own. What may be a view of something else is a result: a step could
-# write where another one still reads.
+# Node types that write to memory of their own. A value that may be a view of another one remains a
+# result: an update could write to memory that another update still reads.
 _OWN_MEMORY = frozenset(
     {"Bfloat16Gemm", "BlockedConvolutionFilterGrad", "EmbeddingGrad", "Gemm", "MatMul"}
 )
 
 
 def pin_gradients(draft: Draft) -> None:
-    """Has a finished model hold large gradients, instead of making results of them.
+    """Has a finished model pin large gradients, instead of returning them as results.
 
-    They are numbered after the results that are left, in their order.
+    Pinned values are numbered after the remaining results, in their order.
     """
     if not draft.bridge.on_cpu or draft.parts > 1 or not draft.updates:
         return
-    if _has_open_shapes(draft.model):
+    if _has_dynamic_shapes(draft.model):
         return
     _, num_outputs = draft.bridge.boundary_sizes()
     results = draft.model.get_results()
@@ -43,32 +43,30 @@ def pin_gradients(draft: Draft) -> None:
     sources = {source for update in draft.updates for source in update.gradients}
     input_dependent = _input_dependent_nodes(draft.model)
     pinned = [
-        number
-        for number, value in enumerate(values)
-        if number >= num_outputs
-        and -1 - number in sources
-        and _can_be_pinned(value, input_dependent)
+        index
+        for index, value in enumerate(values)
+        if index >= num_outputs and -1 - index in sources and _can_be_pinned(value, input_dependent)
     ]
     if not pinned:
         return
-    left = [number for number in range(len(results)) if number not in pinned]
-    gradients = [values[number] for number in pinned]
-    others = _independent_of(gradients, [values[number] for number in left])
-    hold = draft.bridge.extension("PinValues", [*gradients, *others], count=len(pinned))
-    for number in pinned:
-        draft.model.remove_result(results[number])
-    draft.model.add_results([opset15.result(hold)])
-    numbers = {-1 - old: -1 - new for new, old in enumerate([*left, *pinned])}
-    draft.updates = [_renumbered(update, numbers) for update in draft.updates]
+    remaining = [index for index in range(len(results)) if index not in pinned]
+    gradients = [values[index] for index in pinned]
+    others = _independent_of(gradients, [values[index] for index in remaining])
+    pin = draft.bridge.extension("PinValues", [*gradients, *others], count=len(pinned))
+    for index in pinned:
+        draft.model.remove_result(results[index])
+    draft.model.add_results([opset15.result(pin)])
+    renumbering = {-1 - old: -1 - new for new, old in enumerate([*remaining, *pinned])}
+    draft.updates = [_renumbered(update, renumbering) for update in draft.updates]
 
 
-def _has_open_shapes(model: Model) -> bool:
+def _has_dynamic_shapes(model: Model) -> bool:
     outputs = (output for node in model.get_ordered_ops() for output in node.outputs())
     return any(output.get_partial_shape().is_dynamic for output in outputs)
 
 
 def _input_dependent_nodes(model: Model) -> set[str]:
-    """The names of the nodes whose contents depend on what the model is given."""
+    """The names of the nodes whose contents depend on the model's inputs."""
     found = {parameter.get_name() for parameter in model.get_parameters()}
     for node in model.get_ordered_ops():
         sources = (value.get_node().get_name() for value in node.input_values())
@@ -87,7 +85,7 @@ def _can_be_pinned(value: Output, input_dependent: set[str]) -> bool:
 
 
 def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> list[Output]:
-    """Those of ``others`` that a node computes which need not run before the ``gradients`` do."""
+    """Computed values among ``others`` that the ``gradients`` do not depend on."""
     before = read_by(gradients)
     nodes = [value.get_node() for value in others]
     return [
@@ -97,9 +95,9 @@ def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> li
     ]
 
 
-def _renumbered(update: Update, numbers: dict[int, int]) -> Update:
-    def all_of(sources: Iterable[int]) -> list[int]:  # inputs stay
-        return [numbers.get(source, source) for source in sources]
+def _renumbered(update: Update, renumbering: dict[int, int]) -> Update:
+    def all_of(sources: Iterable[int]) -> list[int]:  # inputs keep their index
+        return [renumbering.get(source, source) for source in sources]
 
     return Update(
         *update[:3],

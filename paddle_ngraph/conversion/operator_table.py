@@ -50,7 +50,7 @@ def _family(entry: Converter) -> str:
 
 
 def _rows(entries: Iterable[Converter]) -> Iterator[tuple[str, str]]:
-    """(operators, description): forms of one operator with the same description share a row."""
+    """(operators, description): variants of an operator with equal descriptions share a row."""
     rows: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
         rows.setdefault((_stem(entry.type), _columns(entry)), []).append(entry.type)

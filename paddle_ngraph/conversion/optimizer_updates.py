@@ -1,15 +1,15 @@
-"""Steps of optimizers that write where parameters and states are, when the function is done.
+"""Optimizer updates that write parameters and optimizer states in place, after the function.
 
-As a node of the model, a step makes new parameters and states beside the old ones: all of them are
-there twice, and the step writes to memory that it has not read. So the last pass of a build takes
-steps out of the model. Their gradients become results, and the engine takes the steps after the
-run (core/ov/optimizer_updates.h), in place. By then everything in the function has read the old
-values, and every check has passed; the model cannot read what a step writes. Steps that anything
-reads from within the function stay nodes.
+As a node of the model, an update creates new parameters and states next to the old ones: all of
+them exist twice, and the update writes to memory that it has not read. So the last pass of a build
+takes updates out of the model. Their gradients become results, and the engine does the updates
+after the run (core/ov/optimizer_updates.h), in place. By then all nodes of the function have read
+the old values, and every check has passed; the model cannot read values that an update writes.
+Updates whose results have readers within the function stay nodes.
 
-Two more things that a program does with a state are such steps: something is added to it (gradients
-of several micro-batches are added up so), and it is filled with one number. Filling comes last, so
-that a step may read what is filled afterwards.
+Two other operations of a program on a state are such updates: adding to it (which accumulates
+gradients of several micro-batches), and filling it with one value. Fills come last, so that an
+update may read a state that is filled afterwards.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from paddle_ngraph.conversion.passes.fusion import Readers, gradient_sum, have_s
 
 
 class OptimizerRule(NamedTuple):
-    """What an optimizer's operator reads and writes.
+    """The operands of an optimizer's operator.
 
     Attributes:
-        optimizer: Of the optimizer, as in core/ov/kernels/optimizer.h.
-        states: The inputs that its outputs replace, in this order; those that are absent count not.
+        optimizer: The id of the optimizer, as in core/ov/kernels/optimizer.h.
+        states: The inputs that its outputs replace, in this order; absent ones are skipped.
         gradient: The input that is the gradient.
-        parameters: The inputs that are one number each.
+        parameters: The inputs with one element each.
     """
 
     optimizer: int
@@ -51,14 +51,14 @@ FILL_STATE = 4
 
 
 class _RemovableUpdate(NamedTuple):
-    """A step in the model that can be taken out.
+    """An update in the model that can be taken out.
 
     Attributes:
-        optimizer: Of the optimizer, ``ADD_TO_STATE`` or ``FILL_STATE``.
+        optimizer: The id of the optimizer, ``ADD_TO_STATE`` or ``FILL_STATE``.
         attributes: Its attributes.
         states: The states that it writes.
-        gradient: The gradient, or what is added; ``None`` for ``FILL_STATE``.
-        parameters: What it reads that is one number each.
+        gradient: The gradient, or the added value; ``None`` for ``FILL_STATE``.
+        parameters: Its inputs with one element each.
     """
 
     optimizer: int
@@ -69,12 +69,13 @@ class _RemovableUpdate(NamedTuple):
 
 
 def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
-    """Takes the steps of optimizers out of a finished model.
+    """Takes optimizer updates out of a finished model.
 
     Args:
         draft: The model, and the inputs that feed its parameters.
-        num_inputs: How many inputs the interval has; states follow.
-        num_outputs: How many results of the model are outputs; the others are new values of states.
+        num_inputs: The number of the subgraph's inputs; states follow.
+        num_outputs: The number of the model's results that are outputs; the others are new values
+            of states.
     """
     if draft.parts > 1:
         return
@@ -87,20 +88,20 @@ def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
     found = finder.updates(draft.model)
     if not found:
         return
-    # Results are computed in their order: a gradient when it is there, not all at the end.
-    found.sort(key=lambda step: max(step.states))
+    # Results are computed in their order, so each gradient is read early, not all at the end.
+    found.sort(key=lambda update: max(update.states))
     sources = _Sources(draft, num_inputs, num_outputs, feeds, found)
-    draft.updates = [_update(step, sources, finder.readers) for step in found]
+    draft.updates = [_update(update, sources, finder.readers) for update in found]
     sources.apply()
 
 
 class _Finder:
-    """Finds the steps that can be taken out.
+    """Finds the updates that can be taken out.
 
     Args:
-        readers: Those of the model.
-        feeds: The input of the interval that feeds each parameter of the model, by its name.
-        num_inputs: How many inputs the interval has; states follow.
+        readers: The readers of the model's outputs.
+        feeds: The index of the subgraph input that feeds each parameter of the model, by name.
+        num_inputs: The number of the subgraph's inputs; states follow.
         values: The new value of each state.
     """
 
@@ -113,23 +114,25 @@ class _Finder:
         self._values = values
 
     def updates(self, model: Model) -> list[_RemovableUpdate]:
-        """All of them."""
+        """All updates of the model that can be taken out."""
         nodes = model.get_ordered_ops()
-        given = {
+        values = {
             self._feeds[node.get_name()] - self._num_inputs: node.output(0)
             for node in nodes
             if node.get_name() in self._feeds
         }
-        found = [step for node in nodes for step in [self._update_of(node)] if step is not None]
+        found = [
+            update for node in nodes for update in [self._update_of(node)] if update is not None
+        ]
         for state, value in enumerate(self._values):
-            # A state that is not read is unknown to the model, and so is its size.
-            step = self._state_change(state, value, given[state]) if state in given else None
-            if step is not None:
-                found.append(step)
+            # The model does not know a state that it does not read, nor the state's size.
+            update = self._state_change(state, value, values[state]) if state in values else None
+            if update is not None:
+                found.append(update)
         return found
 
     def _update_of(self, node: Node) -> _RemovableUpdate | None:
-        """The step of an optimizer that ``node`` is."""
+        """The optimizer update of ``node``, if it is one."""
         rule = OPTIMIZER_RULES.get(node.get_type_name())
         if rule is None:
             return None
@@ -141,17 +144,17 @@ class _Finder:
             [float(value) for value in node.get_attributes().values()],
             states,
             node.input_value(rule.gradient),
-            [node.input_value(place) for place in rule.parameters],
+            [node.input_value(index) for index in rule.parameters],
         )
 
     def _states_of(self, node: Node, rule: OptimizerRule) -> list[int] | None:
-        """The states that a step reads as they are, and whose new values nothing else reads."""
+        """The states of an update that reads them unchanged, if nothing else reads its results."""
         found = []
         inputs = node.get_input_size()
-        for output, place in zip(
+        for output, index in zip(
             node.outputs(), [i for i in rule.states if i < inputs], strict=True
         ):
-            name = node.input_value(place).get_node().get_name()
+            name = node.input_value(index).get_node().get_name()
             state = self._feeds.get(name, -1) - self._num_inputs
             if not 0 <= state < len(self._values) or key_of(self._values[state]) != key_of(output):
                 return None
@@ -161,12 +164,12 @@ class _Finder:
         return found
 
     def _state_change(self, state: int, value: Output, old: Output) -> _RemovableUpdate | None:
-        """The sum with a state, or the number, that its new ``value`` is."""
+        """The update that a new ``value`` of a state is: a sum with the state, or a fill."""
         if not have_same_shape(value, old):
             return None
-        number = _uniform_value(value)
-        if number is not None:
-            return _RemovableUpdate(FILL_STATE, [number], [state], None, [])
+        fill = _uniform_value(value)
+        if fill is not None:
+            return _RemovableUpdate(FILL_STATE, [fill], [state], None, [])
         if value.get_node().get_type_name() != "Add" or len(self.readers.of(value)) != 1:
             return None
         left, right = value.get_node().input_values()
@@ -177,7 +180,7 @@ class _Finder:
 
 
 def _uniform_value(output: Output) -> float | None:
-    """The one number that all elements are known to be, to the bit."""
+    """The value of all elements, if they are known to be equal bit by bit."""
     node = output.get_node()
     if node.get_type_name() == "Broadcast":
         return _uniform_value(node.input_value(0))
@@ -189,23 +192,23 @@ def _uniform_value(output: Output) -> float | None:
     return float(bits[:1].view(np.float32)[0])
 
 
-def _update(step: _RemovableUpdate, sources: _Sources, readers: Readers) -> Update:
+def _update(update: _RemovableUpdate, sources: _Sources, readers: Readers) -> Update:
     terms: list[Output] = []
     factors: list[Output] = []
-    if step.gradient is not None:
-        terms, factors = gradient_sum(step.gradient, readers, sources.is_interval_input)
+    if update.gradient is not None:
+        terms, factors = gradient_sum(update.gradient, readers, sources.is_interval_input)
     return Update(
-        step.optimizer,
-        step.attributes,
-        step.states,
+        update.optimizer,
+        update.attributes,
+        update.states,
         [sources.of(term) for term in terms],
         [sources.of(factor) for factor in factors],
-        [sources.of(parameter) for parameter in step.parameters],
+        [sources.of(parameter) for parameter in update.parameters],
     )
 
 
 class _Sources:
-    """What steps read: what the interval is given, or more results of the model."""
+    """The operands of updates: inputs of the subgraph, or additional results of the model."""
 
     def __init__(
         self,
@@ -217,33 +220,33 @@ class _Sources:
     ) -> None:
         self._draft = draft
         self._feeds = feeds
-        # Filling comes after all that reads.
+        # Fills come after all updates that read.
         overwritten = {
-            state for step in found for state in step.states if step.optimizer != FILL_STATE
+            state for update in found for state in update.states if update.optimizer != FILL_STATE
         }
         self._overwritten = {num_inputs + state for state in overwritten}
         self._num_interval_inputs = num_inputs + len(draft.model.get_results()) - num_outputs
-        written = {state for step in found for state in step.states}
+        written = {state for update in found for state in update.states}
         self._removed_results = [
             result
             for state, result in enumerate(draft.model.get_results()[num_outputs:])
             if state in written
         ]
-        # The new value of a state may be exchanged with the old one before it is read.
+        # The new value of a state may be swapped with the old one before an update reads it.
         self._results: dict[Key, int] = {
-            key_of(result.input_value(0)): number
-            for number, result in enumerate(draft.model.get_results()[:num_outputs])
+            key_of(result.input_value(0)): index
+            for index, result in enumerate(draft.model.get_results()[:num_outputs])
         }
         self._next = len(draft.model.get_results()) - len(written)
         self._added: list[Node] = []
 
     def is_interval_input(self, output: Output) -> bool:
-        """Whether the interval is given it, as nothing that a step overwrites."""
+        """Whether ``output`` is an input of the subgraph that no update overwrites."""
         position = self._feeds.get(output.get_node().get_name(), self._num_interval_inputs)
         return position < self._num_interval_inputs and position not in self._overwritten
 
     def of(self, output: Output) -> int:
-        """The number of what an :class:`Update` reads."""
+        """The index of an operand of an :class:`Update`."""
         if self.is_interval_input(output):
             return self._feeds[output.get_node().get_name()]
         key = key_of(output)
@@ -254,7 +257,7 @@ class _Sources:
         return -1 - self._results[key]
 
     def apply(self) -> None:
-        """Leaves the steps out of the model, and adds what they read."""
+        """Removes the updates from the model, and adds their operands as results."""
         model = self._draft.model
         for result in self._removed_results:
             model.remove_result(result)
@@ -269,7 +272,7 @@ def _remove_unread_parameters(model: Model, positions: list[int]) -> None:
         for node in model.get_ordered_ops()
         for source in node.input_values()
     }
-    for number, parameter in reversed(list(enumerate(model.get_parameters()))):
+    for index, parameter in reversed(list(enumerate(model.get_parameters()))):
         if parameter.get_name() not in read:
             model.remove_parameter(parameter)
-            del positions[number]
+            del positions[index]

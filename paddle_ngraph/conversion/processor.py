@@ -1,4 +1,4 @@
-"""What the processor is and can do."""
+"""Name and instruction sets of the processor."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
-# For which processor functions are built that will run elsewhere; ``None``: for this one.
+# Processors for which functions are built that run elsewhere; ``None``: this one.
 TARGETS = ("any", "avx2", "avx512")
 _target: ContextVar[str | None] = ContextVar("processor", default=None)
 
 
 @contextmanager
 def target(name: str) -> Iterator[None]:
-    """What is built inside the ``with`` block in this thread is for a processor of ``TARGETS``."""
+    """Targets a processor of ``TARGETS`` in builds of this thread inside the ``with`` block."""
     token = _target.set(name)
     try:
         yield
@@ -25,13 +25,13 @@ def target(name: str) -> Iterator[None]:
 
 
 def is_known() -> bool:
-    """Whether it is known what processor functions are built for."""
+    """Whether the processor that functions are built for is known."""
     return _target.get() != "any"
 
 
 @cache
 def field(name: str) -> str:
-    """What the system reports for the first core, e.g. its ``"model name"``; empty if nothing."""
+    """A field of the system's report on the first core, e.g. ``"model name"``; empty if absent."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -40,8 +40,8 @@ def field(name: str) -> str:
     return next((value.strip() for key, _, value in found if key.strip() == name), "")
 
 
-# With ONEDNN_MAX_CPU_ISA the user withholds instructions from oneDNN, also from the plugin's own.
-# What else chooses by the processor has to agree. Beside each name, the units that it adds.
+# With ONEDNN_MAX_CPU_ISA the user withholds instructions from oneDNN, also from the plugin's copy.
+# Other choices by processor have to agree. Each level is listed with the units that it adds.
 _LEVELS = (
     ("AVX2", ""),
     ("AVX2_VNNI", "avx_vnni"),
@@ -71,18 +71,18 @@ def _units() -> frozenset[str]:
 
 
 def has_avx512() -> bool:
-    """Whether it certainly has vector registers of 16 floats."""
+    """Whether the processor certainly has vector registers of 16 floats."""
     name = _target.get()
     return "avx512f" in _units() if name is None else name == "avx512"
 
 
 def is_of_intel() -> bool:
-    """Whether it is certainly one of Intel's."""
+    """Whether the processor is certainly one of Intel's."""
     return _target.get() is None and field("vendor_id") == "GenuineIntel"
 
 
 def has_int8() -> bool:
-    """Whether it certainly sums products of eight bits in 32 bits, without saturation.
+    """Whether the processor certainly sums 8-bit products in 32 bits, without saturation.
 
     Before VNNI and AMX two products are summed in 16 bits, which is not enough for both.
     """
@@ -92,14 +92,14 @@ def has_int8() -> bool:
 
 
 def has_amx() -> bool:
-    """Whether it certainly multiplies tiles of bfloat16."""
+    """Whether the processor certainly multiplies tiles of bfloat16."""
     return _target.get() is None and "amx_bf16" in _units()
 
 
 @cache
 def has_bfloat16() -> bool:
-    """Whether the engine can compute in bfloat16 on it."""
-    import openvino as ov  # not there without the engine, and this module is
+    """Whether the engine can compute in bfloat16 on this processor."""
+    import openvino as ov  # absent without the engine, unlike this module
 
     if "avx512_bf16" in withheld():
         return False

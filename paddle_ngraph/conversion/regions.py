@@ -1,8 +1,8 @@
-"""Loops and branches: nodes of nGraph with models inside.
+"""Loops and branches: nGraph nodes with bodies.
 
-What such a node reads may turn out to be constant once the model around it is complete: weights.
-The plugin would move constants inside after our passes, which have to see them there (constants.py
-says why). So a node is made again then, with these constants inside.
+Inputs of such a node may turn out to be constants once the model around it is complete: weights.
+The plugin would move constants into the bodies after our passes, which have to see them there
+(constants.py gives the reason). So the node is built again then, with these constants inside.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from paddle_ngraph.conversion.symbolic_sizes import Number
 
 @dataclass
 class RegionBody:
-    """What is inside of a loop or branch.
+    """The body of a loop or branch.
 
     Attributes:
-        model: It. The results of a loop's begin with whether there is another turn.
-        reads: For each of its parameters, which of the sources it is given.
-        shapes: The shapes of its results, whatever the open dimensions are.
-        reads_iteration: Whether it has one more parameter, the last one: the number of the turn.
-        collected: The sources that are TensorArrays to which the last results are appended, those
-            of all turns one behind the other, along axis 0.
+        model: The body's model. The first result of a loop body is the condition for another
+            iteration.
+        reads: For each of its parameters, the index of the source that the parameter gets.
+        shapes: The shapes of its results, for all values of the dynamic dimensions.
+        reads_iteration: Whether it has one more parameter, the last one: the iteration index.
+        collected: The indices of sources that are TensorArrays. The last results are appended to
+            these, those of all iterations in order, along axis 0.
     """
 
     model: ov.Model
@@ -39,18 +40,18 @@ class RegionBody:
     collected: Sequence[int] = ()
 
     def results(self) -> list[Output]:
-        """What its results are."""
+        """The outputs that its results return."""
         return [result.input_value(0) for result in self.model.get_results()]
 
     def inline_constants(self, constants: dict[int, Node]) -> None:
-        """Has these sources, if it reads them, inside from now on."""
+        """Replaces parameters of these sources by constants."""
         parameters = list(zip(self.model.get_parameters(), self.reads))
-        for parameter, number in parameters:
-            if number in constants:
-                data = np.array(constants[number].get_data())
+        for parameter, index in parameters:
+            if index in constants:
+                data = np.array(constants[index].get_data())
                 replace_node(parameter, opset15.constant(data))
                 self.model.remove_parameter(parameter)
-        self.reads = [number for _, number in parameters if number not in constants]
+        self.reads = [index for _, index in parameters if index not in constants]
 
 
 class Region(ABC):
@@ -58,43 +59,43 @@ class Region(ABC):
 
     Args:
         condition: A bool with one element.
-        sources: What the bodies may read.
-        bodies: What is inside.
+        sources: The values that the bodies may read.
+        bodies: The bodies.
 
     Attributes:
-        bodies: The same.
+        bodies: The bodies.
         node: The node.
     """
 
-    _FIRST_SOURCE_INPUT = 1  # the input of the node that is the first of the sources
+    _FIRST_SOURCE_INPUT = 1  # the node's input with the first source
 
     def __init__(
         self, condition: Output, sources: Sequence[Output], bodies: Sequence[RegionBody]
     ) -> None:
         self.bodies = list(bodies)
-        self._num_loop_carried = 0  # so many of the first sources are others in each turn
-        self._parameter_order: list[int] = []  # the sources that the inputs of the node are
+        self._num_loop_carried = 0  # of the sources, the first ones
+        self._parameter_order: list[int] = []  # the source of each input of the node
         self._condition = condition
         self._sources = list(sources)
         self.node: Node
 
     def inline_constants(self) -> bool:
-        """Makes the node again with what it reads of constants inside, if there are any.
+        """Builds the node again with constants among its inputs moved inside, if there are any.
 
         Returns:
-            Whether it did.
+            Whether there were any.
         """
         values = self.node.input_values()
         self._condition = values[self._FIRST_SOURCE_INPUT - 1]
-        for number, value in zip(
+        for index, value in zip(
             self._parameter_order, values[self._FIRST_SOURCE_INPUT :], strict=True
         ):
-            self._sources[number] = value
+            self._sources[index] = value
         constants = {
-            number: self._sources[number].get_node()
-            for number in self._parameter_order
-            if number >= self._num_loop_carried
-            and self._sources[number].get_node().get_type_name() == "Constant"
+            index: self._sources[index].get_node()
+            for index in self._parameter_order
+            if index >= self._num_loop_carried
+            and self._sources[index].get_node().get_type_name() == "Constant"
         }
         if not constants:
             return False
@@ -107,14 +108,14 @@ class Region(ABC):
 
     @abstractmethod
     def build_node(self) -> None:
-        """Makes the node. Its outputs are the results."""
+        """Builds the node, whose outputs are the results."""
 
 
 class Loop(Region):
-    """What repeats while a condition is true; it is computed by each turn for the next one.
+    """A loop that repeats while a condition is true, which each iteration computes for the next.
 
-    The first sources are what the first turn starts from, as many as there are results that the
-    last turn makes. Results that are collected follow: with no turn at all, they hold anything.
+    The first sources are the initial values, one for each result of the last iteration. Collected
+    results follow: after no iteration at all, their contents are undefined.
     """
 
     _FIRST_SOURCE_INPUT = 2
@@ -130,13 +131,13 @@ class Loop(Region):
         loop.set_function(body.model)
         loop.set_special_body_ports([len(body.reads) if body.reads_iteration else -1, 0])
         _, *results = body.results()
-        ends, collected = results[: self._num_loop_carried], results[self._num_loop_carried :]
-        for parameter, number in zip(body.model.get_parameters(), body.reads):
-            if number < self._num_loop_carried:
-                loop.set_merged_input(parameter, self._sources[number], ends[number])
+        yielded, collected = results[: self._num_loop_carried], results[self._num_loop_carried :]
+        for parameter, index in zip(body.model.get_parameters(), body.reads):
+            if index < self._num_loop_carried:
+                loop.set_merged_input(parameter, self._sources[index], yielded[index])
             else:
-                loop.set_invariant_input(parameter, self._sources[number])
-        for end in ends:
+                loop.set_invariant_input(parameter, self._sources[index])
+        for end in yielded:
             loop.get_iter_value(end, -1)
         for result in collected:
             loop.get_concatenated_slices(result, 0, 1, 1, -1, 0)
@@ -144,7 +145,7 @@ class Loop(Region):
 
 
 class Branch(Region):
-    """One of two bodies, by a condition."""
+    """A branch: one of two bodies runs, depending on a condition."""
 
     def build_node(self) -> None:
         """See :meth:`Region.build_node`."""
@@ -154,8 +155,8 @@ class Branch(Region):
         node.set_else_body(second.model)
         parameters = [dict(zip(b.reads, b.model.get_parameters())) for b in self.bodies]
         self._parameter_order = sorted({*first.reads, *second.reads})
-        for number in self._parameter_order:
-            node.set_input(self._sources[number], *(known.get(number) for known in parameters))
+        for index in self._parameter_order:
+            node.set_input(self._sources[index], *(known.get(index) for known in parameters))
         self.node = node
         for pair in zip(first.model.get_results(), second.model.get_results()):
             node.set_output(*pair)

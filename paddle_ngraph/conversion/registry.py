@@ -18,7 +18,7 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, DTYPES, Range
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-# The first argument is the ``NgraphBridge``, whose module looks converters up here.
+# The first argument is the ``NgraphBridge``, whose module imports this one.
 ConverterFunction = Callable[[Any, Op], None]
 RangeRule = Callable[[Op, Mapping[str, Range]], "Range | None"]
 F = TypeVar("F", bound=ConverterFunction)
@@ -28,22 +28,22 @@ INT32 = frozenset({"int32"})
 INTEGER = frozenset({"int32", "int64"})
 BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
-# What TensorArrays are.
+# Dtypes of TensorArrays.
 ARRAYS = frozenset(name + ARRAY_SUFFIX for name in ANY)
-# What a tensor may be whose shape is looked at, or whose contents shape the function.
+# Dtypes of tensors used for their shape, or for contents that shape the function.
 KNOWN = frozenset(DTYPES)
 
 RANGES: Mapping[str, Range] = {
     name: dtype.range for name, dtype in DTYPES.items() if dtype.range is not None
 }
-# What a range rule takes an open dimension for; its converter must not go beyond.
+# The size that range rules assume for a dynamic dimension; converters must not exceed it.
 MAX_AXIS_SIZE = 2**30
 
 _NO_KERNEL = "Paddle has no CPU kernel for it; composed of smaller operators it is converted"
 _USE_SEPARATE_UPDATES = (
     "Paddle's optimizers use one operator for each parameter in programs instead"
 )
-# Operators without a converter of which more can be said.
+# Reasons for the lack of a converter, where there is more to say.
 ABSENT: Mapping[str, str] = {
     "pd_op.fused_rotary_position_embedding": _NO_KERNEL,
     "pd_op.fused_rotary_position_embedding_grad": _NO_KERNEL,
@@ -55,19 +55,19 @@ ABSENT: Mapping[str, str] = {
 
 
 def range_of(values: Iterable[float]) -> Range | None:
-    """The range of some numbers; ``None`` if one of them is not a 64-bit integer."""
+    """Lower and upper bound of values; ``None`` if one of them is not a 64-bit integer."""
     known = list(values)
-    if not all(abs(value) < 2**63 for value in known):  # so NaN is found, too
+    if not all(abs(value) < 2**63 for value in known):  # false for NaN
         return None
     return int(min(known, default=0)), int(max(known, default=0))
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A condition that an operator must meet to be converted.
+    """A condition for the conversion of an operator.
 
     Attributes:
-        text: The sentence printed for an operator that stays native because of this limit.
+        text: The sentence printed for an operator that falls back because of this limit.
         holds: Whether the operator is within the limit.
     """
 
@@ -76,7 +76,7 @@ class Limit:
 
 
 class Role(Enum):
-    """What an operand is to its converter; docs/adding_an_operator.md describes each role."""
+    """The use of an operand by its converter; docs/adding_an_operator.md describes each role."""
 
     # Of inputs.
     DATA = "computed with: of one of the converter's dtypes"
@@ -92,18 +92,18 @@ class Role(Enum):
 
     @property
     def is_of_inputs(self) -> bool:
-        """Whether it is a role of inputs, not of outputs."""
+        """Whether the role is one of inputs, not of outputs."""
         return self not in (Role.RESULT, Role.OMITTED, Role.WORKSPACE)
 
     @property
     def has_contents_read(self) -> bool:
-        """Whether the contents of an input matter, when the function is built or when it runs."""
+        """Whether the contents of an input matter, in the build or in a run."""
         return self not in (Role.SHAPE_ONLY, Role.UNUSED)
 
 
 @dataclass(frozen=True)
 class Converter:
-    """How one Paddle operator becomes nGraph nodes. See :func:`converter` for the fields."""
+    """The conversion of a Paddle operator to nGraph nodes; :func:`converter` has the fields."""
 
     type: str
     function: ConverterFunction
@@ -134,7 +134,7 @@ class Converter:
         return [name for name, found in side.items() if found is role]
 
     def reason_against_roles(self, op: Op) -> str | None:
-        """What is wrong with the roles, as far as ``op`` shows; ``None`` if nothing."""
+        """An error in the roles that ``op`` shows, or ``None``."""
         sides = ("input", self.inputs, op.inputs), ("output", self.outputs, op.outputs)
         for side, roles, operands in sides:
             for name in sorted(roles.keys() - operands.keys()):
@@ -142,7 +142,7 @@ class Converter:
         return None
 
     def reason_against(self, op: Op) -> str | None:
-        """Why ``op`` must stay native, or ``None`` if it can be converted."""
+        """The reason why ``op`` has to fall back, or ``None`` if it can be converted."""
         if self.rounds:
             op = op.in_float32()
         for name, specs in op.inputs.items():
@@ -193,25 +193,25 @@ def converter(
     Args:
         types: The operators' names, e.g. ``"pd_op.add", "pd_op.add_"``; the rest applies to each.
         dtypes: The dtypes its inputs may have; its outputs may have them too.
-        inputs: The :class:`Role` of each input that is more than ``Role.DATA``.
-        outputs: The role of each output that is not simply a ``Role.RESULT``.
+        inputs: The :class:`Role` of each input other than ``Role.DATA``.
+        outputs: The role of each output other than ``Role.RESULT``.
         limits: Further conditions.
-        draws: Whether an operator takes numbers from the random stream, by
-            :meth:`NgraphBridge.draw`: they are taken even if nothing reads them.
-        moves: The outputs hold elements of the inputs, unchanged. int64 tensors may pass, as long
-            as they are only used as positions in the end.
-        small_integers: int64 outputs fit into 32 bits whatever the inputs are.
-        integers: Which values int64 outputs may have, given those of the integer inputs; called
-            only if all of these are known. ``None`` if the operator does not say it.
-        checks: Whether each run can be checked for int64 outputs that 32 bits do not hold, where
-            nothing else is known: the converter sees to it if ``op.checked`` says so.
+        draws: Whether an operator is stochastic: it samples by :meth:`NgraphBridge.draw`, even if
+            its outputs have no reader.
+        moves: The outputs contain elements of the inputs, unchanged. int64 tensors may pass, as
+            long as they are only used as indices in the end.
+        small_integers: int64 outputs are representable in int32 for all inputs.
+        integers: The range of int64 outputs, given the ranges of the integer inputs; called only if
+            all of these are known. ``None`` if the operator implies no range.
+        checks: Whether runs can check int64 outputs for int32 overflow, where no range is known:
+            the converter adds the check if ``op.checked``.
         rounds: Paddle's operator computes bfloat16 in float32 and rounds its results, so that the
-            converter may see float32 (bfloat16.py). Without, it does not get bfloat16.
-        unchecked: Inputs with positions that Paddle's kernel uses without a look at them. If one is
-            out of range, the engine raises instead of leaving the run to Paddle; nothing else runs
-            while such a function is compiled.
-        open_starts: It takes slices. Inside of loops and branches, inputs ``starts`` and ``ends``
-            need not be known where it is certain how long each slice is (offsets.py).
+            converter may see float32 (bfloat16.py). Otherwise it gets no bfloat16.
+        unchecked: Inputs with indices that Paddle's kernel does not check. If one is out of range,
+            the engine raises instead of leaving the run to Paddle; nothing else runs while such a
+            function is compiled.
+        open_starts: The operator takes slices. Inside loops and branches, inputs ``starts`` and
+            ``ends`` need not be known where the length of each slice is certain (offsets.py).
 
     Raises:
         NgraphError: There is already a converter for one of them, or a role is invalid.
@@ -256,14 +256,14 @@ def _check_roles(side: str, roles: Mapping[str, Role]) -> None:
 
 
 def unregister(type: str) -> None:
-    """Forgets the converter of ``type``; the operator stays native from the next pass on."""
+    """Removes the converter of ``type``; the operator falls back from the next pass on."""
     load_converters()
     _converters.pop(type, None)
 
 
 @contextmanager
 def without(types: Iterable[str]) -> Iterator[None]:
-    """Inside the ``with`` block these types have no converter, so their operators stay native."""
+    """Hides the converters of these types inside the ``with`` block, so that they fall back."""
     load_converters()
     hidden = {type: _converters.pop(type) for type in set(types) if type in _converters}
     try:
@@ -311,7 +311,7 @@ def load_converters() -> None:
 
 
 def _unload_partial_imports(package: str) -> None:
-    """A module whose import was interrupted is imported again, and registers all it has again."""
+    """Drops converters of modules whose import was interrupted: a new import registers them."""
     for type, entry in list(_converters.items()):
         module = entry.function.__module__
         if module.startswith(package + ".") and module not in sys.modules:

@@ -1,4 +1,4 @@
-"""What a function is built for, besides its graph and its inputs."""
+"""Settings of a build, in addition to its graph and its inputs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from paddle_ngraph.ir.graph import CPU, device_of
 
 @dataclass(frozen=True)
 class Settings:
-    """The engine determines them once, at each run (``NgraphEngine::settings`` of the core).
+    """Settings of a run, determined once per run by ``NgraphEngine::settings`` of the core.
 
-    They are part of the key of a function, in memory and on disk, and are passed to every part of a
-    build that needs them: no flag is read during a build.
+    Settings are part of the key of a function, in memory and on disk, and are passed to every part
+    of a build that needs them: no flag is read during a build.
 
     Attributes:
-        precision: ``"f32"``, or ``"bf16"``: in functions that keep weights the plugin may round to
-            bfloat16 what it likes, in others operands of multiplications are (mixed_precision.py).
-            ``"f16"``: a GPU or NPU computes in float16.
+        precision: ``"f32"``, or ``"bf16"``: in functions with constant weights the plugin may round
+            any value to bfloat16, in others only the operands of matmuls and convolutions are
+            rounded (mixed_precision.py). ``"f16"``: a GPU or NPU computes in float16.
         threads: The number of threads that work on a run.
-        runs_at_once: How many runs of one function compute at the same time, with so many threads
-            each.
+        runs_at_once: The number of concurrent runs of one function, each with ``threads`` threads.
         device: See :attr:`Graph.compiled_for`.
     """
 

@@ -1,12 +1,12 @@
-"""How the sizes of a node's outputs follow from those of its inputs, by a rule for each type.
+"""Shape inference with symbolic sizes, by a rule for each node type.
 
-nGraph knows the concrete shapes of nodes. Here the shapes are derived for every value of the open
-dimensions (symbolic_sizes.py). The result of a rule is compared with nGraph's shapes, and a type
-without a rule, or a node that its rule does not cover, fixes every open size it reads, which is
-always right.
+nGraph infers the concrete shapes of nodes. Here shapes are inferred for every value of the dynamic
+dimensions (symbolic_sizes.py). The result of a rule is compared with nGraph's shapes. A type
+without a rule, or a node that its rule does not cover, fixes every symbolic size that it reads,
+which is always correct.
 
-The contents of small integer tensors (targets of reshapes, ends of slices, and what a program
-computes from shapes) are tracked in the same way.
+The contents of small integer tensors (targets of reshapes, ends of slices, and values that a
+program computes from shapes) are tracked likewise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS
 
 Dims = list[Number]
 
-# The engine computes whole numbers in 32 bits, and may divide them in float32.
+# The engine computes integers in int32, and may divide them in float32.
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _MAX_EXACT_FLOAT32_INTEGER = 2**24
 
@@ -47,7 +47,7 @@ class _NoRule(Exception):
 
 
 def is_same_shape(a: Sequence[Number], b: Sequence[Number]) -> bool:
-    """Whether two shapes are equal whatever the open dimensions are; makes no guard."""
+    """Whether two shapes are equal for all values of the symbols; adds no guard."""
     return len(a) == len(b) and all(
         x.terms == y.terms
         if isinstance(x, Size) and isinstance(y, Size)
@@ -57,10 +57,10 @@ def is_same_shape(a: Sequence[Number], b: Sequence[Number]) -> bool:
 
 
 def touches_empty_tensor(node: Node) -> bool:
-    """Whether a node reads or makes an empty tensor, with which nGraph does not compute.
+    """Whether a node reads or computes an empty tensor, which nGraph's evaluation does not support.
 
-    The folding of some nodes (softmax along an axis of 1) writes beyond an empty result. A list of
-    no numbers, as of no axes, is none of these; nor is a constant that nobody computes with.
+    The folding of some nodes (softmax along an axis of 1) writes beyond an empty result. An empty
+    list of integers, such as axes, is no such tensor; nor is a constant, unless a node reads it.
     """
     if node.get_type_name() == "Constant":
         return False
@@ -77,10 +77,10 @@ def _is_empty_tensor(output: Output) -> bool:
 
 
 class Shapes:
-    """The shapes of the nodes of one build, and the numbers in them.
+    """The shapes of the nodes of one build, and their integer contents.
 
     Args:
-        guards: The open dimensions, and what was decided by them.
+        guards: The symbols, and the decisions that depend on them.
     """
 
     def __init__(self, guards: Guards) -> None:
@@ -90,12 +90,12 @@ class Shapes:
         self._sources: dict[str, str] = {}
         self._size_locations: dict[
             Terms, tuple[Output, int, bool]
-        ] = {}  # input, axis, of its contents
+        ] = {}  # output, axis or index, whether in its contents
         self._size_nodes: dict[Terms, Output] = {}
-        self._trip_counts: dict[Terms, Number] = {}  # numbers of turns: the size before them
+        self._trip_counts: dict[Terms, Number] = {}  # trip count: the initial size
 
     def declare(self, parameter: Output, sizes: Sequence[Size | None]) -> None:
-        """Declares a parameter: for each dimension its open size, or ``None``."""
+        """Declares a parameter: for each dimension its symbolic size, or ``None``."""
         dims: Dims = list(map(int, parameter.get_shape()))
         for axis, size in enumerate(sizes):
             if size is not None:
@@ -104,26 +104,26 @@ class Shapes:
         self._dims[key_of(parameter)] = dims
 
     def known_sizes(self) -> list[Size]:
-        """The open sizes, and numbers of turns, from which nodes here may be computed."""
+        """The symbols, including those of iterations, from which nodes here may be computed."""
         known = {*self._size_locations, *self._size_nodes, *self._trip_counts}
         return [s for s in map(self.guards.size, self.guards.numbers()) if s.terms in known]
 
     def declare_trip_count(self, trip_count: Size, before: Number) -> None:
-        """Declares a number of turns that is found in a size, of which each turn adds 1."""
+        """Declares a trip count, implied by a size ``before`` that grows by 1 per iteration."""
         self._trip_counts[trip_count.terms] = before
 
     def declare_contents(self, output: Output, numbers: Sequence[Number]) -> None:
-        """Declares the integers in an input, in order; some of them are open sizes."""
-        for place, number in enumerate(numbers):
+        """Declares the integers in an input, in order; some of them are symbolic sizes."""
+        for index, number in enumerate(numbers):
             if isinstance(number, Size):
-                self._size_locations.setdefault(number.terms, (output, place, True))
+                self._size_locations.setdefault(number.terms, (output, index, True))
         self._values[key_of(output)] = _array(list(numbers)).reshape(tuple(output.get_shape()))
         self._sources[output.get_node().get_name()] = "sizes"
 
     # -- shapes ----------------------------------------------------------------------------------
 
     def set(self, output: Output, dims: Sequence[Number]) -> None:
-        """Declares the shape of ``output``, which no rule covers."""
+        """Declares the shape of ``output``, whose node has no rule."""
         is_known = output.get_partial_shape().is_static
         if not is_known or list(map(hint_of, dims)) == list(output.get_shape()):
             self._dims[key_of(output)] = list(dims)
@@ -144,17 +144,17 @@ class Shapes:
             found = known
         for output, dims in zip(node.outputs(), found, strict=True):
             for dim in dims:
-                # Nothing is computed of no elements, and often by other nodes.
+                # Empty tensors are special, and often computed by other nodes.
                 if isinstance(dim, Size) and not dim >= 1:
                     int(dim)
             self._dims[key_of(output)] = dims
 
     def _by_rule(self, node: Node, inputs: list[Dims], known: list[Dims]) -> list[Dims] | None:
-        kind = node.get_type_name()
-        rule = _BY_SHAPES.get(kind) or _BY_VALUES.get(kind)
-        reads = node.input_values() if kind in _BY_VALUES else []
-        closed = not any(map(is_symbolic, inputs))
-        if not inputs or (closed and rule and not any(map(self._may_depend_on_sizes, reads))):
+        type_name = node.get_type_name()
+        rule = _BY_SHAPES.get(type_name) or _BY_VALUES.get(type_name)
+        reads = node.input_values() if type_name in _BY_VALUES else []
+        is_static = not any(map(is_symbolic, inputs))
+        if not inputs or (is_static and rule and not any(map(self._may_depend_on_sizes, reads))):
             return known
         try:
             return rule(self, node, inputs) if rule else None
@@ -170,7 +170,7 @@ class Shapes:
         for value in filter(self._may_depend_on_sizes, node.input_values()):
             self.fixed_value(value)
 
-    # -- numbers ---------------------------------------------------------------------------------
+    # -- contents --------------------------------------------------------------------------------
 
     def value(self, output: Output) -> np.ndarray | None:
         """The integers in ``output``, including Sizes, if they follow from sizes alone."""
@@ -180,7 +180,7 @@ class Shapes:
         return self._values[key]
 
     def numbers(self, output: Output) -> list[Number]:
-        """The numbers in ``output``, a list of sizes. Raises _NoRule if they are not known."""
+        """The integers in ``output``, a list of sizes. Raises _NoRule if they are not known."""
         found = self.value(output)
         if found is None:
             raise _NoRule
@@ -192,12 +192,12 @@ class Shapes:
             return None
         if math.prod(dims) > MAX_FOLDED_ELEMENTS:
             return None
-        kind = node.get_type_name()
-        if kind == "Constant":
+        type_name = node.get_type_name()
+        if type_name == "Constant":
             return np.array(node.get_data()).astype(object)
-        if kind == "ShapeOf":
+        if type_name == "ShapeOf":
             return _array(self.of(node.input_value(0)))
-        rule = _OF_VALUES.get(kind)
+        rule = _OF_VALUES.get(type_name)
         if rule is None:
             return None
         values = []
@@ -211,17 +211,17 @@ class Shapes:
         except (_NoRule, ArithmeticError, Undecided):
             return None
         expected = self._evaluated(node, [_hints(value) for value in values])
-        at_hand = _hints(found).reshape(dims)
-        if expected is None or not np.array_equal(expected[output.get_index()], at_hand):
+        hints = _hints(found).reshape(dims)
+        if expected is None or not np.array_equal(expected[output.get_index()], hints):
             return None
         return found.reshape(dims)
 
     def depends_on(self, output: Output) -> str:
-        """What decides the contents of ``output``.
+        """The sources of the contents of ``output``.
 
         Returns:
-            ``"nothing"`` (only constants); ``"sizes"``; ``"shapes"``, if tensors of open shapes are
-            involved; ``"data"``.
+            ``"nothing"`` (only constants); ``"sizes"``; ``"shapes"``, if tensors of symbolic shapes
+            are involved; ``"data"``.
         """
         node = output.get_node()
         name = node.get_name()
@@ -242,10 +242,10 @@ class Shapes:
         return next(s for s in ("data", "shapes", "sizes", "nothing") if s in found)
 
     def _needs_per_iteration_node(self, node: Node) -> bool:
-        """Whether each turn computes a node of sizes, since it is not the same for all of them."""
+        """Whether a node of sizes has to be computed in each iteration, as its value varies."""
         sources = [self.value(source) for source in node.input_values()]
-        numbers = [size for found in sources if found is not None for size in found.reshape(-1)]
-        if not any(map(self._varies_per_iteration, numbers)):
+        sizes = [size for found in sources if found is not None for size in found.reshape(-1)]
+        if not any(map(self._varies_per_iteration, sizes)):
             return False
         return any(self.value(output) is None for output in node.outputs())
 
@@ -253,15 +253,15 @@ class Shapes:
         return isinstance(number, Size) and self.guards.varies_per_iteration(number.terms)
 
     def fixed_value(self, output: Output) -> np.ndarray | None:
-        """The current contents of ``output``, unless data decide them; fixes the sizes that do."""
+        """The current contents of ``output``, if independent of data; fixes the sizes involved."""
         node = output.get_node()
-        kind = node.get_type_name()
-        if kind == "Constant":
+        type_name = node.get_type_name()
+        if type_name == "Constant":
             return np.array(node.get_data())
-        if kind == "Parameter":
+        if type_name == "Parameter":
             return None
         shape = [int(dim) for dim in self.of(output)]
-        if kind == "ShapeOf":
+        if type_name == "ShapeOf":
             dims = [int(dim) for dim in self.of(node.input_value(0))]
             return np.array(dims, output.get_element_type().to_dtype())
         value = self.value(output)
@@ -279,49 +279,49 @@ class Shapes:
 
     @staticmethod
     def _evaluated(node: Node, values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-        """What nGraph computes from these contents of the inputs."""
+        """The results of nGraph's evaluation for these contents of the inputs."""
         if touches_empty_tensor(node):
             return None
-        given = []
+        tensors = []
         for source, value in zip(node.input_values(), values):
             array = value.astype(source.get_element_type().to_dtype())
-            given.append(ov.Tensor(np.ascontiguousarray(array).reshape(value.shape)))
+            tensors.append(ov.Tensor(np.ascontiguousarray(array).reshape(value.shape)))
         results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
-        if not node.evaluate(results, given):
+        if not node.evaluate(results, tensors):
             return None
         return [np.array(result.data) for result in results]
 
     # -- sizes as nodes --------------------------------------------------------------------------
 
     def node(self, numbers: Iterable[Number]) -> Output:
-        """A 1-D int64 tensor of sizes, computed from the actual shapes when the function runs."""
-        parts: list[Output] = []
-        plain: list[int] = []
+        """A 1-D int64 tensor of sizes, computed from the actual shapes in a run."""
+        pieces: list[Output] = []
+        constants: list[int] = []
         values = list(numbers)
         for number in values:
             if not isinstance(number, Size):
-                plain.append(int(number))
+                constants.append(int(number))
                 continue
-            if plain:
-                parts.append(_ints(plain))
-                plain = []
-            parts.append(self._size_node(number.terms))
-        if plain or not parts:
-            parts.append(_ints(plain))
-        found = parts[0] if len(parts) == 1 else opset15.concat(parts, 0).output(0)
+            if constants:
+                pieces.append(_ints(constants))
+                constants = []
+            pieces.append(self._size_node(number.terms))
+        if constants or not pieces:
+            pieces.append(_ints(constants))
+        found = pieces[0] if len(pieces) == 1 else opset15.concat(pieces, 0).output(0)
         self._values[key_of(found)] = _array(values)
         self._sources[found.get_node().get_name()] = "sizes" if is_symbolic(values) else "nothing"
         return found
 
     def _size_node(self, terms: Terms) -> Output:
-        """A size as a tensor [1]."""
+        """A size as an int64 tensor of shape [1]."""
         if terms not in self._size_nodes:
             is_atom = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
             if terms in self._size_locations:
-                make = self._node_at_location
+                build = self._node_at_location
             else:
-                make = self._atom_node if is_atom else self._sum_node
-            self._size_nodes[terms] = make(terms)
+                build = self._atom_node if is_atom else self._sum_node
+            self._size_nodes[terms] = build(terms)
             self._require_32_bits(self.guards.of(terms))
         return self._size_nodes[terms]
 
@@ -353,10 +353,10 @@ class Shapes:
         source, axis, in_contents = self._size_locations[terms]
         if in_contents:
             wide = opset15.convert(source, Type.i64)
-            numbers = opset15.reshape(wide, _ints([-1]), False)
+            sizes = opset15.reshape(wide, _ints([-1]), False)
         else:
-            numbers = opset15.shape_of(source, Type.i64)
-        return opset15.gather(numbers, _ints([axis]), opset15.constant(np.int64(0))).output(0)
+            sizes = opset15.shape_of(source, Type.i64)
+        return opset15.gather(sizes, _ints([axis]), opset15.constant(np.int64(0))).output(0)
 
     def _atom_node(self, terms: Terms) -> Output:
         atom = terms[0][0][0]
@@ -387,7 +387,7 @@ class Shapes:
             raise NgraphError("a size that needs 64 bits")
 
     def _is_bounded_by(self, number: Number, most: int) -> bool:
-        """Whether a size is at most so large; loops turn as often as that allows."""
+        """Whether a size is at most ``most``; reduces the loops' trip counts if necessary."""
         while True:
             try:
                 return bool(number <= most)
@@ -401,7 +401,7 @@ def _ints(numbers: Sequence[int]) -> Output:
 
 
 def _array(numbers: Any) -> np.ndarray:
-    """An array of objects, one for each number."""
+    """An array of objects, one for each element of ``numbers``."""
     if isinstance(numbers, np.ndarray):
         return numbers.astype(object)
     array = np.empty(len(numbers), object)
@@ -420,12 +420,12 @@ Rule = Callable[[Shapes, Node, list[Dims]], list[Dims]]
 
 
 def _like_first_input(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
-    """Every output is like the first input."""
+    """Every output has the shape of the first input."""
     return [list(inputs[0]) for _ in node.outputs()]
 
 
 def broadcast_shapes(*shapes: Sequence[Number]) -> Dims:
-    """The shape that all ``shapes`` are broadcast to, as in NumPy."""
+    """The common broadcast shape of ``shapes``, as in NumPy."""
     rank = max(map(len, shapes), default=0)
     found: Dims = [1] * rank
     for dims in shapes:
@@ -462,8 +462,8 @@ def _concat(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     dims = list(inputs[0])
     dims[axis] = sum(each[axis] for each in inputs)
     for each in inputs[1:]:
-        for place, (dim, other) in enumerate(zip(dims, each)):
-            if place != axis and dim != other:
+        for index, (dim, other) in enumerate(zip(dims, each)):
+            if index != axis and dim != other:
                 raise _NoRule
     return [dims]
 
@@ -476,8 +476,8 @@ def _convolution(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     features = filter_[0] * filter_[1] if grouped else filter_[0]
     kernel = filter_[3:] if grouped else filter_[2:]
     attributes = node.get_attributes()
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, attributes["dilations"])]
-    return [[data[0], features, *_windows(attributes, data[2:], reach)]]
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel, attributes["dilations"])]
+    return [[data[0], features, *_windows(attributes, data[2:], extents)]]
 
 
 def _transposed_convolution(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
@@ -505,24 +505,24 @@ def _pool(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     return [[*inputs[0][:2], *_windows(attributes, inputs[0][2:], attributes["kernel"])]]
 
 
-def _windows(attributes: dict[str, Any], sizes: Dims, reach: Sequence[int]) -> Dims:
-    """How many windows of this extent fit."""
+def _windows(attributes: dict[str, Any], sizes: Dims, extents: Sequence[int]) -> Dims:
+    """The number of windows of this extent that fit along each axis."""
     if attributes["auto_pad"] not in ("explicit", "valid"):
         raise _NoRule
     names = ("strides", "pads_begin", "pads_end")
     return [
-        (size + begin + end - far) // stride + 1
-        for size, far, stride, begin, end in zip(
-            sizes, reach, *(attributes[name] for name in names)
+        (size + begin + end - extent) // stride + 1
+        for size, extent, stride, begin, end in zip(
+            sizes, extents, *(attributes[name] for name in names)
         )
     ]
 
 
 def _gather_nd(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
-    data, places = inputs
-    if node.get_attributes()["batch_dims"] or is_symbolic(places[-1:]):
+    data, indices = inputs
+    if node.get_attributes()["batch_dims"] or is_symbolic(indices[-1:]):
         raise _NoRule
-    return [[*places[:-1], *data[places[-1] :]]]
+    return [[*indices[:-1], *data[indices[-1] :]]]
 
 
 def _einsum(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
@@ -537,12 +537,12 @@ def _einsum(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     return [[size_of[name] for name in target]]
 
 
-def _one_of(position: int) -> Rule:
-    """The output is like one of the inputs."""
+def _like_input(position: int) -> Rule:
+    """The output has the shape of one of the inputs."""
     return lambda shapes, node, inputs: [list(inputs[position])]
 
 
-def _position(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
+def _arg_max(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     dims = list(inputs[0])
     dims[node.get_attributes()["axis"]] = 1
     return [dims]
@@ -577,13 +577,13 @@ _BY_SHAPES: dict[str, Rule] = {
         ),
         _broadcast,
     ),
-    "ArgMax": _position,
+    "ArgMax": _arg_max,
     "AvgPool": _pool,
     "Concat": _concat,
     "Convolution": _convolution,
     "ConvolutionBackpropData": _transposed_convolution,
     "Einsum": _einsum,
-    "GatherElements": _one_of(1),
+    "GatherElements": _like_input(1),
     "GatherND": _gather_nd,
     "GroupConvolution": _convolution,
     "GroupConvolutionBackpropData": _transposed_convolution,
@@ -592,11 +592,11 @@ _BY_SHAPES: dict[str, Rule] = {
 }
 
 
-# -- rules: shapes of the outputs from the numbers in the inputs, too ------------------------------
+# -- rules: shapes of the outputs from contents of the inputs, too ---------------------------------
 
 
 def _axes(shapes: Shapes, output: Output, rank: int) -> list[int]:
-    """The axes in ``output``, counted from the front."""
+    """The axes in ``output``, normalized to be at least 0."""
     axes = [int(axis) for axis in shapes.numbers(output)]
     return [axis + rank if axis < 0 else axis for axis in axes]
 
@@ -680,11 +680,11 @@ def _variadic_split(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims
 
 
 def _gather(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
-    data, places = inputs[:2]
+    data, indices = inputs[:2]
     if node.get_attributes()["batch_dims"]:
         raise _NoRule
     (axis,) = _axes(shapes, node.input_value(2), len(data))
-    return [[*data[:axis], *places, *data[axis + 1 :]]]
+    return [[*data[:axis], *indices, *data[axis + 1 :]]]
 
 
 def _slice(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
@@ -698,11 +698,11 @@ def _slice(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def slice_extent(size: Number, start: Number, end: Number, step: int) -> tuple[Number, Number]:
-    """Where ``[start:end:step]`` begins along an axis of ``size``, and how many it takes."""
+    """Start of ``[start:end:step]`` along an axis of ``size``, and the number of elements."""
     least, most = (0, size) if step > 0 else (-1, size - 1)
     first, last = (
-        least if place < least else most if place > most else place
-        for place in (place + size if place < 0 else place for place in (start, end))
+        least if index < least else most if index > most else index
+        for index in (index + size if index < 0 else index for index in (start, end))
     )
     distance = last - first if step > 0 else first - last
     return first, (distance - 1) // abs(step) + 1 if distance > 0 else 0
@@ -729,7 +729,7 @@ def _pad(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     return [[first + dim + last for first, dim, last in zip(before, inputs[0], after)]]
 
 
-def _top(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
+def _top_k(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     (count,) = shapes.numbers(node.input_value(1))
     dims = list(inputs[0])
     dims[node.get_attributes()["axis"]] = count
@@ -792,14 +792,14 @@ _BY_VALUES: dict[str, Rule] = {
     "Squeeze": _squeeze,
     "StridedSlice": _strided_slice,
     "Tile": _tile,
-    "TopK": _top,
+    "TopK": _top_k,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "VariadicSplit": _variadic_split,
 }
 
 
-# -- rules: numbers of the outputs from numbers of the inputs --------------------------------------
+# -- rules: contents of the outputs from contents of the inputs ------------------------------------
 
 Values = list[Any]  # an array of objects for each input or output
 
@@ -819,7 +819,7 @@ def _as_array(found: Any) -> np.ndarray:
 
 def _divided(node: Node, values: Values) -> Values:
     def quotient(x: Number, y: Number) -> Number:
-        if x < 0 or y <= 0:  # what is cut off then depends
+        if x < 0 or y <= 0:  # where rounding differs
             raise _NoRule
         return x // y
 
@@ -833,27 +833,27 @@ def _remainder(x: Number, y: Number) -> Number:
 
 
 def _converted(node: Node, values: Values) -> Values:
-    kind = node.get_attributes()["destination_type"]
+    type_name = node.get_attributes()["destination_type"]
 
     def convert(x: Number) -> Number:
-        if kind == "boolean":
+        if type_name == "boolean":
             return x != 0
-        if kind not in ("i32", "i64") or not _INT32_MIN <= x <= _INT32_MAX:
+        if type_name not in ("i32", "i64") or not _INT32_MIN <= x <= _INT32_MAX:
             raise _NoRule
         return x if isinstance(x, Size) else int(x)
 
     return [_as_array(np.frompyfunc(convert, 1, 1)(values[0]))]
 
 
-def _in_shape(node: Node, values: Values) -> Values:
+def _reshaped(node: Node, values: Values) -> Values:
     return [values[0].reshape(tuple(node.get_output_shape(0)))]
 
 
 def _gathered(node: Node, values: Values) -> Values:
     if node.get_attributes()["batch_dims"]:
         raise _NoRule
-    places = np.array(values[1].tolist(), np.int64)
-    return [_as_array(np.take(values[0], places, int(values[2].reshape(-1)[0])))]
+    indices = np.array(values[1].tolist(), np.int64)
+    return [_as_array(np.take(values[0], indices, int(values[2].reshape(-1)[0])))]
 
 
 def _joined(node: Node, values: Values) -> Values:
@@ -890,9 +890,9 @@ _OF_VALUES: dict[str, Callable[[Node, Values], Values]] = {
     "Multiply": _each(operator.mul),
     "Negative": _each(operator.neg),
     "NotEqual": _each(operator.ne),
-    "Reshape": _in_shape,
+    "Reshape": _reshaped,
     "Slice": _sliced_values,
-    "Squeeze": _in_shape,
+    "Squeeze": _reshaped,
     "Subtract": _each(operator.sub),
-    "Unsqueeze": _in_shape,
+    "Unsqueeze": _reshaped,
 }

@@ -1,19 +1,20 @@
 """Symbolic sizes.
 
-A function with open shapes is built once, at the current shapes. What a converter then computes
-with an open dimension must hold for every other value of it, or it must be known for which values
-it holds. So an open dimension is a :class:`Size`: it behaves like its current value, the *hint*,
-but records how that follows from the open dimensions. Code that makes a decision by it, or uses it
-as a plain number, leaves a *guard*: a condition on the open dimensions under which the same would
-have happened. The function is valid exactly where its guards hold.
+A function with dynamic shapes is built once, at the current shapes. Results that a converter then
+computes from a dynamic dimension must hold for all other values of it, or the values for which they
+hold must be known. So a dynamic dimension is a :class:`Size`. A size behaves like its current
+value, the *hint*, but records how it is computed from dynamic dimensions. Code that makes a
+decision by a size, or uses it as a plain integer, adds a *guard*: a condition on the dynamic
+dimensions under which the decision is the same. The function is valid exactly where its guards
+hold.
 
-An expression is a polynomial with integer coefficients over *atoms*: an open dimension, or the
-floor of a quotient of polynomials. Equal polynomials are equal tuples, so most comparisons of equal
-sizes need no guard, and neither do those that follow from bounds already known.
+An expression is a polynomial with integer coefficients over *atoms*: a symbol (one per dynamic
+dimension), or the floor of a quotient of polynomials. Equal polynomials are equal tuples, so most
+comparisons of equal sizes need no guard, and neither do those that follow from known bounds.
 
-In a loop, a size may be another one in each turn: the number of the turn is such a number then. No
-guard on it could be looked at before a run, so nothing may decide by it that is not the same in
-every turn, or where what is open has certain values: anything else raises :class:`Undecided`.
+In a loop, a size may vary between iterations: then the iteration index is a symbol, too. A guard on
+it could not be checked before a run, so decisions by it must be the same in all iterations, perhaps
+under guards on other symbols: any other decision raises :class:`Undecided`.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ import numpy as np
 
 from paddle_ngraph.errors import NgraphError
 
-# (0, number of the open dimension) or (1, dividend, divisor)
+# (0, symbol) or (1, dividend, divisor)
 Atom = tuple[Any, ...]
 Monomial = tuple[Atom, ...]  # factors in order; () for the constant term
 Terms = tuple[tuple[Monomial, int], ...]  # a polynomial: terms in order, no coefficient 0
 
 Number = Any  # an int or a Size
 
-# Open dimensions lie between these. 0 and 1 are no sizes like others: nothing to compute, and what
-# is repeated along the axis; such shapes have functions in which the axis is fixed.
+# Dynamic dimensions lie between these. Sizes 0 (nothing to compute) and 1 (repeated along the axis)
+# are special; functions for such shapes have a static dimension.
 MIN_SYMBOLIC_SIZE = 2
 MAX_SYMBOLIC_SIZE = 2**31 - 1
 
-# Numbers of turns are less: float32 has them. Where sizes would leave 32 bits within so many, there
-# are so many times fewer.
+# Iteration counts are less, so exact in float32. Where sizes would overflow int32 within as many
+# iterations, the limit is divided by the factor below, repeatedly.
 MAX_ITERATIONS = 2**24
 _ITERATION_REDUCTION_FACTOR = 16
 
-# Opcodes of guards as words; core/engine/size_guards.h reads them.
+# Opcodes of guards encoded as words; core/engine/size_guards.h decodes them.
 _CONSTANT, _SYMBOL, _ADD, _MULTIPLY, _FLOOR_DIVIDE = range(5)
 AT_LEAST_ZERO, ZERO, NOT_ZERO = range(3)
 
@@ -62,8 +63,8 @@ def _constant(number: int) -> Terms:
 def _sum(a: Terms, b: Terms, factor: int = 1) -> Terms:
     """``a + factor * b``."""
     terms = dict(a)
-    for monomial, number in b:
-        terms[monomial] = terms.get(monomial, 0) + factor * number
+    for monomial, coefficient in b:
+        terms[monomial] = terms.get(monomial, 0) + factor * coefficient
     return _polynomial(terms)
 
 
@@ -88,46 +89,46 @@ def _exact_quotient(a: Terms, b: Terms) -> Terms | None:
     quotient: Terms = ()
     lead, factor = max(b, key=lambda term: (len(term[0]), term[0]))
     while a:
-        monomial, number = max(a, key=lambda term: (len(term[0]), term[0]))
+        monomial, coefficient = max(a, key=lambda term: (len(term[0]), term[0]))
         rest = list(monomial)
         for atom in lead:
             if atom not in rest:
                 return None
             rest.remove(atom)
-        if number % factor:
+        if coefficient % factor:
             return None
-        term = ((tuple(rest), number // factor),)
+        term = ((tuple(rest), coefficient // factor),)
         quotient = _sum(quotient, term)
         a = _sum(a, _product(term, b), -1)
     return quotient
 
 
 def _floor_quotient(a: Terms, b: Terms) -> Terms:
-    """``a // b`` for ``b`` > 0: terms that ``b`` divides are taken out of the quotient."""
+    """``a // b`` for ``b`` > 0: terms divisible by ``b`` are taken out of the quotient."""
     exact = _exact_quotient(a, b)
     if exact is not None:
         return exact
     divisor = _number(b)
     if divisor is None:
         return ((((1, a, b),), 1),)
-    whole = _polynomial({monomial: number // divisor for monomial, number in a})
-    rest, constant = _split_constant(_sum(a, whole, -divisor))
+    quotient = _polynomial({monomial: coefficient // divisor for monomial, coefficient in a})
+    rest, constant = _split_constant(_sum(a, quotient, -divisor))
     if not rest:
-        return whole
-    common = math.gcd(divisor, *(number for _, number in rest))
-    rest = _polynomial({monomial: number // common for monomial, number in rest})
-    left, divisor = _sum(rest, _constant(constant // common)), divisor // common
+        return quotient
+    common = math.gcd(divisor, *(coefficient for _, coefficient in rest))
+    rest = _polynomial({monomial: coefficient // common for monomial, coefficient in rest})
+    remainder, divisor = _sum(rest, _constant(constant // common)), divisor // common
     if divisor == 1:
-        return _sum(whole, left)
+        return _sum(quotient, remainder)
     inner = _as_quotient(rest)
     if inner is not None and (by := _number(inner[1])) is not None:  # the floor of a floor
         dividend = _sum(inner[0], _constant(constant // common * by))
-        return _sum(whole, _floor_quotient(dividend, _constant(divisor * by)))
-    return _sum(whole, ((((1, left, _constant(divisor)),), 1),))
+        return _sum(quotient, _floor_quotient(dividend, _constant(divisor * by)))
+    return _sum(quotient, ((((1, remainder, _constant(divisor)),), 1),))
 
 
 def _number(terms: Terms) -> int | None:
-    """The number that a polynomial is, if it is constant."""
+    """The value of a polynomial, if it is constant."""
     rest, constant = _split_constant(terms)
     return None if rest else constant
 
@@ -140,21 +141,21 @@ def _as_quotient(terms: Terms) -> tuple[Terms, Terms] | None:
 
 
 def evaluate(terms: Terms, values: Mapping[int, int]) -> int:
-    """The value of a polynomial when the open dimensions have these values."""
+    """The value of a polynomial for these values of its symbols."""
     total = 0
-    for monomial, number in terms:
+    for monomial, product in terms:
         for atom in monomial:
-            number *= (
+            product *= (
                 values[atom[1]]
                 if atom[0] == 0
                 else evaluate(atom[1], values) // evaluate(atom[2], values)
             )
-        total += number
+        total += product
     return total
 
 
 def _symbols_in(terms: Terms) -> set[int]:
-    """The numbers of the open dimensions in a polynomial."""
+    """The symbols in a polynomial."""
     found: set[int] = set()
     for monomial, _ in terms:
         for atom in monomial:
@@ -163,10 +164,10 @@ def _symbols_in(terms: Terms) -> set[int]:
 
 
 def _substituted(terms: Terms, values: Mapping[int, Terms]) -> Terms:
-    """The polynomial with some of the open dimensions replaced by polynomials."""
+    """The polynomial with some symbols replaced by polynomials."""
     total: Terms = ()
-    for monomial, number in terms:
-        product = _constant(number)
+    for monomial, coefficient in terms:
+        product = _constant(coefficient)
         for atom in monomial:
             if atom[0] == 0:
                 factor = values.get(atom[1], (((atom,), 1),))
@@ -183,7 +184,7 @@ def _substituted(terms: Terms, values: Mapping[int, Terms]) -> Terms:
 
 
 class Undecided(NgraphError):
-    """Something would have to be decided by a number that only a turn of a loop knows."""
+    """A decision depends on an iteration index or count, which only a run knows."""
 
     def __init__(self) -> None:
         super().__init__("what is computed depends on how often a loop has turned")
@@ -196,150 +197,150 @@ class Guard(NamedTuple):
     terms: Terms
 
     def holds(self, values: Mapping[int, int]) -> bool:
-        """Whether it holds when the open dimensions have these values."""
+        """Whether the condition holds for these values of the symbols."""
         try:
-            number = evaluate(self.terms, values)
-        except ZeroDivisionError:  # there is another guard that the divisor is positive
+            value = evaluate(self.terms, values)
+        except ZeroDivisionError:  # another guard requires a positive divisor
             return False
-        return (number >= 0, number == 0, number != 0)[self.kind]
+        return (value >= 0, value == 0, value != 0)[self.kind]
 
 
-def to_words(guards: Sequence[Guard], numbers: Mapping[int, int]) -> list[int]:
-    """Guards as numbers: for each, how many follow, its kind, and a program for a stack machine.
+def to_words(guards: Sequence[Guard], indices: Mapping[int, int]) -> list[int]:
+    """Encodes guards: for each the count of further words, the kind, and a stack program.
 
     Args:
         guards: The guards.
-        numbers: The number that stands for each open dimension.
+        indices: The index of each symbol in the program.
     """
     words: list[int] = []
     for guard in guards:
-        program = [guard.kind, *_program(guard.terms, numbers)]
+        program = [guard.kind, *_program(guard.terms, indices)]
         words += [len(program), *program]
     return words
 
 
-def _program(terms: Terms, numbers: Mapping[int, int]) -> list[int]:
+def _program(terms: Terms, indices: Mapping[int, int]) -> list[int]:
     words = [_CONSTANT, 0]
     for monomial, factor in terms:
         words += [_CONSTANT, factor]
         for atom in monomial:
             if atom[0] == 0:
-                words += [_SYMBOL, numbers[atom[1]]]
+                words += [_SYMBOL, indices[atom[1]]]
             else:
-                words += [*_program(atom[1], numbers), *_program(atom[2], numbers), _FLOOR_DIVIDE]
+                words += [*_program(atom[1], indices), *_program(atom[2], indices), _FLOOR_DIVIDE]
             words.append(_MULTIPLY)
         words.append(_ADD)
     return words
 
 
-def distance_guard(number: int, other: int, distance: int) -> Guard:
-    """The guard that one open dimension is another one and a distance."""
-    terms = {((0, number),): 1, ((0, other),): -1, (): -distance}
+def distance_guard(symbol: int, other: int, distance: int) -> Guard:
+    """The guard that one symbol is the sum of another one and a distance."""
+    terms = {((0, symbol),): 1, ((0, other),): -1, (): -distance}
     return Guard(ZERO, _polynomial(terms))
 
 
 class Guards:
-    """The open dimensions of one build, and the decisions that depend on them.
+    """The symbols of one build, and the decisions that depend on them.
 
     Args:
-        hints: The current value of each open dimension, by number.
+        hints: The current value of each symbol.
     """
 
     def __init__(self, hints: Mapping[int, int]) -> None:
         self.hints = dict(hints)
-        # The least value known of polynomials without constant term and common factor; a greatest
-        # value is the least one of the negative.
+        # Known lower bounds of polynomials without constant term and common factor; an upper bound
+        # is minus the lower bound of the negative.
         self._lower_bounds: dict[Terms, int] = {}
         self._unequal: set[Terms] = set()
         self._guards: dict[tuple[int, Terms], Guard] = {}
-        self._iteration_symbols: list[int] = []  # the numbers that are of turns
-        self._last_iterations: dict[int, Terms] = {}  # what each of these is at most
-        # Those that each turn checks, as nothing known bounds them, with all others of their loop.
+        self._iteration_symbols: list[int] = []  # negative ids
+        self._last_iterations: dict[int, Terms] = {}  # upper bounds of these
+        # Symbols that each iteration checks, as no known size bounds them, with all of their loop.
         self._checked: dict[int, list[int]] = {}
         self._values = dict(hints)
-        for number in hints:
-            self.require(Guard(AT_LEAST_ZERO, (((), -MIN_SYMBOLIC_SIZE), (((0, number),), 1))))
-            self.require(Guard(AT_LEAST_ZERO, (((), MAX_SYMBOLIC_SIZE), (((0, number),), -1))))
+        for symbol in hints:
+            self.require(Guard(AT_LEAST_ZERO, (((), -MIN_SYMBOLIC_SIZE), (((0, symbol),), 1))))
+            self.require(Guard(AT_LEAST_ZERO, (((), MAX_SYMBOLIC_SIZE), (((0, symbol),), -1))))
 
-    def size(self, number: int) -> Size:
-        """The open dimension of this number."""
-        return Size(self, ((((0, number),), 1),))
+    def size(self, symbol: int) -> Size:
+        """The symbol as a size."""
+        return Size(self, ((((0, symbol),), 1),))
 
     def new_iteration_symbol(
         self, hint: int, last: Number | None = None, like: Size | None = None
     ) -> Size:
-        """A new number of turns, at least 0.
+        """A new symbol for an iteration index or count, at least 0.
 
         Args:
-            hint: Its value, only for shapes at hand.
-            last: What it is at most, at least 0; ``None`` if nothing is known, so that each turn of
-                the loop checks it.
-            like: Another number of the same loop, checked too.
+            hint: Its value, only for current shapes.
+            last: Its upper bound, at least 0; ``None`` if unknown, so that each iteration of the
+                loop checks it.
+            like: Another symbol of the same loop, checked too.
         """
-        number = -1 - len(self._iteration_symbols)
-        self._iteration_symbols.append(number)
-        self._values[number] = hint
-        size = self.size(number)
+        symbol = -1 - len(self._iteration_symbols)
+        self._iteration_symbols.append(symbol)
+        self._values[symbol] = hint
+        size = self.size(symbol)
         self._lower_bounds[size.terms] = 0
         if last is None:
             upper = MAX_ITERATIONS - 1 if like is None else self.max_iterations(like)
-            together = [] if like is None else self._checked[_only_symbol_in(like)]
-            together.append(number)
-            self._checked[number] = together
-            self._set_last_iteration(number, _constant(upper))
+            loop_symbols = [] if like is None else self._checked[_only_symbol_in(like)]
+            loop_symbols.append(symbol)
+            self._checked[symbol] = loop_symbols
+            self._set_last_iteration(symbol, _constant(upper))
         else:
             self._set_last_iteration(
-                number, last.terms if isinstance(last, Size) else _constant(last)
+                symbol, last.terms if isinstance(last, Size) else _constant(last)
             )
         return size
 
     def max_iterations(self, iterations: Size) -> int:
-        """What a number of turns is at most."""
+        """Upper bound of an iteration index or count."""
         return self.bounds(iterations.terms)[1]
 
     def bound_iterations(self, terms: Terms) -> bool:
-        """Bounds the numbers of turns in ``terms`` further, as each turn checks them.
+        """Reduces the bounds of iteration symbols in ``terms`` that each iteration checks.
 
         Returns:
-            Whether there is one that could be bounded.
+            Whether any bound could be reduced.
         """
         is_bounded = False
-        for numbers in (self._checked[n] for n in _symbols_in(terms) if n in self._checked):
+        for symbols in (self._checked[n] for n in _symbols_in(terms) if n in self._checked):
             fewer = (
-                self.max_iterations(self.size(numbers[0])) + 1
+                self.max_iterations(self.size(symbols[0])) + 1
             ) // _ITERATION_REDUCTION_FACTOR - 1
-            if fewer < max(self._values[number] for number in numbers):
+            if fewer < max(self._values[symbol] for symbol in symbols):
                 continue
-            for number in numbers:
-                self._set_last_iteration(number, _constant(fewer))
+            for symbol in symbols:
+                self._set_last_iteration(symbol, _constant(fewer))
             is_bounded = True
         return is_bounded
 
     def numbers(self) -> list[int]:
-        """What there are sizes of: open dimensions, and numbers of turns."""
+        """All symbols: of dynamic dimensions, and of iterations."""
         return [*self.hints, *self._iteration_symbols]
 
-    def _set_last_iteration(self, number: int, last: Terms) -> None:
-        self._last_iterations[number] = last
-        self._lower_bounds[((((0, number),), -1),)] = -min(self.bounds(last)[1], MAX_ITERATIONS - 1)
+    def _set_last_iteration(self, symbol: int, last: Terms) -> None:
+        self._last_iterations[symbol] = last
+        self._lower_bounds[((((0, symbol),), -1),)] = -min(self.bounds(last)[1], MAX_ITERATIONS - 1)
 
     def varies_per_iteration(self, terms: Terms) -> bool:
-        """Whether ``terms`` is not the same in every turn of some loop."""
-        return any(number < 0 for number in _symbols_in(terms))
+        """Whether ``terms`` may differ between iterations of some loop."""
+        return any(symbol < 0 for symbol in _symbols_in(terms))
 
     def value(self, terms: Terms) -> int:
-        """The value of ``terms`` at hand."""
+        """The current value of ``terms``."""
         return evaluate(terms, self._values)
 
     def of(self, terms: Terms) -> Number:
-        """A polynomial as a number: a Size, if it is not constant."""
+        """A polynomial as a number: a Size, unless constant."""
         rest, constant = _split_constant(terms)
         return Size(self, terms) if rest else constant
 
     # -- decisions -------------------------------------------------------------------------------
 
     def is_at_least_zero(self, terms: Terms) -> bool:
-        """Whether ``terms >= 0``; leaves a guard if that is not known for every value."""
+        """Whether ``terms >= 0``; adds a guard if that is not known for every value."""
         lower, upper = self.bounds(terms)
         if lower >= 0 or upper < 0:
             return lower >= 0
@@ -352,7 +353,7 @@ class Guards:
         return False
 
     def is_zero(self, terms: Terms) -> bool:
-        """Whether ``terms == 0``; leaves a guard if that is not known for every value."""
+        """Whether ``terms == 0``; adds a guard if that is not known for every value."""
         lower, upper = self.bounds(terms)
         if lower > 0 or upper < 0 or terms in self._unequal:
             return False
@@ -372,22 +373,22 @@ class Guards:
         return False
 
     def fix(self, terms: Terms) -> int:
-        """The current value of ``terms``, from now on the only one."""
+        """The current value of ``terms``, from now on the only valid one."""
         lower, upper = self.bounds(terms)
         if lower == upper:
             return lower
         if self.varies_per_iteration(terms):
             raise Undecided
         value = evaluate(terms, self.hints)
-        opened = _symbols_in(terms)
-        # A product of several dimensions may be the same where these are not: of no use to anybody.
-        for number in opened if len(opened) > 1 else ():
-            self.fix(((((0, number),), 1),))
+        symbols = _symbols_in(terms)
+        # Other values of several dimensions may give the same result, too rarely to be useful.
+        for symbol in symbols if len(symbols) > 1 else ():
+            self.fix(((((0, symbol),), 1),))
         self.is_zero(_sum(terms, _constant(value), -1))
         return value
 
     def _is_at_least_zero_in_every_iteration(self, terms: Terms) -> bool:
-        """Whether ``terms >= 0`` in every turn, or in none, as guards may tell; else it raises."""
+        """Whether ``terms >= 0`` in all iterations or in none; may add guards. Raises Undecided."""
         lower, upper = (self._bound_over_iterations(terms, sign) for sign in (1, -1))
         if lower is not None and evaluate(lower, self.hints) >= 0:
             return self.is_at_least_zero(lower)
@@ -396,32 +397,32 @@ class Guards:
         raise Undecided
 
     def _is_zero_in_every_iteration(self, terms: Terms) -> bool:
-        """Whether ``terms`` is 0 in every turn, or in none, as guards may tell; else it raises."""
+        """Whether ``terms == 0`` in all iterations or in none; may add guards. Raises Undecided."""
         return self.is_at_least_zero(terms) and not self.is_at_least_zero(
             _sum(terms, _constant(-1))
         )
 
     def _bound_over_iterations(self, terms: Terms, sign: int) -> Terms | None:
-        """What ``terms`` is not below in any turn, or, for sign -1, not above; if that is known."""
+        """A lower bound of ``terms`` over all iterations, upper for sign -1, or ``None``."""
         found: Terms = ()
-        for monomial, number in terms:
-            part: Terms = ((monomial, number),)
-            if self.varies_per_iteration(part):
+        for monomial, coefficient in terms:
+            term: Terms = ((monomial, coefficient),)
+            if self.varies_per_iteration(term):
                 if not self._is_non_decreasing(monomial):
                     return None
                 ends = (
                     dict.fromkeys(self._iteration_symbols, _constant(0))
-                    if number * sign > 0
+                    if coefficient * sign > 0
                     else self._last_iterations
                 )
-                part = _substituted(part, ends)
-            found = _sum(found, part)
+                term = _substituted(term, ends)
+            found = _sum(found, term)
         return (
             self._bound_over_iterations(found, sign) if self.varies_per_iteration(found) else found
         )
 
     def _is_non_decreasing(self, monomial: Monomial) -> bool:
-        """Whether it is certain that it does not become less from turn to turn."""
+        """Whether a monomial certainly does not decrease from iteration to iteration."""
         return all(
             self._bounds_of_atom(atom)[0] >= 0
             and (
@@ -436,22 +437,22 @@ class Guards:
 
     def _has_non_decreasing_terms(self, terms: Terms) -> bool:
         return all(
-            number > 0 and self._is_non_decreasing(monomial)
-            for monomial, number in terms
-            if self.varies_per_iteration(((monomial, number),))
+            coefficient > 0 and self._is_non_decreasing(monomial)
+            for monomial, coefficient in terms
+            if self.varies_per_iteration(((monomial, coefficient),))
         )
 
     def require(self, guard: Guard) -> None:
-        """Keeps a guard that holds at the current values."""
+        """Adds a guard that holds at the current values."""
         if not guard.holds(self.hints):
             raise ValueError("a guard that does not hold where it was made")
         self._add(guard)
 
     def _add(self, guard: Guard) -> None:
         rest, constant = _split_constant(guard.terms)
-        divisor = math.gcd(*(number for _, number in rest))
-        primitive = tuple((monomial, number // divisor) for monomial, number in rest)
-        opposite = tuple((monomial, -number) for monomial, number in primitive)
+        divisor = math.gcd(*(coefficient for _, coefficient in rest))
+        primitive = tuple((monomial, coefficient // divisor) for monomial, coefficient in rest)
+        opposite = tuple((monomial, -coefficient) for monomial, coefficient in primitive)
         if guard.kind == NOT_ZERO:
             self._unequal |= {guard.terms, _product(_constant(-1), guard.terms)}
             self._guards[NOT_ZERO, guard.terms] = guard
@@ -466,7 +467,7 @@ class Guards:
             terms = _sum(primitive, _constant(-self._lower_bounds[primitive]))
             self._guards[AT_LEAST_ZERO, primitive] = Guard(AT_LEAST_ZERO, terms)
 
-    # -- what is known ---------------------------------------------------------------------------
+    # -- bounds and results ----------------------------------------------------------------------
 
     def bounds(self, terms: Terms) -> tuple[int, int]:
         """Bounds of a polynomial."""
@@ -476,9 +477,9 @@ class Guards:
         lower, upper = self._bounds_of_terms(rest)
         low, high = self._bounds_of_remainders(rest)
         lower, upper = max(lower, low), min(upper, high)
-        divisor = math.gcd(*(number for _, number in rest))
-        primitive = tuple((monomial, number // divisor) for monomial, number in rest)
-        opposite = tuple((monomial, -number) for monomial, number in primitive)
+        divisor = math.gcd(*(coefficient for _, coefficient in rest))
+        primitive = tuple((monomial, coefficient // divisor) for monomial, coefficient in rest)
+        opposite = tuple((monomial, -coefficient) for monomial, coefficient in primitive)
         if primitive in self._lower_bounds:
             lower = max(lower, self._lower_bounds[primitive] * divisor)
         if opposite in self._lower_bounds:
@@ -488,8 +489,8 @@ class Guards:
     def _bounds_of_terms(self, terms: Terms) -> tuple[int, int]:
         """Bounds of a polynomial from the bounds of each term alone."""
         lower, upper = 0, 0
-        for monomial, number in terms:
-            low, high = number, number
+        for monomial, coefficient in terms:
+            low, high = coefficient, coefficient
             for atom in monomial:
                 products = [x * y for x in (low, high) for y in self._bounds_of_atom(atom)]
                 low, high = min(products), max(products)
@@ -508,8 +509,8 @@ class Guards:
         scale = math.lcm(*(d // math.gcd(d, term[1]) for term, (_, d) in quotients.items()))
         whole: Terms = tuple((m, n * scale) for m, n in terms if (m, n) not in quotients)
         low = high = 0
-        for (_, number), (dividend, divisor) in quotients.items():
-            share = number * scale // divisor
+        for (_, coefficient), (dividend, divisor) in quotients.items():
+            share = coefficient * scale // divisor
             whole = _sum(whole, dividend, share)
             low, high = (
                 low - max(share, 0) * (divisor - 1),
@@ -531,13 +532,13 @@ class Guards:
         return lower, min(upper, -self._lower_bounds.get(opposite, -upper))
 
     def fixed(self) -> dict[int, int]:
-        """The open dimensions that have only one possible value left."""
-        bounds = {number: self._bounds_of_atom((0, number)) for number in self.hints}
-        return {number: lower for number, (lower, upper) in bounds.items() if lower == upper}
+        """The symbols of dimensions that have only one possible value left."""
+        bounds = {symbol: self._bounds_of_atom((0, symbol)) for symbol in self.hints}
+        return {symbol: lower for symbol, (lower, upper) in bounds.items() if lower == upper}
 
     def remaining(self) -> list[Guard]:
-        """The guards on what is still open, each once, in an order that depends on them alone."""
-        fixed = {number: _constant(value) for number, value in self.fixed().items()}
+        """The guards on symbols that are not fixed, each once, sorted."""
+        fixed = {symbol: _constant(value) for symbol, value in self.fixed().items()}
         found: dict[Guard, None] = {}
         for guard in self._guards.values():
             left = Guard(guard.kind, _substituted(guard.terms, fixed))
@@ -550,9 +551,9 @@ class Guards:
 
 
 class Size:
-    """An integer that follows from open dimensions.
+    """An integer computed from symbols.
 
-    Not a subclass of int: C code would read its value without leaving a guard.
+    Not a subclass of int: C code would read its value without adding a guard.
     """
 
     __slots__ = ("guards", "terms")
@@ -563,7 +564,7 @@ class Size:
 
     @property
     def hint(self) -> int:
-        """Its current value; only for results that need not hold elsewhere."""
+        """The current value; only for results that need not hold for other values."""
         return self.guards.value(self.terms)
 
     def _combined(self, other: Any, function: Any, swapped: bool = False) -> Any:
@@ -666,7 +667,7 @@ class Size:
     def __bool__(self) -> bool:
         return not self.guards.is_zero(self.terms)
 
-    # -- plain numbers: fixed
+    # -- uses as plain integers: fixed
 
     def __index__(self) -> int:
         return self.guards.fix(self.terms)
@@ -716,19 +717,19 @@ def hint_of(number: Number) -> int:
 
 
 def symbols_in(number: Number) -> set[int]:
-    """The numbers of the open dimensions, and of turns, that a size follows from."""
+    """The symbols that a size is computed from."""
     return _symbols_in(number.terms) if isinstance(number, Size) else set()
 
 
 def _only_symbol_in(size: Size) -> int:
-    (number,) = symbols_in(size)
-    return number
+    (symbol,) = symbols_in(size)
+    return symbol
 
 
 def is_always_at_least(size: Number, lower: int) -> bool:
-    """Whether a size is at least so large; not where that depends on the turn of a loop.
+    """Whether a size is at least ``lower``, by a guard if necessary; not if iterations differ.
 
-    Only for a choice between ways to compute the same.
+    Only for a choice between equivalent computations.
     """
     try:
         return bool(size >= lower)
@@ -737,12 +738,12 @@ def is_always_at_least(size: Number, lower: int) -> bool:
 
 
 def may_vary_per_iteration(size: Number) -> bool:
-    """Whether a size may be another one in each turn of a loop."""
+    """Whether a size may differ between iterations of a loop."""
     return isinstance(size, Size) and size.guards.varies_per_iteration(size.terms)
 
 
 def bounds_of(number: Number) -> tuple[int, int]:
-    """What a number is at least, and at most, as far as that is known; makes no guard."""
+    """The known lower and upper bound of a number; adds no guard."""
     if isinstance(number, Size):
         return number.guards.bounds(number.terms)
     return number, number

@@ -1,8 +1,9 @@
-"""TensorArrays while a function is built: tensors that hold their elements.
+"""TensorArrays during a build: lists of tensors.
 
-In a function nothing is ever replaced in a TensorArray, and its elements have one shape. So it is a
-list of tensors, one behind the other; a loop that appends to it adds one with as many elements as
-there are turns. In a graph it is one tensor of a dtype of its own, whatever is written to it.
+In a function no element of a TensorArray is ever replaced, and all elements have one shape. So a
+TensorArray is a list of tensors, joined along axis 0; a loop that appends to it adds a tensor with
+as many elements as there are iterations. In a graph a TensorArray is one tensor of its own dtype,
+regardless of writes to it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ class TensorArray:
     """A TensorArray.
 
     Attributes:
-        chunks: Tensors of which axis 0 counts elements.
-        before: How many elements there are besides, in front of those: what earlier turns of a loop
-            have appended, and what was there before. Nobody can read them.
-        is_read: Whether it belongs to a block around this one, which only reads it.
+        chunks: Tensors with elements along axis 0.
+        before: The number of further elements before those: elements that earlier iterations of a
+            loop have appended, and elements from before the loop; none of them has a reader.
+        is_read: Whether it belongs to a surrounding block, and is only read in this one.
     """
 
     chunks: list[Output] = field(default_factory=list)
@@ -36,32 +37,33 @@ class TensorArray:
 
 
 def appended_by(block: Graph) -> Counter[int]:
-    """How many elements operators of a block itself append to each TensorArray."""
+    """Number of elements that the block's own operators append to each TensorArray."""
     return Counter(op.input("array").id for op in block.ops if op.type == APPEND)
 
 
 def carry_read_arrays(
     block: Graph, args: int, sources: Sequence[Output | TensorArray]
 ) -> tuple[Graph, list[int]]:
-    """The block of a loop that also hands on the TensorArrays that it reads and appends to.
+    """The block of a loop, with the TensorArrays that it reads and appends to as carried values.
 
-    Not those that start without elements: of these a turn can read what it has appended itself.
+    TensorArrays without initial elements are left out: of these, an iteration can read elements
+    that it has appended itself.
 
     Args:
-        block: What is inside.
-        args: How many of its inputs, the first ones, are others in each turn.
-        sources: What its inputs are given.
+        block: The block of the loop.
+        args: The number of loop-carried inputs, which come first.
+        sources: The values of its inputs.
 
     Returns:
-        The block, with these TensorArrays behind its args and results; and for each of its inputs,
-        which one of ``block`` it was.
+        The block, with these TensorArrays after its loop-carried inputs and after its results; and
+        for each of its inputs the index of that input in ``block``.
     """
     written, rest = appended_by(block), range(args, len(block.inputs))
     filled = [n for n in rest if isinstance(each := sources[n], TensorArray) and each.chunks]
-    moved = [n for n in filled if written[block.inputs[n].id] and _reads(block, block.inputs[n])]
-    order = [*range(args), *moved, *(n for n in rest if n not in moved)]
-    arrays = [block.inputs[number] for number in moved]
-    inputs = [block.inputs[number] for number in order]
+    carried = [n for n in filled if written[block.inputs[n].id] and _reads(block, block.inputs[n])]
+    order = [*range(args), *carried, *(n for n in rest if n not in carried)]
+    arrays = [block.inputs[index] for index in carried]
+    inputs = [block.inputs[index] for index in order]
     return replace(block, inputs=inputs, outputs=[*block.outputs, *arrays]), order
 
 

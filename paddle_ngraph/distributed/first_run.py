@@ -1,8 +1,8 @@
-"""Before the first step: do all ranks run the same, and has each compiled it?
+"""Checks before the first step that all ranks run equal programs, and compiles on each rank.
 
-A collective waits 30 seconds for the other ranks and then fails, so nobody may enter one while
-another rank is still compiling: a first run is without the other ranks. And ranks that run
-different programs would wait for each other, or add up what does not belong together.
+A collective waits 30 seconds for the other ranks and then fails, so no rank may enter one while
+another rank is still compiling: the first run is without communication. Ranks with different
+programs would deadlock, or sum unrelated tensors.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _DIFFERENCE_MESSAGES = {
 
 
 def agree(job: Job, programs: Sequence[Program], feed: Mapping[str, Any]) -> None:
-    """Compares what the ranks are about to run: programs, and what they are fed.
+    """Compares programs and feeds of all ranks.
 
     Raises:
-        NgraphError: They differ: on every rank, with the same sentence.
+        NgraphError: Ranks differ; raised on every rank, with one message.
     """
     mine = {
         "program": digest(*programs),
@@ -55,12 +55,12 @@ def agree(job: Job, programs: Sequence[Program], feed: Mapping[str, Any]) -> Non
                 )
 
 
-# Which layer an operator belongs to, counted over all programs of the process.
+# The layer of an operator, whose index counts over all programs of the process.
 _LAYER_NAME = re.compile(r'struct_name:"[^"]*",?')
 
 
 def digest(*programs: Program) -> str:
-    """Tells programs apart: the same for all ranks, and in each run of a script."""
+    """A digest of programs, reproducible over ranks and runs of a script."""
     text = "".join(_LAYER_NAME.sub("", str(program)) for program in programs)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -71,10 +71,10 @@ def _feed_signature(value: Any) -> str:
 
 
 def single_rank_program(program: Program, fetch_list: Sequence[Any]) -> tuple[Program, list[Any]]:
-    """A copy without the other ranks, and what stands there for what is fetched.
+    """A copy without communication, and its variables for ``fetch_list``.
 
-    In the place of a collective is an operator that hands on what this rank has. It counts as one
-    that communicates, so that everything between is cut into the same intervals.
+    A collective is replaced by an assignment, marked as a communicating operator, so that the
+    partition into subgraphs does not change.
     """
     mapping = IrMapping()
     copy = program.clone(mapping)
@@ -90,7 +90,7 @@ def single_rank_program(program: Program, fetch_list: Sequence[Any]) -> tuple[Pr
 
 
 def _is_removable_collective(op: Operation) -> bool:
-    """Whether a collective gives each rank as much as it takes from it."""
+    """Whether the output of a collective has the shape of its input."""
     if not op.has_attr(RING_ATTRIBUTE) or (op.num_operands(), len(op.results())) != (1, 1):
         return False
     return list(op.operand_source(0).shape) == list(op.result(0).shape)
@@ -100,10 +100,10 @@ def _without_collective(block: Block, op: Operation) -> Value:
     build = Builder(block, before=op)
     name = "pd_op.assign_" if op.name().endswith("_") else "pd_op.assign"
     value: Value = build(name, [op.operand_source(0)])
-    made = producer_of(value)
-    made.set_int_attr(RING_ATTRIBUTE, op.attrs()[RING_ATTRIBUTE])
+    assignment = producer_of(value)
+    assignment.set_int_attr(RING_ATTRIBUTE, op.attrs()[RING_ATTRIBUTE])
     if op.has_attr(PLACE_ATTRIBUTE):
-        made.set_str_attr(PLACE_ATTRIBUTE, op.str_attr(PLACE_ATTRIBUTE))
+        assignment.set_str_attr(PLACE_ATTRIBUTE, op.str_attr(PLACE_ATTRIBUTE))
     return value
 
 
@@ -114,7 +114,7 @@ def compile_single_rank(
     fetch_list: Sequence[Any],
     scope: Scope,
 ) -> None:
-    """Runs a step on copies of the variables, without the other ranks: functions are built."""
+    """Builds functions by a step on copies of the variables, without communication."""
     copy, fetches = single_rank_program(program, fetch_list)
     copies = copies_of(program, scope)
     random = paddle.get_rng_state("cpu")

@@ -1,7 +1,7 @@
-"""Where the ranks of a job meet: each says something, and hears what all have said.
+"""Rendezvous of the ranks of a job: an all-gather of texts.
 
-Rank 0 has a socket for each of the others. Paddle's store only introduces them: each of its round
-trips takes tens of milliseconds, and it looks only twice a second for what is not there yet.
+Rank 0 has a socket for each of the others. Paddle's store is used only to connect them: each of its
+round trips takes tens of milliseconds, and the store polls for a missing key only twice a second.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from weakref import WeakSet
 
 from paddle_ngraph.paddle_private.protocols import Store
 
-# So long does a rank that has come wait for the others: as long as Paddle's store does.
+# Wait of a rank for the others, as long as that of Paddle's store.
 MEETING_TIMEOUT_SECONDS = 900.0  # seconds
 _INTRODUCTION_TIMEOUT_SECONDS = 10.0
-_LENGTH = struct.Struct(">Q")  # of a text in bytes: comes before it
+_LENGTH = struct.Struct(">Q")  # length prefix of a text, in bytes
 _TOKEN_BYTES = 16  # bytes
-_HEARTBEAT = ""  # rank 0 says so first: from here on it waits, too
+_HEARTBEAT = ""  # first text of rank 0: from now on it waits, too
 
 _open_meetings: WeakSet[Meetings] = WeakSet()
 
 
 class Meetings:
-    """What connects one rank with the others. All ranks call the same in the same order.
+    """The connections of one rank. All ranks call equal methods in equal order.
 
     Args:
-        rank: The number of this one.
-        ranks: How many there are, two or more.
-        host: Where rank 0 is.
-        store: What introduces them.
-        key: Where in the store: the same for all, and nobody else's.
+        rank: This rank.
+        ranks: The number of ranks, two or more.
+        host: The address of rank 0.
+        store: The store for the port of rank 0.
+        key: The key in the store: equal on all ranks, and unique.
 
     Raises:
-        OSError: Another rank has gone, or has not come in time.
+        OSError: Another rank is lost, or does not arrive in time.
     """
 
     def __init__(self, rank: int, ranks: int, host: str, store: Store, key: str) -> None:
@@ -58,26 +58,27 @@ class Meetings:
             raise
 
     def exchange(self, text: str) -> list[str]:
-        """What each rank says, by rank; returns when all have said it.
+        """An all-gather of texts, by rank; blocks until all ranks have called it.
 
         Raises:
-            OSError: Another rank has gone, or has not come in time. The ranks are then parted.
+            OSError: Another rank is lost, or does not arrive in time. The connections are closed
+                then.
         """
         if not self._peers:
             raise ConnectionError("this process is not connected with the other ranks any more")
         try:
             return self._lead(text) if self._rank == 0 else self._follow(text)
         except BaseException:
-            self.close()  # so that the others notice, even if this process goes on
+            self.close()  # so that the others notice, even if this process continues
             raise
 
     def close(self) -> None:
-        """Parts this rank from the others."""
+        """Closes the connections of this rank."""
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()
 
-    # -- how they find each other ----------------------------------------------------------------
+    # -- connection ------------------------------------------------------------------------------
 
     def _accept(self, store: Store, key: str) -> None:
         token = secrets.token_bytes(_TOKEN_BYTES)
@@ -92,7 +93,7 @@ class Meetings:
                     peer.settimeout(MEETING_TIMEOUT_SECONDS)
                     self._peers[rank] = _without_delay(peer)
                 else:
-                    peer.close()  # a stranger
+                    peer.close()  # not a rank of this job
 
     def _connect(self, store: Store, key: str, host: str) -> None:
         port, token = store.get(key).decode().split()
@@ -100,7 +101,7 @@ class Meetings:
         self._peers[0] = _without_delay(peer)
         peer.sendall(bytes.fromhex(token) + _LENGTH.pack(self._rank))
 
-    # -- a meeting -------------------------------------------------------------------------------
+    # -- rendezvous ------------------------------------------------------------------------------
 
     def _lead(self, text: str) -> list[str]:
         for rank in self._peers:
@@ -112,7 +113,7 @@ class Meetings:
         return answer
 
     def _receive_all(self) -> dict[int, str]:
-        """What the others say. That one has gone is noticed even if it has said something."""
+        """The texts of the others. A lost rank is noticed even after it has sent its text."""
         texts: dict[int, str] = {}
         until = time.monotonic() + MEETING_TIMEOUT_SECONDS
         with selectors.DefaultSelector() as selector:
@@ -134,7 +135,7 @@ class Meetings:
         first.settimeout(MEETING_TIMEOUT_SECONDS)
         self._send(0, [text])
         self._receive(0)
-        first.settimeout(2 * MEETING_TIMEOUT_SECONDS)  # rank 0 is the one to say who is late
+        first.settimeout(2 * MEETING_TIMEOUT_SECONDS)  # rank 0 reports the late rank
         return [self._receive(0) for _ in range(self._ranks)]
 
     def _send(self, rank: int, texts: Sequence[str]) -> None:
@@ -158,14 +159,14 @@ def _lost_rank_error(rank: int) -> Iterator[None]:
 
 
 def _identified(peer: socket.socket, token: bytes) -> int:
-    """The rank of whoever has connected; -1 if it is none."""
+    """The rank of a peer; -1 if the peer is not a rank of this job."""
     peer.settimeout(_INTRODUCTION_TIMEOUT_SECONDS)
     try:
-        said = _read(peer, _TOKEN_BYTES + _LENGTH.size)
+        greeting = _read(peer, _TOKEN_BYTES + _LENGTH.size)
     except (OSError, EOFError):
         return -1
-    (rank,) = _LENGTH.unpack(said[_TOKEN_BYTES:])
-    return int(rank) if hmac.compare_digest(said[:_TOKEN_BYTES], token) else -1
+    (rank,) = _LENGTH.unpack(greeting[_TOKEN_BYTES:])
+    return int(rank) if hmac.compare_digest(greeting[:_TOKEN_BYTES], token) else -1
 
 
 def _without_delay(peer: socket.socket) -> socket.socket:
@@ -174,7 +175,7 @@ def _without_delay(peer: socket.socket) -> socket.socket:
 
 
 def _read(peer: socket.socket, length: int) -> bytes:
-    """So many bytes. Raises EOFError if the other side has closed the connection before."""
+    """Reads ``length`` bytes. Raises EOFError if the peer closes the connection before."""
     data = bytearray()
     while len(data) < length:
         part = peer.recv(min(length - len(data), 1 << 20))
@@ -185,7 +186,7 @@ def _read(peer: socket.socket, length: int) -> bytes:
 
 
 def _close_in_child() -> None:
-    """A forked process has no part in meetings, and keeps no connection open."""
+    """Closes connections in a forked process, which takes no part in rendezvous."""
     for meetings in list(_open_meetings):
         meetings.close()
 

@@ -1,4 +1,4 @@
-"""Front ends: the ways in which Paddle runs or loads programs, and hooks that look at the flag.
+"""Frontends: hooks at the entry points where Paddle runs or loads programs, which read the flag.
 
 Executor, Paddle Inference, ``to_static``, dynamic mode, ProgramDesc, saved models, ``transpile``.
 """

@@ -1,7 +1,7 @@
-"""The ngraph transpiler: a static program in, a program with engine operators out.
+"""The ngraph transpiler: from a static program to a program with engine operators.
 
-``paddle_ngraph.transpile`` is the program pass as a step of its own, whose result can be printed,
-saved and run. The executor hook and saved models transpile by the same functions.
+``paddle_ngraph.transpile`` is the program pass as a separate function, whose result can be printed,
+saved and run. The executor hook and saved models use the functions of this module, too.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from paddle_ngraph.partitioning.report import Report
 
 
 def transpile(program: Any, wanted: Sequence[Any] = ()) -> tuple[Program, list[Value]]:
-    """Makes a program with engine operators of a static program, which stays as it is.
+    """Returns a program with engine operators for a static program, which is not modified.
 
     Args:
-        program: A static program, PIR or old-style.
-        wanted: What will be fetched: variables, or names of variables.
+        program: A static program, PIR or ProgramDesc.
+        wanted: The variables to fetch, or their names.
 
     Returns:
-        The new program, and the values in it that stand for what is wanted.
+        The new program, and its values that correspond to ``wanted``.
 
     Raises:
-        NgraphError: ``program`` is no static program or cannot become a PIR program, or something
-            in ``wanted`` is no variable of it.
+        NgraphError: ``program`` is no static program or cannot be translated to PIR, or an element
+            of ``wanted`` is no variable of the program.
     """
     copy, fetching = copied(static_program(program, "transpile"), wanted)
     rewrite_before_run(copy)
@@ -54,10 +54,10 @@ def transpile(program: Any, wanted: Sequence[Any] = ()) -> tuple[Program, list[V
 
 
 def copied(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Operation]]:
-    """A copy of a static program, and operators of the copy that fetch what is wanted.
+    """A copy of a static program, and operators of the copy that fetch the wanted variables.
 
     Args:
-        program: What :func:`static_program` returns.
+        program: A result of :func:`static_program`.
         wanted: As in :func:`transpile`.
 
     Raises:
@@ -85,21 +85,21 @@ def rewrite(
 
     Args:
         program: A PIR program.
-        may_write: Whether what runs may write to variables of the scope: this program, or others
-            of the same plan. ``None``: as this program alone says.
+        may_write: Whether this program, or others of its plan, may write to variables of the scope.
+            ``None``: derived from this program alone.
         open_size, tries: As in :func:`program_pass.apply`.
 
     Returns:
-        What was converted.
+        A report on the converted operators.
     """
     if may_write is None:
         may_write = may_write_variables(program)
-    keeps = not may_write and not is_trained_elsewhere(program)
-    return program_pass.apply(program, keep_weights=keeps, open_size=open_size, tries=tries)
+    keep_weights = not may_write and not is_trained_elsewhere(program)
+    return program_pass.apply(program, keep_weights=keep_weights, open_size=open_size, tries=tries)
 
 
 def rewrite_before_run(program: Program) -> Report:
-    """The same, before anybody knows what the program will be fed, and how often it will run."""
+    """Applies :func:`rewrite` while the feeds and the number of runs are unknown."""
     report = rewrite(program)
     if report.has_small_interval and not report.changes and could_be_single_engine([program]):
         report = rewrite(program, open_size=None)
@@ -107,9 +107,10 @@ def rewrite_before_run(program: Program) -> Report:
 
 
 def could_be_single_engine(programs: Iterable[Program]) -> bool:
-    """Whether one engine operator could be all of it, if the cost rule did not apply.
+    """Whether programs could become one engine operator, if the cost model did not apply.
 
-    That gains more than the rule knows of: nothing of Paddle's runs then.
+    The gain is larger than the model's estimate, since no operators or executors of Paddle run
+    then.
     """
     reports = [program_pass.dry_run(program, None) for program in programs]
     is_one = sum(len(report.intervals) for report in reports) == 1
@@ -117,15 +118,15 @@ def could_be_single_engine(programs: Iterable[Program]) -> bool:
 
 
 def static_program(program: Any, function: str, others: str = "") -> Any:
-    """What a static program is: a ``paddle.pir.Program``, or an old-style ``Program``.
+    """Unwraps a static program to a ``paddle.pir.Program`` or a ProgramDesc ``Program``.
 
     Args:
-        program: What the user has given.
-        function: To which function; for the message.
-        others: What else that function takes.
+        program: The user's argument.
+        function: The name of the function that received it, for the message.
+        others: Other arguments that the function accepts, for the message.
 
     Raises:
-        NgraphError: It is no static program.
+        NgraphError: ``program`` is no static program.
     """
     if isinstance(program, paddle.static.CompiledProgram):
         program = program_in(program)
@@ -138,7 +139,7 @@ def static_program(program: Any, function: str, others: str = "") -> Any:
 
 
 def _cloned(program: Program, wanted: Sequence[Any]) -> tuple[Program, list[Operation]]:
-    """A copy of a PIR program, and operators of the copy that fetch what is wanted."""
+    """A copy of a PIR program, and operators of the copy that fetch the wanted variables."""
     operators = program.global_block().ops
     values = {value.id for op in operators for value in op.results() if value.initialized()}
     named = {op.attrs()["name"]: op.operand_source(0) for op in operators if op.name() == FETCH}
@@ -146,11 +147,11 @@ def _cloned(program: Program, wanted: Sequence[Any]) -> tuple[Program, list[Oper
     copy = program.clone(mapping)
     set_random_seed(copy, program.random_seed)
     fetching = []
-    for number, each in enumerate(wanted):
+    for index, each in enumerate(wanted):
         value = named.get(each) if isinstance(each, str) else each
         if not isinstance(value, paddle.pir.Value) or value.id not in values:
-            raise _unknown(number, each)
-        attributes = [("name", None, f"transpiled_{number}"), ("col", None, number)]
+            raise _unknown(index, each)
+        attributes = [("name", None, f"transpiled_{index}"), ("col", None, index)]
         operands = [mapping.look_up(value)]
         (fetched,) = _core.append_operator(copy.global_block(), FETCH, operands, None, attributes)
         fetching.append(producer_of(fetched))
@@ -158,17 +159,17 @@ def _cloned(program: Program, wanted: Sequence[Any]) -> tuple[Program, list[Oper
 
 
 def _translated(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Operation]]:
-    """The same of an old-style program."""
+    """A PIR translation of a ProgramDesc program, and operators that fetch the wanted variables."""
     with paddle.pir_utils.OldIrGuard():
-        old = promote_types(program.clone())
+        legacy = promote_types(program.clone())
     names: list[str] = []
-    for number, each in enumerate(wanted):
+    for index, each in enumerate(wanted):
         name = each.name if isinstance(each, paddle.static.Variable) else each
-        if not isinstance(name, str) or not old.global_block().has_var(name):
-            raise _unknown(number, each)
+        if not isinstance(name, str) or not legacy.global_block().has_var(name):
+            raise _unknown(index, each)
         names.append(name)
     try:
-        copy, fetching = translation.translate_fetching(old.desc, names)
+        copy, fetching = translation.translate_fetching(legacy.desc, names)
     except NotTranslatable as reason:
         raise NgraphError(f"the program cannot become a PIR program: {reason}") from reason
     translation.rename_as_pir(copy)
@@ -178,6 +179,6 @@ def _translated(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Oper
     return copy, fetching
 
 
-def _unknown(number: int, fetch: Any) -> NgraphError:
-    what = repr(fetch) if isinstance(fetch, str) else type(fetch).__name__
-    return NgraphError(f"fetch_list[{number}] ({what}) is no variable of the program")
+def _unknown(index: int, fetch: Any) -> NgraphError:
+    shown = repr(fetch) if isinstance(fetch, str) else type(fetch).__name__
+    return NgraphError(f"fetch_list[{index}] ({shown}) is no variable of the program")

@@ -1,7 +1,7 @@
 """Activation functions, forward and gradient.
 
-Where Paddle's gradient kernel reads ``out`` rather than ``x``, so do these. Formulas keep the form
-of Paddle's where another form would differ for infinite or huge inputs.
+Gradients read ``out`` rather than ``x`` where Paddle's gradient kernel does. Formulas keep the
+structure of Paddle's where an equivalent one would differ for infinite or huge inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paddle_ngraph.ops.nodes import constant, keep_nan, select_number
 Forward = Callable[[Op, Any], Node]
 Backward = Callable[[Op, Any, Any], Node]
 
-# From here on softplus(x) is x, and its slope 1, in float32.
+# From this x on, softplus(x) rounds to x, and its slope to 1, in float32.
 _SOFTPLUS_LINEAR_FROM = 17.0
 
 
@@ -38,7 +38,7 @@ def register(
 ) -> None:
     """Registers ``name``, its in-place form and its gradient, which reads input ``reads``."""
 
-    @wraps(forward)  # so that the operator counts to the family that has its formula
+    @wraps(forward)  # the operator is listed under the module of its formula
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
         bridge.set_output_node(op, "out", forward(op, x))
@@ -63,7 +63,7 @@ def between(x: NodeInput, low: float, high: float) -> Node:
     return opset15.logical_and(opset15.greater(x, constant(low)), opset15.less(x, constant(high)))
 
 
-# -- relu and its kin ----------------------------------------------------------------------------
+# -- ReLU and its variants -----------------------------------------------------------------------
 
 
 def _relu_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
@@ -106,8 +106,8 @@ def _elu(op: Op, x: NodeInput) -> Node:
 def elu_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad * (out + alpha)`` where ``out <= 0`` (Paddle ``elu_grad``).
 
-    For a negative alpha the sign of ``out`` is no help: ``out_grad * alpha * exp(x)`` where
-    ``x <= 0``.
+    For a negative alpha the sign of ``out`` does not determine that of ``x``:
+    ``out_grad * alpha * exp(x)`` where ``x <= 0``.
     """
     x, out = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out")
     grad = bridge.get_input_node(op, "out_grad")
@@ -129,7 +129,7 @@ register("leaky_relu", _leaky_relu, _leaky_relu_grad)
 register("elu", _elu, None)
 
 
-# -- sigmoid, tanh and what is made of them ------------------------------------------------------
+# -- sigmoid, tanh and functions built from them -------------------------------------------------
 
 
 def _tanh_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
@@ -146,7 +146,7 @@ def _sigmoid_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
 def _silu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (1 + x * e / (1 + e)) / (1 + e)`` with ``e = exp(-x)``.
 
-    Like Paddle's it is NaN where ``e`` overflows.
+    NaN where ``e`` overflows, like Paddle's.
     """
     decay = opset15.exp(opset15.negative(x))
     total = opset15.add(constant(1.0), decay)
@@ -234,7 +234,7 @@ register("hardsigmoid", _hardsigmoid, _hardsigmoid_grad, reads="out", in_place=F
 register("hardswish", lambda op, x: opset15.hswish(x), _hardswish_grad, in_place=False)
 
 
-# -- softplus and what is made of it -------------------------------------------------------------
+# -- softplus and functions built from it --------------------------------------------------------
 
 
 def softplus(x: NodeInput) -> Node:
@@ -326,14 +326,14 @@ def _gelu(op: Op, x: NodeInput) -> Node:
     if op.attr("approximate"):
         return opset15.gelu(x, "TANH")
     if processor.has_avx512() or not processor.is_known():
-        # With AVX-512 the plugin makes NaN of infinity.
+        # With AVX-512 the plugin's Gelu turns infinity into NaN.
         largest = constant(np.finfo(np.float32).max)
         x = opset15.select(opset15.greater(x, largest), largest, x)
     return opset15.gelu(x, "ERF")
 
 
 def _gelu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` times the slope of the form that attribute ``approximate`` names."""
+    """``out_grad`` times the slope of the variant that attribute ``approximate`` selects."""
     slope = _tanh_slope(x) if op.attr("approximate") else _erf_slope(x)
     return opset15.multiply(grad, slope)
 

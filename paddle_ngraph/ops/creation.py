@@ -1,4 +1,4 @@
-"""Tensors made of constants, and copies."""
+"""Constant tensors, ranges and copies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def full(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.full_int_array", dtypes=ANY, small_integers=True)
 def full_int_array(bridge: NgraphBridge, op: Op) -> None:
-    """A 1-D tensor that holds attribute ``value`` (Paddle ``full_int_array``)."""
+    """Attribute ``value`` as a 1-D tensor (Paddle ``full_int_array``)."""
     kind = element_type(op.attr("dtype"))
     values = np.array(op.attr("value"), dtype=kind.to_dtype())
     bridge.set_output_node(op, "out", opset15.constant(values, kind))
@@ -121,7 +121,7 @@ def _counted_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     if not {"start", "end"} <= op.constants.keys():
         return None
     found = range_of([*op.constants["start"], *op.constants["end"]])
-    return found and (found[0] - 1, found[1] + 1)  # of fractions it has what is nearer to 0
+    return found and (found[0] - 1, found[1] + 1)  # fractions are truncated towards 0
 
 
 @converter(
@@ -148,7 +148,7 @@ def arange(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _counts_exactly(kind: Type, *numbers: Any) -> bool:
-    """Whether it is the same to count in whole numbers."""
+    """Whether a range computed in integers is equal."""
     if kind in (Type.i32, Type.i64):
         return True
     return kind == Type.f32 and all(n == int(n) for n in numbers if not isinstance(n, Size))
@@ -210,12 +210,12 @@ def linspace(bridge: NgraphBridge, op: Op) -> None:
     ],
 )
 def sequence_mask(bridge: NgraphBridge, op: Op) -> None:
-    """Row ``i`` of ``max_len`` numbers begins with ``x[i]`` ones (Paddle ``sequence_mask``)."""
+    """Row ``i`` of ``max_len`` elements begins with ``x[i]`` ones (Paddle ``sequence_mask``)."""
     x = bridge.get_input_node(op, "x")
     length = known_int(bridge, op, "max_len")
     lengths = opset15.convert(opset15.unsqueeze(x, bridge.ints([-1])), "f32")
-    places = opset15.constant(np.arange(length, dtype=np.float32))
-    mask = opset15.less(places, lengths)
+    indices = opset15.constant(np.arange(length, dtype=np.float32))
+    mask = opset15.less(indices, lengths)
     kind = element_type(op.output("y").dtype)
     node = mask if kind == mask.get_element_type() else opset15.convert(mask, kind)
     bridge.set_output_node(op, "y", node)

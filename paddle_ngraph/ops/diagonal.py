@@ -1,6 +1,6 @@
-"""Diagonals and triangles: extracted, filled, made into matrices.
+"""Diagonals and triangles: extracted, filled, embedded into matrices.
 
-Their positions follow from the shapes, so every operator is a look-up or a selection by constants.
+Indices follow from the shapes, so every operator is a Gather or a Select with constants.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ def eye(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.tril_indices", dtypes=ANY, small_integers=True)
 def tril_indices(bridge: NgraphBridge, op: Op) -> None:
     """Rows and columns on and below a diagonal (Paddle ``tril_indices``)."""
-    places = np.tril_indices(op.attr("rows"), op.attr("offset"), op.attr("cols"))
-    _set_indices(bridge, op, places)
+    indices = np.tril_indices(op.attr("rows"), op.attr("offset"), op.attr("cols"))
+    _set_indices(bridge, op, indices)
 
 
 @converter("pd_op.triu_indices", dtypes=ANY, small_integers=True)
 def triu_indices(bridge: NgraphBridge, op: Op) -> None:
     """Rows and columns on and above a diagonal (Paddle ``triu_indices``)."""
-    places = np.triu_indices(op.attr("row"), op.attr("offset"), op.attr("col"))
-    _set_indices(bridge, op, places)
+    indices = np.triu_indices(op.attr("row"), op.attr("offset"), op.attr("col"))
+    _set_indices(bridge, op, indices)
 
 
-def _set_indices(bridge: NgraphBridge, op: Op, places: Sequence[np.ndarray]) -> None:
+def _set_indices(bridge: NgraphBridge, op: Op, indices: Sequence[np.ndarray]) -> None:
     kind = element_type(op.output("out").dtype)
-    bridge.set_output_node(op, "out", opset15.constant(np.stack(places).astype(kind.to_dtype())))
+    bridge.set_output_node(op, "out", opset15.constant(np.stack(indices).astype(kind.to_dtype())))
 
 
 # -- a vector and a matrix -------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def _axes(bridge: NgraphBridge, op: Op, x: NodeInput) -> tuple[int, int, int]:
 
 @converter("pd_op.fill_diagonal", "pd_op.fill_diagonal_", dtypes=_MOVED_DTYPES)
 def fill_diagonal(bridge: NgraphBridge, op: Op) -> None:
-    """``x``, but ``value`` where all positions are equal (Paddle ``fill_diagonal``).
+    """``x``, but ``value`` where all indices are equal (Paddle ``fill_diagonal``).
 
     In a matrix, the diagonal begins ``offset`` to the right and may wrap to rows further down.
     """
@@ -173,7 +173,7 @@ def fill_diagonal(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.fill_diagonal_grad")
 def fill_diagonal_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad``, but 0 where the value was filled in (Paddle ``fill_diagonal_grad``)."""
+    """``out_grad``, but 0 where the value was filled (Paddle ``fill_diagonal_grad``)."""
     _fill_diagonal(bridge, op, "out_grad", "x_grad", 0)
 
 
@@ -243,7 +243,7 @@ def _diagonal_of(bridge: NgraphBridge, op: Op, x: NodeInput) -> tuple[int, int, 
 
 
 def _triangle(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
-    """Keeps one side of diagonal number ``diagonal`` of the last two axes, 0 on the other."""
+    """Keeps one side of the diagonal at offset ``diagonal`` of the last two axes; 0 elsewhere."""
     x = bridge.get_input_node(op, name_in)
     kept = _side(bridge, op, *bridge.shape(x)[-2:])
     bridge.set_output_node(
@@ -252,7 +252,7 @@ def _triangle(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None
 
 
 def _side(bridge: NgraphBridge, op: Op, rows: Number, columns: Number) -> Any:
-    """Which elements of a matrix are on one side of a diagonal."""
+    """Boolean mask of the elements of a matrix on one side of a diagonal."""
     if is_symbolic((rows, columns)):
         below = opset15.unsqueeze(index_range(bridge, rows, Type.f32), bridge.ints([1]))
         border = opset15.add(below, bridge.full(op.attr("diagonal"), "float32"))
@@ -279,7 +279,7 @@ def triangle_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _diagonal_positions(rows: int, columns: int, offset: int) -> np.ndarray:
-    """The positions of a diagonal in a matrix, line by line."""
+    """The flat (row-major) indices of a diagonal in a matrix."""
     length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
     steps = np.arange(length)
     return (steps + max(0, -offset)) * columns + steps + max(0, offset)
@@ -296,24 +296,24 @@ def _diagonal_values(
     node = transposed(bridge, x, _order(len(bridge.shape(x)), axis1, axis2))
     *batch, rows, columns = bridge.shape(node)
     lines = reshaped(bridge, node, [*batch, rows * columns])
-    places = bridge.ints(_diagonal_positions(rows, columns, offset).tolist())
-    return opset15.gather(lines, places, bridge.ints([len(batch)]))
+    indices = bridge.ints(_diagonal_positions(rows, columns, offset).tolist())
+    return opset15.gather(lines, indices, bridge.ints([len(batch)]))
 
 
 def _on_diagonal(
     bridge: NgraphBridge, x: NodeInput, values: Any, axis1: int, axis2: int, offset: int
 ) -> Any:
-    """``x``, but ``values`` on a diagonal of two axes; their last axis runs along it."""
+    """``x``, but ``values`` on a diagonal of two axes, along the last axis of ``values``."""
     order = _order(len(bridge.shape(x)), axis1, axis2)
     node = transposed(bridge, x, order)
     *_, rows, columns = bridge.shape(node)
-    places = _diagonal_positions(rows, columns, offset)
-    if not len(places):
+    indices = _diagonal_positions(rows, columns, offset)
+    if not len(indices):
         return x
     mask = np.zeros(rows * columns, dtype=bool)
-    mask[places] = True
+    mask[indices] = True
     number = np.zeros(rows * columns, dtype=np.int32)
-    number[places] = np.arange(len(places))
+    number[indices] = np.arange(len(indices))
     spread = opset15.gather(
         values, opset15.constant(number.reshape(rows, columns), Type.i32), bridge.full(-1, "int64")
     )

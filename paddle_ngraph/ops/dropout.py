@@ -18,7 +18,7 @@ _CONSTANT_PROBABILITY = Limit(
 )
 
 
-def _draws(op: Op) -> bool:
+def _is_stochastic(op: Op) -> bool:
     return not op.attr("is_test")
 
 
@@ -28,12 +28,12 @@ def _draws(op: Op) -> bool:
     dtypes=FLOAT | _MASK_DTYPES,
     inputs={"p": Role.CONSTANT, "seed_tensor": Role.CONSTANT},
     limits=[_CONSTANT_PROBABILITY],
-    draws=_draws,
+    draws=_is_stochastic,
 )
 def dropout(bridge: NgraphBridge, op: Op) -> None:
     """``out = mask ? x / (1 - p) : 0``, with a new mask for each run (Paddle ``dropout``).
 
-    Mode ``downgrade_in_infer`` leaves out the division, and tests multiply by ``1 - p`` instead.
+    Mode ``downgrade_in_infer`` omits the division; inference multiplies by ``1 - p`` instead.
     """
     x = bridge.get_input_node(op, "x")
     p = _probability(bridge, op)
@@ -58,7 +58,7 @@ def dropout(bridge: NgraphBridge, op: Op) -> None:
     limits=[_CONSTANT_PROBABILITY],
 )
 def dropout_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad mask / (1 - p)``, of the same mask (Paddle ``dropout_grad``)."""
+    """``x_grad = out_grad mask / (1 - p)`` with the forward mask (Paddle ``dropout_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
     p = _probability(bridge, op)
     if op.attr("is_test"):
@@ -77,7 +77,7 @@ def dropout_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _mask(bridge: NgraphBridge, op: Op, p: np.float32) -> Any:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    if op.attr("is_test") or p == 1:  # Paddle draws nothing then
+    if op.attr("is_test") or p == 1:  # Paddle samples nothing then
         return bridge.full(0, "uint8", shape)
     if op.has_input("seed_tensor"):
         seed = bridge.constant(op, "seed_tensor").item()

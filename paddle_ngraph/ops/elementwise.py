@@ -42,7 +42,7 @@ from paddle_ngraph.ops.nodes import (
 
 Binary = Callable[[Any, Any], Node]
 
-# int64 passes where the values are known when the function is built, or surely fit into 32 bits.
+# int64 converts where values are known at build time, or surely representable in int32.
 _NUMERIC_DTYPES = FLOAT | INTEGER
 
 
@@ -121,7 +121,7 @@ def _quotient_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 
 
 def _remainder_range(op: Op, ranges: Mapping[str, Range]) -> Range:
-    """Of the sign of the divisor, and smaller; what is between 0 and the divisor stays as it is."""
+    """Sign of the divisor, smaller magnitude; values between 0 and the divisor stay."""
     (least, most), (low, high) = ranges["x"], ranges["y"]
     if (least >= 0 and most < low) or (high < least and most <= 0):
         return least, most
@@ -141,9 +141,9 @@ def _floored(bridge: NgraphBridge, name: str, x: NodeInput, y: NodeInput) -> Any
 
 
 def _convert_floored(bridge: NgraphBridge, op: Op, name: str, of_known: Binary) -> None:
-    """Converts to the core's operator; where int64 is known at the build, to nGraph's ``of_known``.
+    """Converts to the core's operator; int64 known at build time to OpenVINO's ``of_known``.
 
-    The core's has 32 bits, into which int64 that is not known surely fits.
+    The core's operator is 32-bit; int64 that is not known is surely representable in int32.
     """
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     if x.get_element_type() != Type.i64:
@@ -305,7 +305,7 @@ def _register_fchoice(name: str, choose: Binary, wins: Binary) -> None:
     converter(f"pd_op.{name}_grad")(gradient)
 
 
-# They pass over NaN; where the inputs are equal, x gets all of the gradient.
+# fmax and fmin ignore NaN; where the inputs are equal, x gets all of the gradient.
 _register_fchoice("fmax", opset15.maximum, opset15.greater_equal)
 _register_fchoice("fmin", opset15.minimum, opset15.less_equal)
 
@@ -336,8 +336,8 @@ def _terms_fit_int32(op: Op) -> bool:
 def scale(bridge: NgraphBridge, op: Op) -> None:
     """``x * scale + bias``, or ``(x + bias) * scale`` (Paddle ``scale``).
 
-    Scale and bias are converted to the dtype of ``x`` first, which truncates them where ``x`` holds
-    integers. In bfloat16 the first step is rounded, too. A bias of 0 makes 0 of -0.
+    Scale and bias are converted to the dtype of ``x`` first, which truncates them where ``x`` is
+    integer. In bfloat16 the first operation is rounded, too. A bias of 0 turns -0 into 0.
     """
     out = bridge.get_input_node(op, "x")
     kind = out.get_element_type()
@@ -352,8 +352,8 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
         if not is_constant(operand, neutral):
             pair = (bridge.rounded(op, "out", each) for each in (out, operand))
             out = in_32_bits(bridge, op, function, *pair)
-        elif function is opset15.add and kind == Type.f32:  # 0 makes 0 of -0
-            if is_product:  # marked, so that others know it as such
+        elif function is opset15.add and kind == Type.f32:  # adding 0 turns -0 into 0
+            if is_product:  # marked, so that passes recognize the addition of 0
                 as_output(out).get_node().get_rt_info()[ADD_ZERO_MARK] = True
             else:
                 out = opset15.add(out, bias)
@@ -404,7 +404,7 @@ def _has_valid_bounds(op: Op) -> bool:
     return not low or not high or low[0] <= high[0]
 
 
-# Paddle raises.
+# Paddle raises an error.
 _VALID_BOUNDS = Limit("its minimum is above its maximum", _has_valid_bounds)
 
 
@@ -484,7 +484,7 @@ def pow_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _power(bridge: NgraphBridge, x: NodeInput, exponent: Any) -> Node:
-    """``x ** exponent``: by multiplication for the exponents that programs use most."""
+    """``x ** exponent``, by multiplication for the most common exponents."""
     producer = exponent.get_node() if isinstance(exponent, Output) else exponent
     data = producer.get_data() if producer.get_type_name() == "Constant" else np.zeros(0)
     if data.ndim == 0:
@@ -497,9 +497,9 @@ def _power(bridge: NgraphBridge, x: NodeInput, exponent: Any) -> Node:
 
 
 def _for_root(x: NodeInput) -> NodeInput:
-    """``x``, but for -0 and -infinity, which have a square root as a power, without their sign.
+    """``x``, with -0 and -infinity replaced by their absolute values, as the base of ``x ** 0.5``.
 
-    To the engine such a power is a square root. A sum, as with the epsilon of a norm, stays.
+    The engine runs such a power as a square root. A sum, as with the epsilon of a norm, stays.
     """
     if as_output(x).get_node().get_type_name() == "Add":
         return x

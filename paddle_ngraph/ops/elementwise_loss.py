@@ -13,7 +13,7 @@ from paddle_ngraph.conversion.registry import Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped, select_number
 
-# Paddle's binary cross entropy lets no logarithm fall below this.
+# Paddle's binary cross entropy clamps logarithms from below at this.
 _MIN_LOGARITHM = -100.0
 
 
@@ -22,9 +22,9 @@ _MIN_LOGARITHM = -100.0
 
 @converter("pd_op.bce_loss", "pd_op.bce_loss_")
 def bce_loss(bridge: NgraphBridge, op: Op) -> None:
-    """``(label - 1) * log(1 - input) - label * log(input)``, no logarithm being less than -100.
+    """``(label - 1) * log(1 - input) - label * log(input)``, logarithms clamped at -100.
 
-    As with Paddle's ``bce_loss``, a run whose input is not between 0 and 1 fails.
+    A run whose input is not between 0 and 1 fails, as with Paddle's ``bce_loss``.
     """
     label = bridge.get_input_node(op, "label")
     x = _probability(bridge, op)
@@ -35,7 +35,7 @@ def bce_loss(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _probability(bridge: NgraphBridge, op: Op) -> Node:
-    """The input; the engine refuses a run in which it is not a probability."""
+    """The input; the engine rejects a run in which an element is not between 0 and 1."""
     x = bridge.get_input_node(op, "input")
     inside = opset15.logical_and(
         opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
@@ -47,7 +47,7 @@ def _probability(bridge: NgraphBridge, op: Op) -> Node:
         "out of range, which is from 0 to 1."
     )
     count = bridge.in_range(opset15.convert(outside, "i32"), 0, 1, message)
-    # The count is 0; adding it keeps the check in the function.
+    # The count is 0; adding it keeps the check from being eliminated.
     return opset15.add(x, opset15.convert(count, "f32"))
 
 
@@ -132,7 +132,7 @@ def hinge_loss_grad(bridge: NgraphBridge, op: Op) -> None:
 def kldiv_loss(bridge: NgraphBridge, op: Op) -> None:
     """``label * (log(label) - x)``, 0 where ``label <= 0``; reduced by the attribute.
 
-    With ``log_target`` it is ``exp(label) * (label - x)`` (Paddle ``kldiv_loss``).
+    With ``log_target``: ``exp(label) * (label - x)`` (Paddle ``kldiv_loss``).
     """
     x, label = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "label")
     if op.attr("log_target"):
@@ -181,7 +181,7 @@ def _divisor(bridge: NgraphBridge, op: Op) -> float:
 
 @converter("pd_op.label_smooth")
 def label_smooth(bridge: NgraphBridge, op: Op) -> None:
-    """``(1 - epsilon) * label + epsilon * prior``; the prior is input ``prior_dist`` or even.
+    """``(1 - epsilon) * label + epsilon * prior``; the prior is ``prior_dist`` or uniform.
 
     (Paddle ``label_smooth``.)
     """

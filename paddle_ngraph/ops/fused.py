@@ -45,13 +45,13 @@ _RELU = Limit(
     "attribute 'activation_type' is neither relu nor none",
     lambda op: op.attr("activation_type") in ("", "relu"),
 )
-# Rows and columns that weights are longer by, for caches.
+# Extra rows and columns of padded weights, against cache conflicts.
 _FC_PADDING = 4
 
 
 @converter("pd_op.fc", limits=[_RELU])
 def fc(bridge: NgraphBridge, op: Op) -> None:
-    """``out = relu(input w + bias)``, relu and bias if there are any (Paddle ``fc``).
+    """``out = relu(input w + bias)``; relu and bias are optional (Paddle ``fc``).
 
     The first ``in_num_col_dims`` axes of input are rows, the others columns.
     """
@@ -108,7 +108,7 @@ _BIAS_OF_RESIDUAL = Limit(
 )
 
 
-# Without a residual Paddle leaves "residual_out" empty; nobody can read it then.
+# Without a residual Paddle leaves "residual_out" empty, so it has no reader.
 @converter(
     "pd_op.fused_bias_residual_layernorm",
     outputs={"mean": Role.OMITTED, "variance": Role.OMITTED},
@@ -144,7 +144,7 @@ def fused_rms_norm_quant(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _residual_sum(bridge: NgraphBridge, op: Op, alpha: float) -> Any:
-    """``x + alpha residual + bias``, one row for each part to be normalized."""
+    """``x + alpha residual + bias``, one row for each slice to be normalized."""
     total = rows_of(bridge, op, "x")
     if op.has_input("residual"):
         residual = rows_of(bridge, op, "residual")

@@ -1,7 +1,7 @@
 """Interpolation: nearest, linear over one to three axes, cubic, and their gradients.
 
-The axes are interpolated one after the other, each by a map with constant weights; a gradient runs
-the transposed maps. Positions and weights are computed with the rounding of native Paddle.
+The axes are interpolated one after the other, each by a map with constant weights; a gradient
+applies the transposed maps. Indices and weights are computed with the rounding of plain Paddle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 
 _CUBIC = -0.75  # the parameter of the cubic kernel
 
-# Native Paddle looks at the input's centre for an output of one element; the others at its corner.
+# These operators of Paddle read the input's centre for an output of one element; the other ones
+# read its corner.
 _CENTRED_OPERATORS = (
     "pd_op.linear_interp",
     "pd_op.trilinear_interp",
@@ -53,7 +54,7 @@ def _sizes(
 
 
 def _ratio(op: Op, size: int, out: int, scale: float) -> np.float32:
-    """How far apart in the input the neighbours in the output are."""
+    """The distance in the input between neighbours in the output."""
     if out <= 1 and (op.type not in _CENTRED_OPERATORS or op.attr("align_corners")):
         return np.float32(0)  # the only element is the input's first
     if op.attr("align_corners"):
@@ -62,7 +63,7 @@ def _ratio(op: Op, size: int, out: int, scale: float) -> np.float32:
 
 
 def _centres(ratio: np.float32, out: int) -> np.ndarray:
-    """Where the centres of the output's elements are in the input, in 64 bits."""
+    """The coordinates in the input of the centres of the output's elements, float64."""
     return np.float64(ratio) * (np.arange(out) + 0.5) - 0.5
 
 
@@ -138,7 +139,7 @@ def _maps(bridge: NgraphBridge, op: Op) -> list[tuple[int, int, AxisMap]]:
 
 
 def interpolate(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` at other sizes (Paddle ``nearest_interp``, ``bilinear_interp`` and their kin)."""
+    """``x`` at other sizes (Paddle ``nearest_interp``, ``bilinear_interp`` and so on)."""
     node: Any = bridge.get_input_node(op, "x")
     if repeated := _repeats(bridge, op):
         bridge.set_output_node(op, "output", _upsampled(node, *repeated))
@@ -154,7 +155,7 @@ def interpolate(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _repeats(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]] | None:
-    """Axes and factors if each element of an image of open size is only repeated."""
+    """Axes and factors if each element of an image of dynamic size is only repeated."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     axes = [1, 2] if is_channels_last(op) else [2, 3]
     if len(dims) != 4 or op.attr("interp_method") != "nearest" or op.attr("align_corners"):
@@ -170,7 +171,7 @@ def _repeats(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]] | None
 
 
 def _upsampled(node: NodeInput, axes: list[int], factors: list[int]) -> Node:
-    """Each element repeated; powers of two, whose inverses are exact."""
+    """Each element repeated; the factors are powers of two, whose inverses are exact."""
     return opset11.interpolate(
         node,
         opset11.constant(np.array(factors, np.float32)),
@@ -183,7 +184,7 @@ def _upsampled(node: NodeInput, axes: list[int], factors: list[int]) -> Node:
 
 
 def interpolate_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Returns each share of ``output_grad`` to its origin (Paddle ``bilinear_interp_grad``)."""
+    """Adds each weighted ``output_grad`` to its source (Paddle ``bilinear_interp_grad``)."""
     node: Any = bridge.get_input_node(op, "output_grad")
     for axis, size, mapping in reversed(_maps(bridge, op)):
         node = mapping.apply_transposed(bridge, node, axis, size)

@@ -1,4 +1,4 @@
-"""Matrix products: matmul, bmm, mv, dot, addmm and their gradients."""
+"""Matrix multiplications: matmul, bmm, mv, dot, addmm and their gradients."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def mv_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.matmul_with_flatten")
 def matmul_with_flatten(bridge: NgraphBridge, op: Op) -> None:
-    """The product of x and y as matrices (Paddle ``matmul_with_flatten``, the old ``mul``).
+    """The matmul of x and y as matrices (Paddle ``matmul_with_flatten``, the former ``mul``).
 
     The first ``x_num_col_dims`` dimensions of x are its rows and the first ``y_num_col_dims`` of y
     its rows; the rest are the columns.
@@ -132,7 +132,7 @@ def baddbmm_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.multi_dot")
 def multi_dot(bridge: NgraphBridge, op: Op) -> None:
-    """The product of all tensors of ``x``; the ends may be vectors (Paddle ``multi_dot``)."""
+    """The matmul of all tensors of ``x``; the ends may be vectors (Paddle ``multi_dot``)."""
     nodes: list[Any] = bridge.get_input_nodes(op, "x")
     bridge.set_output_node(op, "out", _chain(bridge, nodes))
 
@@ -156,7 +156,7 @@ def multi_dot_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
-    """The product of all, in the order that takes the fewest multiplications."""
+    """The chained matmul, in the order with the fewest multiplications."""
     if len(nodes) == 1:
         return nodes[0]
     shapes = [bridge.shape(node) for node in nodes]
@@ -170,7 +170,7 @@ def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
 
 @cache
 def _cheapest_cut(sizes: tuple[int, ...]) -> tuple[int, int]:
-    """What a chain of matrices of these sizes costs, and where to cut it in two."""
+    """The cost of a chain of matrices of these sizes in multiplications, and where to split."""
     if len(sizes) < 3:
         return 0, 0
     return min(
@@ -256,10 +256,10 @@ def _operands(op: Op) -> list[str]:
     limits=[_UNIQUE_RESULT_INDICES, _UNIQUE_OPERAND_INDICES, _NO_ELLIPSIS],
 )
 def einsum_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad[i]``: the product of ``out_grad`` and the other operands, summed over what they have
-    alone and spread over what the operand has alone (Paddle ``einsum_grad``).
+    """``x_grad[i]``: the product of ``out_grad`` and the other operands, summed over indices absent
+    from the operand and broadcast over indices that only the operand has (Paddle ``einsum_grad``).
 
-    Input ``x_shape`` holds the operands (``partitioning/einsum_operands.py``).
+    Input ``x_shape`` contains the operands (``partitioning/einsum_operands.py``).
     """
     nodes, operands = bridge.get_input_nodes(op, "x_shape"), _operands(op)
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -325,7 +325,7 @@ def dot_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 class _Matmul:
-    """A matrix product and its gradients; the operands have any rank from 1 on."""
+    """A matmul and its gradients; the operands have any rank from 1 on."""
 
     def __init__(
         self, bridge: NgraphBridge, x: NodeInput, y: NodeInput, transpose_x: bool, transpose_y: bool
@@ -343,13 +343,13 @@ class _Matmul:
         is_one = is_always_at_least(matrices, 1) and is_always_at_least(1 - matrices, 0)
         self._is_flat = is_one and not self._transpose_x
         if self._is_flat:
-            # One large product in place of many small ones that share y.
+            # One large matmul in place of many small ones that share y.
             x_matrix = [math.prod(x_matrix[:-1]), x_matrix[-1]]
             y_matrix = y_matrix[-2:]
         self._x, self._y = reshaped(bridge, x, x_matrix), reshaped(bridge, y, y_matrix)
 
     def value(self) -> Any:
-        """The product, in the shape that Paddle gives it."""
+        """The matmul, in Paddle's shape."""
         matmul = opset15.matmul(self._x, self._y, self._transpose_x, self._transpose_y)
         shape = [*self._batch]
         if len(self._x_shape) > 1:
@@ -359,7 +359,7 @@ class _Matmul:
         return reshaped(self._bridge, matmul, shape)
 
     def x_gradient(self, out_grad: NodeInput) -> Any:
-        """The gradient of x, for that of the product."""
+        """The gradient of x, given that of the matmul."""
         gradient = self._gradient_matrices(out_grad)
         if self._transpose_x:
             found = opset15.matmul(self._y, gradient, self._transpose_y, True)
@@ -368,7 +368,7 @@ class _Matmul:
         return self._summed(found, self._x, self._x_shape)
 
     def y_gradient(self, out_grad: NodeInput) -> Any:
-        """The gradient of y, for that of the product."""
+        """The gradient of y, given that of the matmul."""
         gradient = self._gradient_matrices(out_grad)
         if self._transpose_y:
             found = opset15.matmul(gradient, self._x, True, self._transpose_x)

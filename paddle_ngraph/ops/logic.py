@@ -38,12 +38,12 @@ def _register_unary(name: str, function: Unary, dtypes: frozenset[str]) -> None:
 # -- comparison: the engine compares int32 in float32, which is not exact ------------------------
 
 _INTEGERS = (Type.i32, Type.i64)
-# int64 passes where the values surely fit into 32 bits.
+# int64 converts where the values are surely representable in int32.
 _NUMERIC_DTYPES = FLOAT | INTEGER
 
 
 def _are_known(x: NodeInput, y: NodeInput) -> bool:
-    """Whether the bridge compares them, exactly, while it builds the function."""
+    """Whether the bridge compares both, exactly, at build time."""
     return all(value.get_node().get_type_name() == "Constant" for value in (x, y))
 
 
@@ -64,9 +64,9 @@ def _not_equal(x: NodeInput, y: NodeInput) -> Node:
 
 
 def _ordered(of_floats: Binary, choose: Binary, strict: bool) -> Binary:
-    """An order: that of floats, and for integers whether ``choose`` (which is exact) takes ``x``.
+    """A comparison: of floats, and for integers whether ``choose`` (which is exact) returns ``x``.
 
-    A strict order is the negation of the opposite order, and ``choose`` belongs to that one.
+    A strict comparison is the negation of the opposite one, to which ``choose`` belongs.
     """
 
     def function(x: NodeInput, y: NodeInput) -> Node:
@@ -101,7 +101,7 @@ def _all_elements(bridge: NgraphBridge, node: NodeInput) -> Any:
 
 
 def _tolerances_are(dtypes: frozenset[str]) -> Callable[[Op], bool]:
-    """Whether both tolerances are single numbers of ``dtypes``: Paddle refuses all others."""
+    """Whether both tolerances are scalars of ``dtypes``: Paddle rejects all others."""
 
     def holds(op: Op) -> bool:
         specs = [op.input(name) for name in ("rtol", "atol")]
@@ -118,7 +118,7 @@ _REAL = Limit("a tolerance is not one float", _tolerances_are(FLOAT | {"float64"
 def isclose(bridge: NgraphBridge, op: Op) -> None:
     """``abs(x - y) <= atol + rtol * abs(y)`` (Paddle ``isclose``).
 
-    Equal infinities are close, and NaNs if the attribute ``equal_nan`` says so.
+    Equal infinities are close, and NaNs with attribute ``equal_nan``.
     """
     bridge.set_output_node(op, "out", _is_close(bridge, op))
 
@@ -146,7 +146,7 @@ def _is_close(bridge: NgraphBridge, op: Op) -> Any:
 
 
 def _as_boolean(x: NodeInput) -> Any:
-    """Whether ``x`` is not 0; no int32 but 0 becomes 0.0."""
+    """Whether ``x`` is not 0, compared as float32: no int32 but 0 becomes 0.0."""
     kind = x.get_element_type()
     return x if kind == Type.boolean else opset15.not_equal(x, opset15.constant(0, kind))
 
@@ -165,12 +165,12 @@ _register_with_in_place("logical_xor", _on_booleans(opset15.logical_xor), _NUMER
 
 
 def _is_finite(x: NodeInput) -> Node:
-    # With AVX-512 the plugin's IsFinite refuses the largest number.
+    # With AVX-512 the plugin's IsFinite is false for the largest finite value.
     return opset15.less_equal(opset15.abs(x), constant(np.finfo(np.float32).max))
 
 
 def _is_infinite(x: NodeInput) -> Node:
-    # With AVX-512 the plugin's IsInf finds nothing where it is fused with what makes x.
+    # With AVX-512 the plugin's IsInf is always false where it is fused with the producer of x.
     return opset15.equal(opset15.abs(x), constant(np.inf))
 
 
@@ -213,7 +213,7 @@ def where(bridge: NgraphBridge, op: Op) -> None:
     condition = bridge.get_input_node(op, "condition")
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     if any(list(bridge.shape(each)) != list(bridge.shape(condition)) for each in (x, y)):
-        raise NgraphError("the inputs differ in shape")  # Paddle repeats nothing here
+        raise NgraphError("the inputs differ in shape")  # Paddle does not broadcast here
     bridge.set_output_node(op, "out", select(condition, x, y))
 
 

@@ -15,16 +15,16 @@ from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least, may_vary
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, reshaped, select_number, sum_over
 
-# Paddle's softmax lets no exponent fall below this.
+# Paddle's softmax clamps exponents from below at this.
 _MIN_EXPONENT = -64.0
-_MASKED_ROW_SUM = 1e30  # no axis is that long
+_MASKED_ROW_SUM = 1e30  # above the length of any axis
 _MIN_VECTORIZED_ROW = 16
-# No attention is that wide: rows of many classes, such as characters or words.
+# Longer than rows of attention: rows of many classes, such as characters or words.
 _MAX_CACHED_ROW = 4096
-# Paddle's vectorised softmax takes so many elements of a row at once.
+# Elements of a row per register of Paddle's vectorised softmax.
 _REGISTER_FLOATS = 8
 _FLOAT32_MIN = float(np.finfo("float32").min)
-# Paddle's cross entropy takes this for infinity.
+# Paddle's cross entropy replaces infinity by this.
 _MASK_MAGNITUDE = 1e20
 
 
@@ -36,11 +36,11 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     """``out = exp(s) / sum(exp(s))`` along axis, ``s = max(x - max(x), -64)`` (Paddle ``softmax``).
 
     A NaN or +inf makes its whole row NaN. So does Paddle, except where its vectorised kernel
-    replaces the NaN by -64. It is followed in that where a row is nothing but -inf, as that of a
-    padding word which may look at no other word.
+    replaces the NaN by -64. That clamping is reproduced for rows of only -inf, such as those of a
+    padding token, which attends to no token.
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
-    # In this order: what is asked of an open size is true of all that the function is for.
+    # In this order: a comparison of a dynamic size adds a guard to the function.
     if not bridge.shape(x):
         out = bridge.full(1.0, "float32")  # whatever x is, as in Paddle
     elif _is_faster_by_rows(bridge, x) and _is_of_rows(bridge, x, axis):
@@ -57,7 +57,7 @@ def softmax_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
-    """Of inputs ``out``, a softmax along ``axis``, and ``out_grad``: see :func:`softmax_grad`."""
+    """The gradient, from softmax ``out`` along ``axis`` and ``out_grad``: :func:`softmax_grad`."""
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
     if _is_of_rows(bridge, out, axis):
         return bridge.extension("RowSoftmaxGrad", [out, out_grad])
@@ -66,7 +66,7 @@ def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
 
 
 def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
-    """Whether the axis is the last one, whose elements lie side by side, and fills registers."""
+    """Whether the axis is the last one, which is contiguous, and long enough for registers."""
     shape = bridge.shape(x)
     is_last = bool(shape) and axis in (-1, len(shape) - 1)
     return (
@@ -81,8 +81,9 @@ def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
 def _is_faster_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
     """Whether walking over each row while it is in the cache beats the plugin's fused loops.
 
-    These go over the whole tensor four times, but the plugin fuses attention around them; not in
-    a loop where they grow, though: there each of a dozen nodes is prepared again in each turn.
+    The fused loops pass over the whole tensor four times, but the plugin fuses attention around
+    them. In a loop where the rows grow it does not: there each of a dozen nodes is prepared again
+    in each iteration.
     """
     length = bridge.shape(x)[-1]
     return (
@@ -117,14 +118,16 @@ def log_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
 class Softmax:
     """The terms of a softmax along one axis.
 
-    The sum of the exponentials is between 1 and the length of the axis, unless the row holds a NaN
-    or +inf, or nothing but -inf; such rows become NaN.
+    The sum of the exponentials is between 1 and the length of the axis, unless the row contains a
+    NaN or +inf, or only -inf; such rows become NaN.
 
     Args:
-        bridge, x, axis: Of what.
-        is_vectorized: Whether Paddle's kernel is, which clamps the NaN that -inf less -inf is, in
-            all the elements that fill registers: a row of nothing but -inf is uniform if they all
-            do.
+        bridge: The bridge of the function.
+        x: The input.
+        axis: The axis of the softmax.
+        is_vectorized: Whether Paddle's kernel is vectorized: it clamps the NaN of -inf - -inf in
+            all elements that fill registers, so a row of only -inf is uniform if all elements
+            fill registers.
     """
 
     def __init__(
@@ -150,31 +153,31 @@ class Softmax:
             self._allow_masked_rows(clamps, axis)
 
     def _clamps(self, axis: int) -> Any:
-        """Whether Paddle clamps every NaN of a row; ``None``: surely not."""
+        """Whether Paddle clamps every NaN of a row; ``None`` if it surely does not."""
         if not self._shape:
             return None
         length, *inner = self._shape[axis % len(self._shape) :]
-        if any(not isinstance(size, int) or size != 1 for size in inner):  # what is open is no 1
+        if any(not isinstance(size, int) or size != 1 for size in inner):  # a dynamic size is not 1
             return None
         if isinstance(length, int):
             return None if length % _REGISTER_FLOATS else opset15.constant(True)
-        # In floats, exactly: whole numbers that are compared would fix what a function is for.
+        # In floats, exactly: a comparison of integers would specialize the function.
         filled = opset15.multiply(
             opset15.convert(self._bridge.ints([length]), Type.f32), constant(1.0 / _REGISTER_FLOATS)
         )
         return opset15.equal(filled, opset15.floor(filled))
 
     def _allow_masked_rows(self, clamps: Any, axis: int) -> None:
-        """The powers of such a row are 0 here, and those of Paddle the least there are."""
+        """Sets the total of a row of only -inf, 0 here, to Paddle's lower bound."""
         no_total = select_number(clamps, 0.0, -1.0)
         self._is_valid = opset15.logical_or(self._is_valid, opset15.equal(self.total, no_total))
         length = opset15.convert(self._bridge.ints([self._shape[axis]]), Type.f32)
         least = opset15.multiply(length, constant(math.exp(_MIN_EXPONENT)))
         self.total = opset15.maximum(self.total, least)
 
-    # The lower bound comes last: of a row that becomes NaN, both that it compares are NaN. The
-    # plugin's maximum drops a NaN that only one of them is, in some of its kernels. In the total
-    # the bound is nothing beside 1.
+    # The lower bound is applied last: in a row that becomes NaN, both operands of the maximum are
+    # NaN. Some of the plugin's kernels of the maximum drop a NaN of a single operand. In the total
+    # the bound is negligible against 1.
 
     def probabilities(self) -> Any:
         """The softmax."""
@@ -215,7 +218,7 @@ def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
 
     ``loss = -log(softmax[label])``, 0 where the label is ``ignore_index``; for soft labels
     ``loss = -sum(label * log(softmax))``. Without ``use_softmax`` the input is the softmax, and
-    logarithms of 0 and infinity count as -1e20 and 1e20. The loss has 1 along axis.
+    logarithms of 0 and infinity become -1e20 and 1e20. The loss has size 1 along axis.
     """
     x, axis = bridge.get_input_node(op, "input"), _axis(op, "input")
     if op.attr("use_softmax"):
@@ -292,7 +295,7 @@ def _picked_by_label(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> t
     classes = bridge.shape(x)[axis]
     bridge.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
     label = _label(bridge, op, bridge.shape(x), axis, Type.i32)
-    # An ignored label is no position.
+    # An ignored label is not an index.
     position = opset15.maximum(label, bridge.full(0, "int32"))
     position = opset15.minimum(position, bridge.full(classes - 1, "int32"))
     ignored = opset15.equal(label, bridge.full(op.attr("ignore_index"), "int32"))
@@ -300,8 +303,8 @@ def _picked_by_label(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> t
 
 
 def _label_mask(bridge: NgraphBridge, op: Op, shape: list[int], axis: int) -> tuple[Any, Any]:
-    """Where in a tensor of ``shape`` the labels point along ``axis``, and which are ignored."""
-    # float32 holds every class number that memory has room for.
+    """One-hot mask of the labels along ``axis`` of ``shape``, and a mask of ignored labels."""
+    # float32 represents every class index that fits in memory.
     label = _label(bridge, op, shape, axis, Type.f32)
     along = [1] * len(shape)
     along[axis] = shape[axis]
@@ -310,7 +313,7 @@ def _label_mask(bridge: NgraphBridge, op: Op, shape: list[int], axis: int) -> tu
 
 
 def _label(bridge: NgraphBridge, op: Op, shape: list[int], axis: int, kind: Type) -> Any:
-    """The labels, with 1 along ``axis`` whether Paddle has that dimension or leaves it out."""
+    """The labels, with size 1 along ``axis``, also where Paddle omits that dimension."""
     wanted = [*shape[:axis], 1, *shape[axis + 1 :]]
     label = opset15.convert(bridge.get_input_node(op, "label"), kind)
     return reshaped(bridge, label, wanted)
@@ -328,7 +331,7 @@ def _tolerable_log(x: NodeInput) -> Any:
 def nll_loss(bridge: NgraphBridge, op: Op) -> None:
     """``out = -input[label] * weight[label]`` along axis 1, 0 where the label is ``ignore_index``.
 
-    Reduced to the sum or to the mean over the labels that count; ``total_weight`` is the sum of
+    Reduced to the sum or to the mean over labels not ignored; ``total_weight`` is the sum of
     their weights, which are 1 by default, or 0 without a reduction (Paddle ``nll_loss``).
     """
     x, reduction = bridge.get_input_node(op, "input"), op.attr("reduction")
@@ -438,7 +441,7 @@ def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None
 
 
 def _unless_ignored(op: Op, label: NodeInput, node: NodeInput) -> Any:
-    # Paddle compares the label without its fraction.
+    # Paddle truncates the label before the comparison.
     index = op.attr("ignore_index")
     low, high = index - (index <= 0), index + (index >= 0)
     above = opset15.greater_equal(label, constant(low))

@@ -1,4 +1,4 @@
-"""Nodes that converters of several families use; not Paddle operators."""
+"""Node builders shared by converters of several modules; not Paddle operators."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MAX_EXACT_FLOAT32_INTEGER = 2**24
 
 
 def positions_along_axis(op: Op, ranges: Mapping[str, Range]) -> Range | None:
-    """The range of positions of elements along attribute or input ``axis`` of ``x``.
+    """The range of indices along attribute or input ``axis`` of ``x``.
 
-    ``None`` if the axis, or its size, is not known. All of ``x`` counts as one axis where attribute
-    ``flatten`` is set.
+    ``None`` if the axis, or its size, is not known. With attribute ``flatten``, ``x`` is treated as
+    one axis.
     """
     sizes = op.input("x").shape
     if op.attr("flatten", False) or not sizes:
@@ -39,19 +39,19 @@ def positions_along_axis(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 
 
 def require_declared(bridge: NgraphBridge, op: Op, axes: Iterable[int]) -> None:
-    """Refuses a size of ``x`` that the program declares otherwise, of which a range was found.
+    """Rejects sizes of ``x`` that differ from the declared ones, on which a range was based.
 
-    Paddle takes any.
+    Paddle accepts any size.
 
     Raises:
-        NgraphError: One along these axes is another one.
+        NgraphError: A size along one of these axes differs.
     """
     declared, actual = op.input("x").shape, bridge.shape(bridge.get_input_node(op, "x"))
     if any(declared[axis] >= 0 and declared[axis] != actual[axis] for axis in axes):
         raise NgraphError(f"input 'x' is declared as {list(declared)}, not {list(actual)}")
 
 
-# -- numbers ---------------------------------------------------------------------------------------
+# -- scalars ---------------------------------------------------------------------------------------
 
 
 def constant(value: float | np.floating[Any]) -> Node:
@@ -87,9 +87,9 @@ def known_int(bridge: NgraphBridge, op: Op, name: str) -> Number:
 
 
 def known_number(bridge: NgraphBridge, op: Op, name: str) -> Any:
-    """The single number in input ``name``, known while the function is built.
+    """The scalar in input ``name``, known while the function is built.
 
-    A size that became float32 is a size, if float32 has it.
+    A size that was cast to float32 is returned as a size, if float32 represents it exactly.
     """
     size = bridge.size_behind(op, name)
     if size is not None and -_MAX_EXACT_FLOAT32_INTEGER <= size <= _MAX_EXACT_FLOAT32_INTEGER:
@@ -111,17 +111,17 @@ _CHECKED_OPERATORS: Mapping[Callable[..., Node], str] = {
 
 
 def always(op: Op) -> bool:
-    """For converters that can check the results of every operator."""
+    """Always true: for converters that can check the results of every operator."""
     return True
 
 
 def overflow_message(op: Op) -> str:
-    """What is said of a run in which an operator makes more than 32 bits hold."""
+    """The message for a run in which a result of ``op`` overflows int32."""
     return f"{op.type} (operator {op.index}): {INT32_OVERFLOW}."
 
 
 def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: Any, y: Any) -> Any:
-    """The sum, difference or product of ``x`` and ``y``; where ``op`` is checked, it fits."""
+    """The sum, difference or product of ``x`` and ``y``; if ``op`` is checked, without overflow."""
     out = as_output(function(x, y))
     if not op.checked or out.get_element_type() != Type.i64 or bridge.require_32_bits(out):
         return out
@@ -132,20 +132,20 @@ def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: A
         else opset15.broadcast(each, bridge.ints(shape))
         for each in (x, y)
     ]
-    made = bridge.extension(_CHECKED_OPERATORS[function], operands, message=overflow_message(op))
-    return opset15.convert(made, Type.i64)
+    checked = bridge.extension(_CHECKED_OPERATORS[function], operands, message=overflow_message(op))
+    return opset15.convert(checked, Type.i64)
 
 
 # -- choices ---------------------------------------------------------------------------------------
 
 
 def select_number(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> Node:
-    """One of two numbers by a condition; by default the condition as 1 or 0."""
+    """One of two float32 scalars by a condition; by default the condition as 1 or 0."""
     return opset15.select(condition, constant(yes), constant(no))
 
 
 def index_range(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
-    """0, 1, ..., of this many numbers."""
+    """0, 1, ..., ``count - 1``."""
     if not isinstance(count, Size):
         return opset15.constant(np.arange(count).astype(kind.to_dtype()), kind)
     if kind == Type.f32 and count > 2**24:
@@ -155,7 +155,7 @@ def index_range(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
 
 
 def keep_nan(x: NodeInput, result: NodeInput) -> Node:
-    """``result``, but NaN where ``x`` is NaN: some kernels of the engine lose it."""
+    """``result``, but NaN where ``x`` is NaN: some kernels of the engine lose NaN."""
     return opset15.select(opset15.not_equal(x, x), x, result)
 
 
@@ -163,18 +163,18 @@ def keep_nan(x: NodeInput, result: NodeInput) -> Node:
 
 
 def axis_of(axis: Any, rank: int) -> int:
-    """``axis`` counted from the front."""
+    """``axis`` as an index from 0, also if it is negative."""
     axis = int(axis)
     return axis + rank if axis < 0 else axis
 
 
 def axis_first(axis: int, rank: int) -> list[int]:
-    """The order of the axes that puts ``axis`` in front."""
+    """The permutation that moves ``axis`` to the front."""
     return [axis, *(i for i in range(rank) if i != axis)]
 
 
 def reshaped(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Output:
-    """``x`` in ``shape``, of which one dimension may be -1: it is inferred."""
+    """``x`` in ``shape``; one dimension may be -1, which is inferred."""
     now = bridge.shape(x)
     if not is_same_shape(now, shape):
         target, keeps = _target(now, shape)
@@ -183,7 +183,7 @@ def reshaped(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Out
 
 
 def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number], bool]:
-    """The target of a Reshape, and whether 0 keeps a dimension: by numbers alone if possible."""
+    """The target of a Reshape, and whether 0 keeps a dimension; a static target if possible."""
     target = list(shape)
     if not is_symbolic(target) or any(is_same_shape([size], [0]) for size in target):
         return target, False
@@ -199,7 +199,7 @@ def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number
 def transposed(
     bridge: NgraphBridge, x: NodeInput, order: Sequence[int], back: bool = False
 ) -> Output:
-    """``x`` with its axes in ``order``, or from this order ``back``."""
+    """``x`` with its axes permuted to ``order``, or by the inverse permutation if ``back``."""
     if list(order) != sorted(order):
         x = opset15.transpose(x, bridge.ints(np.argsort(order).tolist() if back else order))
     return as_output(x)
@@ -211,7 +211,7 @@ def transposed(
 def broadcast_to(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Any:
     """``x`` repeated to ``shape``."""
     dims = bridge.shape(x)
-    # Broadcast goes through single elements one by one
+    # OpenVINO's Broadcast of a last axis of 1 copies elements one by one.
     by_gather = (
         bool(dims)
         and is_same_shape(dims[-1:], [1])
@@ -227,7 +227,7 @@ def broadcast_to(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) ->
 
 
 def reduce_to(bridge: NgraphBridge, node: NodeInput, shape: Sequence[Number]) -> Any:
-    """Sums ``node`` down to ``shape``, from which it was broadcast."""
+    """Sums ``node`` to ``shape``: the gradient of a broadcast from ``shape``."""
     current = bridge.shape(node)
     extra = len(current) - len(shape)
     axes = list(range(extra))
@@ -238,7 +238,7 @@ def reduce_to(bridge: NgraphBridge, node: NodeInput, shape: Sequence[Number]) ->
 
 
 def sum_over(bridge: NgraphBridge, node: NodeInput, axes: Sequence[int]) -> Node:
-    """The sum over ``axes``, which stay as 1."""
+    """The sum over ``axes``, retained with size 1."""
     return opset15.reduce_sum(node, bridge.ints(axes), keep_dims=True)
 
 

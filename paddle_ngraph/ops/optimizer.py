@@ -1,6 +1,6 @@
-"""Optimizers: one step of each on a parameter and its state, as in Paddle's CPU kernels.
+"""Optimizers: one update of a parameter and its state, as in Paddle's CPU kernels.
 
-The operators overwrite the parameter and its accumulators; the outputs carry the new values.
+The operators overwrite the parameter and its accumulators; the outputs are the new values.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def momentum(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _adam(bridge: NgraphBridge, op: Op, **decay: Any) -> None:
-    """The step of Adam; ``decay``: the parameter's decay, for the core's operator."""
+    """The update of Adam; ``decay``: attributes of weight decay for the core's operator."""
     betas = [float(bridge.constant(op, name).item()) for name in ("beta1", "beta2")]
     powers = [bridge.get_input_node(op, name) for name in ("beta1_pow", "beta2_pow")]
     read = ["param", "grad", "moment1", "moment2", "learning_rate", "beta1_pow", "beta2_pow"]
@@ -89,11 +89,11 @@ _ADAM_LIMITS = [_SINGLE_PRECISION, _NO_SKIPPED_UPDATE, _OWN_BETA_POWERS]
     limits=_ADAM_LIMITS,
 )
 def adam(bridge: NgraphBridge, op: Op) -> None:
-    """One step of Adam (Paddle ``adam``).
+    """One update of Adam (Paddle ``adam``).
 
     ``m1 = beta1 * m1 + (1 - beta1) * g``, ``m2 = beta2 * m2 + (1 - beta2) * g * g``,
     ``param_out = param - lr * s / (1 - beta1_pow) * (m1 / (sqrt(m2) + epsilon * s))`` with
-    ``s = sqrt(1 - beta2_pow)``. AMSGrad uses the largest ``m2`` so far there instead.
+    ``s = sqrt(1 - beta2_pow)``. AMSGrad uses the largest ``m2`` so far instead.
     """
     _adam(bridge, op)
 
@@ -116,7 +116,7 @@ def adamw(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.lamb_", limits=[_SINGLE_PRECISION, _NO_SKIPPED_UPDATE])
 def lamb(bridge: NgraphBridge, op: Op) -> None:
-    """One step of LAMB (Paddle ``lamb``).
+    """One update of LAMB (Paddle ``lamb``).
 
     ``d = m1 / (1 - beta1_pow) / (sqrt(m2 / (1 - beta2_pow)) + epsilon) + weight_decay * param``,
     with the moments of :func:`adam`; ``param_out = param - lr * r * d``. ``r = |param| / |d|`` if
@@ -167,7 +167,7 @@ def adamax(bridge: NgraphBridge, op: Op) -> None:
     moment = _moving_average(bridge.get_input_node(op, "moment"), op.attr("beta1"), grad)
     norm = opset15.multiply(constant(op.attr("beta2")), bridge.get_input_node(op, "inf_norm"))
     norm = opset15.add(norm, constant(op.attr("epsilon")))
-    # A NaN so far counts for nothing, as in Paddle, and a NaN of the gradient stays.
+    # As in Paddle, an accumulated NaN is ignored, and a NaN of the gradient stays.
     size = opset15.abs(grad)
     norm = opset15.select(opset15.greater_equal(norm, size), norm, size)
     step = opset15.multiply(rate, opset15.divide(moment, norm))
@@ -217,7 +217,7 @@ def adadelta(bridge: NgraphBridge, op: Op) -> None:
 def rmsprop(bridge: NgraphBridge, op: Op) -> None:
     """``s = decay * s + (1 - decay) * g * g``, ``m = momentum * m + lr * g / sqrt(s + epsilon)``.
 
-    ``param_out = param - m``. Centered, ``s - a^2`` takes the place of ``s`` in ``m``, where
+    ``param_out = param - m``. Centered, ``s - a^2`` replaces ``s`` in ``m``, where
     ``a = decay * a + (1 - decay) * g`` is the mean gradient (Paddle ``rmsprop``).
     """
     grad = _gradient(bridge, op)
@@ -264,7 +264,7 @@ def _gradient(bridge: NgraphBridge, op: Op) -> Any:
     )
     if bridge.shape(grad) == shape:
         return grad
-    # Gradient clipping gives that of a parameter without dimensions the shape [1].
+    # Gradient clipping reshapes the gradient of a 0-D parameter to [1].
     return _scalar(bridge, grad)
 
 
@@ -292,5 +292,5 @@ def _learning_rate(bridge: NgraphBridge, op: Op) -> Any:
 
 
 def _scalar(bridge: NgraphBridge, node: NodeInput) -> Any:
-    """A tensor of one element without dimensions."""
+    """A tensor of one element as a 0-D tensor."""
     return opset15.squeeze(node, bridge.ints([0])) if bridge.shape(node) else node

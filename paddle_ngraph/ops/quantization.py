@@ -1,11 +1,11 @@
 """Quantization as Paddle's CPU kernels simulate it, in float32.
 
-A tensor of scale ``s`` is held by whole numbers ``q``: ``x`` is about ``q * s / qmax``, with a
-``qmax`` of 127 for eight bits. The nodes here compute what Paddle computes, bit by bit. Where
-convolutions and products follow, ``int8.py`` recognizes them and asks for int8 kernels.
+A tensor of scale ``s`` is represented by integers ``q``: ``x`` is about ``q * s / qmax``, with a
+``qmax`` of 127 for eight bits. Results equal Paddle's bit by bit. If convolutions or matmuls
+consume the results, ``int8.py`` recognizes the nodes and selects int8 kernels.
 
-``dequantize_linear`` has no converter: ``partitioning/dequantization.py`` replaces it by the
-operators here.
+``dequantize_linear`` has no converter: ``partitioning/dequantization.py`` replaces it by operators
+of this module.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped
 
-# Paddle's numbers for how it rounds: to even with qmax + 1 numbers below zero, or away from zero
-# with qmax of them.
+# Paddle's attribute for rounding half to even, with qmax + 1 negative levels; otherwise half away
+# from zero, with qmax of them.
 _ROUND_TO_EVEN = 0
-# Scales up to this one Paddle takes for zero, and divides by a little more.
+# Paddle treats scales up to this one as zero and divides by a slightly larger value.
 _MIN_SCALE = 1e-30
 _EPSILON = 1e-6
 
@@ -51,7 +51,7 @@ def _inverse(scale: Output) -> Any:
 
 
 def _quantized(x: Output, scale: Output, qmax: int, round_type: int) -> Any:
-    """Whole numbers, in float32; NaN stays."""
+    """Quantized integers, in float32; NaN stays."""
     factor = opset15.multiply(constant(qmax), _inverse(scale))
     low, mode, inside = -qmax - 1, "half_to_even", x
     if round_type != _ROUND_TO_EVEN:
@@ -59,7 +59,7 @@ def _quantized(x: Output, scale: Output, qmax: int, round_type: int) -> Any:
         above = opset15.maximum(x, opset15.negative(scale))
         inside = opset15.minimum(above, scale)
     whole = opset15.round(opset15.multiply(inside, factor), mode)
-    # After the clipping of x it changes nothing, but says how many numbers there are.
+    # After the clipping of x the clamp has no effect, but declares the number of levels.
     return keep_nan(x, opset15.clamp(whole, float(low), float(qmax)))
 
 
@@ -68,7 +68,7 @@ def _dequantized(q: Any, scale: Output, qmax: float) -> Any:
 
 
 def _largest_magnitude(bridge: NgraphBridge, x: Output, axis: int = -1) -> Any:
-    """The largest ``|x|``: of everything [1], or of each channel along ``axis`` [channels]."""
+    """The largest ``|x|``: of the whole tensor [1], or per channel along ``axis`` [channels]."""
     rank = len(bridge.shape(x))
     others = [i for i in range(rank) if i != axis]
     found = opset15.reduce_max(opset15.abs(x), bridge.ints(others)) if others else opset15.abs(x)
@@ -115,14 +115,14 @@ def fake_quantize_range_abs_max(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.fake_quantize_moving_average_abs_max",
 )
 def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
-    """x, quantized and, unless the name says otherwise, dequantized again.
+    """x quantized, and dequantized again if the operator's name contains ``dequantize``.
 
     In training the scale is ``accum / state`` after ``state = rate * state + 1`` and ``accum = rate
     * accum + max(|x|)``; otherwise it is ``in_scale`` (Paddle
     ``fake_quantize_dequantize_moving_average_abs_max``).
     """
     x, scale = (bridge.get_input_node(op, name) for name in ("x", "in_scale"))
-    state = accum = scale  # Paddle writes none of them in evaluation
+    state = accum = scale  # Paddle writes neither in evaluation
     if not op.attr("is_test"):
         rate = constant(op.attr("moving_rate"))
         state = opset15.multiply(rate, bridge.get_input_node(op, "in_state"))
@@ -136,7 +136,7 @@ def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _set_simulated(bridge: NgraphBridge, op: Op, x: Output, scale: Output) -> None:
-    """Sets ``out``: whole numbers, or what they stand for where the operator dequantizes too."""
+    """Sets ``out``: the quantized integers, dequantized again if the operator does so."""
     qmax = _largest(op.attr("bit_length"))
     found = _quantized(x, scale, qmax, op.attr("round_type"))
     if "dequantize" in op.type:
@@ -155,7 +155,7 @@ def fake_quantize_abs_max(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.fake_channel_wise_quantize_dequantize_abs_max")
 def fake_channel_wise_quantize_dequantize_abs_max(bridge: NgraphBridge, op: Op) -> None:
-    """The same with a scale for each channel of ``quant_axis``, the weights of PaddleSlim's QAT."""
+    """x quantized and dequantized by channel of ``quant_axis``: weights in PaddleSlim's QAT."""
     x, axis = bridge.get_input_node(op, "x"), op.attr("quant_axis")
     scale = _largest_magnitude(bridge, x, axis)
     bridge.set_output_node(op, "out_scale", scale)
@@ -168,7 +168,7 @@ def fake_channel_wise_quantize_dequantize_abs_max(bridge: NgraphBridge, op: Op) 
     "pd_op.fake_quantize_dequantize_moving_average_abs_max_grad",
 )
 def fake_quantize_dequantize_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad``: to the gradient there is no rounding."""
+    """``x_grad = out_grad``: a straight-through estimator."""
     bridge.set_output_node(op, "x_grad", bridge.get_input_node(op, "out_grad"))
 
 
@@ -184,7 +184,7 @@ def fake_dequantize_max_abs(bridge: NgraphBridge, op: Op) -> None:
 def fake_channel_wise_dequantize_max_abs(bridge: NgraphBridge, op: Op) -> None:
     """``out = x * s / qmax``, with one ``s`` for each channel of ``quant_axis``.
 
-    With two scales, x is a product of quantized weights and a quantized activation: its channels
+    With two scales, x is a matmul of quantized weights and a quantized activation: its channels
     are along ``x_num_col_dims``, the second scale is that of the activation, and ``qmax`` the
     product of both (Paddle ``fake_channel_wise_dequantize_max_abs``).
     """

@@ -1,4 +1,4 @@
-"""Tensors of random numbers, and operators that use them."""
+"""Random tensors, and operators that sample."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONSTANT_BOUNDS = Limit(
     draws=lambda op: True,
 )
 def uniform(bridge: NgraphBridge, op: Op) -> None:
-    """Numbers from ``min`` to ``max``, drawn at each run (Paddle ``uniform``)."""
+    """Uniform samples from ``min`` to ``max``, generated in each run (Paddle ``uniform``)."""
     low, high = bridge.constant(op, "min").item(), bridge.constant(op, "max").item()
     shape = known_ints(bridge, op, "shape")
     numbers = bridge.draw("uniform", low, high, op.attr("seed"), shape)
@@ -42,7 +42,7 @@ def uniform(bridge: NgraphBridge, op: Op) -> None:
     draws=lambda op: True,
 )
 def gaussian(bridge: NgraphBridge, op: Op) -> None:
-    """Normally distributed numbers, drawn at each run (Paddle ``gaussian``)."""
+    """Normally distributed samples, generated in each run (Paddle ``gaussian``)."""
     mean, deviation = op.attr("mean"), op.attr("std")
     shape = known_ints(bridge, op, "shape")
     numbers = bridge.draw("normal", mean, deviation, op.attr("seed"), shape)
@@ -51,7 +51,7 @@ def gaussian(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.bernoulli", draws=lambda op: True, rounds=False)
 def bernoulli(bridge: NgraphBridge, op: Op) -> None:
-    """1 with probability ``x``, else 0, drawn at each run (Paddle ``bernoulli``)."""
+    """1 with probability ``x``, else 0, sampled in each run (Paddle ``bernoulli``)."""
     x = bridge.get_input_node(op, "x")
     above, below = opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
     outside = opset15.logical_not(opset15.logical_and(above, below))
@@ -62,7 +62,7 @@ def bernoulli(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.add(hit, opset15.convert(bad, "f32")))
 
 
-# Paddle's noise comes of uniform numbers from here to 1.
+# Paddle's noise comes from uniform samples between this and 1.
 _MIN_NOISE = 1e-5
 
 
@@ -70,7 +70,7 @@ _MIN_NOISE = 1e-5
 def gumbel_softmax(bridge: NgraphBridge, op: Op) -> None:
     """Softmax of ``(x + noise) / temperature`` along axis, ``noise = -log(-log(u))``.
 
-    u is drawn at each run. ``hard`` makes the largest 1, the others 0 (``gumbel_softmax``).
+    u is sampled in each run. ``hard``: 1 for the largest, 0 for the others (``gumbel_softmax``).
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
     shape = bridge.shape(x)

@@ -11,7 +11,7 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import between, register
 from paddle_ngraph.ops.nodes import constant, keep_nan, reduce_to, reshaped, select_number
 
-# The least number Paddle's maxout starts from.
+# Initial value of Paddle's maxout: the lowest float32.
 _FLOAT32_MIN = -3.4028234663852886e38
 
 
@@ -30,8 +30,8 @@ def _celu(op: Op, x: NodeInput) -> Node:
 def _celu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad``, or ``out_grad * exp(x / alpha)`` where ``x <= 0``.
 
-    Since Paddle adds both pieces, each times its mask, it is NaN where ``out_grad`` is infinite or
-    the power overflows.
+    Since Paddle adds both pieces, each times its mask, the gradient is NaN where ``out_grad`` is
+    infinite or the power overflows.
     """
     power = opset15.exp(opset15.divide(x, constant(op.attr("alpha"))))
     above = select_number(opset15.greater(x, constant(0.0)))

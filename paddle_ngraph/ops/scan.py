@@ -25,7 +25,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, require_declared, reshaped
 
-# A running product takes one node for each position.
+# A running product takes one node for each index.
 _MAX_PRODUCT_AXIS = 64
 
 
@@ -62,9 +62,9 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     "pd_op.cumsum_", dtypes=FLOAT | INTEGER, inputs={"axis": Role.CONSTANT}, integers=_sum_range
 )
 def cumsum(bridge: NgraphBridge, op: Op) -> None:
-    """``out[i] = x[0] + ... + x[i]`` along axis, or of ``x`` as one row with ``flatten``.
+    """``out[i] = x[0] + ... + x[i]`` along axis, or of flattened ``x`` with ``flatten``.
 
-    An exclusive sum leaves ``x[i]`` out, a reversed one starts at the end (Paddle ``cumsum``).
+    An exclusive sum omits ``x[i]``, a reversed one starts at the end (Paddle ``cumsum``).
     """
     x = bridge.get_input_node(op, "x")
     if x.get_element_type().is_integral():
@@ -95,7 +95,7 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: NodeInput, reverse: bool) -> A
         raise NgraphError("sums along such a long axis need 64 bits")
     known = _known_sums(x, axis, exclusive, reverse)
     if known is not None and known.size and np.abs(known).max() >= 2**31:
-        sums = opset15.constant(known)  # the engine's own operator has 32 bits
+        sums = opset15.constant(known)  # the engine's own operator is 32-bit
     else:
         sums = opset15.cum_sum(x, bridge.full(axis, "int64"), exclusive=exclusive, reverse=reverse)
     if shape or bridge.shape(sums) == list(op.outputs_used()[0].shape):
@@ -106,7 +106,7 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: NodeInput, reverse: bool) -> A
 def _known_sums(
     x: NodeInput, axis: int, exclusive: bool, reverse: bool
 ) -> NDArray[np.int64] | None:
-    """The sums of an int64 that is known while the function is built."""
+    """The sums of a constant int64 tensor; ``None`` for any other."""
     source = x.get_node() if isinstance(x, Output) else x
     if x.get_element_type() != Type.i64 or source.get_type_name() != "Constant":
         return None
@@ -195,16 +195,16 @@ def _register_extreme(name: str, not_worse: Callable[[Any, Any], Node]) -> None:
 def _running_best(
     bridge: NgraphBridge, x: NodeInput, axis: int, not_worse: Callable[[Any, Any], Node]
 ) -> tuple[Any, Any]:
-    """The best element up to each position along ``axis``, and its position: the last of several.
+    """The best element up to each index along ``axis``, and its index: the last of several.
 
-    A NaN beats everything. Each step looks twice as far back as the one before.
+    A NaN is better than any value. Each step covers twice the range of the previous one.
     """
     shape = bridge.shape(x)
     length, along = shape[axis], bridge.ints([axis])
     positions = [length if i == axis else 1 for i in range(len(shape))]
-    place: Any = opset15.constant(np.arange(length, dtype=np.float32))
-    place = reshaped(bridge, place, positions)
-    place = opset15.broadcast(place, bridge.ints(shape))
+    best_index: Any = opset15.constant(np.arange(length, dtype=np.float32))
+    best_index = reshaped(bridge, best_index, positions)
+    best_index = opset15.broadcast(best_index, bridge.ints(shape))
     best, step = x, 1
 
     def part(node: NodeInput, start: int, stop: int) -> Node:
@@ -217,12 +217,14 @@ def _running_best(
         number_before = opset15.equal(before, before)
         wins = opset15.logical_and(number_before, not_worse(here, before))
         wins = opset15.logical_or(wins, opset15.not_equal(here, here))
-        place_here = opset15.select(wins, part(place, step, length), part(place, 0, length - step))
+        index_here = opset15.select(
+            wins, part(best_index, step, length), part(best_index, 0, length - step)
+        )
         here = opset15.select(wins, here, before)
         best = opset15.concat([part(best, 0, step), here], axis)
-        place = opset15.concat([part(place, 0, step), place_here], axis)
+        best_index = opset15.concat([part(best_index, 0, step), index_here], axis)
         step *= 2
-    return best, place
+    return best, best_index
 
 
 _register_extreme("cummax", opset15.greater_equal)

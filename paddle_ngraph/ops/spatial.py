@@ -1,4 +1,4 @@
-"""What spatial operators share: data formats, padding algorithms, maps along one axis."""
+"""Shared by spatial operators: data formats, padding algorithms, maps along one axis."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from paddle_ngraph.ops.nodes import reshaped, transposed
 
 
 def is_channels_last(op: Op) -> bool:
-    """Whether the data is [N, H, W, C], with as many axes between N and C as there are."""
+    """Whether the data is [N, ..., C], with any number of axes between N and C."""
     return str(op.attr("data_format", "NCHW")).endswith("C")
 
 
 def get_data(bridge: NgraphBridge, op: Op, name: str) -> Output:
-    """The input ``name`` as [N, C, H, W], whatever the data format; any number of axes."""
+    """The input ``name`` as [N, C, ...], for any data format and number of axes."""
     node = bridge.get_input_node(op, name)
     rank = len(bridge.shape(node))
     return (
@@ -32,7 +32,7 @@ def get_data(bridge: NgraphBridge, op: Op, name: str) -> Output:
 
 
 def set_data(bridge: NgraphBridge, op: Op, name: str, node: NodeInput) -> None:
-    """Makes ``node``, [N, C, H, W], the output ``name`` in the data format of ``op``."""
+    """Sets output ``name`` to ``node`` [N, C, ...] in the data format of ``op``."""
     if is_channels_last(op):
         node = transposed(bridge, node, (0, *range(2, len(bridge.shape(node))), 1))
     bridge.set_output_node(op, name, node)
@@ -64,18 +64,18 @@ def padding(
 class AxisMap:
     """A sparse matrix along one axis: ``out[i] = sum_k weights[i, k] * x[positions[i, k]]``.
 
-    Gathers, not a matrix product: a NaN or an infinity reaches only what depends on it.
+    Uses Gather, not a matmul: a NaN or an infinity reaches only the elements that depend on it.
 
     Attributes:
-        positions: [out, K]; every row names K elements.
-        weights: Of the same shape; ``None`` where every weight is 1.
+        positions: [out, K]; indices of K elements for every row.
+        weights: [out, K]; ``None`` where every weight is 1.
     """
 
     positions: np.ndarray
     weights: np.ndarray | None = None
 
     def repeats(self) -> int:
-        """How often each element comes, one after the other; 0 when the map does something else."""
+        """The repeats if the map only repeats each element in place, otherwise 0."""
         rows, terms = self.positions.shape
         size = int(self.positions.max()) + 1
         if self.weights is not None or terms > 1 or rows % size:
@@ -102,9 +102,9 @@ class AxisMap:
         return opset15.reduce_sum(cells, bridge.ints([axis]), False)
 
     def apply_transposed(self, bridge: NgraphBridge, node: NodeInput, axis: int, size: int) -> Any:
-        """The gradient of ``apply`` to an axis of length ``size``: ``node`` is that of its result.
+        """The gradient of ``apply`` to an axis of length ``size``, from its result's, ``node``.
 
-        Rows with equally many terms are made at one go, as long as there are few such stretches.
+        Runs of rows with equally many terms are computed together, if there are few such runs.
         """
         owners = self.positions.reshape(-1)
         order = np.argsort(owners, kind="stable")
@@ -115,7 +115,7 @@ class AxisMap:
         breaks = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), size]
         if len(breaks) > _MAX_PIECES + 1:
             rows = len(self.positions)
-            if counts.min() == 0:  # what no row names takes a zero put behind the last row
+            if counts.min() == 0:  # elements without terms read an appended zero
                 node = _with_zero(bridge, node, axis)
             return _padded_rows(counts, starts, sources, weights, rows).apply(bridge, node, axis)
         parts = []
@@ -133,7 +133,7 @@ class AxisMap:
         return parts[0] if len(parts) == 1 else opset15.concat(parts, axis)
 
     def _added(self, bridge: NgraphBridge, node: NodeInput, axis: int) -> Any:
-        """The terms one by one, which the engine joins into one loop."""
+        """The terms added one by one, which the engine fuses into one loop."""
         after = len(bridge.shape(node)) - axis - 1
         total = None
         for k in range(self.positions.shape[1]):
@@ -148,7 +148,7 @@ class AxisMap:
         return opset15.multiply(found, opset15.constant(column))
 
     def _covers(self, size: int) -> bool:
-        """Whether the rows name every element once, in order."""
+        """Whether the rows contain every element once, in order."""
         flat = self.positions.reshape(-1)
         return bool(flat.size == size and (flat == np.arange(size)).all())
 
@@ -164,9 +164,9 @@ def _padded_rows(
     weights: np.ndarray | None,
     zero: int,
 ) -> AxisMap:
-    """Rows of one length: the last term of a shorter row is given in several equal parts.
+    """Rows of one length: the last term of a shorter row is split into equal shares.
 
-    A row without terms names the element ``zero``.
+    A row without terms contains the element ``zero``.
     """
     terms = int(counts.max())
     last = np.maximum(counts[:, None] - 1, 0)
@@ -187,7 +187,7 @@ def _with_zero(bridge: NgraphBridge, node: NodeInput, axis: int) -> Node:
 
 
 def _gathered(bridge: NgraphBridge, node: NodeInput, axis: int, positions: np.ndarray) -> Any:
-    """The elements ``positions`` along ``axis``."""
+    """The elements at indices ``positions`` along ``axis``."""
     first, last = int(positions[0]), int(positions[-1]) + 1
     if not np.array_equal(positions, np.arange(first, last)):
         return opset15.gather(node, bridge.ints(positions.tolist()), bridge.ints([axis]))

@@ -1,6 +1,6 @@
-"""Private names of Paddle: all that we read, and everything that we replace.
+"""Private API of Paddle: all private names that the package reads or patches.
 
-Nothing else in the package assigns to any part of Paddle, or imports a private name of it. If a
-release lacks one of these names, or calls one differently, that is found when the engine is loaded,
-before anything is replaced.
+No other code of the package assigns to a part of Paddle, or imports a private name of Paddle. If a
+release lacks one of these names, or has another signature, the engine reports it when it is loaded,
+before any patch is applied.
 """

@@ -1,11 +1,11 @@
-"""Values of blocks own their ``pir::Value``, so that none of them outlives what it points to.
+"""Makes values of blocks own their ``pir::Value``, so that no value outlives its ``pir::Value``.
 
-``Block.args`` and ``Block.kwargs`` are the accessors of PIR that return non-owning references, into
-the storage of the block. Paddle keeps some beyond their program, in a reference cycle
-(``RunnableProgram._get_program_all_values``) that stays until the garbage collector runs. pybind11
-finds an object by its address: when a temporary of C++ lies where such a Value was,
-``split_program`` returns the old object for it, which points into freed memory a moment later.
-Programs that are made and dropped, natively as well, ended the process so.
+``Block.args`` and ``Block.kwargs`` are the accessors of PIR that return non-owning references into
+the storage of the block. Paddle retains some beyond the lifetime of their program, in a reference
+cycle (``RunnableProgram._get_program_all_values``) that exists until the garbage collector runs.
+pybind11 finds an object by its address: if a C++ temporary is at the former address of such a
+Value, ``split_program`` returns the old object for it, which points into freed memory a moment
+later. So processes that created and dropped programs crashed, in plain Paddle as well.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from paddle_ngraph.paddle_private.protocols import Block, Value
 
 
 def install() -> None:
-    """Has both accessors return copies, whoever calls them, and whatever the flag says."""
+    """Patches both accessors to return copies, for all callers and regardless of the flag."""
     replaced.ARGUMENTS.replace(_copying_list)
     replaced.KEYWORD_ARGUMENTS.replace(_copying_dict)
-    gc.collect()  # references that were made before, and are in a cycle
+    gc.collect()  # earlier references in cycles
 
 
 def _copying_list(original: Callable[[Block], list[Value]]) -> Callable[[Block], list[Value]]:

@@ -1,4 +1,4 @@
-"""The call stacks that Paddle asks Python for, one for each operator of a program."""
+"""The Python call stacks that Paddle records for each operator of a program."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from paddle_ngraph.utils.thread_local import ThreadLocal
 def intercepting_extract_stack(
     answer: Callable[[FrameType], StackSummary],
 ) -> Callable[..., StackSummary]:
-    """``traceback.extract_stack``, but what Paddle asks for, without arguments, is ``answer``'s.
+    """``traceback.extract_stack`` that returns the result of ``answer`` to Paddle's core.
 
-    Python code that calls it by its name is not Paddle: a handler of signals, say, or ``__del__``.
+    Paddle's core calls it without arguments. A caller whose code refers to it by name is not
+    Paddle's core but Python code, for example a signal handler or ``__del__``, and gets the
+    original result.
 
     Args:
-        answer: Takes the frame that asks.
+        answer: Receives the frame of the caller.
     """
     original = traceback.extract_stack
 
     @wraps(original)
     def extract_stack(f: FrameType | None = None, limit: int | None = None) -> StackSummary:
-        asking = sys._getframe(1)
-        is_paddle = "extract_stack" not in asking.f_code.co_names
+        caller = sys._getframe(1)
+        is_paddle = "extract_stack" not in caller.f_code.co_names
         if f is None and limit is None and is_paddle:
-            return answer(asking)
-        return original(asking if f is None else f, limit)
+            return answer(caller)
+        return original(caller if f is None else f, limit)
 
     return extract_stack
 
@@ -41,24 +43,24 @@ _skips_call_stacks: ThreadLocal[bool] = ThreadLocal(False)
 
 @contextmanager
 def without_call_stacks() -> Iterator[None]:
-    """Inside of ``with``, operators do not know where this thread makes them.
+    """Creates operators without call stacks in this thread, inside ``with``.
 
-    Paddle never frees what it gets: kilobytes for each operator, or tens of them where calls are
-    deep. One thread at a time may be in here, so that what is replaced is put back; unless somebody
-    else has replaced it meanwhile. What stands in for it, and is then left, or in a process that
-    another thread has forked, hands on what it is asked.
+    Paddle never frees a call stack: kilobytes per operator, or tens of them in deep calls. At most
+    one thread may be inside at a time, so that the original function is restored; unless other code
+    has patched it in the meantime. A substitute that therefore remains, or remains in a process
+    that another thread has forked, forwards its calls to the original.
     """
     original = traceback.extract_stack
-    nothing = StackSummary()  # one for all, which Paddle does not free either
+    empty = StackSummary()  # one for all operators, which Paddle does not free either
 
     def answer(frame: FrameType) -> StackSummary:
-        return nothing if _skips_call_stacks.value else original(frame)
+        return empty if _skips_call_stacks.value else original(frame)
 
-    stand_in = intercepting_extract_stack(answer)
-    traceback.extract_stack = stand_in
+    substitute = intercepting_extract_stack(answer)
+    traceback.extract_stack = substitute
     try:
         with _skips_call_stacks.overridden(True):
             yield
     finally:
-        if traceback.extract_stack is stand_in:
+        if traceback.extract_stack is substitute:
             traceback.extract_stack = original

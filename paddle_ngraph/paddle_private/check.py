@@ -1,4 +1,4 @@
-"""Whether the installed Paddle has everything that the package reads, replaces and uses."""
+"""Checks that the installed Paddle has all names that the package reads, patches and uses."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from paddle_ngraph.paddle_private.place import PatchTarget
 
 @cache
 def why_unfit() -> str | None:
-    """The first thing in Paddle that is not as expected, or ``None``.
+    """The first mismatch between Paddle and the expected names, or ``None``.
 
-    To be called before anything is replaced; the answer is cached.
+    To be called before any patch is applied; the result is cached.
     """
     return next(mismatches(), None)
 
 
 def mismatches() -> Iterator[str]:
-    """Everything that is not as expected."""
-    return (reason for place in patch_targets() if (reason := place.why_unfit()) is not None)
+    """Descriptions of all mismatches."""
+    return (reason for target in patch_targets() if (reason := target.why_unfit()) is not None)
 
 
 def patch_targets() -> Iterator[PatchTarget]:
-    """Everything that is checked."""
+    """All names that are checked."""
     yield from replaced.patch_targets()
     yield from names.READ_TARGETS
     for protocol in protocols.CLASSES:

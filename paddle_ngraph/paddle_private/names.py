@@ -1,6 +1,7 @@
-"""The private names of Paddle that are read, under descriptive names.
+"""Private names of Paddle that the package reads, under descriptive names.
 
-Each is bound once, before anything is replaced; what has to be looked up later is a function.
+Each name is bound once, before any patch is applied; a name that must be looked up later is a
+function.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ _LAYER = "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer"
 
 
 def _read(owner: str, name: str, signature: str | None = None) -> Any:
-    place = PatchTarget(owner, name, signature)
-    READ_TARGETS.append(place)
-    return place.current
+    target = PatchTarget(owner, name, signature)
+    READ_TARGETS.append(target)
+    return target.current
 
 
 def _attribute(owner: str, name: str) -> Callable[[Any], Any]:
-    """Reads what each object of a class has."""
+    """A function that reads an attribute of the objects of a class."""
     READ_TARGETS.append(PatchTarget(owner, name, ATTRIBUTE))
     return attrgetter(name)
 
@@ -66,11 +67,11 @@ LegacyTranslatedLayer = _read("paddle.jit.translated_layer", "TranslatedLayer")
 RNNBase = _read("paddle.nn.layer.rnn", "RNNBase")
 PartialProgramLayer: Any = resolve(_LAYER)
 
-# -- processes that work together ----------------------------------------------------------------
-
-# The store of this job: rank 0 is its server, as PADDLE_MASTER and PADDLE_TRAINER_ID say.
+# -- distributed processes -----------------------------------------------------------------------
+#
+# # The store of this job; its server is rank 0, according to PADDLE_MASTER and PADDLE_TRAINER_ID.
 global_store: Callable[[], Store] = _read(_CORE, "create_or_get_global_tcp_store", "() -> Store")
-# Another one: host, port, whether it is opened here, for how many processes to wait.
+# Another store: host, port, whether this process is the server, number of processes to wait for.
 new_store: Callable[[str, int, bool, int], Store] = _read(_CORE, "TCPStore")
 make_gloo_context: Callable[[Store, str, int, int], None] = _read(
     f"{_CORE}:CommContextManager",
@@ -78,20 +79,20 @@ make_gloo_context: Callable[[Store, str, int, int], None] = _read(
     "(arg0, arg1, arg2, arg3) -> None",
 )
 
-# Two or more processes that send each other tensors of dynamic mode.
+# Two or more processes that exchange tensors of dynamic mode.
 make_gloo_group: Callable[..., ProcessGroup] = _read(
     f"{_CORE}:ProcessGroupGloo",
     "create",
     "(store, rank, world_size, group_id=...) -> ProcessGroupGloo",
 )
 
-# What a backward program names in the place of a gradient that it does not make.
+# The name in a backward program of a gradient that the program does not compute.
 NO_GRADIENT: str = _read("paddle.jit.dy2static.pir_partial_program", "FAKE_VALUE_NAME")
 
 # -- functions -----------------------------------------------------------------------------------
 
 new_scope: Callable[[], Scope] = _read(_CORE, "Scope", "() -> _Scope")
-# Paddle's own, which tells nobody; see `free_scope`. It is one of those that are replaced.
+# Paddle's original function, without the report of the patched one that `free_scope` calls.
 remove_scope: Callable[[Scope], None] = PatchTarget(
     f"{_LIBRARY}:_Scope", "_remove_from_pool"
 ).current
@@ -102,7 +103,7 @@ registered_kernels: Callable[[str], dict[str, list[str]]] = _read(
     _CORE, "_get_all_register_op_kernels", "(lib=...) -> dict[str, list[str]]"
 )
 kernel_name: Callable[[str], str] = _read(_CORE, "_get_phi_kernel_name", "(arg0) -> str")
-# The same by the names of the kernels, "(CPU, layout, dtype)" each.
+# Registered kernels by kernel name, each "(CPU, layout, dtype)".
 phi_kernels: Callable[[str], dict[str, list[str]]] = _read(
     _CORE, "_get_registered_phi_kernels", "(kernel_registered_type=...) -> dict[str, list[str]]"
 )
@@ -144,22 +145,22 @@ in_dynamic_or_pir_mode: Callable[[], bool] = _read(
     "paddle.base.framework", "in_dynamic_or_pir_mode", "()"
 )
 convert_dtype: Callable[[Any], str] = _read("paddle.base.data_feeder", "convert_dtype", "(dtype)")
-# A function for each operator: it computes in dynamic mode, and adds to a program in static mode.
+# A function per operator, which computes in dynamic mode and adds to a program in static mode.
 operators: Any = resolve("paddle._C_ops")
-# Of this thread; ``None`` while it makes a program.
+# The tracer of this thread; ``None`` while the thread builds a program.
 dynamic_tracer: Callable[[], Any] = _read("paddle.base.framework", "_dygraph_tracer", "()")
-TRACER = "_dygraph_tracer_"  # what Paddle keeps it as
+TRACER = "_dygraph_tracer_"  # the attribute in which Paddle stores it
 switch_tracer: Callable[[Any], None] = _read(_CORE, "_switch_tracer", "(arg0) -> None")
 _Tracer: Callable[[], Any] = _read("paddle.base.dygraph.base", "Tracer")
 has_gradients: Callable[[], bool] = _read(_CORE, "_has_grad", "() -> bool")
 set_gradients: Callable[[bool], None] = _read(_CORE, "_set_has_grad", "(arg0) -> None")
-# Has a function make programs, as a decorator.
+# A decorator: the function builds programs.
 in_static_mode: Callable[[T], T] = _read(
     "paddle.base.dygraph.base", "switch_to_static_graph", "(func)"
 )
 run_custom_operator: Callable[..., Any] = _read("paddle._C_ops", "_run_custom_op")
 
-# -- methods, called with their object -----------------------------------------------------------
+# -- methods, called with their object as the first argument -------------------------------------
 
 _TENSOR = f"{_LIBRARY}:DenseTensor"
 is_initialized: Callable[[Tensor], bool] = _read(_TENSOR, "_is_initialized", "(self) -> bool")
@@ -183,41 +184,41 @@ is_train_mode: Callable[[Any], bool] = _read(
     "paddle.jit.dy2static.program_translator:ASTStaticFunction", "_is_train_mode", "(self)"
 )
 
-# SOT has a function of its own called for each frame of a thread; returns the one before.
+# Sets the function that is called for each frame of a thread (SOT's); returns the previous one.
 set_frame_callback: Callable[[Any], Any] = _read(_CORE, "set_eval_frame", "(callback) -> object")
-# So it reads the code of all frames but those of files that it is to skip.
+# Sets the prefixes of files whose frames SOT skips; SOT reads the code of all other frames.
 skip_frames_of: Callable[[tuple[str, ...]], None] = _read(
     _CORE, "eval_frame_skip_file_prefix", "(py_codes) -> object"
 )
-# It gives up a frame with all that it calls where ten calls had no graph, but not these.
+# Exempts codes from SOT's rule of skipping a frame and its callees after ten calls without a graph.
 exempt_from_sot_fallback: Callable[[tuple[CodeType, ...]], None] = _read(
     _CORE, "sot_setup_codes_with_graph", "(py_codes) -> object"
 )
-# False where Python runs; what SOT takes it for, where it reads the code instead, is True.
+# False when Python runs the call; True for SOT when it simulates the code instead.
 is_sot_simulating: Callable[[], bool] = _read(
     "paddle.base.dygraph.base", "in_sot_simulation_mode", "()"
 )
 
-_STREAM = f"{_LIBRARY}:GeneratorState"
-_state_of_stream: Callable[[Any], tuple[Any, ...]] = _read(
-    _STREAM, "__getstate__", "(self) -> tuple"
+_GENERATOR_STATE = f"{_LIBRARY}:GeneratorState"
+_get_generator_state: Callable[[Any], tuple[Any, ...]] = _read(
+    _GENERATOR_STATE, "__getstate__", "(self) -> tuple"
 )
-_set_state_of_stream: Callable[[Any, tuple[Any, ...]], None] = _read(
-    _STREAM, "__setstate__", "(self, arg0) -> None"
+_set_generator_state: Callable[[Any, tuple[Any, ...]], None] = _read(
+    _GENERATOR_STATE, "__setstate__", "(self, arg0) -> None"
 )
-_Stream = _read(_CORE, "GeneratorState")
+_GeneratorState = _read(_CORE, "GeneratorState")
 
 _TRACES = "paddle.jit.dy2static.parameter_recorder"
 _parameters_of_traces = _read(_TRACES, "_global_parameter_recorder")
 _overwritten_in_traces = _read(_TRACES, "_global_inplace_map")
 
-# -- what objects have ---------------------------------------------------------------------------
+# -- attributes of objects -----------------------------------------------------------------------
 
-_SWITCHED = "paddle.base.executor:_StandaloneExecutor"
-place_of = _attribute(_SWITCHED, "_place")
-plan_of = _attribute(_SWITCHED, "_plan")
-scope_of = _attribute(_SWITCHED, "_scope")
-native_of = _attribute(_SWITCHED, "_new_exe")
+_STANDALONE_EXECUTOR = "paddle.base.executor:_StandaloneExecutor"
+place_of = _attribute(_STANDALONE_EXECUTOR, "_place")
+plan_of = _attribute(_STANDALONE_EXECUTOR, "_plan")
+scope_of = _attribute(_STANDALONE_EXECUTOR, "_scope")
+native_of = _attribute(_STANDALONE_EXECUTOR, "_new_exe")
 is_closed = _attribute("paddle.base.executor:Executor", "_closed")
 graph_of = _attribute("paddle.base.framework:Program", "_graph")
 pipeline_of = _attribute("paddle.base.framework:Program", "_pipeline_opt")
@@ -233,7 +234,7 @@ layers_of = _attribute(
 layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "_caches")
 outputs_of = _attribute(_LAYER, "_outputs")
 weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
-# What is called by its own name.
+# Names that are used unchanged.
 READ_TARGETS += [
     PatchTarget(f"{_LIBRARY}:_Scope", "_can_reused"),
     PatchTarget("paddle.base.executor:Executor", "plan", ATTRIBUTE),
@@ -254,9 +255,9 @@ READ_TARGETS += [
 
 @contextmanager
 def operators_compute() -> Iterator[None]:
-    """Inside of ``with`` this thread may call operators of dynamic mode, whatever its mode is.
+    """Allows this thread to call operators of dynamic mode inside ``with``, in any mode.
 
-    Paddle's own way into that mode switches default programs and names in all threads.
+    Paddle's own functions for that mode switch default programs and names in all threads.
     """
     if dynamic_tracer() is not None:
         yield
@@ -269,13 +270,13 @@ def operators_compute() -> Iterator[None]:
 
 
 def text_hash_of(program: Any) -> str:
-    """A hash of all that an old-style program says; Paddle finds its executors by it."""
+    """A hash of the contents of a ProgramDesc program, by which Paddle finds its executors."""
     found: str = _hash_of_text(program.desc)
     return found
 
 
 def variables_of_programs() -> dict[str, Any]:
-    """All names of Paddle's module of default programs, of which each caller has its own."""
+    """All names of Paddle's module of default programs, as a new dict."""
     return dict(vars(resolve("paddle.pir.core")))
 
 
@@ -298,7 +299,7 @@ def set_training(layer: StaticLayer, on: bool) -> None:
 
 
 def set_stop_gradient(tensor: Any, stop: bool) -> None:
-    """Says whether gradients end at a tensor of dynamic mode."""
+    """Sets ``stop_gradient`` of a tensor of dynamic mode."""
     tensor.stop_gradient = stop
 
 
@@ -308,12 +309,12 @@ def is_reusable(scope: Any) -> bool:
 
 
 def set_reusable(scope: Any, on: bool) -> None:
-    """Says whether a ``PartialProgramLayer`` may run in a scope that it has run in before."""
+    """Sets whether a ``PartialProgramLayer`` may run in a scope that it has run in before."""
     scope._can_reused = on
 
 
 def clear_trace(key: int) -> None:
-    """Drops what Paddle keeps of the trace of a function, by its number."""
+    """Drops Paddle's entries for the trace of a function, by the hash of its program."""
     _parameters_of_traces.params_dict.pop(key, None)
     _parameters_of_traces.tensor2value.pop(key, None)
     _overwritten_in_traces.params_dict.pop(key, None)
@@ -321,16 +322,16 @@ def clear_trace(key: int) -> None:
 
 def make_persistable(value: Value) -> None:
     """Makes the variable of a value outlive a run."""
-    for result in producer_of(value).results():  # all, or its attributes cannot be read
+    for result in producer_of(value).results():  # all, or the operator's attributes cannot be read
         is_this = result.initialized() and result.id == value.id
         result.persistable = is_this or (result.initialized() and result.persistable)
 
 
-_PARAMETER = "is_parameter"  # as Paddle's operators of parameters say it
+_PARAMETER = "is_parameter"  # the attribute of Paddle's operators for parameters
 
 
 def make_parameter(value: Value) -> None:
-    """Has the variable that a program is given be one of its parameters."""
+    """Makes an input variable of a program one of its parameters."""
     make_persistable(value)
     producer_of(value).set_bool_attr(_PARAMETER, True)
 
@@ -341,7 +342,7 @@ def is_parameter(op: Operation) -> bool:
 
 
 def make_temporary(value: Value) -> None:
-    """Has the variable of a value end with the run, or when nothing reads it any more."""
+    """Ends the lifetime of a value's variable with the run, or after its last reader."""
     value.persistable = False
 
 
@@ -351,79 +352,79 @@ def set_random_seed(program: Program, seed: int) -> None:
 
 
 def stream_to_plain(stream: Any) -> list[Any]:
-    """A stream of random numbers (``paddle.get_rng_state``) as numbers and a text."""
-    *numbers, text = _state_of_stream(stream)
+    """A state of random generators (``paddle.get_rng_state``) as numbers and a text."""
+    *numbers, text = _get_generator_state(stream)
     return [*numbers, bytes(text).decode("ascii")]
 
 
 def stream_from_plain(plain: list[Any]) -> Any:
-    """The stream that :func:`stream_to_plain` was given."""
+    """The inverse of :func:`stream_to_plain`."""
     *numbers, text = plain
-    stream = _Stream.__new__(_Stream)
-    _set_state_of_stream(stream, (*numbers, list(text.encode("ascii"))))
+    stream = _GeneratorState.__new__(_GeneratorState)
+    _set_generator_state(stream, (*numbers, list(text.encode("ascii"))))
     return stream
 
 
 def set_scheduler(program: Any, scheduler: Any) -> None:
-    """Has Executor ask a scheduler for the learning rate before each run of a PIR program."""
+    """Makes Executor get the learning rate from a scheduler before each run of a PIR program."""
     program.lr_scheduler = scheduler
     program.lr_name = rate_name_of(scheduler)
     program.lr_var = program.get_parameter_value_by_name(program.lr_name)
 
 
 def drop_scheduler(program: Any) -> None:
-    """Has Executor ask nobody for the learning rate of a program that does not use it."""
+    """Removes the scheduler of a program that does not use the learning rate."""
     if hasattr(program, "lr_scheduler"):
         del program.lr_scheduler
 
 
-def change_class(target: Any, kind: type) -> None:
-    """Turns a Paddle object into one of a class derived from its own."""
-    target.__class__ = kind
+def change_class(target: Any, new_class: type) -> None:
+    """Changes the class of a Paddle object to a class derived from its own."""
+    target.__class__ = new_class
 
 
-def attached_to(target: Any, name: str, make: Callable[[], T]) -> T:
-    """What we keep on a Paddle object, for as long as that lives."""
+def attached_to(target: Any, name: str, create: Callable[[], T]) -> T:
+    """A value that the package attaches to a Paddle object for the object's lifetime."""
     try:
-        kept: T = target.__dict__[name]
+        attached: T = target.__dict__[name]
     except KeyError:
-        kept = target.__dict__.setdefault(name, make())
-    return kept
+        attached = target.__dict__.setdefault(name, create())
+    return attached
 
 
 def free_scope(scope: Any) -> None:
-    """Frees a scope, which Paddle keeps for good otherwise."""
+    """Frees a scope, which Paddle would otherwise retain permanently."""
     scope._remove_from_pool()
 
 
 def attributes_of(target: Any) -> dict[str, Any]:
-    """What an object has of its own; of a layer also parameters, sub-layers and hooks, by kind."""
+    """Instance attributes; for a layer including its tables of parameters, sub-layers and hooks."""
     attributes: dict[str, Any] = getattr(target, "__dict__", {})
     return attributes
 
 
 def set_forward(layer: Any, forward: Callable[..., Any]) -> None:
-    """Has a layer, and no other of its class, compute by another function."""
+    """Replaces the ``forward`` of one layer object, not of its class."""
     layer.forward = forward
 
 
 def producer_of(value: Value) -> Operation:
-    """The operation that makes a value; there has to be one."""
-    maker = value.get_defining_op()
-    assert maker is not None
-    return maker
+    """The operation that defines a value, which must exist."""
+    operation = value.get_defining_op()
+    assert operation is not None
+    return operation
 
 
-# -- what is replaced, as it is now --------------------------------------------------------------
+# -- patched functions, looked up at each call ---------------------------------------------------
 
 
 def values_of(fetched: Any) -> list[Any]:
-    """What a run has fetched."""
+    """The fetched results of a run."""
     values: list[Any] = fetched._move_to_list()
     return values
 
 
 def variable_tensor(scope: Scope, name: str) -> Tensor:
-    """The tensor of a variable; those who can write to it are tracked."""
+    """The tensor of a variable; its exposure is tracked."""
     tensor: Tensor = _core.get_variable_tensor(scope, name)
     return tensor

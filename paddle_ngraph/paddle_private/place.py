@@ -1,4 +1,4 @@
-"""A place in Paddle: a name that is read or replaced, and the signature of what it holds."""
+"""Patch targets: names of Paddle that are read or patched, and their signatures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-# In the place of a signature: what methods give their object.
+# In place of a signature: an attribute that methods of the class set on their object.
 ATTRIBUTE = "attribute"
 MISSING = object()
 
@@ -22,8 +22,8 @@ class PatchTarget(NamedTuple):
     Attributes:
         owner: ``module``, or ``module:Class``.
         name: The name there.
-        signature: As :func:`signature_of` returns it; ``ATTRIBUTE`` for an attribute of a class's
-            objects; ``None`` if it is never called, or its signature cannot be found out.
+        signature: The result of :func:`signature_of`; ``ATTRIBUTE`` for an attribute of a class's
+            objects; ``None`` if the name is never called, or its signature is not available.
     """
 
     owner: str
@@ -35,23 +35,23 @@ class PatchTarget(NamedTuple):
 
     @property
     def current(self) -> Any:
-        """What is there now: Paddle's object, or what has replaced it; ``MISSING`` if nothing."""
+        """The current object: Paddle's or its replacement; ``MISSING`` if the name is missing."""
         return getattr(resolve(self.owner), self.name, MISSING)
 
     def why_unfit(self) -> str | None:
-        """What is not as expected, or ``None``."""
+        """A description of the mismatch, or ``None``."""
         found = self.current
         if self.signature == ATTRIBUTE:
-            is_there = found is not MISSING or self.name in _attributes_of(resolve(self.owner))
-            return None if is_there else f"there is no {self}"
+            exists = found is not MISSING or self.name in _attributes_of(resolve(self.owner))
+            return None if exists else f"there is no {self}"
         if found is MISSING:
             return f"there is no {self}"
         if self.signature is not None and signature_of(found) != self.signature:
             return f"{self} is called {signature_of(found)}, not {self.signature}"
         return None
 
-    def replace(self, make: Callable[[Any], Any]) -> None:
-        """Puts ``make(original)`` there, once, in Paddle's core as well as in its library.
+    def replace(self, create: Callable[[Any], Any]) -> None:
+        """Patches the name with ``create(original)``, once, in Paddle's core and library.
 
         A name that Paddle lacks stays missing (``PADDLE_NGRAPH_UNCHECKED``).
         """
@@ -59,7 +59,7 @@ class PatchTarget(NamedTuple):
         if self in _replaced or original is MISSING:
             return
         _replaced.add(self)
-        new = make(original)
+        new = create(original)
         setattr(resolve(self.owner), self.name, new)
         core = resolve("paddle.base.core")
         if self.owner == "paddle.base.libpaddle" and getattr(core, self.name, None) is original:
@@ -70,7 +70,7 @@ _replaced: set[PatchTarget] = set()
 
 
 def replace_everywhere(pairs: Iterable[tuple[Any, Any]], except_in: dict[str, Any]) -> None:
-    """Replaces objects wherever a module holds them, under whatever name.
+    """Replaces objects in all modules that refer to them, under any name.
 
     Args:
         pairs: Pairs of an object and its replacement.
@@ -98,8 +98,8 @@ def resolve(path: str) -> Any:
 
 
 def _attributes_of(owner: Any) -> frozenset[str]:
-    """The names that the methods of a class and of its bases use."""
-    methods = (each for kind in getattr(owner, "__mro__", ()) for each in vars(kind).values())
+    """The names in the code of the methods of a class and its bases."""
+    methods = (each for base in getattr(owner, "__mro__", ()) for each in vars(base).values())
     code = (inspect.unwrap(each).__code__ for each in methods if inspect.isfunction(each))
     return frozenset(name for each in code for name in each.co_names)
 
@@ -108,10 +108,10 @@ def _attributes_of(owner: Any) -> frozenset[str]:
 
 
 def signature_of(function: Any) -> str | None:
-    """How a function is called, ``(self, names, copy=...)``; ``None`` if that cannot be found out.
+    """The signature of a function, ``(self, names, copy=...)``; ``None`` if not available.
 
-    A function of Paddle's core has it in its docstring, once for each overload. Only the type of
-    the result counts: other types differ from build to build.
+    A function of Paddle's core has its signature in its docstring, once for each overload. Of the
+    types, only that of the result is included: others differ from build to build.
     """
     try:
         if inspect.isfunction(inspect.unwrap(function)):
@@ -150,14 +150,14 @@ def _name(parameter: str) -> str:
 
 
 def _split(parameters: str) -> Iterator[str]:
-    """The parts between commas that are not inside brackets."""
-    depth, part = 0, ""
-    for letter in parameters:
-        depth += (letter in "([{<") - (letter in ")]}>")
-        if letter == "," and depth == 0:
-            yield part
-            part = ""
+    """The substrings between commas outside brackets."""
+    depth, piece = 0, ""
+    for char in parameters:
+        depth += (char in "([{<") - (char in ")]}>")
+        if char == "," and depth == 0:
+            yield piece
+            piece = ""
         else:
-            part += letter
-    if part:
-        yield part
+            piece += char
+    if piece:
+        yield piece

@@ -1,7 +1,7 @@
-"""What the package uses of Paddle's programs and variables, as types.
+"""Protocols: the members of Paddle's classes of programs and variables that the package uses.
 
-Each protocol names the Paddle class that it describes; whether the class has all its members is
-checked when the engine is loaded.
+``CLASSES`` names the Paddle class of each protocol; the engine checks, when it is loaded, that the
+class has all members of the protocol.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class Program(Protocol):
     def clone(self, mapping: Any = ..., /) -> Program: ...
 
 
-# -- old-style programs --------------------------------------------------------------------------
+# -- ProgramDesc programs ------------------------------------------------------------------------
 
 
 class LegacyVariable(Protocol):
-    """A variable of an old-style program."""
+    """A variable of a ProgramDesc program."""
 
     def name(self) -> str: ...
     def type(self) -> Any: ...
@@ -120,7 +120,7 @@ class LegacyVariable(Protocol):
 
 
 class LegacyOperator(Protocol):
-    """An operator of an old-style program."""
+    """An operator of a ProgramDesc program."""
 
     def type(self) -> str: ...
     def set_type(self, type: str, /) -> None: ...
@@ -141,7 +141,7 @@ class LegacyOperator(Protocol):
 
 
 class LegacyBlock(Protocol):
-    """A block of an old-style program."""
+    """A block of a ProgramDesc program."""
 
     def op(self, number: int, /) -> LegacyOperator: ...
     def op_size(self) -> int: ...
@@ -153,7 +153,7 @@ class LegacyBlock(Protocol):
 
 
 class LegacyProgramDesc(Protocol):
-    """An old-style program, a ``ProgramDesc``."""
+    """A ProgramDesc program."""
 
     def block(self, number: int, /) -> LegacyBlock: ...
     def num_blocks(self) -> int: ...
@@ -197,7 +197,7 @@ class Job(Protocol):
 
 
 class Plan(Protocol):
-    """What an executor runs: programs by the type of their jobs."""
+    """Paddle's plan of an executor: programs by job type."""
 
     def job_list(self) -> list[Job]: ...
     def job_types(self) -> list[str]: ...
@@ -206,7 +206,7 @@ class Plan(Protocol):
 
 
 class StaticPrograms(Protocol):
-    """The programs of a layer of dynamic mode, and the names of what passes in, out and between."""
+    """The programs of a layer of dynamic mode, with names of inputs, outputs and saved values."""
 
     @property
     def forward_program(self) -> Program: ...
@@ -217,7 +217,7 @@ class StaticPrograms(Protocol):
 
 
 class StaticLayer(Protocol):
-    """What runs them."""
+    """Paddle's ``PartialProgramLayer``, which runs the programs of a layer."""
 
     training: bool
 
@@ -271,7 +271,7 @@ class Handle(Protocol):
 
 
 class Predictor(Protocol):
-    """What Paddle Inference runs."""
+    """A predictor of Paddle Inference."""
 
     def run(self, *inputs: Any) -> Any: ...
     def clone(self) -> Predictor: ...
@@ -281,7 +281,7 @@ class Predictor(Protocol):
     def get_output_handle(self, name: str, /) -> Handle: ...
 
 
-# -- processes that work together ----------------------------------------------------------------
+# -- distributed processes -----------------------------------------------------------------------
 
 
 class Store(Protocol):
@@ -294,7 +294,7 @@ class Store(Protocol):
 
 
 class ProcessGroup(Protocol):
-    """Processes that send each other tensors."""
+    """Processes that exchange tensors."""
 
     def send(self, tensor: Any, to: int, waits: bool, /) -> Any: ...
     def recv(self, tensor: Any, source: int, waits: bool, /) -> Any: ...

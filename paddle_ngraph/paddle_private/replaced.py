@@ -1,4 +1,4 @@
-"""What is replaced in Paddle, and how Paddle calls it. The hooks hold the replacements."""
+"""Patch targets in Paddle and their signatures. The hooks of the frontends define the patches."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ RUN_STATIC, GET_SCOPE = _targets(
     _get_scope="(self, cache_key=..., use_scope_cache=...)",
 )
 
-# The number under which Paddle keeps the parameters of a program while it traces a function.
+# The key under which Paddle stores the parameters of a program while it traces a function.
 (KEY_OF_TRACE,) = _targets("paddle.jit.dy2static.parameter_recorder", _program_hash="(program)")
-# How Paddle comes to the function of what it makes static, and of what that calls.
+# Unwraps the function that Paddle makes static, and the functions that it calls.
 UNWRAP, UNWRAP_CALLED = (
     PatchTarget(owner, "unwrap_decorators", "(func)")
     for owner in ("paddle.jit.api", "paddle.jit.dy2static.convert_call_func")
 )
-# What ``Tensor.backward`` and ``paddle.grad`` call.
+# The functions that ``Tensor.backward`` and ``paddle.grad`` call.
 RUN_BACKWARD, RUN_PARTIAL_GRAD = _targets(
     f"{_LIBRARY}:eager", run_backward=None, run_partial_grad=None
 )
-# What each thread knows of its mode; new threads take over what was set last.
+# Each thread's mode of Paddle; new threads start with the mode that was set last.
 (SET_MODE,) = _targets("paddle.base.framework:GlobalThreadLocal", __setattr__="(self, name, val)")
 # The default programs of the process.
 DEFAULT_PROGRAMS = _targets(
@@ -79,11 +79,11 @@ DEFAULT_PROGRAMS = _targets(
     auto_cast="(enable=..., custom_white_list=..., custom_black_list=..., level=..., dtype=..., "
     "use_promote=...)",
 )
-# What returns references into the storage of a block.
+# Functions that return references into the storage of a block.
 ARGUMENTS, KEYWORD_ARGUMENTS = _targets(
     f"{_LIBRARY}:pir.Block", args="(self) -> list[Value]", kwargs="(self) -> dict[str, Value]"
 )
-# The gradients of programs ask for it, whose values have none.
+# The device of a value; the gradients of programs read it, though values of programs have none.
 (PLACE_OF_VALUE,) = _targets(f"{_LIBRARY}:pir.Value", place=None)
 (CREATE_TENSOR,) = _targets(f"{_LIBRARY}:eager.Tensor", __init__="(self, *args, **kwargs)")
 (CALL_LAYER,) = _targets("paddle.nn:Layer", __call__="(self, *inputs, **kwargs)")
@@ -98,7 +98,7 @@ CREATE_CONFIG, ENABLE_PASSES, SET_THREADS, SET_MODEL_BUFFER, MODEL_FROM_MEMORY =
     set_model_buffer="(self, arg0, arg1, arg2, arg3) -> None",
     model_from_memory="(self) -> bool",
 )
-# What a configuration is asked for and does not tell.
+# Settings of a configuration that have no getter.
 CONFIG_SETTERS = _targets(
     f"{_LIBRARY}:AnalysisConfig",
     enable_onednn_bfloat16="(self) -> None",
@@ -133,7 +133,7 @@ GET_HANDLES = _targets(
     get_output_handle="(self, arg0) -> Tensor",
 )
 (COPY_RESULT,) = _targets(f"{_LIBRARY}:PaddleInferTensor", copy_to_cpu="(self) -> ndarray")
-# These two wherever a module has them.
+# To be replaced in all modules that refer to them.
 CREATE_PREDICTOR, PREDICTOR_POOL = _targets(
     "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor", PredictorPool=None
 )
@@ -152,14 +152,14 @@ OPEN_PROGRAM, LOAD_COMBINED = _targets(
 
 # -- variables -----------------------------------------------------------------------------------
 
-# What erases variables, and what ends scopes.
+# Functions that erase variables or end scopes.
 ERASE_VARIABLES = _targets(
     f"{_LIBRARY}:_Scope",
     erase="(self, names) -> None",
     drop_kids="(self) -> None",
     _remove_from_pool="(self) -> None",
 )
-# What returns the tensor of a variable, or tensors that may share its memory.
+# Functions that return the tensor of a variable, or tensors that may share its memory.
 EXPOSE_TENSORS = (
     *_targets(
         _LIBRARY,
@@ -181,7 +181,7 @@ EXPOSE_TENSORS = (
     *_targets(f"{_LIBRARY}:SelectedRows", get_tensor="(self) -> DenseTensor"),
     *_targets(f"{_LIBRARY}:Variable", get_tensor="(self) -> DenseTensor"),
 )
-# What returns the bare address of memory.
+# Functions that return the address of a tensor's memory.
 EXPOSE_ADDRESSES = (
     *_targets(
         f"{_LIBRARY}:DenseTensor",
@@ -190,7 +190,7 @@ EXPOSE_ADDRESSES = (
     ),
     *_targets(f"{_LIBRARY}:eager.Tensor", data_ptr=None),
 )
-# What passes the memory of a tensor on, its own or that of one it is given.
+# Methods that share the memory of a tensor, of ``self`` or of an argument.
 SHARE_MEMORY = _targets(
     f"{_LIBRARY}:DenseTensor",
     _share_data_nocheck_with="(self, arg0) -> DenseTensor",
@@ -199,13 +199,13 @@ SHARE_MEMORY = _targets(
     _to_dlpack="(self, dl_device=..., copy=...) -> capsule",
     _to_dlpack_versioned="(self, dl_device=..., copy=...) -> capsule",
 )
-# What remembers the address of the memory of a tensor that it is given, without holding it.
+# Functions that retain the address of an argument's memory, without a reference to the tensor.
 RETAIN_ADDRESSES = _targets(
     f"{_LIBRARY}:PaddleInferTensor",
     _share_external_data_bind="(self, arg0) -> None",
     _share_external_data_paddle_tensor_bind="(self, arg0) -> None",
 )
-# What runs on a scope, or writes variables of one otherwise.
+# Functions that run programs on a scope, or write variables of a scope otherwise.
 RUN_PROGRAMS = (
     *_targets(
         _LIBRARY,
@@ -254,7 +254,7 @@ RUN_PROGRAMS = (
         run_profile="(self, arg0) -> object",
     ),
 )
-# Trainers write in threads of their own, from the first function until one of the others.
+# Trainers write in their own threads, from the call of START_TRAINER to one of END_TRAINER.
 START_TRAINER = _targets(f"{_LIBRARY}:Executor", run_from_dataset="(self, arg0) -> None")
 END_TRAINER = (
     *_targets(f"{_LIBRARY}:Executor", release_trainer="(self, arg0) -> None"),
@@ -263,8 +263,8 @@ END_TRAINER = (
 
 # -- eager tensors -------------------------------------------------------------------------------
 
-# Calls of functions in C are announced where they stand (core/paddle/call_interception.h), so that
-# nothing is replaced. All functions of these modules but those that only read.
+# Calls of C functions are intercepted in place (core/paddle/call_interception.h), without patches.
+# All functions of these modules except those that only read.
 _EAGER_MODULES = (
     f"{_LIBRARY}:eager",
     f"{_LIBRARY}:eager.ops",
@@ -274,7 +274,7 @@ _EAGER_MODULES = (
     "paddle._legacy_C_ops",
 )
 RUN_PROGRAM = "run_program"
-# What writes gradients, which it is not given.
+# Functions that write gradients, which are not among their arguments.
 RUNNING_BACKWARD = frozenset({"run_backward", "run_partial_grad"})
 _READING_FUNCTIONS = frozenset(
     {
@@ -284,7 +284,8 @@ _READING_FUNCTIONS = frozenset(
         "_stop_capture_backward_vlog_subgraph",
     }
 )
-# All methods but those that only read, or give back what is watched by its memory.
+# All methods except those that only read, or return tensors whose writes are detected by their
+# memory.
 _EAGER_TENSOR = f"{_LIBRARY}:eager.Tensor"
 _READING_METHOD_NAMES = (
     "numpy clone cols contiguous crows data_ptr dense_dim detach element_size get_map_tensor "
@@ -300,14 +301,14 @@ _READING_METHOD_NAMES = (
     "__ge__ __lt__ __le__ __eq__ __ne__"
 )
 _READING_METHODS = frozenset(_READING_METHOD_NAMES.split())
-# What exchanges eager tensors between processes. On a CPU that is Gloo, which has written them when
-# a call returns, also one that does not ask for that (``sync_op=False``). What adds up gradients
-# (``paddle.DataParallel``) keeps the parameters, and writes gradients in backward passes only.
+# Collectives on eager tensors. On a CPU that is Gloo, which has written the tensors when a call
+# returns, even with ``sync_op=False``. The reducer of gradients (``paddle.DataParallel``) retains
+# the parameters, and writes gradients in backward passes only.
 _COLLECTIVES = (f"{_LIBRARY}:ProcessGroup", f"{_LIBRARY}:EagerReducer")
 
 
 def _unwrapped(found: Any) -> Any:
-    """What Paddle's Python has wrapped, or a hook."""
+    """The function inside the wrappers of Paddle's Python code and of hooks."""
     return inspect.unwrap(found) if callable(found) else found
 
 
@@ -319,7 +320,7 @@ def _functions_of_modules() -> Iterator[tuple[str, Any]]:
                 yield name, function
 
 
-# Operators of dynamic mode that optimizers call, which the core has kernels for.
+# Operators of dynamic mode that optimizers call, and for which the core has kernels.
 OPTIMIZER_FUNCTIONS = (
     "sgd_",
     "momentum_",
@@ -332,7 +333,7 @@ OPTIMIZER_FUNCTIONS = (
 
 
 def eager_functions() -> Iterator[tuple[str, Any]]:
-    """(name, function) of all in C that may write eager tensors that it is given."""
+    """(name, function) of all C functions that may write eager tensors among their arguments."""
     yield from _functions_of_modules()
     for name, method in vars(resolve(_EAGER_TENSOR)).items():
         if isinstance(method, types.MethodDescriptorType) and name not in _READING_METHODS:
@@ -340,18 +341,19 @@ def eager_functions() -> Iterator[tuple[str, Any]]:
 
 
 def functions_of_tensors() -> Iterator[tuple[str, Any]]:
-    """(name, function) of all in C that take eager tensors.
+    """(name, function) of all C functions with eager tensors as arguments.
 
-    Old-style functions take other arguments than those of the same name.
+    Legacy functions have the prefix ``legacy.``, since their arguments differ from those of the
+    functions of equal names.
     """
     for name, function in _functions_of_modules():
-        is_old = function.__module__.endswith(".legacy")
-        yield f"legacy.{name}" if is_old else name, function
+        is_legacy = function.__module__.endswith(".legacy")
+        yield f"legacy.{name}" if is_legacy else name, function
     yield "PyLayer.apply", resolve(f"{_LIBRARY}:eager.PyLayer").apply
 
 
 def other_functions_of_tensors() -> Iterator[tuple[str, Any]]:
-    """(name, function) of what else in C sees eager tensors, or the state of random numbers."""
+    """(name, function) of other C functions that access eager tensors, or random generators."""
     for owner in (*_COLLECTIVES, f"{_LIBRARY}:Generator"):
         for name, method in vars(resolve(owner)).items():
             function = getattr(method, "__func__", None)
@@ -364,13 +366,13 @@ def other_functions_of_tensors() -> Iterator[tuple[str, Any]]:
 
 
 def setting_functions() -> Iterator[tuple[str, Any]]:
-    """(name, function) of what sets flags of Paddle's core."""
+    """(name, function) of the C function that sets flags of Paddle's core."""
     flags = type(resolve(_LIBRARY).globals())
     yield "set_flags", vars(flags)["__setitem__"]
 
 
 def methods_of_tensors() -> Iterator[tuple[str, Any]]:
-    """(name, method) of all methods in C of eager tensors."""
+    """(name, method) of all C methods of eager tensors."""
     for name, found in vars(resolve(_EAGER_TENSOR)).items():
         method = _unwrapped(found)
         if isinstance(method, types.MethodDescriptorType):
@@ -378,7 +380,7 @@ def methods_of_tensors() -> Iterator[tuple[str, Any]]:
 
 
 def other_functions() -> Iterator[tuple[str, Any]]:
-    """(name, function) of all others in C, few of which take eager tensors."""
+    """(name, function) of all other C functions, few of which have eager tensors as arguments."""
     seen = {id(function) for _, function in other_functions_of_tensors()}
     library = resolve(_LIBRARY)
     for module in (library, library.pir):
@@ -390,13 +392,13 @@ def other_functions() -> Iterator[tuple[str, Any]]:
                 yield from _methods_of(function, seen)
 
 
-# What adds operators to programs, or says where, which all threads share.
+# Functions that add operators to programs, or set the insertion point, which threads share.
 _BUILDING_PATTERN = re.compile("append_|build_|cf_|(re)?set_|get_current_")
 _GRADIENT_BUILDERS = ("call_decomp_rule", "call_decomp_vjp", "call_vjp", "sinking_decomp")
 
 
 def functions_of_building() -> Iterator[tuple[str, Any]]:
-    """(name, function) of all others in C that use where operators are added to programs."""
+    """(name, function) of other C functions that use the insertion point of operators."""
     library = resolve(_LIBRARY)
     found = {n: each for n, each in vars(library.pir).items() if _BUILDING_PATTERN.match(n)}
     found |= {n: getattr(library, n, None) for n in _GRADIENT_BUILDERS}
@@ -416,14 +418,14 @@ def _methods_of(owner: type, seen: set[int]) -> Iterator[tuple[str, Any]]:
 
 
 def attributes_of_tensors() -> Iterator[tuple[str, Any]]:
-    """(name, attribute) of all attributes in C of eager tensors."""
+    """(name, attribute) of all C attributes of eager tensors."""
     for name, attribute in vars(resolve(_EAGER_TENSOR)).items():
         if isinstance(attribute, types.GetSetDescriptorType) and name != "__dict__":
             yield name, attribute
 
 
 def collective_functions() -> Iterator[Any]:
-    """All methods of what exchanges eager tensors between processes."""
+    """All methods of collectives on eager tensors."""
     for owner in _COLLECTIVES:
         for method in vars(resolve(owner)).values():
             function = getattr(method, "__func__", None)
@@ -432,7 +434,7 @@ def collective_functions() -> Iterator[Any]:
 
 
 def patch_targets() -> list[PatchTarget]:
-    """All of them."""
+    """All patch targets of this module."""
     found: list[PatchTarget] = []
     for value in globals().values():
         if isinstance(value, PatchTarget):

@@ -1,1 +1,1 @@
-"""The program pass: finds the intervals of a program and replaces each with one engine operator."""
+"""Graph partitioning: replaces convertible subgraphs of a program with engine operators."""

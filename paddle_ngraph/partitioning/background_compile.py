@@ -1,12 +1,12 @@
-"""Functions that are compiled in the background, while Paddle runs their intervals.
+"""Background compilation of functions, while Paddle runs their subgraphs.
 
-The C++ engine asks here when a run lacks its function. If the run goes natively, its function is an
-*order*: one thread builds them one after the other. No run waits for an order, so nobody loses more
-by it than one native run takes.
+The C++ engine calls :func:`wants` when a run has no function. If the run falls back to Paddle, its
+function becomes a compile job; one thread builds the jobs in order. No run waits for a job, so the
+cost is at most that of a run by Paddle.
 
-The thread has the priority of any other. Threads inherit a lower one for good, also those that
-OpenVINO starts while it compiles and that compute functions later; and where a thread of low
-priority has the GIL, everybody waits for it.
+The thread has normal priority. Threads inherit a lower priority permanently, including those that
+OpenVINO starts during compilation and later computes functions with; and every thread waits for a
+low-priority thread that holds the GIL.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.fork_safe_locks import new_condition
 from paddle_ngraph.utils.lru_cache import LRUCache
 
-# ``auto`` compiles in the background what takes longer than so many native runs.
+# ``auto`` compiles in the background if that takes longer than this many runs by Paddle.
 NATIVE_RUNS = 20
 
-# What a build takes for an operator, as long as none was measured.
+# Assumed build time per operator, until a build was measured.
 _INITIAL_BUILD_US_PER_OPERATOR = 2000.0
 
-# While a function is built, Python's threads take turns of so many seconds: a native run waits
-# several times for one, and doubled with Python's default of 5 ms.
+# Switch interval of Python's threads during a build: a run by Paddle waits for the GIL several
+# times, and took twice as long with Python's default of 5 ms.
 _SWITCH_INTERVAL_SECONDS = 0.0005
 
 
 @dataclass
 class _GraphFacts:
-    """What is known of a graph.
+    """Facts about a graph.
 
     Attributes:
-        graph: It.
-        interval: A key that is the same whatever a program asks the interval for.
+        graph: The graph.
+        interval: Key of the subgraph, the same for every set of requested outputs.
         can_fall_back: Whether Paddle may run it instead of the engine.
-        trains: Whether it updates anything, or belongs to a program that trains.
+        trains: Whether it updates states, or belongs to a program that trains.
     """
 
     graph: Graph
@@ -60,23 +60,23 @@ class _GraphFacts:
 
     @classmethod
     def of(cls, text: str) -> _GraphFacts:
-        """Those of a graph string."""
+        """Returns the facts about a graph string."""
         graph = Graph.from_string(text)
-        may_wait = not any(
+        can_fall_back = not any(
             # Paddle's few kernels of bfloat16 are oneDNN's, with other results or errors.
             op.form is None or _is_unchecked(op) or op.has_bfloat16()
             for op in graph.all_ops()
         )
         trains = bool(graph.states) or graph.trains
-        return cls(graph, subgraph_key(graph), may_wait, trains)
+        return cls(graph, subgraph_key(graph), can_fall_back, trains)
 
     @property
     def operators(self) -> int:
-        """How many there are."""
+        """The number of its operators, those in bodies included."""
         return sum(1 for _ in self.graph.all_ops())
 
     def us_of_run(self, shapes: Sequence[Sequence[int]]) -> float:
-        """About how long a native run takes on inputs of these shapes."""
+        """Estimated microseconds of a run by Paddle on inputs and states of these shapes."""
         sources = [*self.graph.inputs, *self.graph.states]
         given = (pair for spec, shape in zip(sources, shapes) for pair in zip(spec.shape, shape))
         open_size = max((size for declared, size in given if declared < 0), default=1)
@@ -84,12 +84,12 @@ class _GraphFacts:
 
 
 def _is_unchecked(op: Op) -> bool:
-    """Whether Paddle's kernel would use positions without a look at them, unlike the engine."""
+    """Whether Paddle's kernel would use indices without a bounds check, unlike the engine."""
     entry = find_converter(op.type)
     return entry is not None and any(op.has_input(name) for name in entry.unchecked)
 
 
-# While turns are short: what they are to be afterwards, and what they are.
+# While the switch interval is shortened: (value to restore, shortened value).
 _switch_intervals: list[tuple[float, float]] = []
 
 
@@ -107,13 +107,13 @@ def _short_switch_interval() -> Iterator[None]:
 
 def _restore_switch_interval() -> None:
     for before, now in _switch_intervals:
-        if sys.getswitchinterval() == now:  # nobody else has set it
+        if sys.getswitchinterval() == now:  # no other code has set it since
             sys.setswitchinterval(before)
     _switch_intervals.clear()
 
 
 class _CompileQueue:
-    """The orders of the process, and the thread that builds them.
+    """The compile jobs of the process, and the thread that builds them.
 
     Args:
         now: The clock.
@@ -129,23 +129,23 @@ class _CompileQueue:
         self.us_per_operator = _INITIAL_BUILD_US_PER_OPERATOR
 
     def is_accepting(self) -> bool:
-        """Whether there may be any."""
+        """Whether jobs are accepted."""
         return self._num_paused == 0 and threading.main_thread().is_alive()
 
     def submit(self, job: _core.CompileJob) -> bool:
-        """Has an order built; returns whether it is."""
+        """Queues a job; returns whether it was accepted."""
         with self._changed:
             if not self.is_accepting():
                 return False
             self._pending.append(job)
             if self._thread is None:
-                # No daemon: a process that ends while OpenVINO compiles would crash.
+                # Not a daemon thread: exit of the process during a compilation would crash.
                 self._thread = threading.Thread(
                     target=self._build_all, name="paddle_ngraph compiles"
                 )
                 try:
                     self._thread.start()
-                except BaseException as error:  # there are no more threads, or it was Ctrl-C
+                except BaseException as error:  # no thread can be started, or Ctrl-C
                     if self._thread.is_alive():
                         raise
                     self._pending.pop()
@@ -156,22 +156,22 @@ class _CompileQueue:
             return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Returns when there is none, or after so many seconds: whether there is none."""
+        """Waits until no job is left, at most ``timeout`` seconds; returns whether none is."""
         with self._changed:
             if threading.current_thread() is self._thread:
                 return False
             return self._changed.wait_for(lambda: not self._unfinished(), timeout)
 
     def join_thread(self) -> None:
-        """Returns when the thread has ended, if Ctrl-C has ended Python's wait for it."""
+        """Joins the thread, even after Ctrl-C has interrupted Python's join at exit."""
         if (thread := self._thread) is None:
             return
         with suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it would end a join for good
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it would break a join permanently
         thread.join()
 
     def stop(self) -> None:
-        """Takes none from here on, and returns when there is none."""
+        """Rejects new jobs from now on, and waits for those in the queue."""
         self._pause()
         self.wait()
 
@@ -181,24 +181,24 @@ class _CompileQueue:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Inside of the ``with`` block there are none, and none comes in."""
+        """Inside the ``with`` block the queue is empty, and rejects new jobs."""
         self._pause()
         try:
-            self.wait()  # Ctrl-C may end it
+            self.wait()  # Ctrl-C may interrupt it
             yield
         finally:
             with self._changed:
                 self._num_paused -= 1
 
     def cancel(self) -> None:
-        """Nothing becomes of those that there are now."""
+        """Cancels all current jobs."""
         with self._changed:
             for job in self._unfinished():
                 job.cancel()
             self._pending.clear()
             self._changed.notify_all()
 
-    def runs_meanwhile(self, interval: str) -> int | None:
+    def fallback_runs_of(self, interval: str) -> int | None:
         """See :func:`native_runs_while_compiling`."""
         with self._changed:
             for job in self._unfinished():
@@ -224,10 +224,10 @@ class _CompileQueue:
             del job
 
     def _next(self) -> _core.CompileJob | None:
-        """The next order; ``None`` ends the thread."""
+        """The next job; ``None`` ends the thread."""
         with self._changed:
             self._building = None
-            if not threading.main_thread().is_alive():  # the process ends
+            if not threading.main_thread().is_alive():  # the process is exiting
                 self.cancel()
             if self._pending:
                 self._building = self._pending.popleft()
@@ -237,7 +237,7 @@ class _CompileQueue:
             return self._building
 
     def forget_in_child(self) -> None:
-        """A forked process has no thread that builds, and so no orders."""
+        """Clears the queue in a forked process, which has no thread to build jobs."""
         self.cancel()
         self._building = self._thread = None
         _restore_switch_interval()
@@ -245,7 +245,7 @@ class _CompileQueue:
 
 _facts_by_graph: LRUCache[str, _GraphFacts] = LRUCache(32)
 _queue = _CompileQueue()
-# How many runs were native while functions were compiled, by interval.
+# Number of runs by Paddle during background compilation, by subgraph.
 _native_runs: LRUCache[str, int] = LRUCache(1024)
 
 atexit.register(_queue.join_thread)
@@ -258,12 +258,12 @@ def _facts(text: str) -> _GraphFacts:
 
 
 def wants(text: str, shapes: Sequence[Sequence[int]] = (), native_us: int = 0) -> bool:
-    """Called by the C++ engine: whether a run goes natively while its function is built.
+    """Whether Paddle runs a subgraph while its function is built. Called by the C++ engine.
 
     Args:
         text: The graph string.
-        shapes: Those of its inputs and states, in the order of the graph.
-        native_us: How long a native run took; 0 if none was measured.
+        shapes: Shapes of its inputs and states, in the order of the graph.
+        native_us: Microseconds of a measured run by Paddle; 0 if none was measured.
     """
     when = flags.get("ngraph_background_compile")
     if when == "0" or flags.get("ngraph_strict") or not _queue.is_accepting():
@@ -276,44 +276,44 @@ def wants(text: str, shapes: Sequence[Sequence[int]] = (), native_us: int = 0) -
 
 
 def may_leave(text: str) -> bool:
-    """Called by the C++ engine: whether Paddle may do runs of a graph, one of them or another."""
+    """Whether Paddle may do some of the runs of a graph. Called by the C++ engine."""
     return _queue.is_accepting() and _facts(text).can_fall_back
 
 
 def take(job: _core.CompileJob) -> bool:
-    """Called by the C++ engine: takes an order to build; ``False`` if none is taken now."""
+    """Queues a compile job; ``False`` if the queue rejects it. Called by the C++ engine."""
     return _queue.submit(job)
 
 
 def wait(timeout: float | None = None) -> bool:
-    """Returns when nothing is compiled in the background, or after ``timeout`` seconds.
+    """Waits until background compilation is idle, at most ``timeout`` seconds.
 
     Returns:
-        Whether nothing is.
+        Whether it is idle.
     """
     return _queue.wait(timeout)
 
 
 def native_runs_while_compiling(graph: Graph) -> int | None:
-    """How many runs of an interval were native while its functions were compiled, so far.
+    """Number of runs by Paddle during background compilation of a subgraph so far.
 
-    ``None`` if none was compiled in the background.
+    ``None`` if no function of it was compiled in the background.
     """
-    return _queue.runs_meanwhile(subgraph_key(graph)) if len(_native_runs) or _queue else None
+    return _queue.fallback_runs_of(subgraph_key(graph)) if len(_native_runs) or _queue else None
 
 
 def compile_synchronously() -> AbstractContextManager[None]:
-    """Inside of the ``with`` block nothing is compiled in the background: runs wait."""
+    """Disables background compilation inside the ``with`` block: runs wait for compilation."""
     return _queue.paused()
 
 
 def disable() -> None:
-    """From here on nothing is compiled in the background in this process: runs wait."""
+    """Disables background compilation in this process: runs wait for compilation."""
     _queue.stop()
 
 
 def cancel() -> None:
-    """Nothing becomes of what is being compiled in the background, and of what waits."""
+    """Cancels the current and the queued compile jobs."""
     _queue.cancel()
     _native_runs.clear()
     _facts_by_graph.clear()

@@ -1,11 +1,11 @@
-"""What a forward program hands to its backward program in the layout of convolutions.
+"""Saved forward state in the blocked layout of convolutions, for the backward program.
 
-In training, convolutions and what follows them compute on channels in blocks
-(conversion/passes/blocked_layout.py). What a forward program hands on are tensors of Paddle's, so
-that it would leave the blocks, and come back to them. Instead it is handed on in blocks, [N, C /
-block, H, W, block], by operators of Paddle's: behind a value there are a reshape and a transpose,
-and their opposites in front of those who read it. The engine finds its blocks there and moves
-nothing; where Paddle runs a program, its results are the same.
+In training, convolutions and their consumers compute on blocked channels
+(conversion/passes/blocked_layout.py). Saved state is passed in Paddle's tensors, which would need a
+conversion to the plain layout and back. Instead the forward program saves it as [N, C / block, H,
+W, block]: Paddle's reshape and transpose come after a saved value, and their inverses before its
+readers in the backward program. The engine recognizes the pattern and moves no data; a run by
+Paddle has equal results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 
 _CONVOLUTIONS = ("pd_op.conv2d", "pd_op.depthwise_conv2d")
-# What computes in the layout of what it is given, as far as the engine takes it.
+# Operators whose converters compute in the layout of their input.
 _NAMES = """
 add add_ batch_norm batch_norm_ clip elu hardshrink hardsigmoid hardswish hardtanh leaky_relu mish
 multiply multiply_ pool2d relu relu_ relu6 scale sigmoid silu softplus subtract swish tanh
@@ -41,41 +41,43 @@ _BACKWARD_OPERATORS = frozenset(
 
 
 def save_in_blocked_layout(forward: Program, backward: Program, as_it_is: Container[str]) -> bool:
-    """Has a forward program hand on in blocks what both programs compute with in blocks.
+    """Saves state in the blocked layout if both programs compute with it in that layout.
 
     Args:
-        as_it_is: The names of what stays so, whoever reads it.
+        as_it_is: Names of saved state that keeps the plain layout in any case.
 
     Returns:
-        Whether there is anything.
+        Whether any saved state changed its layout.
     """
-    ahead, behind = forward.global_block(), backward.global_block()
-    given = behind.kwargs()
-    if not given:
+    forward_block, backward_block = forward.global_block(), backward.global_block()
+    arguments = backward_block.kwargs()
+    if not arguments:
         return False
-    makers, readers = list(ahead.ops), list(behind.ops)
-    made_at = _positions(makers)
-    read_at = _positions(readers)
-    blocks = _blocks(makers)
-    handed_on: dict[int, Value] = {}  # by the value in the forward program
-    for op in [op for op in makers if op.name() == SHADOW_OUTPUT]:
+    forward_ops, backward_ops = list(forward_block.ops), list(backward_block.ops)
+    forward_indices = _indices(forward_ops)
+    backward_indices = _indices(backward_ops)
+    blocks = _blocks(forward_ops)
+    blocked: dict[int, Value] = {}  # by the value in the forward program
+    for op in [op for op in forward_ops if op.name() == SHADOW_OUTPUT]:
         name, value = scope_name(op), op.operand_source(0)
-        if name in as_it_is or name not in given or not _is_read_in_blocks(given[name]):
+        if name in as_it_is or name not in arguments or not _is_read_in_blocks(arguments[name]):
             continue
         size = blocks.get(value.id, 1)
         if size > 1 and not is_overwritten(value):
-            if value.id not in handed_on:
-                behind_maker = makers[made_at[producer_of(value).id()] + 1]
-                handed_on[value.id] = _to_blocks(value, size, behind_maker)
-            op.operand(0).set_source(handed_on[value.id])
-            # The first of all, if one in a loop reads it.
-            first = min(read_at.get(reader.id(), 0) for reader in given[name].all_used_ops())
-            _from_blocks(given[name], handed_on[value.id], readers[first])
-    return bool(handed_on)
+            if value.id not in blocked:
+                next_op = forward_ops[forward_indices[producer_of(value).id()] + 1]
+                blocked[value.id] = _to_blocks(value, size, next_op)
+            op.operand(0).set_source(blocked[value.id])
+            # A reader in the body of a loop has no index here: insert before all operators.
+            first = min(
+                backward_indices.get(reader.id(), 0) for reader in arguments[name].all_used_ops()
+            )
+            _from_blocks(arguments[name], blocked[value.id], backward_ops[first])
+    return bool(blocked)
 
 
 def must_paddle_transpose(*programs: Program) -> bool:
-    """Whether Paddle would have to transpose any of it, which takes longer than it saves."""
+    """Whether Paddle would run any of the transposes, which would cost more than is saved."""
     return any(
         op.name() == "pd_op.transpose" and op.attrs()["perm"] in (TO_BLOCKS, FROM_BLOCKS)
         for program in programs
@@ -83,12 +85,12 @@ def must_paddle_transpose(*programs: Program) -> bool:
     )
 
 
-def _positions(ops: Sequence[Operation]) -> dict[int, int]:
-    return {op.id(): place for place, op in enumerate(ops)}
+def _indices(ops: Sequence[Operation]) -> dict[int, int]:
+    return {op.id(): index for index, op in enumerate(ops)}
 
 
 def _blocks(ops: Sequence[Operation]) -> dict[int, int]:
-    """How many channels of a value lie side by side, of all values that are in whole blocks."""
+    """Channel block size by value id, for all values whose channels divide into blocks."""
     found: dict[int, int] = {}
     for op in ops:
         name = op.name()
@@ -98,7 +100,7 @@ def _blocks(ops: Sequence[Operation]) -> dict[int, int]:
         if not _can_be_blocked(value) or not _is_converted(name):
             continue
         if name in _CONVOLUTIONS:
-            size = _of_convolution(op) if _is_converted(f"{name}_grad") else 1
+            size = _convolution_block(op) if _is_converted(f"{name}_grad") else 1
         else:
             sources = (each for each in op.operands_source() if each.initialized())
             size = max((found.get(each.id, 1) for each in sources), default=1)
@@ -108,14 +110,14 @@ def _blocks(ops: Sequence[Operation]) -> dict[int, int]:
 
 
 def _can_be_blocked(value: Value) -> bool:
-    """Whether it is [N, C, H, W] in float32 with a size for C, H and W."""
+    """Whether a value is [N, C, H, W] in float32 with static C, H and W."""
     if not value.initialized() or not value.is_dense_tensor_type():
         return False
     shape = value.shape
     return len(shape) == 4 and min(shape[1:]) > 0 and dtype_name(value.dtype) == "float32"
 
 
-def _of_convolution(op: Operation) -> int:
+def _convolution_block(op: Operation) -> int:
     attributes, data, filter_ = op.attrs(), *op.operands_source()
     if attributes["data_format"] not in ("NCHW", "AnyLayout"):
         return 1
@@ -132,26 +134,26 @@ def _is_converted(name: str) -> bool:
 
 
 def _to_blocks(value: Value, size: int, before: Operation) -> Value:
-    """[N, C, H, W] -> [N, C / size, H, W, size]."""
+    """Inserts [N, C, H, W] -> [N, C / size, H, W, size]."""
     channels, *area = value.shape[1:]
-    apart = _reshaped(value, [channels // size, size, *area], before)
-    return _transposed(apart, TO_BLOCKS, before)
+    split = _reshaped(value, [channels // size, size, *area], before)
+    return _transposed(split, TO_BLOCKS, before)
 
 
-def _from_blocks(given: Value, blocked: Value, before: Operation) -> None:
-    """Has an argument be in blocks, as ``blocked`` is, and its readers read its plain form."""
-    channels, *area = given.shape[1:]
-    given.set_type(blocked.type())
-    apart = _transposed(given, FROM_BLOCKS, before)
-    plain = _reshaped(apart, [channels, *area], before)
-    given.replace_all_uses_with(plain)
-    producer_of(apart).operand(0).set_source(given)
+def _from_blocks(argument: Value, blocked: Value, before: Operation) -> None:
+    """Gives an argument the blocked type of ``blocked``, and its readers the plain layout."""
+    channels, *area = argument.shape[1:]
+    argument.set_type(blocked.type())
+    split = _transposed(argument, FROM_BLOCKS, before)
+    plain = _reshaped(split, [channels, *area], before)
+    argument.replace_all_uses_with(plain)
+    producer_of(split).operand(0).set_source(argument)
 
 
 def _reshaped(value: Value, rest: Sequence[int], before: Operation) -> Value:
-    """``value`` with other dimensions behind its first one."""
-    given = [("value", "int64", [0, *rest]), ("dtype", "dtype", "int64")]
-    sizes = put_before(before, "pd_op.full_int_array", [], given)
+    """Reshapes the dimensions of ``value`` after the first one to ``rest``."""
+    attributes = [("value", "int64", [0, *rest]), ("dtype", "dtype", "int64")]
+    sizes = put_before(before, "pd_op.full_int_array", [], attributes)
     return put_before(before, "pd_op.reshape", [value, sizes], [])
 
 

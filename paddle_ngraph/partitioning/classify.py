@@ -1,8 +1,9 @@
-"""Which operators of a block can be converted, and why the others cannot.
+"""Classification of the operators of a block as convertible, or not with a reason.
 
-Each operator is first looked at on its own. An operator that passes may still have to be rejected
-because of its neighbours: where int64 arithmetic needs 64 bits, where a native operator reads what
-the engine does not make, or where the engine would read what only a converted operator makes.
+Each operator is first examined alone. An operator that passes may still be rejected because of its
+neighbours: if int64 arithmetic needs 64 bits, if an operator that Paddle runs reads an output that
+the engine does not produce, or if the engine would read a value that only a converted operator
+produces.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from paddle_ngraph.partitioning.subgraph import graph_of
 
 
 def classify(view: BlockView) -> Capability:
-    """Determines for every operator of a block whether it can be converted, and if not, why."""
+    """Determines the convertible operators of a block, and the reason against every other one."""
     return fixpoint(_Classifier(view).candidates())
 
 
 def fixpoint(candidates: Candidates) -> Capability:
-    """Rejects operators until the rest is consistent: each rejection may rule out others.
+    """Rejects operators until the others are consistent: each rejection may rule out others.
 
-    This terminates, since each round rejects at least one operator, or has runs check the results
-    of at least one more, and none comes back.
+    The iteration terminates: each round rejects at least one operator, or adds an overflow check
+    to at least one more, and neither is undone.
     """
     while True:
         integers = Integers(candidates)
@@ -51,14 +52,14 @@ def fixpoint(candidates: Candidates) -> Capability:
         if checked := integers.operators_to_check():
             candidates = candidates.with_checks(checked)
             continue
-        refused = wide or _outputs_read_natively(candidates) or _inputs_made_natively(candidates)
-        if not refused:
+        rejected = wide or _outputs_read_natively(candidates) or _inputs_made_natively(candidates)
+        if not rejected:
             return Capability(**{**vars(candidates), "static": integers.static})
-        candidates = candidates.without(refused)
+        candidates = candidates.without(rejected)
 
 
 def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
-    """Operators with an output that a native one reads, but their converter does not make."""
+    """Operators with an output that Paddle's interpreter reads, but their converter omits."""
     return {
         node: "a native operator uses an output that the engine does not make"
         for node, readers in candidates.unused_by.items()
@@ -67,7 +68,7 @@ def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
 
 
 def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
-    """Operators with an input that is right only if a converted operator made it."""
+    """Operators with an input that is valid only if a converted operator produced it."""
     return {
         node: "its forward operator stays native"
         for node in candidates.ops
@@ -77,7 +78,7 @@ def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
 
 
 class _Classifier:
-    """Looks at each operator of a block on its own."""
+    """Classifies each operator of a block alone."""
 
     def __init__(self, view: BlockView) -> None:
         self._view = view
@@ -89,7 +90,7 @@ class _Classifier:
         self._bodies: dict[OpNode, list[ConvertibleBlock]] = {}
 
     def candidates(self) -> Candidates:
-        """All operators that can be converted, looking at each on its own."""
+        """Returns all operators that can be converted, each examined alone."""
         ops: dict[OpNode, Op] = {}
         converters: dict[OpNode, Converter] = {}
         reasons: dict[OpNode, str] = {}
@@ -127,7 +128,7 @@ class _Classifier:
         return node.type in CONSTANTS and not any(map(self._view.is_overwritten, node.writes))
 
     def _described(self, node: OpNode, entry: Converter) -> Op | str:
-        """The operator as converters see it, or why it stays native."""
+        """Returns the operator as converters see it, or the reason for its fallback to Paddle."""
         if node.device == NATIVE:
             return "it is placed on native Paddle"
         if COMMUNICATE in node.effects:
@@ -144,19 +145,19 @@ class _Classifier:
         if self._reads_unwritten_variable(node, entry):
             return "an input has a shape, but no contents"
         self._drop_unused_inputs(node, op, entry)
-        if op.outputs_used():  # what nobody reads is dropped, whatever it is
+        if op.outputs_used():  # an operator without readers is dropped in any case
             reason = entry.reason_against_roles(op) or entry.reason_against(op)
             if reason is not None:
                 return reason
         if (reason := _denial_reason(node, op)) is not None:
             return reason
         if entry.draws(op) and not op.outputs_used():
-            # Dropped, it would not move the random stream on.
+            # Without the operator, the random stream would not advance.
             return "nothing reads its random numbers"
         return op
 
     def _with_bodies(self, node: OpNode, op: Op) -> Op | str:
-        """A loop or branch, if everything inside of it can be converted."""
+        """Returns a loop or branch with its bodies, if all their operators can be converted."""
         if (reason := self._reason_in_blocks(node)) is not None:
             return reason
         bodies = []
@@ -173,14 +174,14 @@ class _Classifier:
         return entry.reason_against(op) or _denial_reason(node, op) or op
 
     def _reason_without_elements(self, node: OpNode, entry: Converter, op: Op) -> str | None:
-        """Why an operator stays native because of what it computes with no elements.
+        """Returns the reason against an operator that reads or produces empty tensors.
 
-        Loops have intervals inside then, for those turns that have something.
+        Such a loop has engine operators in its body instead, for iterations with elements.
         """
         names = {vid: name for name, vid in self._slots[node] if vid in self._empty}
         if not names.keys().isdisjoint(node.initial_values):
             return "it starts from an empty tensor, with which nGraph does not compute"
-        # Converters may know what becomes of no positions.
+        # Converters may support empty index tensors.
         if any(entry.role(name) not in (Role.UNUSED, Role.INDEX) for name in names.values()):
             return "it reads an empty tensor, with which nGraph does not compute"
         used = {spec.id for spec in op.outputs_used()}
@@ -189,9 +190,9 @@ class _Classifier:
         return None
 
     def _reason_in_blocks(self, node: OpNode) -> str | None:
-        """Why a loop or branch stays native because of what its blocks overwrite.
+        """Returns the reason against a loop or branch because of writes in its blocks.
 
-        A loop may append to a TensorArray beside it, of which nothing else tells.
+        A loop may append to a TensorArray of the block that contains the loop.
         """
         if not all(map(self._view.is_array, node.writes_inside)):
             return "it overwrites a variable of an outer block"
@@ -202,11 +203,11 @@ class _Classifier:
         return None
 
     def body(self, args: Sequence[Value], captured: Sequence[Value]) -> ConvertibleBlock | str:
-        """The block as one of a loop or branch, or why it has to stay native.
+        """Returns the block as the body of a loop or branch, or the reason for its fallback.
 
         Args:
-            args: What each turn of a loop starts from.
-            captured: Variables of outer blocks, read by this block or one beside it.
+            args: Loop-carried inputs of the body.
+            captured: Variables of outer blocks that this block or its sibling block reads.
         """
         view = self._view
         if not view.nodes or view.nodes[-1].type != YIELD:
@@ -227,24 +228,27 @@ class _Classifier:
         return ConvertibleBlock(candidates, given[: len(args)], given[len(args) :], end.reads)
 
     def _reason_in_memory(self, node: OpNode) -> str | None:
-        """Why an operator stays native because of the variables that it writes."""
+        """Returns the reason against an operator because of the variables that it writes."""
         view = self._view
         written = [operand for operand, _ in node.overwrites if not view.is_array(operand)]
         if any(map(view.is_outer, written)):
-            # Paddle would not see it, and run others that use the variable at the same time.
+            # Paddle would not see the write, and run other users of the variable concurrently.
             return "it overwrites a variable of an outer block"
         if any(view.is_named(operand) for operand, _ in node.overwrites):
-            # Paddle would name a variable that nothing writes.
+            # Paddle's ``set_parameter`` would name a variable without a writer.
             return "it overwrites what the program names afterwards"
         if not self._is_fed and any(map(view.is_named, node.writes)):
-            # An initial value: Paddle writes it where the variable is, and others may look.
+            # An initial value: Paddle writes into the variable's memory, which others may read.
             return "it writes a variable of the scope, which others may hold"
         if any(map(view.has_aliased_name, node.writes)):
             return "it writes a variable that the program also has under another value"
         return None
 
     def _reads_unwritten_variable(self, node: OpNode, entry: Converter) -> bool:
-        """Whether it reads what nothing writes: ``data`` beside the ``feed`` of old programs."""
+        """Whether an operator reads ``data``, without contents, in a program that has ``feed``.
+
+        Programs with both are translated ProgramDesc (legacy) programs.
+        """
         producer = self._view.producer
         inputs = zip(node.op.get_input_names(), node.op.operands_source())
         read = {
@@ -266,7 +270,7 @@ class _Classifier:
                 self._unused_by.setdefault(node, []).extend(reader for reader, _ in reads)
 
     def _reads_through_lists(self, vid: str) -> Iterator[tuple[OpNode, str]]:
-        """The operators that read a variable, by itself or as a member of a list."""
+        """Yields (reader, id) for the readers of a variable, directly or as a list member."""
         for reader in self._view.readers.get(vid, ()):
             if reader.type != "builtin.combine":
                 yield reader, vid
@@ -276,19 +280,19 @@ class _Classifier:
 
     def _ignores(self, reader: OpNode, vid: str) -> bool:
         entry = find_converter(reader.type)
-        if entry is None:  # what hands a variable on has no names for its inputs either
+        if entry is None:  # operators that only forward a variable have no input names either
             return False
         roles = {entry.role(name) for name, v in self._slots[reader] if v == vid}
         return roles == {Role.UNUSED}
 
 
 def _denial_reason(node: OpNode, op: Op) -> str | None:
-    """Why an operator like this was left native before, where it is placed."""
+    """The reason of the denylist entry of such an operator on its device, if there is one."""
     return denylist.denial_reason(op, compiled_for(node.device))
 
 
 def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
-    """Why an operator inside of a loop or branch does not let it become one operator."""
+    """Returns the reason for which an operator in a body prevents conversion of the region."""
     if not candidates.can_convert(node):
         if node.type in LISTS:
             return None

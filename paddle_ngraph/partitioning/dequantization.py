@@ -1,9 +1,9 @@
-"""``dequantize_linear`` in other operators: Paddle has no kernel for it in PIR.
+"""Decomposition of ``dequantize_linear``, for which Paddle has no kernel in PIR.
 
-It runs the kernel of ``quantize_linear`` there (Paddle 3.3.1), and so quantizes once more, with
-wrong numbers in every program that ``paddle.quantization`` has converted. In dynamic mode and in
-old-style programs it does what its name says. So do the operators that are put in its place here,
-for the engine and for Paddle's interpreter alike.
+In PIR, Paddle 3.3.1 runs the kernel of ``quantize_linear`` instead and so quantizes again, with
+wrong results in every program that ``paddle.quantization`` has converted. In dynamic mode and in
+ProgramDesc programs the operator is correct. The operators inserted here are correct for the engine
+and for Paddle's interpreter alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PER_CHANNEL = "pd_op.fake_channel_wise_dequantize_max_abs"
 
 
 def replace_dequantize_linear(program: Program) -> None:
-    """Replaces each ``dequantize_linear`` of a PIR program whose statistics nothing reads."""
+    """Replaces each ``dequantize_linear`` of a PIR program whose statistics have no reader."""
     found = [
         op for block in blocks_outermost_first(program) for op in block.ops if op.name() == _TYPE
     ]
@@ -33,7 +33,7 @@ def replace_dequantize_linear(program: Program) -> None:
 
 
 def _dequantized(op: Operation) -> Value:
-    """``x * scale / qmax``, in front of ``op``; x itself if it only observes."""
+    """Inserts ``x * scale / qmax`` before ``op``; returns x itself for an observer."""
     attributes = op.attrs()
     x, scale = op.operand_source(0), op.operand_source(1)
     dtype = dtype_name(op.result(0).dtype)

@@ -1,9 +1,9 @@
-"""What ``einsum`` hands to its gradient.
+"""Saved forward state of ``einsum`` for its gradient.
 
-Paddle's kernel hands on its operands as it has rearranged them (``inner_cache``), and beside them
-tensors without contents that only tell their shapes (``xshape``). Where the latter hold the
-operands, the gradient can be computed without the former, natively too: wherever either operator
-runs, the other one need not know.
+Paddle's kernel saves the rearranged operands (``inner_cache``), and tensors without contents that
+only carry the shapes of the operands (``xshape``). With the operands themselves in ``xshape``, the
+gradient needs no ``inner_cache``, in Paddle's kernel too: the operator and its gradient can each
+run in the engine or in Paddle, independently.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
 
 _EINSUM = "pd_op.einsum"
-_XSHAPE = 2  # its place among the results
+_XSHAPE = 2  # index of the result
 
 
 def give_gradients_operands(program: Program) -> None:
-    """Has the gradients of ``einsum`` in a PIR program, or in the one behind it, get its operands.
+    """Passes the operands of ``einsum`` to its gradients, in this or in the backward program.
 
-    They are copied: what they were may be overwritten before the gradient is computed.
+    The operands are copied: the originals may be overwritten before the gradient is computed.
     """
     found = [
         op for block in blocks_outermost_first(program) for op in block.ops if op.name() == _EINSUM
@@ -39,7 +39,7 @@ def _copies(op: Operation) -> Iterator[Value]:
 
 
 def _replace(shapes: Value, copies: list[Value], op: Operation) -> None:
-    """Has ``copies`` read instead of the members of ``shapes``."""
+    """Replaces the members of ``shapes`` with ``copies``."""
     for user in shapes.all_used_ops():
         if user.name() == "builtin.split":
             for member, copy in zip(user.results(), copies, strict=True):

@@ -1,9 +1,9 @@
-"""An interval run by Paddle itself: the native twin of an engine operator.
+"""Fallback programs: a subgraph as a program of Paddle's own operators.
 
-The graph string holds everything that Paddle's operators have, so a program can be made from it
-again. That program reads and writes the memory that the engine operator was given. The engine
-publishes nothing before it has succeeded; so whatever fails there, the interval can still run here,
-for the first time.
+The graph string records all attributes and types of Paddle's operators, so a program can be built
+from it again. The program reads and writes the memory of the engine operator's variables. The
+engine publishes no results before it succeeds: after any failure of the engine, the subgraph can
+still run here, with no side effect repeated.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from paddle_ngraph.utils.lru_cache import LRUCache
 
 Tensors = Sequence[Tensor]
 
-# Of so many graphs, programs wait for another run.
+# Idle programs are cached for this many graphs.
 _MAX_IDLE_GRAPHS = 32
 
-# Executors take PIR programs, and stay in the thread that asks.
+# Executors accept PIR programs, and run them in the calling thread.
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 _TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
-# Without the pass that lets the last reader of a value take its memory: it does not know that a
-# branch may hand on what it was given, or that the value may belong to a variable.
+# Disables the pass that lets the last reader of a value reuse its memory: the pass ignores that a
+# branch may yield its input, and that the value may belong to a variable.
 _WITHOUT_INPLACE_PASS = _core.FlagOverride("pir_apply_inplace_pass")
 
 
 def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
-    """Called by the C++ engine: runs the interval with Paddle's kernels.
+    """Runs a subgraph with Paddle's kernels. Called by the C++ engine.
 
     Args:
         text: The graph string.
@@ -69,7 +69,8 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
         outputs: Tensors that receive the results.
 
     Raises:
-        What Paddle's operators raise.
+        NgraphError: No program can be built from the graph.
+        Exception: Any error of Paddle's operators.
     """
     dtypes = tuple(map(_dtype, [*inputs, *states]))
     program = _acquire(text, dtypes)
@@ -87,11 +88,11 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
 
 
 def _require_kernels(graph: Graph) -> None:
-    """Raises NgraphError for bfloat16 where Paddle's kernels on CPUs would not compute with it.
+    """Raises NgraphError for bfloat16 operators without a usable CPU kernel of Paddle.
 
-    Where Paddle has no kernel, it reads freed memory. Where oneDNN has the only one, results may be
-    wrong (``softplus``, the gradient of ``clip``), and a gradient that nobody wants is written to
-    no memory.
+    Without any kernel, Paddle reads freed memory. With only a oneDNN kernel, results may be wrong
+    (``softplus``, the gradient of ``clip``), and an unused gradient is written to memory that is
+    not allocated.
     """
     for op in graph.all_ops():
         name = op.type.removeprefix("pd_op.").removesuffix("_")
@@ -101,19 +102,19 @@ def _require_kernels(graph: Graph) -> None:
 
 @cache
 def _computes_bfloat16(name: str) -> bool:
-    """Whether Paddle has a kernel of its own for it on CPUs, in bfloat16."""
+    """Whether Paddle has a CPU kernel of its own, not oneDNN's, for the operator in bfloat16."""
     found = phi_kernels("all").get(name, [])
     return any(each.startswith("(CPU,") and "bfloat16" in each for each in found)
 
 
-# Graphs that the program pass has made in this process. Paddle's kernels rely on what Paddle checks
-# when it makes an operator; those of any other graph, one of a saved program, are made in that way
-# once. So are those of a graph that is forgotten.
+# Graphs that the program pass has built in this process. Paddle's kernels rely on checks of shape
+# inference during construction of an operator. The operators of any other graph (from a saved
+# program, or evicted here) are therefore constructed once with shape inference.
 _recorded_graphs: LRUCache[str, bool] = LRUCache(4096)
 
 
 def record_graph(text: str) -> None:
-    """Records that a graph string was made from the operators of a program."""
+    """Records a graph string as built from operators that Paddle has checked."""
     _recorded_graphs.put(_name(text), True)
 
 
@@ -122,12 +123,12 @@ def _name(text: str) -> str:
 
 
 class FallbackProgram:
-    """A graph as a program of Paddle's own operators, with a scope of its own. One run at a time.
+    """A graph as a program of Paddle's own operators, with a private scope. One run at a time.
 
     Args:
-        graph: The interval.
-        dtypes: Those of its inputs and states, which may differ from what the program declares;
-            ``None`` for one without contents.
+        graph: The subgraph.
+        dtypes: Dtypes of its inputs and states, which may differ from the declared ones; ``None``
+            for a tensor without contents.
 
     Raises:
         NgraphError: The graph does not describe its operators for Paddle, or this release of Paddle
@@ -143,7 +144,7 @@ class FallbackProgram:
         with _PIR_IN_EXECUTOR, _WITHOUT_INPLACE_PASS:
             plan = PaddlePlan([PaddleJob("default")], {"default": program})
             own_scope.set_user(StandaloneExecutor(paddle.CPUPlace(), plan, scope))
-        self._own_scope = own_scope  # the last to go: that takes long, and signals may come in it
+        self._own_scope = own_scope  # destroyed last: that takes long, and signals may arrive
 
     def run(self, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
         """See :func:`run`."""
@@ -153,11 +154,11 @@ class FallbackProgram:
                 _core.share_tensor(mine, theirs)
             with _PIR_IN_EXECUTOR, _TRACE_RUN:
                 fetched = values_of(self._own_scope.user.run([], False))
-            for number in range(len(outputs)):
-                clear_tensor(self._own_scope.scope.var(f"output_{number}@fetch").get_tensor())
+            for index in range(len(outputs)):
+                clear_tensor(self._own_scope.scope.var(f"output_{index}@fetch").get_tensor())
             for mine, theirs in zip(fetched, outputs):
                 _core.share_tensor(theirs, _with_own_memory(mine))
-        finally:  # a kernel that fails may have written states before
+        finally:  # a failed kernel may come after writes to states
             for mine, theirs in zip(self._inputs[len(inputs) :], states):
                 _core.share_tensor(theirs, mine)
             for mine in self._inputs:
@@ -165,10 +166,10 @@ class FallbackProgram:
 
 
 def _with_own_memory(tensor: Tensor) -> Tensor:
-    """A result with memory of its own: a variable of the interpreter has the present one.
+    """Returns a copy of a result, whose memory belongs to a variable of the interpreter.
 
-    The next run writes there again, while the user may still have the result of this one, or a
-    backward pass may have to read it.
+    The next run overwrites that memory, while the caller may still hold the result of this run, or
+    a backward pass may still have to read it.
     """
     if 0 in tensor.shape():
         return tensor
@@ -177,19 +178,19 @@ def _with_own_memory(tensor: Tensor) -> Tensor:
     return copy
 
 
-# A list of axes among them may well be empty.
+# Excluded from the search for empty tensors: a list of axes may well be empty.
 _CONSTANT_TYPES = CONSTANTS | {"builtin.parameter"}
-# Added to sizes, it is more than any window.
+# Added to a size, this exceeds any window of a convolution or pooling.
 _LARGE_DIMENSION = 1 << 12
 
 
 def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
-    """Called by the C++ engine: whether Paddle makes an empty tensor in an interval.
+    """Whether Paddle's shape inference shows an empty tensor in a subgraph. Called by the engine.
 
     Args:
         text: The graph string.
-        given: Its inputs and states. Only their shapes are used: if contents decide, nothing is
-            known.
+        given: Its inputs and states. Only their shapes and dtypes are used: shapes that depend on
+            contents are unknown.
     """
     try:
         graph = Graph.from_string(text)
@@ -197,13 +198,13 @@ def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
         found = _inferred(graph, dtypes, shapes)
         if any(0 in shape for shape in found):
             return True
-        # For a window beyond its input Paddle infers less than nothing, as for what it cannot know.
+        # For a window larger than its input Paddle infers a negative size, as for unknown sizes.
         if not any(size < 0 for shape in found for size in shape):
             return False
         larger = _inferred(
             graph, dtypes, list(map(_enlarged, [*graph.inputs, *graph.states], shapes))
         )
-    except Exception:  # whatever Paddle's shape inference says
+    except Exception:  # any error of Paddle's shape inference
         return False
     pairs = ((a, b) for one, other in zip(found, larger) for a, b in zip(one, other))
     return any(size < 0 < grown for size, grown in pairs)
@@ -212,9 +213,9 @@ def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
 def _inferred(
     graph: Graph, dtypes: Sequence[str | None], shapes: Sequence[tuple[int, ...]]
 ) -> list[tuple[int, ...]]:
-    """The shapes of all results, given inputs and states of these shapes.
+    """Infers the shapes of all results, given the shapes of inputs and states.
 
-    Those inside of loops and branches count: the engine makes a model of these, too.
+    Results inside loops and branches are included: the engine converts their bodies, too.
     """
     sources = [*graph.inputs, *graph.states]
     specs = [replace(spec, shape=shape) for spec, shape in zip(sources, shapes)]
@@ -230,35 +231,35 @@ def _inferred(
 
 
 def _enlarged(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape, if the open dimensions of the program were larger."""
+    """Returns the shape with larger sizes for the dimensions that the program leaves dynamic."""
     return tuple(now + _LARGE_DIMENSION * (size < 0) for size, now in zip(spec.shape, shape))
 
 
 def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = True) -> Program:
-    """The graph as a PIR program: inputs and states are variables, outputs are fetched.
+    """Builds a PIR program from a graph: inputs and states are variables, outputs are fetched.
 
     Args:
         graph, dtypes: See :class:`FallbackProgram`.
-        as_declared: Whether results have the types that the graph declares, or those that Paddle
-            infers.
+        as_declared: Whether results get the types that the graph declares; otherwise Paddle infers
+            them.
     """
     program: Program = paddle.pir.Program()
     block = program.global_block()
     values: dict[int, Value] = {}
     sources = [*graph.inputs, *graph.states]
-    for number, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
+    for index, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
         if graph.adapts and dtype not in (None, spec.dtype):
             as_declared, spec = False, replace(spec, dtype=dtype)
-        values[spec.id] = _core.append_variable(block, _input_name(number), _type(spec))
+        values[spec.id] = _core.append_variable(block, _input_name(index), _type(spec))
     for op in graph.ops:
         _append(block, op, values, as_declared)
-    for number, spec in enumerate(graph.outputs):
-        attributes = [("name", None, f"output_{number}"), ("col", None, number)]
+    for index, spec in enumerate(graph.outputs):
+        attributes = [("name", None, f"output_{index}"), ("col", None, index)]
         _core.append_operator(block, FETCH, [values[spec.id]], [_type(spec)], attributes)
     return program
 
 
-# They need the shape of ``x``, which the interval may not know.
+# Operators that need the shape of ``x``, which may be unknown in the subgraph.
 _RESHAPING = frozenset(
     {
         "pd_op.squeeze_grad",
@@ -270,31 +271,31 @@ _RESHAPING = frozenset(
 
 
 def reason_against(graph: Graph) -> tuple[Op, str] | None:
-    """An operator that Paddle could not run in its interval, and why; mostly ``None``."""
+    """Returns an operator that Paddle could not run in the subgraph, and why; mostly ``None``."""
     for op in graph.ops:
         entry = find_converter(op.type)
-        kept = op.form.unused if op.form is not None else {}
+        unused = op.form.unused if op.form is not None else {}
         names = entry.named(Role.SAVED) if entry is not None else ()
         saved = [spec.id for name in names for spec in op.inputs.get(name, ())]
         if saved:
-            made = {spec.id for other in graph.ops for spec in other.output_specs()}
-            if not made.issuperset(saved):
+            produced = {spec.id for other in graph.ops for spec in other.output_specs()}
+            if not produced.issuperset(saved):
                 return op, "its forward operator is in another interval"
-        if op.type in _RESHAPING and "x" not in kept and _squeezes_dynamic_dimension(graph, op):
+        if op.type in _RESHAPING and "x" not in unused and _squeezes_dynamic_dimension(graph, op):
             return op, "the shape that it restores is known in another interval"
     return None
 
 
 def _squeezes_dynamic_dimension(graph: Graph, op: Op) -> bool:
-    """Whether only a run shows which dimensions a ``squeeze`` drops: whichever are 1."""
+    """Whether a ``squeeze`` without axes removes dimensions of size 1 of a dynamic shape."""
     is_open = any(-1 in spec.shape for spec in op.output_specs())
     axes = {spec.id for spec in op.inputs["axis"]}
     lists = (o.attr("value") for o in graph.ops if axes & {s.id for s in o.output_specs()})
     return is_open and op.type.startswith("pd_op.squeeze") and [] in lists
 
 
-# Inputs that Paddle's operators cannot do without, though within the limits of their converters no
-# kernel reads them, and their dtypes.
+# Required inputs of Paddle's operators that no kernel reads within the limits of the converters,
+# and their dtypes.
 _NEVER_READ = {
     "pd_op.quantize_linear": dict.fromkeys(("zero_point", "in_accum", "in_state"), "float32"),
     "pd_op.rnn": {"dropout_state_in": "uint8"},
@@ -302,10 +303,10 @@ _NEVER_READ = {
 
 
 def _placeholder(block: Block, dtype: str, values: dict[int, Value]) -> TensorSpec:
-    """A tensor that nobody reads, where the graph has none."""
+    """Appends a placeholder tensor for a required input that is not in the graph."""
     spec = TensorSpec(min(0, *values) - 1, dtype, (1,))
-    given = [("shape", "ints", [1]), ("dtype", "dtype", dtype), ("value", "float64", 0.0)]
-    (values[spec.id],) = _core.append_operator(block, "pd_op.full", [], [(dtype, [1])], given)
+    attributes = [("shape", "ints", [1]), ("dtype", "dtype", dtype), ("value", "float64", 0.0)]
+    (values[spec.id],) = _core.append_operator(block, "pd_op.full", [], [(dtype, [1])], attributes)
     return spec
 
 
@@ -341,44 +342,44 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
         ]
     attributes = [(name, form.attribute_types.get(name), value) for name, value in op.attrs.items()]
     results = _core.append_operator(block, op.type, operands, types, attributes)
-    for (name, specs), made in zip(form.results.items(), results):
-        members = made if name in output_lists else [made]
+    for (name, specs), result in zip(form.results.items(), results):
+        members = result if name in output_lists else [result]
         if len(specs) != len(members) and (specs or name in output_lists):
             raise NgraphError(f"{op.type} has {len(members)} results '{name}', not {len(specs)}")
         values.update((spec.id, member) for spec, member in zip(specs, members))
 
 
 def _element(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -> Value:
-    """The element of a TensorArray that ``slice_array_dense`` reads, if it is there.
+    """Appends a bounds-checked ``slice_array_dense``: the element of a TensorArray.
 
-    That operator does not look: it reads whatever is behind the last element, and the process ends
-    where nothing is. ``array_read`` looks, and raises. A position that is counted from the end, and
-    would be in front of the first element, is that of the first one.
+    ``slice_array_dense`` does not check its index: it reads memory after the last element, and may
+    crash the process. ``array_read`` checks, and raises. A negative index counts from the end; one
+    before the first element is clamped to the first element.
     """
 
     def append(name: str, *operands: Value, **attributes: tuple[str, Any]) -> Value:
         given = [(key, *value) for key, value in attributes.items()]
-        (made,) = _core.append_operator(block, name, list(operands), None, given)
-        return made
+        (result,) = _core.append_operator(block, name, list(operands), None, given)
+        return result
 
-    def as_number(value: Value) -> Value:
+    def as_int64(value: Value) -> Value:
         return append("pd_op.cast", value, dtype=("dtype", "int64"))
 
-    array, start = values[op.input("input").id], as_number(values[op.input("starts").id])
-    number = ("dtype", "int64")
-    zero = append("pd_op.full", shape=("ints", [1]), value=("float64", 0.0), dtype=number)
-    is_behind = as_number(append("pd_op.less_than", start, zero))
-    count = append("pd_op.multiply", is_behind, append("pd_op.array_length", array))
-    place = append("pd_op.maximum", append("pd_op.add", start, count), zero)
+    array, start = values[op.input("input").id], as_int64(values[op.input("starts").id])
+    int64 = ("dtype", "int64")
+    zero = append("pd_op.full", shape=("ints", [1]), value=("float64", 0.0), dtype=int64)
+    is_negative = as_int64(append("pd_op.less_than", start, zero))
+    count = append("pd_op.multiply", is_negative, append("pd_op.array_length", array))
+    index = append("pd_op.maximum", append("pd_op.add", start, count), zero)
     types = [_type(op.output("out"))] if as_declared else None
-    (element,) = _core.append_operator(block, "pd_op.array_read", [array, place], types, [])
+    (element,) = _core.append_operator(block, "pd_op.array_read", [array, index], types, [])
     return element
 
 
 def _append_region(
     block: Block, op: Op, form: FallbackForm, values: dict[int, Value], as_declared: bool
 ) -> None:
-    """A loop or branch, and what is inside of it."""
+    """Appends a loop or branch with its bodies."""
     read = {name: [values[spec.id] for spec in specs] for name, specs in op.inputs.items()}
     (condition,), captured = read[COND], read[CAPTURED]
     if op.type == WHILE:
@@ -393,22 +394,26 @@ def _append_region(
         for each in graph.ops:
             _append(inner, each, known, as_declared)
         _core.append_yield(inner, [known[spec.id] for spec in graph.outputs])
-    values.update((spec.id, made) for spec, made in zip(form.results[OUT], results, strict=True))
+    values.update(
+        (spec.id, result) for spec, result in zip(form.results[OUT], results, strict=True)
+    )
 
 
 def _reshaped(block: Block, value: Value, source: TensorSpec, target: TensorSpec) -> Value:
-    """``value`` with the dimensions of size 1 of ``target`` in place of those of ``source``."""
+    """Reshapes ``value`` from ``source`` to ``target``, which differ in dimensions of size 1."""
     rest = [size for size in source.shape if size != 1]
     for name, axes, shape in (
         ("pd_op.squeeze", _ones(source), rest),
         ("pd_op.unsqueeze", _ones(target), list(target.shape)),
     ):
         if axes:
-            given = [("value", "int64", axes), ("dtype", "dtype", "int64")]
+            attributes = [("value", "int64", axes), ("dtype", "dtype", "int64")]
             type = "int64", [len(axes)]
-            (positions,) = _core.append_operator(block, "pd_op.full_int_array", [], [type], given)
+            (axes_value,) = _core.append_operator(
+                block, "pd_op.full_int_array", [], [type], attributes
+            )
             types = [(source.dtype, shape)]
-            (value,) = _core.append_operator(block, name, [value, positions], types, [])
+            (value,) = _core.append_operator(block, name, [value, axes_value], types, [])
     return value
 
 
@@ -417,7 +422,7 @@ def _ones(spec: TensorSpec) -> list[int]:
 
 
 def _packed(items: list[Any], is_list: bool) -> Any:
-    """An operand or type as the core expects it; ``None`` if it is absent."""
+    """An operand or type as the core expects it; ``None`` if absent."""
     if is_list:
         return items
     return items[0] if items else None
@@ -431,18 +436,18 @@ def _type(spec: TensorSpec) -> tuple[str, list[int]]:
     return spec.dtype, list(spec.shape)
 
 
-def _input_name(number: int) -> str:
-    return f"input_{number}"
+def _input_name(index: int) -> str:
+    return f"input_{index}"
 
 
-# Programs that wait for a run, by graph and dtypes of inputs; each belongs to one run at a time.
+# Idle programs by graph and dtypes of inputs; each is used by one run at a time.
 _idle_programs: LRUCache[tuple[str, tuple[str | None, ...]], list[FallbackProgram]] = LRUCache(
     _MAX_IDLE_GRAPHS
 )
 
 
 def _acquire(text: str, dtypes: tuple[str | None, ...]) -> FallbackProgram | None:
-    """Takes a waiting program; it belongs to the caller from then on."""
+    """Takes an idle program out of the cache: the caller owns it."""
     programs = _idle_programs.get((text, dtypes))
     try:
         return programs.pop() if programs else None
@@ -455,10 +460,10 @@ def _release(text: str, dtypes: tuple[str | None, ...], program: FallbackProgram
 
 
 def count() -> int:
-    """The number of graphs with programs waiting for another run."""
+    """The number of graphs with idle programs."""
     return len(_idle_programs)
 
 
 def clear() -> None:
-    """Drops every program that waits for another run."""
+    """Drops all idle programs."""
     _idle_programs.clear()

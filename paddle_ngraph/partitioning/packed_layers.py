@@ -1,7 +1,6 @@
 """Replaces ``pd_op.rnn`` and its gradient in a program with the packed operators.
 
-A separate stage, before the program pass plans its intervals: the packed operators are native to
-that pass.
+A separate stage before partitioning, which does not convert the packed operators.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ _is_disabled = ThreadLocal(False)
 
 
 def disabled() -> AbstractContextManager[None]:
-    """In this thread layers stay what the engine converts, for what has to consist of intervals."""
+    """Disables the replacement in this thread, for callers that need operators of the engine."""
     return _is_disabled.overridden(True)
 
 
 def apply(program: Program | Block) -> int:
-    """Replaces what can be replaced, if ``FLAGS_use_mkl_packed`` is on and nobody leaves it out.
+    """Replaces layers that do not opt out, if ``FLAGS_use_mkl_packed`` is on.
 
     Args:
         program: A ``paddle.pir.Program``, or its global block.
 
     Returns:
-        How many recurrent operators were replaced, gradients not counted.
+        The number of replaced recurrent operators, without gradients.
     """
     return _apply([op for block in blocks_outermost_first(program) for op in block.ops])
 
 
 def apply_across(forward: Program, backward: Program) -> int:
-    """The same for layers of dynamic mode, whose gradients are in a program of their own.
+    """Replaces layers of dynamic mode, whose gradients are in a separate program.
 
-    What a layer keeps for its gradient is handed on by name, whatever computes the two.
+    Saved forward state is passed between the programs by name, for both kinds of operators.
 
     Args:
-        forward: It names what it hands on by ``builtin.shadow_output``.
-        backward: It takes this as keyword arguments of its block.
+        forward: The forward program, which names saved state by ``builtin.shadow_output``.
+        backward: The backward program, which reads it as keyword arguments of its block.
 
     Returns:
         As :func:`apply`.
@@ -60,7 +59,7 @@ def apply_across(forward: Program, backward: Program) -> int:
 
 
 def _saves_all_for_backward(op: Operation) -> bool:
-    """Whether it is a layer that hands everything that it keeps on to another program."""
+    """Whether ``op`` is a layer whose saved state is all passed to another program."""
     if op.name() != _LAYER:
         return False
     users = [value.all_used_ops() for value in _private_results(op)]
@@ -71,8 +70,8 @@ def _apply(ops: list[Operation], other: Block | None = None) -> int:
     """Replaces layers and their gradients.
 
     Args:
-        ops: Where to look for layers.
-        other: Where the gradients are, if not beside them.
+        ops: The operators to search for layers.
+        other: The block of the gradients, if it is not the block of the layer.
     """
     if not flags.get("use_mkl_packed") or _is_disabled.value:
         return 0
@@ -99,12 +98,12 @@ def _can_be_replaced(op: Operation) -> bool:
 
 
 def _private_results(op: Operation) -> list[Value]:
-    """The results that only the operator's own gradient understands."""
+    """The results with saved state for the operator's own gradient."""
     return [_result(op, "reserve"), _result(op, "dropout_state_out")]
 
 
 def _gradients(op: Operation, other: Block | None) -> list[Operation] | None:
-    """The operators that read what a layer keeps; ``None`` if one cannot be replaced."""
+    """The readers of a layer's saved state; ``None`` if one of them cannot be replaced."""
     values: list[Value | None] = [*_private_results(op)]
     if other is not None:
         names = [scope_name(value.all_used_ops()[0]) for value in _private_results(op)]
@@ -128,7 +127,7 @@ def _is_gradient(user: Operation, block: Block) -> bool:
 
 
 def _is_only_unpacked(value: Value) -> bool:
-    """Whether a list is used only to be split into its members."""
+    """Whether ``builtin.split`` is the only user of a list."""
     return not value.initialized() or all(
         user.name() == "builtin.split" for user in value.all_used_ops()
     )
@@ -141,7 +140,7 @@ def _replace(op: Operation, gradients: list[Operation]) -> None:
     reserve = _result(op, "reserve")
     attributes = _attributes(attrs)
     if not gradients and not _has_dropout(attrs):
-        attributes["is_test"] = True  # the same numbers, and nothing kept for a gradient
+        attributes["is_test"] = True  # equal results, and no saved state for a gradient
     out, *others = _core.insert_operator(
         op,
         name,
@@ -210,7 +209,7 @@ def _lengths(op: Operation) -> Value | None:
 
 
 def _inputs(op: Operation) -> list[Value] | None:
-    """x, the initial states and the weights; ``None`` if a list is not made in the program."""
+    """x, the initial states and the weights; ``None`` if a list has no ``combine`` here."""
     states, weights = _members(_operand(op, "pre_state")), _members(_operand(op, "weight_list"))
     if states is None or weights is None:
         return None
@@ -218,7 +217,7 @@ def _inputs(op: Operation) -> list[Value] | None:
 
 
 def _members(value: Value) -> list[Value] | None:
-    """The tensors in a list; ``None`` if the list is not made in the program."""
+    """The tensors in a list; ``None`` if no ``builtin.combine`` in the program produces it."""
     producer = value.get_defining_op() if value.initialized() else None
     if producer is None or producer.name() != "builtin.combine":
         return None

@@ -1,14 +1,14 @@
-"""The convertible operators of a block in as few intervals as the dependencies allow.
+"""Partitioning of the convertible operators of a block into the fewest legal subgraphs.
 
-Every operator gets a level: interval ``k`` runs before the native operators of level ``k``, and
-these before interval ``k + 1``. An operator that cannot be converted and does not depend on the
-middle of an interval therefore never splits it. An operator is moved to the latest interval it may
-be in, which keeps its results inside.
+Every operator gets a level: subgraph ``k`` runs before the fallback operators of level ``k``, and
+these before subgraph ``k + 1``. An operator that cannot be converted and does not depend on the
+middle of a subgraph therefore never splits it. A convertible operator moves to the latest level
+that its dependencies allow, so that its results stay inside the subgraph.
 
-Where operators are placed on devices, an interval has operators of one device. It begins where data
-comes from another device, and ends where another device waits for data: so intervals of two devices
-run at the same time wherever their operators could. It also ends at a collective that is placed on
-the link, so that what comes later in the program can run meanwhile.
+With operators placed on devices, a subgraph has operators of one device. It begins where data
+comes from another device, and ends where another device needs its data: subgraphs of two devices
+run concurrently wherever their operators could. It also ends at a collective that is placed on
+the link, so that later operators of the program can run concurrently with the collective.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from paddle_ngraph.partitioning.analysis.placement import LINK_DEVICE
 
 @dataclass
 class Interval:
-    """Operators that one engine operator stands for, in program order; all on one device."""
+    """The operators that one engine operator replaces, in program order; all on one device."""
 
     level: int
     nodes: list[OpNode]
 
     @property
     def device(self) -> str:
-        """Where they are placed; empty: nowhere in particular."""
+        """The device of its operators; empty if none was chosen."""
         return self.nodes[0].device
 
     @property
     def range(self) -> list[int]:
-        """First and last position in the operator list."""
+        """Indices of its first and last operator in the block."""
         return [self.nodes[0].index, self.nodes[-1].index]
 
 
 @dataclass
 class _Edge:
     source: OpNode
-    must_separate: bool = False  # the two may not share an interval
+    must_separate: bool = False  # the two operators may not share a subgraph
 
 
 class Partition(NamedTuple):
-    """The intervals of a block, and the level of every operator."""
+    """The subgraphs of a block, and the level of every operator."""
 
     intervals: list[Interval]
     levels: Mapping[OpNode, int]
 
 
 def partition(capable: Capability) -> Partition:
-    """Groups the convertible operators into intervals."""
+    """Groups the convertible operators into subgraphs."""
     levels = _levels(capable)
     members: dict[tuple[int, str], list[OpNode]] = {}
     for node in capable.view.nodes:
@@ -67,7 +67,7 @@ def partition(capable: Capability) -> Partition:
 def _levels(capable: Capability) -> dict[OpNode, int]:
     edges = _dependencies(capable)
     levels: dict[OpNode, int] = {}
-    first = 0  # after the collectives so far
+    first = 0  # the lowest level after the previous collectives
     for node in capable.view.nodes:
         converted = capable.can_convert(node)
         level = first if converted else -1
@@ -80,7 +80,7 @@ def _levels(capable: Capability) -> dict[OpNode, int]:
         if node.device == LINK_DEVICE:
             first = max(first, level + 1)
     if not any(node.device for node in capable.ops):
-        _delay_operators(capable, edges, levels)  # which makes other devices wait
+        _delay_operators(capable, edges, levels)  # with devices it would delay other devices
     return levels
 
 
@@ -96,21 +96,23 @@ def _delay_operators(
                 continue
             bound = levels[node] - (1 if edge.must_separate and capable.can_convert(node) else 0)
             latest[edge.source] = min(latest.get(edge.source, bound), bound)
-    for node in capable.view.nodes:  # lists follow what they hold
+    for node in capable.view.nodes:  # list operators follow their members
         if node.type in LISTS:
             levels[node] = max([-1, *(levels[edge.source] for edge in edges[node])])
 
 
 def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
-    """What each operator has to wait for: data, memory that is overwritten, and order."""
+    """Edges from each operator to its predecessors by data, overwritten memory and side effects."""
     others = dependencies.memory_and_effect_dependencies(
         capable.view, lambda node: not capable.can_convert(node)
     )
     edges: dict[OpNode, list[_Edge]] = {}
     for node in capable.view.nodes:
-        apart = capable.read_by_value(node)
+        by_value = capable.read_by_value(node)
         data = [
-            _Edge(maker, vid in apart) for vid in node.reads for maker in capable.producers(vid)
+            _Edge(producer, vid in by_value)
+            for vid in node.reads
+            for producer in capable.producers(vid)
         ]
         edges[node] = [*data, *map(_Edge, others[node])]
     _separate_devices(capable, edges)
@@ -118,7 +120,10 @@ def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
 
 
 def _separate_devices(capable: Capability, edges: dict[OpNode, list[_Edge]]) -> None:
-    """Operators of two devices do not share an interval; nor what one of them waits for."""
+    """Ends the subgraph at each operator that another device waits for.
+
+    All readers of such an operator go to later subgraphs.
+    """
 
     def crosses(node: OpNode, edge: _Edge) -> bool:
         both = capable.can_convert(node) and capable.can_convert(edge.source)

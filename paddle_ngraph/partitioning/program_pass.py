@@ -1,9 +1,9 @@
-"""The program pass: finds the convertible intervals of a program, replaces each with one operator.
+"""The program pass: replaces each convertible subgraph of a program with one engine operator.
 
-Data flows one way: :func:`classify` determines which operators can be converted, :func:`partition`
-groups the convertible ones into as few intervals as the dependencies allow, :func:`subgraph_of`
-describes an interval as a graph, and :func:`rewrite` replaces each interval with one
-``ngraph_engine`` operator. This module has the loop around the first three, and the entry points.
+Data flows one way: :func:`classify` determines the convertible operators, :func:`partition` groups
+them into as few subgraphs as the dependencies allow, :func:`subgraph_of` describes a subgraph as a
+graph, and :func:`rewrite` replaces each subgraph with one ``ngraph_engine`` operator. This module
+has the loop around the first three, and the entry points.
 """
 
 from __future__ import annotations
@@ -57,18 +57,19 @@ def apply(
     Args:
         program: A ``paddle.pir.Program`` (``paddle.static.Program`` in PIR mode), or its global
             block.
-        keep_weights: Let functions keep its parameters as constants. Only for a program that writes
-            none of its variables, and where every other writer reports it (``weights_written`` of
-            the core).
-        open_size: The approximate size of the dimensions that the program leaves open, for the cost
-            rule; ``None``: the rule does not apply.
+        keep_weights: Let functions retain its parameters as constants. Only for a program that
+            writes none of its variables, and where every other writer reports its writes
+            (``weights_written`` of the core).
+        open_size: The approximate size of dynamic dimensions, for the cost model; ``None`` disables
+            the cost model.
         gradients: Types of operators in another program that compute gradients for this one.
-        eager_weights: Whether eager tensors hold the parameters too, while the program runs.
-        threads: The maximum number of threads for an interval; 0: as the flags say.
-        tries: Whether conversions are tried that a run is not going to wait for.
+        eager_weights: Whether eager tensors share the parameters while the program runs.
+        threads: The maximum number of threads for a subgraph; 0: as the flags specify.
+        tries: Whether to try conversions now even if the function will be compiled in the
+            background.
 
     Returns:
-        What was converted and what was not, with reasons.
+        A report of converted subgraphs, and of fallbacks with their reasons.
     """
     if (programs := _rewritten.get()) is not None:
         programs.append(program)
@@ -83,10 +84,10 @@ def apply(
 
 
 def canonicalize(program: Any) -> int:
-    """What changes operators before they are grouped; a second time it changes nothing.
+    """Applies the rewrites that precede partitioning. Idempotent.
 
     Returns:
-        How many recurrent layers have packed weights from now on.
+        The number of recurrent layers converted to packed weights.
     """
     with signals.deferred_signals():
         single_assignment.to_single_assignment(program)
@@ -98,15 +99,15 @@ def canonicalize(program: Any) -> int:
 
 
 def apply_by_name(block: Any, scope: Any) -> None:
-    """The pass as Paddle runs it, under its name ``ngraph_pass``.
+    """Entry point of the pass ``ngraph_pass`` in Paddle's pass manager.
 
-    Weights are kept only for a predictor, whose ``scope`` nothing else writes to. Elsewhere it is
-    not known what else will run beside the program.
+    Functions retain weights only for a predictor, whose ``scope`` has no other writer. In other
+    cases the programs that share the scope are unknown.
     """
     runs = _runs_by_name.get()
     has_state = runs is not None and changes_parameters(block)
-    keeps = scope is not None and not may_write_variables(block)
-    report = apply(block, keeps, threads=_threads.get(), tries=runs is None)
+    keep_weights = scope is not None and not may_write_variables(block)
+    report = apply(block, keep_weights, threads=_threads.get(), tries=runs is None)
     if runs is not None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
@@ -117,14 +118,14 @@ def apply_by_name(block: Any, scope: Any) -> None:
 
 
 class RunByName(NamedTuple):
-    """What the pass did when run by name.
+    """Record of a run of the pass by name.
 
     Attributes:
-        report: What became of the program.
-        has_state: Whether it changes parameters.
+        report: The report on the program.
+        has_state: Whether the program changes parameters.
         parameters: The names of all its parameters.
-        scope: Where these are; valid as long as the predictor lives.
-        whole: The program, if it is one engine operator now.
+        scope: The scope of the parameters; valid as long as the predictor lives.
+        whole: The program, if it is now a single engine operator.
     """
 
     report: Report
@@ -134,10 +135,10 @@ class RunByName(NamedTuple):
     whole: Whole | None
 
 
-# What is collected in this thread, where somebody asks for it.
+# Records of runs and rewritten programs in this thread, while a caller collects them.
 _runs_by_name: ContextVar[list[RunByName] | None] = ContextVar("runs by name", default=None)
 _rewritten: ContextVar[list[Any] | None] = ContextVar("rewritten programs", default=None)
-# What the pass by its name is told in this thread, as Paddle hands on nothing.
+# Thread limit for the pass by name in this thread: Paddle passes no arguments to a pass.
 _threads: ContextVar[int] = ContextVar("threads", default=0)
 
 
@@ -153,10 +154,10 @@ def _collected(where: ContextVar[list[T] | None]) -> Iterator[list[T]]:
 
 @contextmanager
 def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
-    """Collects what the pass, run by name, does inside the ``with`` block in this thread.
+    """Collects records of the pass, run by name inside the ``with`` block in this thread.
 
     Args:
-        threads: The maximum number of threads for the intervals; 0: as the flags say.
+        threads: The maximum number of threads for a subgraph; 0: as the flags specify.
     """
     token = _threads.set(threads)
     try:
@@ -172,7 +173,7 @@ def rewritten_programs() -> AbstractContextManager[list[Any]]:
 
 
 def dry_run(program: Any, open_size: int | None = cost_model.TYPICAL_SIZE) -> Report:
-    """What :func:`apply` would do, without changing the program."""
+    """Returns the report of :func:`apply` without changing the program."""
     copy = program.clone()
     packed = canonicalize(copy)
     settings = SubgraphSettings(False, open_size)
@@ -181,10 +182,10 @@ def dry_run(program: Any, open_size: int | None = cost_model.TYPICAL_SIZE) -> Re
         block = pending.pop(0)
         plan = _partition_block(block, settings)
         reports.append(plan.report())
-        inside = {node.index for border in plan.subgraphs for node in border.interval.nodes}
-        # What is inside of a loop or branch that is a part of an interval is too.
-        left = [op for index, op in enumerate(block.ops) if index not in inside]
-        pending += [inner for op in left if op.num_regions() > 0 for inner in op.blocks()]
+        inside = {node.index for subgraph in plan.subgraphs for node in subgraph.interval.nodes}
+        # The body of a converted loop or branch belongs to its subgraph, and is not reported.
+        remaining = [op for index, op in enumerate(block.ops) if index not in inside]
+        pending += [inner for op in remaining if op.num_regions() > 0 for inner in op.blocks()]
     return Report(reports, packed)
 
 
@@ -197,7 +198,7 @@ def _apply_to_block(block: Any, settings: SubgraphSettings) -> BlockReport:
 
 
 class _BlockPlan(NamedTuple):
-    """What becomes of a block."""
+    """The result of partitioning a block."""
 
     capable: Capability
     levels: Mapping[OpNode, int]
@@ -205,7 +206,7 @@ class _BlockPlan(NamedTuple):
     has_small_interval: bool
 
     def report(self) -> BlockReport:
-        """The same, as a report."""
+        """Returns the result as a report."""
         capable = self.capable
         intervals = [
             IntervalReport(
@@ -215,9 +216,9 @@ class _BlockPlan(NamedTuple):
                 draws=bool(capable.random_nodes(interval.nodes)),
                 device=interval.device,
                 indices=[node.index for node in interval.nodes],
-                graph=border.graph,
+                graph=subgraph.graph,
             )
-            for border, interval in ((border, border.interval) for border in self.subgraphs)
+            for subgraph, interval in ((subgraph, subgraph.interval) for subgraph in self.subgraphs)
         ]
         nodes = capable.view.nodes
         return BlockReport(
@@ -234,25 +235,25 @@ class _BlockPlan(NamedTuple):
 
 
 def _partition_block(block: Any, settings: SubgraphSettings) -> _BlockPlan:
-    """Finds intervals that may stay as they are.
+    """Partitions a block into subgraphs that satisfy the cost model and the legality rules.
 
-    This terminates: each round rejects at least one operator, or cuts at least one more off from a
-    variable that it reads. There are finitely many of each, and none comes back.
+    The iteration terminates: each round rejects at least one operator, or cuts at least one more
+    off from a variable that it reads. There are finitely many of each, and neither is undone.
     """
     capable = classify(BlockView(block))
     has_small_interval = False
     while True:
         intervals, levels = partition(capable)
         subgraphs = [subgraph_of(capable, interval, settings) for interval in intervals]
-        refused: dict[OpNode, str] = {}
-        for border in subgraphs:
-            reason = cost_model.reason_against(border.graph, settings.open_size)
+        rejected: dict[OpNode, str] = {}
+        for subgraph in subgraphs:
+            reason = cost_model.reason_against(subgraph.graph, settings.open_size)
             if reason is not None:
                 has_small_interval = True
-                refused.update(dict.fromkeys(border.interval.nodes, reason))
+                rejected.update(dict.fromkeys(subgraph.interval.nodes, reason))
             else:
-                refused.update(rules.illegal_operators(capable, border, settings.tries))
+                rejected.update(rules.illegal_operators(capable, subgraph, settings.tries))
         cut_off = frozenset(rules.build_time_cuts(capable, intervals)) - capable.cut_off
-        if not refused and not cut_off:
+        if not rejected and not cut_off:
             return _BlockPlan(capable, levels, subgraphs, has_small_interval)
-        capable = fixpoint(capable.without(refused).with_cuts(cut_off))
+        capable = fixpoint(capable.without(rejected).with_cuts(cut_off))

@@ -1,4 +1,4 @@
-"""What the program pass did, or would do, in readable form."""
+"""Reports of the program pass: converted subgraphs, and fallbacks with their reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddle_ngraph.partitioning import background_compile
 
 @dataclass(frozen=True)
 class NativeOp:
-    """A compute operator that stays native, and why."""
+    """A compute operator that falls back to Paddle, with the reason."""
 
     index: int
     type: str
@@ -21,15 +21,15 @@ class NativeOp:
 
 @dataclass(frozen=True)
 class IntervalReport:
-    """An interval.
+    """A converted subgraph.
 
     Attributes:
-        first, last: Positions of its first and last operator.
-        types: The types of all.
-        draws: Whether it takes random numbers.
-        device: Where it is placed; empty: nowhere in particular.
-        indices: The positions of all its operators.
-        graph: What it computes.
+        first, last: Indices of its first and last operator in the block.
+        types: The types of all its operators.
+        draws: Whether it samples random numbers.
+        device: The chosen device; empty if none was chosen.
+        indices: The indices of all its operators.
+        graph: Its graph.
     """
 
     first: int
@@ -42,9 +42,9 @@ class IntervalReport:
 
     @property
     def runs_while_compiling(self) -> int | None:
-        """How many runs were native while its functions were, or are, compiled.
+        """Number of runs by Paddle during background compilation of its functions so far.
 
-        ``None`` if none was compiled in the background.
+        ``None`` if no function was compiled in the background.
         """
         return (
             None
@@ -58,11 +58,11 @@ class BlockReport:
     """One block of a program.
 
     Attributes:
-        intervals, native: What becomes of its operators.
-        has_small_interval: Whether an interval stays native because it is too small to pay.
-        program: The program it belongs to, if the report covers several.
-        engines: How many of its operators were engine operators before.
-        drawing: How many engine operators take random numbers, those included.
+        intervals, native: Converted subgraphs, and operators that fall back to Paddle.
+        has_small_interval: Whether a subgraph falls back because the cost model finds it too small.
+        program: The program of the block, if the report covers several.
+        engines: Number of operators that were engine operators before the pass.
+        drawing: Number of engine operators that sample random numbers, old and new ones.
     """
 
     intervals: list[IntervalReport]
@@ -75,12 +75,12 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A program. Its ``str()`` is for people, its fields are for programs.
+    """A program. ``str()`` gives a readable summary.
 
     Attributes:
         blocks: The global block first, then the blocks of control flow.
-        packed: Recurrent layers that run with packed weights.
-        why_native: Why all of it stays native nevertheless, if it does.
+        packed: Number of recurrent layers that run with packed weights.
+        why_native: Why the whole program falls back to Paddle nevertheless, if it does.
     """
 
     blocks: list[BlockReport]
@@ -89,47 +89,47 @@ class Report:
 
     @property
     def changes(self) -> bool:
-        """Whether the program is changed."""
+        """Whether the pass changes the program."""
         return self.ops_converted > 0 or self.packed > 0
 
     @property
     def has_small_interval(self) -> bool:
-        """Whether the share converted depends on the current sizes."""
+        """Whether the converted share depends on the current sizes of dynamic dimensions."""
         return any(block.has_small_interval for block in self.blocks)
 
     @property
     def engines(self) -> int:
-        """How many engine operators the program had before."""
+        """Number of engine operators in the program before the pass."""
         return sum(block.engines for block in self.blocks)
 
     @property
     def drawing(self) -> int:
-        """How many engine operators take random numbers."""
+        """Number of engine operators that sample random numbers."""
         return sum(block.drawing for block in self.blocks)
 
     @property
     def intervals(self) -> list[IntervalReport]:
-        """The intervals of every block."""
+        """The converted subgraphs of every block."""
         return [interval for block in self.blocks for interval in block.intervals]
 
     @property
     def native(self) -> list[NativeOp]:
-        """The operators of every block that stay native."""
+        """The operators of every block that fall back to Paddle."""
         return [op for block in self.blocks for op in block.native]
 
     @property
     def ops_converted(self) -> int:
-        """How many compute operators become part of an interval."""
+        """Number of compute operators in converted subgraphs."""
         return sum(len(interval.types) for interval in self.intervals)
 
     @property
     def ops_native(self) -> int:
-        """How many compute operators stay native."""
+        """Number of compute operators that fall back to Paddle."""
         return len(self.native)
 
     @property
     def share(self) -> float:
-        """The converted part of all compute operators, 0 to 1 (1 for an empty program)."""
+        """The converted fraction of all compute operators, 0 to 1 (1 for an empty program)."""
         total = self.ops_converted + self.ops_native
         return self.ops_converted / total if total else 1.0
 
@@ -144,16 +144,16 @@ class Report:
             lines.append(f"{_count(self.engines, 'engine operator')} in it already.")
         if self.packed:
             lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
-        numbers: Counter[str] = Counter()
+        block_counts: Counter[str] = Counter()
         for block in self.blocks:
             if block.intervals or block.native:
-                lines += _block_lines(numbers[block.program], block)
-            numbers[block.program] += 1
+                lines += _block_lines(block_counts[block.program], block)
+            block_counts[block.program] += 1
         return "\n".join(lines)
 
 
-def _block_lines(number: int, block: BlockReport) -> list[str]:
-    title = f"block {number}" if number else "global block"
+def _block_lines(index: int, block: BlockReport) -> list[str]:
+    title = f"block {index}" if index else "global block"
     lines = [f"{block.program}, {title}" if block.program else title]
     for interval in block.intervals:
         lines.append(
@@ -166,22 +166,22 @@ def _block_lines(number: int, block: BlockReport) -> list[str]:
     by_reason: dict[tuple[str, str], list[int]] = {}
     for op in block.native:
         by_reason.setdefault((op.type, op.reason), []).append(op.index)
-    for (kind, reason), indices in by_reason.items():
-        places = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
-        lines.append(f"  native {_short_name(kind)} x{len(indices)} (at {places}): {reason}")
+    for (op_type, reason), indices in by_reason.items():
+        shown = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
+        lines.append(f"  native {_short_name(op_type)} x{len(indices)} (at {shown}): {reason}")
     return lines
 
 
 def summary(types: Sequence[str]) -> str:
-    """The commonest of some types of operators, with how many there are."""
-    counts = Counter(_short_name(kind) for kind in types).most_common()
-    named = [f"{kind} x{count}" if count > 1 else kind for kind, count in counts[:8]]
+    """The up to 8 most common operator types, with their counts."""
+    counts = Counter(_short_name(op_type) for op_type in types).most_common()
+    named = [f"{op_type} x{count}" if count > 1 else op_type for op_type, count in counts[:8]]
     return ", ".join(named) + (", ..." if len(counts) > 8 else "")
 
 
-def _short_name(kind: str) -> str:
-    return kind.removeprefix("pd_op.")
+def _short_name(op_type: str) -> str:
+    return op_type.removeprefix("pd_op.")
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,4 +1,4 @@
-"""Replacing each interval with one operator."""
+"""Replacement of subgraphs with engine operators."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from paddle_ngraph.partitioning.subgraph import Subgraph
 def rewrite(
     capable: Capability, levels: Mapping[OpNode, int], subgraphs: Sequence[Subgraph]
 ) -> None:
-    """Replaces each interval of a block with one ``ngraph_engine`` operator, and drops dead code.
+    """Replaces each subgraph of a block with one ``ngraph_engine`` operator, and drops dead code.
 
     Args:
         capable: The block.
-        levels: Those of all operators: the order of intervals and native operators.
-        subgraphs: The intervals.
+        levels: The levels of all operators: the order of subgraphs and fallback operators.
+        subgraphs: The subgraphs.
     """
     _Rewriter(capable, levels, subgraphs).run()
 
@@ -38,16 +38,16 @@ class _Rewriter:
         for subgraph in subgraphs:
             self._subgraphs.setdefault(subgraph.interval.level, []).append(subgraph)
         self._levels = levels
-        self._replacements = dict(capable.view.values)  # variable -> the value that holds it now
+        self._replacements = dict(capable.view.values)  # variable -> its current value
 
     def run(self) -> None:
         subgraphs = self._subgraphs
         inside = {node for level in subgraphs.values() for b in level for node in b.interval.nodes}
-        kept = [node for node in self._view.nodes if node not in inside]
-        first = [n for n in kept if n.is_source or n in self._capable.constants]
-        last = [n for n in kept if n.type == "cf.yield"]
+        remaining = [node for node in self._view.nodes if node not in inside]
+        first = [n for n in remaining if n.is_source or n in self._capable.constants]
+        last = [n for n in remaining if n.type == "cf.yield"]
         self._to_end(first)
-        rest = [n for n in kept if n not in set(first) and n not in set(last)]
+        rest = [n for n in remaining if n not in set(first) and n not in set(last)]
         by_level: dict[int, list[OpNode]] = {}
         for node in rest:
             by_level.setdefault(self._levels[node], []).append(node)
@@ -75,11 +75,11 @@ class _Rewriter:
             subgraph.interval.range,
         )
         for old, new in zip((self._view.values[v] for v in subgraph.outputs), values):
-            if old.persistable:  # Paddle looks for it in the outermost scope
+            if old.persistable:  # Paddle looks up the variable in the outermost scope
                 make_persistable(new)
         offset = {"output": 0, "state": len(subgraph.outputs)}
-        for vid, (kind, position) in subgraph.replaced_by.items():
-            value = values[offset[kind] + position]
+        for vid, (target, position) in subgraph.replaced_by.items():
+            value = values[offset[target] + position]
             self._view.values[vid].replace_all_uses_with(value)
             self._replacements[vid] = value
 

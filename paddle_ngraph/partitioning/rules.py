@@ -1,4 +1,4 @@
-"""What may not be in an interval, given what else is in it."""
+"""Legality rules of subgraphs: operators rejected because of other operators in the subgraph."""
 
 from __future__ import annotations
 
@@ -18,55 +18,56 @@ _MAX_OUTPUTS: int = _core.max_outputs
 
 
 def illegal_operators(
-    capable: Capability, border: Subgraph, tries: bool
+    capable: Capability, subgraph: Subgraph, tries: bool
 ) -> Iterator[tuple[OpNode, str]]:
-    """Operators that cannot stay in their interval, and why.
+    """Yields operators that cannot stay in their subgraph, and why.
 
     Args:
-        tries: Whether to convert an interval here whose function no run is going to wait for.
+        tries: Whether to try the conversion now even if the function will be compiled in the
+            background.
     """
-    interval = border.interval
-    if crossing := list(_arrays_crossing_boundary(capable, border)):
+    interval = subgraph.interval
+    if crossing := list(_arrays_crossing_boundary(capable, subgraph)):
         yield from ((node, "its TensorArray is used outside of its interval") for node in crossing)
-    elif len(border.outputs) > _MAX_OUTPUTS:
-        makers = {
+    elif len(subgraph.outputs) > _MAX_OUTPUTS:
+        producers = {
             spec.id: node for node in interval.nodes for spec in capable.ops[node].outputs_used()
         }
-        for spec in border.graph.outputs[_MAX_OUTPUTS:]:
-            yield makers[spec.id], f"its interval has more than {_MAX_OUTPUTS} outputs"
-    elif drawing := list(_unused_random_operators(capable, border)):
-        for node in drawing:
+        for spec in subgraph.graph.outputs[_MAX_OUTPUTS:]:
+            yield producers[spec.id], f"its interval has more than {_MAX_OUTPUTS} outputs"
+    elif stochastic := list(_unused_random_operators(capable, subgraph)):
+        for node in stochastic:
             yield node, "nothing in its interval reads its random numbers"
-    elif (reason := denylist.subgraph_denial_reason(border.graph)) is not None:
+    elif (reason := denylist.subgraph_denial_reason(subgraph.graph)) is not None:
         yield from ((node, reason) for node in interval.nodes)
-    elif (found := fallback.reason_against(border.graph)) is not None:
+    elif (found := fallback.reason_against(subgraph.graph)) is not None:
         yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
-    elif disk_cache.is_stored(border.text):
-        return  # it was converted before
-    elif not tries and background_compile.wants(border.text):
-        return  # no run waits for the conversion: it is the background's
-    elif error := conversion_error(border.graph, border.text):
+    elif disk_cache.is_stored(subgraph.text):
+        return  # converted before
+    elif not tries and background_compile.wants(subgraph.text):
+        return  # no run waits for the conversion: the background thread tries it
+    elif error := conversion_error(subgraph.graph, subgraph.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
         yield failing, denylist.deny_operator(error)
 
 
-def _arrays_crossing_boundary(capable: Capability, border: Subgraph) -> Iterator[OpNode]:
-    """Operators on TensorArrays that do not live and end in the interval."""
+def _arrays_crossing_boundary(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:
+    """Yields operators on TensorArrays that are also used outside of the subgraph."""
     view = capable.view
-    given = map(view.root, (*border.inputs, *border.states, *border.outputs))
+    given = map(view.root, (*subgraph.inputs, *subgraph.states, *subgraph.outputs))
     crossing = set(filter(view.is_array, given))
-    for node in border.interval.nodes if crossing else ():
+    for node in subgraph.interval.nodes if crossing else ():
         if not crossing.isdisjoint(map(view.root, (*node.reads, *node.writes))):
             yield node
 
 
-def _unused_random_operators(capable: Capability, border: Subgraph) -> Iterator[OpNode]:
-    """Operators that would draw random numbers that are only passed on, or dropped."""
-    drawing = capable.random_nodes(border.interval.nodes)
-    if drawing and not border.outputs and not border.states:
-        yield from drawing
-    inside = set(border.interval.nodes)
-    for node in drawing:
+def _unused_random_operators(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:
+    """Yields stochastic operators whose samples are only forwarded as outputs, or unused."""
+    stochastic = capable.random_nodes(subgraph.interval.nodes)
+    if stochastic and not subgraph.outputs and not subgraph.states:
+        yield from stochastic
+    inside = set(subgraph.interval.nodes)
+    for node in stochastic:
         entry = capable.converters[node]
         computes = any(entry.role(name) is not Role.CONSTANT for name, _ in capable.slots[node])
         readers = {reader for vid in node.writes for reader in capable.view.readers.get(vid, ())}
@@ -75,7 +76,7 @@ def _unused_random_operators(capable: Capability, border: Subgraph) -> Iterator[
 
 
 def build_time_cuts(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
-    """Operators that read a variable known only while another interval is built; and which."""
+    """Yields (operator, variable) where only the build of another subgraph knows the contents."""
     level = {node: interval.level for interval in intervals for node in interval.nodes}
     for node in level:
         entry = capable.converters[node]

@@ -1,4 +1,4 @@
-"""An interval as a graph, and the variables that cross its border."""
+"""Graph of a subgraph, with its input, state and output variables."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from paddle_ngraph.partitioning.analysis.capability import Candidates, Capabilit
 from paddle_ngraph.partitioning.analysis.placement import share_count, threads_of
 from paddle_ngraph.partitioning.partition import Interval
 
-# Dtypes of the parameters that functions keep. Those of quantized models are int8: were they
-# read in each run, the plugin would multiply in float32.
+# Dtypes of the parameters that functions retain as constants. Quantized models have int8
+# parameters: read as inputs in each run, they would make the plugin multiply in float32.
 _WEIGHT_DTYPES = frozenset({"float32", "int8", BFLOAT16})
 
 
 class SubgraphSettings(NamedTuple):
-    """What intervals are made for: see :func:`program_pass.apply`."""
+    """Settings of a run of the pass: see :func:`program_pass.apply`."""
 
     keep_weights: bool
     open_size: int | None
@@ -34,14 +34,14 @@ class SubgraphSettings(NamedTuple):
 
 @dataclass
 class Subgraph:
-    """The graph of an interval and the variables that cross its border."""
+    """Graph of a subgraph, and the ids of its input, state and output variables."""
 
     interval: Interval
     graph: Graph
     inputs: list[str]
     states: list[str]
     outputs: list[str]
-    replaced_by: dict[str, tuple[str, int]]  # variable -> ("output" or "state", position)
+    replaced_by: dict[str, tuple[str, int]]  # variable -> ("output" or "state", index)
 
     @cached_property
     def text(self) -> str:
@@ -50,32 +50,32 @@ class Subgraph:
 
 
 def subgraph_of(capable: Capability, interval: Interval, settings: SubgraphSettings) -> Subgraph:
-    """Describes an interval."""
+    """Builds the graph of a subgraph, with its inputs, states and outputs."""
     return _IntervalBuilder(capable, interval, settings).build()
 
 
 def graph_of(body: ConvertibleBlock) -> Graph:
-    """Describes a block inside of an operator: a graph without states."""
+    """Returns the body block of a loop or branch as a graph without states."""
     return _BodyBuilder(body).build()
 
 
 class _GraphBuilder:
-    """Describes operators of a block as a graph, with memory as Paddle sees it.
+    """Builds the graph of operators of a block, with the aliasing of Paddle's in-place operators.
 
-    An operator that overwrites its input gives that memory new contents: whatever reads it
-    afterwards, under whatever name, reads the new ones.
+    An operator that overwrites its input changes the contents of that memory: later readers, under
+    any name, read the new contents.
     """
 
     def __init__(self, candidates: Candidates) -> None:
         self._candidates = candidates
         self._view = candidates.view
         self._names = {number: vid for vid, number in candidates.tensor_ids.items()}
-        self._content: dict[str, str] = {}  # memory -> the variable that names what it holds
-        self._external: list[str] = []  # memory that comes from outside, in order of first use
+        self._content: dict[str, str] = {}  # memory -> the variable of its current contents
+        self._external: list[str] = []  # memory of external variables, in order of first use
         self._external_names: dict[str, str] = {}
-        self._overwritten: dict[str, None] = {}  # those of them, in order of their last writes
+        self._overwritten: dict[str, None] = {}  # external memory, in order of the last writes
         self._ops: list[Op] = []
-        self._produced: set[int] = set()  # tensors, those that converters do not make too
+        self._produced: set[int] = set()  # tensor ids, including outputs that converters omit
 
     def _add(self, node: OpNode) -> None:
         op = self._candidates.ops[node]
@@ -101,7 +101,7 @@ class _GraphBuilder:
         for spec in op.output_specs():
             vid = self._names[spec.id]
             root = self._view.root(vid)
-            if self._view.is_array(root):  # it stays the same one, whatever is written to it
+            if self._view.is_array(root):  # a TensorArray keeps its identity when written
                 self._content.setdefault(root, root)
                 continue
             if root != vid and root in self._external_names:
@@ -110,7 +110,7 @@ class _GraphBuilder:
             self._content[root] = vid
 
     def _known_specs(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-        """The tensors, if the interval already makes or reads all of them."""
+        """Returns the tensors if the graph already produces or reads all of them, else none."""
         roots = [self._view.root(self._names[spec.id]) for spec in specs]
         now = [
             self._spec(self._content[root]) if root in self._content else spec
@@ -132,7 +132,7 @@ class _GraphBuilder:
         return self._spec(self._content[root])
 
     def _add_input(self, vid: str) -> None:
-        """Reads a variable from outside."""
+        """Adds a variable as an input."""
         root = self._view.root(vid)
         self._external.append(root)
         self._external_names[root] = vid
@@ -150,7 +150,7 @@ class _GraphBuilder:
 
 
 class _IntervalBuilder(_GraphBuilder):
-    """Describes one interval."""
+    """Builds the graph of one subgraph."""
 
     def __init__(self, capable: Capability, interval: Interval, settings: SubgraphSettings) -> None:
         super().__init__(capable)
@@ -161,14 +161,14 @@ class _IntervalBuilder(_GraphBuilder):
         self._value_inputs: set[str] = set()
 
     def build(self) -> Subgraph:
-        """The interval as a graph."""
+        """Returns the graph with its inputs, states and outputs."""
         for node in self._interval.nodes:
             if self._capable.ops[node].outputs_used():
                 self._value_inputs |= {
                     self._view.root(v) for v in self._capable.read_by_value(node)
                 }
                 self._add(node)
-        # nGraph computes results in their order: what is written early may be freed early.
+        # nGraph computes results in their order: memory written early can be freed early.
         states = list(self._overwritten)
         inputs = [root for root in self._external if root not in self._overwritten]
         replaced, outputs = self._outputs(states)
@@ -202,8 +202,8 @@ class _IntervalBuilder(_GraphBuilder):
 
     def _is_weight(self, root: str) -> bool:
         value = self._view.values[root]
-        maker = value.get_defining_op()
-        is_weight = maker is not None and is_parameter(maker)
+        producer = value.get_defining_op()
+        is_weight = producer is not None and is_parameter(producer)
         return (
             self._settings.keep_weights and is_weight and dtype_name(value.dtype) in _WEIGHT_DTYPES
         )
@@ -234,14 +234,14 @@ class _IntervalBuilder(_GraphBuilder):
 
 
 class _BodyBuilder(_GraphBuilder):
-    """Describes the block of a loop or branch."""
+    """Builds the graph of the body of a loop or branch."""
 
     def __init__(self, body: ConvertibleBlock) -> None:
         super().__init__(body.candidates)
         self._body = body
 
     def build(self) -> Graph:
-        """The block as a graph: what a turn starts from and what it captures, to what it yields."""
+        """Returns a graph from loop-carried and captured inputs to the yielded values."""
         for vid in (*self._body.args, *self._body.captured):
             self._add_input(vid)
         inputs = [self._spec(vid) for vid in (*self._body.args, *self._body.captured)]

@@ -1,4 +1,4 @@
-"""Programs that consist of one engine operator: what it reads, and where its results go."""
+"""Programs that consist of one engine operator: its inputs, and the targets of its results."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Source(NamedTuple):
 
     Attributes:
         name: Its name in the scope.
-        is_fed: Whether each run gives it new contents.
-        dtype, shape: What the program declares; -1 is a size that it leaves open.
+        is_fed: Whether each run feeds it.
+        dtype, shape: As the program declares them; -1 is a dynamic dimension.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Source(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where a result of the operator goes.
+    """The target of a result of the operator.
 
     Attributes:
-        name: Of the variable of the scope, or of what is fetched.
-        column: Its place among what is fetched; 0 if nothing is.
-        output: Which result it is.
-        dtype: What the program declares.
+        name: Name of the variable of the scope, or of the fetch.
+        column: Index in the fetch list; 0 for a variable of the scope.
+        output: Index of the result.
+        dtype: As the program declares it.
     """
 
     name: str
@@ -56,9 +56,9 @@ class Whole(NamedTuple):
 
     Attributes:
         graph, interval: The attributes of the operator.
-        sources: What it reads, in its order.
-        targets: Where its results go; what is fetched, by column.
-        fed: The names of all that is fed.
+        sources: Its inputs, in operand order.
+        targets: The targets of its results, sorted by fetch column.
+        fed: The names of all feeds.
     """
 
     graph: str
@@ -69,22 +69,22 @@ class Whole(NamedTuple):
 
 
 def find_whole_program(operators: Sequence[Operation], end: str) -> Whole | None:
-    """What the operators of a block are, if one of them is an engine and the others only name.
+    """Returns a block of one engine operator, next to which others only name variables.
 
     Args:
-        operators: Of the only block of a program, after the program pass.
-        end: The type of those that take its results.
+        operators: The operators of the only block of a program, after the program pass.
+        end: The type of the operators that read its results, such as ``pd_op.fetch``.
 
     Returns:
-        ``None`` if they compute, or take, anything besides what the engine operator computes.
+        ``None`` if other operators compute something, or read values of another origin.
     """
     engines = [op for op in operators if is_engine(op.name())]
     others = [op for op in operators if not is_engine(op.name())]
     if len(engines) != 1 or any(op.name() not in _BOOKKEEPING | {end} for op in others):
         return None
     (engine,) = engines
-    makers = [producer_of(value) for value in _members(engine)]
-    if any(op.name() not in FEEDS | {_PARAMETER} for op in makers):
+    producers = [producer_of(value) for value in _members(engine)]
+    if any(op.name() not in FEEDS | {_PARAMETER} for op in producers):
         return None
     targets = [_target(op, engine) for op in others if op.name() == end]
     known = sorted((each for each in targets if each is not None), key=lambda each: each.column)
@@ -94,7 +94,7 @@ def find_whole_program(operators: Sequence[Operation], end: str) -> Whole | None
     return Whole(
         attributes["graph"],
         attributes["interval"],
-        [Source(scope_name(op), is_fed(op), *_declared(op.results()[0])) for op in makers],
+        [Source(scope_name(op), is_fed(op), *_declared(op.results()[0])) for op in producers],
         known,
         frozenset(scope_name(op) for op in others if is_fed(op)),
     )
@@ -108,9 +108,9 @@ def _members(engine: Operation) -> Iterator[Value]:
 
 
 def _target(op: Operation, engine: Operation) -> Target | None:
-    """Where an operator takes a result of the engine operator; ``None`` if it takes another one."""
+    """The target named by ``op``; ``None`` if ``op`` reads no result of the engine operator."""
     value = op.operand_source(0)
-    outputs = {result.id: number for number, result in enumerate(engine.results())}
+    outputs = {result.id: index for index, result in enumerate(engine.results())}
     if value.id not in outputs:
         return None
     column = op.attrs()["col"] if op.name() == FETCH else 0

@@ -1,4 +1,4 @@
-"""Devices that operators can be placed on."""
+"""Devices for the placement of operators."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ def usable_cores() -> tuple[int, ...]:
 
 
 def known_device(name: Any) -> str:
-    """The name of a device as plans write it: ``CPU:0,1`` is ``CPU:0-1``.
+    """The canonical name of a device: ``CPU:0-1`` for ``CPU:0,1``.
 
     Raises:
-        NgraphError: There is no such device, or it does not compute in float32, and float16 is not
-            allowed.
+        NgraphError: There is no such device, or it lacks float32 and float16 is not allowed.
     """
     if name in (CPU, NATIVE):
         return str(name)
@@ -73,15 +72,15 @@ def device(name: str) -> Iterator[None]:
         yield
     finally:
         inner = placed_inside.pop()
-        made = [op for op in block.ops if op.id() not in before and can_be_placed(op)]
-        for op in made:
+        created = [op for op in block.ops if op.id() not in before and can_be_placed(op)]
+        for op in created:
             if op.id() not in inner:
                 place_on(op, chosen)
         for outer in placed_inside[-1:]:
-            outer.update(op.id() for op in made)
+            outer.update(op.id() for op in created)
 
 
-# Operators that inner blocks of ``device`` have placed; programs are built by one thread at a time.
+# Operators placed by inner ``device`` contexts; only one thread builds programs at a time.
 placed_inside: list[set[int]] = []
 
 

@@ -1,7 +1,8 @@
-"""Equal parts of rows: a feed divided along axis 0, and results put together, without a kernel.
+"""Split of feeds into equal slices of rows, and concatenation of results, without a kernel.
 
-In a program they are Paddle's own ``split`` and ``concat``, which any executor can run. The
-data-dependency engine reads a part where the feed is, and puts results of any dtype together.
+In a program these are Paddle's own ``split`` and ``concat``, which any executor can run. The
+data-dependency engine reads a slice in place, in the memory of the feed, and concatenates results
+of any dtype.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode, is
 from paddle_ngraph.partitioning.analysis.placement import NATIVE, place_on
 from paddle_ngraph.transpiler.building import Builder
 
-_SPLIT, _CONCAT, _NUMBER = "pd_op.split_with_num", "pd_op.concat", "pd_op.full"
+_SPLIT, _CONCAT, _CONSTANT = "pd_op.split_with_num", "pd_op.concat", "pd_op.full"
 
 
-class RowPart(NamedTuple):
-    """A part of a variable along axis 0.
+class RowSlice(NamedTuple):
+    """A slice of a variable along axis 0.
 
     Attributes:
         whole: The id of the variable.
-        number: Which part.
-        parts: Of how many equal ones.
+        number: The index of the slice.
+        parts: The number of equal slices.
     """
 
     whole: str
@@ -33,37 +34,37 @@ class RowPart(NamedTuple):
 
 
 def split_rows(build: Builder, whole: Value, parts: int) -> list[Value]:
-    """Appends what divides a variable into equal parts of rows."""
+    """Appends a split of a variable into equal slices of rows."""
     (found,) = build.results(_SPLIT, [whole, build.number(0, "int32")], num=parts)
     place_on(producer_of(producer_of(found[0]).operand_source(0)), NATIVE)
     return list(found)
 
 
 def concat_rows(build: Builder, parts: Sequence[Value]) -> Value:
-    """Appends what puts the rows of variables one after the other."""
+    """Appends a concatenation of the rows of variables."""
     whole: Value = build(_CONCAT, [list(parts), build.number(0, "int32")])
     place_on(producer_of(whole), NATIVE)
     return whole
 
 
 def is_row_concat(view: BlockView, node: OpNode) -> bool:
-    """Whether all that an operator does is to put rows one after the other."""
+    """Whether an operator is a concatenation of rows."""
     return node.type == _CONCAT and _is_along_rows(view, node)
 
 
-def row_parts(view: BlockView) -> dict[str, RowPart]:
-    """The parts of rows that variables are divided into, by id."""
-    found: dict[str, RowPart] = {}
+def row_slices(view: BlockView) -> dict[str, RowSlice]:
+    """All slices of rows in a block, by id."""
+    found: dict[str, RowSlice] = {}
     for node in view.nodes:
         if node.type == _SPLIT and _is_along_rows(view, node):
             parts = node.op.attrs()["num"]
-            for number, vid in _members(view, node):
-                found[vid] = RowPart(view.root(node.reads[0]), number, parts)
+            for index, vid in _members(view, node):
+                found[vid] = RowSlice(view.root(node.reads[0]), index, parts)
     return found
 
 
 def split_feeds(view: BlockView) -> dict[OpNode, int]:
-    """The feeds that :func:`split_rows` divides, and into how many parts."""
+    """The feeds that :func:`split_rows` divides, and the number of slices of each."""
     found = {}
     for node in view.nodes:
         if node.type == _SPLIT and node.device == NATIVE and _is_along_rows(view, node):
@@ -74,8 +75,8 @@ def split_feeds(view: BlockView) -> dict[OpNode, int]:
 
 
 def is_row_split(view: BlockView, node: OpNode) -> bool:
-    """Whether an operator divides a variable into rows, or is a constant for what does such."""
-    if node.type == _NUMBER:
+    """Whether an operator is a split into rows, or a constant operand of a split or concat."""
+    if node.type == _CONSTANT:
         readers = view.readers.get(node.writes[0], ())
         return all(reader.type in (_SPLIT, _CONCAT) for reader in readers)
     return node.type == _SPLIT and _is_along_rows(view, node)
@@ -83,11 +84,11 @@ def is_row_split(view: BlockView, node: OpNode) -> bool:
 
 def _is_along_rows(view: BlockView, node: OpNode) -> bool:
     axis = view.producer.get(node.reads[-1])
-    return axis is not None and axis.type == _NUMBER and axis.op.attrs()["value"] == 0
+    return axis is not None and axis.type == _CONSTANT and axis.op.attrs()["value"] == 0
 
 
 def _members(view: BlockView, node: OpNode) -> Iterator[tuple[int, str]]:
-    """The number and the id of each part that something takes out of the list of all."""
+    """Yields (index, id) of each slice that ``builtin.split`` extracts from the result list."""
     for reader in view.readers.get(node.writes[0], ()):
         if reader.type == "builtin.split":
             yield from enumerate(map(value_id, reader.op.results()))

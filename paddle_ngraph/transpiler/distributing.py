@@ -1,4 +1,4 @@
-"""Training programs on disk: the programs of ranks of one that was saved."""
+"""Training programs on disk: distributes a saved program over ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddle_ngraph.transpiler.distribution_transpiler import Options
 
 
 def programs_of(model: SavedModel, ranks: int, options: Options) -> dict[str, Program]:
-    """The programs of ranks of a program that trains, by what their files end in.
+    """The programs of the ranks of a training program, by the suffixes of their files.
 
     Raises:
         NgraphError: The file cannot be read, or its program cannot be distributed.
@@ -25,11 +25,11 @@ def programs_of(model: SavedModel, ranks: int, options: Options) -> dict[str, Pr
     program = model.as_pir()
     if not model.is_pir:
         translation.rename_as_pir(program)
-    made = distribution_transpiler.transpile(program, ranks, (), options)
-    programs = {".startup.json": made.startup}
-    if made.accumulating is not None:
-        programs[".accumulating.json"] = made.accumulating[0]
-    return {**programs, ".json": made.program}
+    distributed = distribution_transpiler.transpile(program, ranks, (), options)
+    programs = {".startup.json": distributed.startup}
+    if distributed.accumulating is not None:
+        programs[".accumulating.json"] = distributed.accumulating[0]
+    return {**programs, ".json": distributed.program}
 
 
 def save(files: Mapping[Path, Program]) -> None:

@@ -1,7 +1,7 @@
-"""The clock of decisions by time: native or compiled, now or in the background, one thread or more.
+"""The clock of decisions by time: Paddle or engine, now or in the background, one thread or more.
 
-Tests set one of their own, so that no decision depends on the load of the machine. Limits of waits
-for other processes and threads need the system's clock, and read it themselves.
+Tests set a clock of their own, so that no decision depends on the load of the machine. Timeouts for
+other processes and threads read the system's clock directly.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _clock: Clock = perf_counter
 
 
 def now() -> float:
-    """Seconds, from some moment on."""
+    """Seconds since an arbitrary time."""
     return _clock()
 
 
 @contextmanager
 def overridden(clock: Clock) -> Iterator[None]:
-    """Inside of ``with`` it is another one, in all threads."""
+    """Sets another clock in all threads inside ``with``."""
     global _clock
     before, _clock = _clock, clock
     try:

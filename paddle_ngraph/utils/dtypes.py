@@ -1,4 +1,4 @@
-"""The dtypes that functions compute with or pass on: one table."""
+"""Table of the dtypes that functions compute with or forward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Dtype(NamedTuple):
     """A dtype.
 
     Attributes:
-        element: nGraph's name for it, as a type and in signatures.
+        element: The name of its OpenVINO element type, also in signatures.
         range: Its range of values, for integers of less than 64 bits.
     """
 
@@ -34,11 +34,11 @@ DTYPES: Mapping[str, Dtype] = {
     "float32": Dtype("f32"),
     "float64": Dtype("f64"),
 }
-# What the dtype of a TensorArray ends with, after that of its elements.
+# The dtype of a TensorArray is the dtype of its elements with this suffix.
 ARRAY_SUFFIX = "[]"
-# Those that NumPy also has.
+# Dtypes that exist in NumPy, too.
 NUMPY_DTYPES = frozenset(DTYPES) - {"bfloat16"}
-# Others that Paddle's own operators may have in an interval; converters do not see them.
+# Other dtypes that Paddle's own operators may have in a subgraph; no converter reads them.
 UNCONVERTED_DTYPES = frozenset(
     {
         *("uint32", "uint64", "float8_e4m3fn", "float8_e5m2"),

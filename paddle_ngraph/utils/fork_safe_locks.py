@@ -1,9 +1,9 @@
-"""Locks that are free in a forked process.
+"""Fork-safe locks: unlocked in a forked process.
 
 A fork copies a lock in its current state, but only the thread that forks. A lock held by another
 thread would stay locked in the child forever. So every lock of the package is created here, and is
 recreated in a child unless the forking thread holds it. The data that such a lock guards is
-consistent even then: a table may only lack what the other thread was about to write.
+consistent even then: a table may only lack the entry that the other thread was about to write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def new_lock() -> Any:
 
 
 def new_condition() -> threading.Condition:
-    """A condition whose lock is one of these; who waits for it is not forked."""
+    """A condition with a fork-safe lock; threads that wait for it are not copied by a fork."""
     return threading.Condition(new_lock())
 
 

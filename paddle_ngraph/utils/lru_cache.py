@@ -1,4 +1,4 @@
-"""A table of values that can be recomputed: it keeps those that were used last."""
+"""LRU cache for values that can be recomputed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class LRUCache(Generic[K, T]):
-    """Values by key; beyond ``size`` the least recently used one is dropped. Thread-safe.
+    """Thread-safe LRU cache with at most ``size`` entries.
 
-    Dropped values are freed outside the lock, since freeing one may run arbitrary code. A handler
-    of signals, or ``__del__``, may use the table in the middle of another use by its thread.
+    Dropped values are freed outside the lock, since their destructors may run arbitrary code. A
+    signal handler, or ``__del__``, may use the cache in the middle of another use by its thread.
     """
 
     def __init__(self, size: int) -> None:
@@ -31,7 +31,7 @@ class LRUCache(Generic[K, T]):
         return key in self._entries
 
     def get(self, key: K) -> T | None:
-        """The value, which counts as used, or ``None``."""
+        """The value, which becomes the most recently used one, or ``None``."""
         with self._lock:
             try:
                 self._entries.move_to_end(key)
@@ -40,19 +40,19 @@ class LRUCache(Generic[K, T]):
                 return None
 
     def get_or_create(self, key: K, create: Callable[[], T]) -> T:
-        """The value, or what ``create`` returns if there is none. Two threads may both make one."""
+        """The value; a new one by ``create`` if there is none. Two threads may both create one."""
         found = self.get(key)
         return self.put(key, create()) if found is None else found
 
     def put(self, key: K, value: T) -> T:
-        """Keeps a value, and returns it."""
+        """Adds or replaces a value, and returns it."""
         dropped = []
         with self._lock:
-            found = self._entries
-            dropped.append(found.pop(key, None))
-            found[key] = value
-            if len(found) > self._size:
-                dropped.append(found.popitem(last=False)[1])
+            entries = self._entries
+            dropped.append(entries.pop(key, None))
+            entries[key] = value
+            if len(entries) > self._size:
+                dropped.append(entries.popitem(last=False)[1])
         return value
 
     def pop(self, key: K) -> T | None:
@@ -61,7 +61,7 @@ class LRUCache(Generic[K, T]):
             return self._entries.pop(key, None)
 
     def remove(self, predicate: Callable[[K], bool]) -> int:
-        """Drops the values of some keys; returns how many."""
+        """Drops the values of keys for which ``predicate`` is true; returns their number."""
         with self._lock:
             keys = list(filter(predicate, list(self._entries)))
             dropped = [self._entries.pop(key, None) for key in keys]
@@ -71,4 +71,4 @@ class LRUCache(Generic[K, T]):
         """Drops every value."""
         with self._lock:
             dropped, self._entries = self._entries, OrderedDict()
-        del dropped  # not cleared: a use that this one is in the middle of goes on with it
+        del dropped  # not cleared in place: an interrupted use continues with the old table

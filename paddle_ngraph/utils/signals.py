@@ -1,12 +1,12 @@
-"""Sections of Python that handlers of signals do not come into.
+"""Deferred signals: sections of Python code during which no signal handler runs.
 
-Handlers run wherever the main thread runs Python. Paddle's interpreters, which run no Python of
-their own, never meet one; here they call the engine, and that calls Python when it builds a
-function. So handlers wait until the run is over, as they do natively. Ctrl-C need not wait: it
-raises ``KeyboardInterrupt``, which ends the run (``core/paddle/interruption.h``).
+Handlers run wherever the main thread runs Python. In plain Paddle none runs during a run, since
+Paddle's interpreters run no Python; with the engine they do, since the engine calls Python to build
+a function. So handlers are deferred until the end of the run, as in plain Paddle. Ctrl-C is not
+deferred: it raises ``KeyboardInterrupt``, which ends the run (``core/paddle/interruption.h``).
 
-Only what Python calls is exchanged. What the system does when a signal comes stays as it is: others
-may have changed that (``faulthandler``, ``signal.siginterrupt``), and a byte for
+Only Python's handlers are replaced. The reaction of the system to a signal is unchanged: other code
+may have configured it (``faulthandler``, ``signal.siginterrupt``), and a byte for
 ``signal.set_wakeup_fd`` (``asyncio``) is written once.
 """
 
@@ -17,7 +17,7 @@ import inspect
 import signal
 import threading
 
-# Those of the module signal make enumerations of all they return: 20 times as slow.
+# The functions of module signal convert results to enumerations, which is 20 times as slow.
 from _signal import getsignal  # type: ignore[import-not-found]
 from collections.abc import Callable
 from types import FrameType
@@ -29,34 +29,34 @@ _SIGNALS = [int(number) for number in signal.valid_signals()]
 
 
 class _DeferringHandler:
-    """What is called instead of a handler: it notes that the signal came.
+    """A substitute for a handler, which records that its signal arrived.
 
-    Once, however often it does: so does Python, while it runs nothing of its own.
+    A signal that arrives repeatedly is recorded once, as Python does while it runs no Python code.
 
     Args:
         handler: The handler.
-        pending: Where it notes it.
-        is_late: Whether the handler waits. If not, it does so only in this module, which has to
-            put back what it has exchanged.
+        pending: The list of recorded signals.
+        is_deferred: Whether the handler is deferred. If not, it is deferred in this module only, so
+            that handlers are always restored.
     """
 
-    def __init__(self, handler: Callable[..., Any], pending: list[int], is_late: bool) -> None:
-        self.handler, self.is_late, self.is_over = handler, is_late, False
+    def __init__(self, handler: Callable[..., Any], pending: list[int], is_deferred: bool) -> None:
+        self.handler, self.is_deferred, self.has_ended = handler, is_deferred, False
         self._pending = pending
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        is_here = frame is not None and frame.f_code.co_filename == __file__
-        # It is over, and called, if somebody has kept it as the handler to be set again.
-        if self.is_over or not (self.is_late or is_here):
+        is_in_module = frame is not None and frame.f_code.co_filename == __file__
+        # A substitute may be called after its end, if other code saved it and set it again.
+        if self.has_ended or not (self.is_deferred or is_in_module):
             self.handler(number, frame)
         elif number not in self._pending:
             self._pending.append(number)
 
 
 class deferred_signals(contextlib.ContextDecorator):
-    """Signals that come inside of the ``with`` block are handled at its end.
+    """Defers the handlers of signals that arrive inside the ``with`` block to its end.
 
-    So are those that come inside of one that is inside of it.
+    In nested blocks, handlers are deferred to the end of the outermost one.
 
     Args:
         except_ctrl_c: ``KeyboardInterrupt`` is raised at once, unless the user has another handler.
@@ -68,53 +68,54 @@ class deferred_signals(contextlib.ContextDecorator):
         self._deferring_handlers: dict[int, _DeferringHandler] = {}
 
     def begin(self) -> deferred_signals:
-        """From here on they are put off."""
+        """Begins the section: handlers are deferred until :meth:`end`."""
         if threading.get_ident() != threading.main_thread().ident:
             return self  # handlers run in the main thread
         try:
-            self._exchange()
+            self._replace_handlers()
         except BaseException as error:  # raised by a handler
             self.end()
             if not _is_from_other_interpreter(error):
                 raise
         return self
 
-    def _exchange(self) -> None:
+    def _replace_handlers(self) -> None:
         handlers = {
             number: handler
             for number, handler in zip(_SIGNALS, map(getsignal, _SIGNALS))
             if callable(handler)
-            and not (isinstance(handler, _DeferringHandler) and handler.is_late)
+            and not (isinstance(handler, _DeferringHandler) and handler.is_deferred)
         }
-        at_once = handlers.get(signal.SIGINT)
-        if isinstance(at_once, _DeferringHandler):
-            at_once = at_once.handler
-        is_at_once = self._except_ctrl_c and at_once is signal.default_int_handler
-        if is_at_once and len(handlers) == 1:
+        sigint_handler = handlers.get(signal.SIGINT)
+        if isinstance(sigint_handler, _DeferringHandler):
+            sigint_handler = sigint_handler.handler
+        is_ctrl_c_excepted = self._except_ctrl_c and sigint_handler is signal.default_int_handler
+        if is_ctrl_c_excepted and len(handlers) == 1:
             return
-        # Ctrl-C first, and put back last: it has to leave the others as they were.
+        # Ctrl-C is replaced first and restored last: a Ctrl-C must leave the other handlers
+        # unchanged.
         for number in sorted(handlers, key=lambda number: number != signal.SIGINT):
-            is_late = not (is_at_once and number == signal.SIGINT)
+            is_deferred = not (is_ctrl_c_excepted and number == signal.SIGINT)
             self._deferring_handlers[number] = _DeferringHandler(
-                handlers[number], self._pending, is_late
+                handlers[number], self._pending, is_deferred
             )
             _core.set_signal_handler(number, self._deferring_handlers[number])
 
     def end(self) -> bool:
-        """From here on their handlers are called again. Returns whether any came."""
+        """Restores the handlers. Returns whether a signal arrived in the section."""
         try:
             for number, substitute in reversed(list(self._deferring_handlers.items())):
-                if getsignal(number) is substitute:  # else what ran meanwhile has set another
+                if getsignal(number) is substitute:  # else the section's code has set another
                     _core.set_signal_handler(number, substitute.handler)
-                substitute.is_over = True
+                substitute.has_ended = True
                 del self._deferring_handlers[number]
-        except BaseException:  # raised by a handler that is back
+        except BaseException:  # raised by a restored handler
             self.end()
             raise
         return bool(self._pending)
 
     def handle(self) -> None:
-        """Calls the handlers of those that came: all of them, whatever one raises."""
+        """Calls the handlers of all signals that arrived, even if one of them raises."""
         with contextlib.ExitStack() as handled:
             for number in reversed(self._pending):
                 handled.callback(_handle, number)
@@ -129,7 +130,7 @@ class deferred_signals(contextlib.ContextDecorator):
             if self._pending:
                 self.handle()
 
-    def _recreate_cm(self) -> deferred_signals:  # for each call of what it decorates
+    def _recreate_cm(self) -> deferred_signals:  # for each call of a decorated function
         return deferred_signals(self._except_ctrl_c)
 
 
@@ -138,12 +139,12 @@ def _handle(number: int) -> None:
     while frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__):
         frame = frame.f_back
     handler = getsignal(number)
-    if callable(handler):  # as Python does, which ignores those that it finds without
+    if callable(handler):  # Python ignores signals without a handler, too
         handler(number, frame)
 
 
 def _is_from_other_interpreter(error: BaseException) -> bool:
-    """Where Python is embedded, its main thread need not be the one that may set handlers."""
+    """Whether ``signal`` rejects the thread: embedded Python may have another."""
     return isinstance(error, ValueError) and "signal only works in main thread" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""Values of which each thread has its own."""
+"""Thread-local values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ T = TypeVar("T")
 
 
 class ThreadLocal(threading.local, Generic[T]):
-    """A value of which each thread has its own.
+    """A thread-local value.
 
     Args:
-        value: What it is in a thread that has not said anything else.
+        value: The initial value in each thread.
     """
 
-    def __init__(self, value: T) -> None:  # which Python calls in each thread
+    def __init__(self, value: T) -> None:  # Python calls this in each thread
         self.value = value
 
     @contextmanager
     def overridden(self, value: T) -> Iterator[None]:
-        """Inside of ``with`` it is another one in this thread."""
+        """Sets another value in this thread inside ``with``."""
         before, self.value = self.value, value
         try:
             yield

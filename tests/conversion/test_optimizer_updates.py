@@ -732,5 +732,5 @@ def test_what_steps_have_read_is_filled():
     draft = draft_of(Sums([], is_clear=True).build)
     step, fill = sorted(draft.updates, key=lambda update: update.optimizer)
     assert (step.optimizer, fill.optimizer, fill.attributes) == (0, FILL_STATE, [2.0])
-    assert step.gradients == [draft.bridge.border_sizes()[0] + fill.states[0]]
+    assert step.gradients == [draft.bridge.boundary_sizes()[0] + fill.states[0]]
     assert len(step.factors) == 1

@@ -69,7 +69,7 @@ def test_what_guards_admit_is_what_numbers_compute(start):
         assert [hint_of(v) if isinstance(v, Size) else v for v in found] == decisions(
             seed, list(hints.values())
         )
-        fixed, kept = guards.fixed(), guards.kept()
+        fixed, kept = guards.fixed(), guards.remaining()
         assert all(guard.holds(hints) for guard in kept)
         left = [number for number in hints if number not in fixed]
         words = to_words(kept, {number: place for place, number in enumerate(left)})
@@ -125,10 +125,10 @@ def test_numpy_takes_no_number_without_a_guard():
 )
 def test_equal_expressions_are_equal_without_a_guard(equal):
     guards, n = one()
-    before = len(guards.kept())
+    before = len(guards.remaining())
     a, b = equal(n)
     assert a == b
-    assert len(guards.kept()) == before
+    assert len(guards.remaining()) == before
 
 
 @pytest.mark.parametrize(
@@ -145,21 +145,21 @@ def test_equal_expressions_are_equal_without_a_guard(equal):
 )
 def test_what_holds_for_every_size_needs_no_guard(known):
     guards, n = one()
-    before = len(guards.kept())
+    before = len(guards.remaining())
     assert known(n)
-    assert len(guards.kept()) == before
+    assert len(guards.remaining()) == before
 
 
 def test_a_decision_made_twice_is_one_guard():
     guards, n = one()
-    before = len(guards.kept())
+    before = len(guards.remaining())
     for _ in range(3):
         assert n > 20
         assert n + 5 > 20
         assert 2 * n > 40
-    assert len(guards.kept()) == before  # a tighter one in the place of the least size
-    assert not _core.guards_hold(to_words(guards.kept(), {0: 0}), [20])
-    assert _core.guards_hold(to_words(guards.kept(), {0: 0}), [21])
+    assert len(guards.remaining()) == before  # a tighter one in the place of the least size
+    assert not _core.guards_hold(to_words(guards.remaining(), {0: 0}), [20])
+    assert _core.guards_hold(to_words(guards.remaining(), {0: 0}), [21])
 
 
 @pytest.mark.parametrize(
@@ -187,16 +187,16 @@ def test_what_is_decided_holds_in_every_turn(start):
         draw = random.Random(~seed)
         hints = {0: draw.randint(2, 20)}
         guards = Guards(hints)
-        outer, inner = guards.turns(2), guards.turns(2)
+        outer, inner = guards.new_iteration_symbol(2), guards.new_iteration_symbol(2)
         numbers = [guards.size(0), outer + draw.randint(0, 3), inner * draw.randint(1, 2) + 1]
-        while seed % 2 and guards.turn_less_often((outer + inner).terms):
-            assert min(map(guards.most_turns, (outer, inner))) >= 9
+        while seed % 2 and guards.bound_iterations((outer + inner).terms):
+            assert min(map(guards.max_iterations, (outer, inner))) >= 9
         try:
             found = small_decisions(seed, numbers)
         except Undecided:
             continue
-        decided += any(map(guards.depends_on_turns, map(terms_of, found)))
-        kept, fixed = guards.kept(), guards.fixed()
+        decided += any(map(guards.varies_per_iteration, map(terms_of, found)))
+        kept, fixed = guards.remaining(), guards.fixed()
         assert all(guard.holds(hints) for guard in kept)
         for _ in range(20):
             sizes = {0: draw.randint(2, 40), -1: draw.choice([0, 1, 2, 9]), -2: draw.randint(0, 9)}

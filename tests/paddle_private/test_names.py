@@ -253,11 +253,11 @@ def test_each_place_is_replaced_by_something_called_alike(place: PatchTarget) ->
     dynamic_hook.switch(False)
     capture.install()
     if place is replaced.PREDICTOR_POOL:
-        assert place.now is predictor_hook.PredictorPool
+        assert place.current is predictor_hook.PredictorPool
         return
-    held = place.now.fget if isinstance(place.now, property) else place.now
+    held = place.current.fget if isinstance(place.current, property) else place.current
     assert hasattr(held, "__wrapped__")
-    assert signature_of(place.now) == place.signature
+    assert signature_of(place.current) == place.signature
     original = held.__wrapped__
     twin = getattr(resolve("paddle.base.core"), place.name, None)
     assert place.owner != "paddle.base.libpaddle" or twin is not original

@@ -303,7 +303,7 @@ def test_drawn_programs_compute_the_same_numbers(all_pay, native_in_order, monke
     """Results are computed again where that pays, or wherever it is possible."""
     counts = Counter()
     if always:
-        monkeypatch.setattr(recompute._Planner, "_pays", lambda *usages: True)
+        monkeypatch.setattr(recompute._Planner, "_reduces_peak", lambda *usages: True)
 
     @the_same_examples(DRAWN)
     @given(drawn_programs(largest=20))

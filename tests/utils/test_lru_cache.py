@@ -33,8 +33,8 @@ def test_it_holds_what_was_used_last(size: int, steps: list[tuple[bool, int]]) -
 
 def test_what_is_there_is_not_made_again() -> None:
     table: LRUCache[str, list[int]] = LRUCache(2)
-    table.get_or_make("a", list).append(1)
-    table.get_or_make("a", list).append(2)
+    table.get_or_create("a", list).append(1)
+    table.get_or_create("a", list).append(2)
     assert table.pop("a") == [1, 2]
     assert table.pop("a") is None
 

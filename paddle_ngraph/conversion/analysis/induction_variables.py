@@ -1,6 +1,6 @@
-"""Numbers that a loop counts, as far as its block shows: the same is added to them in each turn.
+"""Induction variables of a loop, as far as its block shows: each iteration adds a constant.
 
-Slices as long as such a number (``x[:, :i + 1]``) are of a size that follows from the turn.
+Slices as long as such a variable (``x[:, :i + 1]``) have a size that follows from the iteration.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import NamedTuple
 from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING, Offset, Offsets
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
-# Those of any length.
+# Slices of any length.
 SLICES = ("pd_op.slice", "pd_op.strided_slice")
-# What is true where both operands are.
+# Types that are true where both operands are.
 CONJUNCTIONS = ("pd_op.logical_and", "pd_op.bitwise_and")
-# Comparisons that are true where the first operand is the smaller one, or the larger one; and how
-# far the two are apart then, at least.
+# Comparisons that are true where the first operand is smaller, or larger; and the minimal
+# difference of the operands then.
 LESS = {"pd_op.less_than": 1, "pd_op.less_equal": 0}
 GREATER = {"pd_op.greater_than": 1, "pd_op.greater_equal": 0}
 
 
 class CounterLimit(NamedTuple):
-    """What has to hold for another turn: a counter and a number are at most another number.
+    """A condition for another iteration: induction variable + ``added`` <= ``upper``.
 
     Attributes:
-        arg: Which of the args it counts.
-        added: What is added to what that was before this turn.
-        upper: Known, or a tensor.
+        arg: The index of the induction variable among the loop-carried inputs.
+        added: The constant that is added to its value before the iteration.
+        upper: A known integer, or a tensor.
     """
 
     arg: int
@@ -36,20 +36,20 @@ class CounterLimit(NamedTuple):
 
 
 class Counters:
-    """The counters of a block.
+    """The induction variables of a block.
 
     Args:
-        block: What is inside of a loop.
-        args: How many of its inputs, the first ones, are others in each turn.
+        block: The block of a loop.
+        args: The number of loop-carried inputs, which come first.
 
     Attributes:
-        steps: What a turn adds to each of these that is counted.
+        steps: The increment per iteration of each induction variable, by index.
     """
 
     def __init__(self, block: Graph, args: int) -> None:
         self._offsets = Offsets(block.ops)
         self._producers = {spec.id: op for op in block.ops for spec in op.output_specs()}
-        self._args = {spec.id: number for number, spec in enumerate(block.inputs[:args])}
+        self._args = {spec.id: index for index, spec in enumerate(block.inputs[:args])}
         results = block.outputs[1:]
         pairs = enumerate(zip(block.inputs[:args], results, strict=True))
         found = {n: self._offsets.increment(arg, result) for n, (arg, result) in pairs}
@@ -58,17 +58,17 @@ class Counters:
         self._ops = block.ops
 
     def decide_slice_sizes(self) -> bool:
-        """Whether the length of a slice follows from one of them."""
-        takes = (
+        """Whether the length of a slice follows from an induction variable."""
+        slices = (
             op for op in self._ops if op.type in SLICES and self._offsets.slice_bounds(op) is None
         )
         return any(
             bases and all(self._args.get(tensor) in self.steps for tensor, _ in bases)
-            for bases in map(self._offsets.slice_bases, takes)
+            for bases in map(self._offsets.slice_bases, slices)
         )
 
     def limits(self) -> list[CounterLimit]:
-        """What the condition says of them."""
+        """The limits that the condition of the loop sets."""
         return list(self._limits(self._condition))
 
     def _limits(self, condition: TensorSpec) -> Iterator[CounterLimit]:
@@ -88,11 +88,11 @@ class Counters:
             if arg is not None and self.steps.get(arg, 0) > 0:
                 yield CounterLimit(arg, counted.added + distance, self._known(upper, y))
 
-    def _known(self, number: Offset, tensor: TensorSpec) -> int | TensorSpec:
-        return number.added if number.base is None else tensor
+    def _known(self, offset: Offset, tensor: TensorSpec) -> int | TensorSpec:
+        return offset.added if offset.base is None else tensor
 
     def _source_op(self, tensor: TensorSpec) -> Op | None:
-        """What makes a tensor, or what it has its numbers from."""
+        """The producer of a tensor, beyond operators that preserve values."""
         op = self._producers.get(tensor.id)
         while op is not None and op.type in VALUE_PRESERVING:
             op = self._producers.get(op.input("x").id)

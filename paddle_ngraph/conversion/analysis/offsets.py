@@ -1,6 +1,6 @@
-"""Whole numbers as others plus a constant, as far as operators show: what a slice of a turn takes.
+"""Integers as other integers plus a constant, as far as operators show, for the sizes of slices.
 
-``x[:, i]`` reads ``stack([i])`` and ``stack([i + 1])``: it takes one position, whatever ``i`` is.
+``x[:, i]`` reads ``stack([i])`` and ``stack([i + 1])``: the slice has size 1 for every ``i``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from paddle_ngraph.ir.graph import Op, TensorSpec
 
-# They hand on what they read, in order.
+# Types that preserve the elements of their input, in order.
 VALUE_PRESERVING = (
     "pd_op.assign",
     "pd_op.reshape",
@@ -20,7 +20,7 @@ VALUE_PRESERVING = (
     "pd_op.flatten",
 )
 OPERANDS = "x", "y"
-# Operators that add something to each element of one of these inputs.
+# Operators that add a value to each element of one of these inputs.
 _TERMS: Mapping[str, Sequence[str]] = {
     "pd_op.add": OPERANDS,
     "pd_op.increment": ("x",),
@@ -28,15 +28,15 @@ _TERMS: Mapping[str, Sequence[str]] = {
     "pd_op.subtract": ("x",),
 }
 _INTEGER_DTYPES = ("int32", "int64")
-# Lists of positions are not longer.
+# Lists of indices are not longer.
 _MAX_ELEMENTS = 16
 
 
 def terms(op: Op, ones: Collection[int] = ()) -> Sequence[str]:
-    """The inputs, one or the other, to which an operator adds something.
+    """The inputs that may be the term to which an operator adds a value.
 
     Args:
-        op: The operator. In graphs it does not state what is constant.
+        op: The operator. In graphs it does not state which inputs are constant.
         ones: The tensors that are 1.
     """
     if op.type == "pd_op.scale" and op.constants.get("scale") != [1]:
@@ -46,11 +46,11 @@ def terms(op: Op, ones: Collection[int] = ()) -> Sequence[str]:
 
 
 class Offset(NamedTuple):
-    """A number.
+    """An integer, as a sum of a base and a constant.
 
     Attributes:
-        base: What it is counted from, an element of a tensor; ``None`` for a known number.
-        added: What is added to that.
+        base: An element of a tensor (id, index); ``None`` for a known integer.
+        added: The constant.
     """
 
     base: tuple[int, int] | None
@@ -58,11 +58,11 @@ class Offset(NamedTuple):
 
 
 class Offsets:
-    """The whole numbers in the short tensors of a block.
+    """The integers in the short tensors of a block.
 
     Args:
         ops: Its operators, in order.
-        changing: The tensors that are not what an operator made, since others overwrite them.
+        changing: The tensors that other operators overwrite after their producer.
     """
 
     def __init__(self, ops: Iterable[Op], changing: Collection[int] = ()) -> None:
@@ -70,20 +70,24 @@ class Offsets:
         self._changing = changing
         self._ones: set[int] = set()
         for op in ops:
-            made = list(op.output_specs())
+            results = list(op.output_specs())
             if op.type == "pd_op.full" and op.attr("value") == 1:
-                self._ones |= {spec.id for spec in made}
-            if len(made) != 1 or made[0].dtype not in _INTEGER_DTYPES or _count(made[0]) is None:
+                self._ones |= {spec.id for spec in results}
+            if (
+                len(results) != 1
+                or results[0].dtype not in _INTEGER_DTYPES
+                or _count(results[0]) is None
+            ):
                 continue
             found = self._computed(op)
-            if found is not None and len(found) == _count(made[0]):
-                self._known[made[0].id] = found
+            if found is not None and len(found) == _count(results[0]):
+                self._known[results[0].id] = found
 
     def slice_bounds(self, op: Op) -> list[tuple[Offset, Offset]] | None:
-        """Where the slices that an operator takes begin and end, for each of its axes.
+        """Start and end of the slices that an operator takes, for each of its axes.
 
         Returns:
-            ``None`` if it is not certain how long they are, or if they leave positions out.
+            ``None`` if their lengths are uncertain, or if a step is not 1.
         """
         starts, ends = self._read(op, "starts"), self._read(op, "ends")
         name = next((name for name in ("strides", "steps") if op.has_input(name)), None)
@@ -98,21 +102,21 @@ class Offsets:
         return pairs if are_certain and set(steps) <= {Offset(None, 1)} else None
 
     def slice_bases(self, op: Op) -> set[tuple[int, int]] | None:
-        """What the slices that an operator takes are counted from, elements of tensors.
+        """The elements of tensors from which an operator's slice bounds are counted.
 
         Returns:
-            ``None`` if it takes slices of something else.
+            ``None`` if a bound is not a short list of integers.
         """
         found: set[tuple[int, int]] = set()
         for name in ("starts", "ends"):
-            numbers = self._read(op, name)
-            if numbers is None:
+            offsets = self._read(op, name)
+            if offsets is None:
                 return None
-            found |= {number.base for number in numbers if number.base is not None}
+            found |= {offset.base for offset in offsets if offset.base is not None}
         return found
 
     def scalar(self, tensor: TensorSpec) -> Offset | None:
-        """The only number in a tensor."""
+        """The only integer in a tensor."""
         if (
             tensor.id in self._changing
             or _count(tensor) != 1
@@ -123,26 +127,26 @@ class Offsets:
         return found
 
     def increment(self, tensor: TensorSpec, result: TensorSpec) -> int | None:
-        """What is added to the only number in one tensor to make that in another."""
+        """The constant by which the only integer in ``result`` exceeds that in ``tensor``."""
         found = self.scalar(result)
         return found.added if found is not None and found.base == (tensor.id, 0) else None
 
     def _read(self, op: Op, name: str) -> list[Offset] | None:
-        """The numbers in an input, those of its tensors one after the other."""
+        """The integers in an input, those of its tensors in order."""
         found: list[Offset] = []
         for spec in op.inputs.get(name, ()):
             count = _count(spec)
             if spec.id in self._changing or count is None or spec.dtype not in _INTEGER_DTYPES:
                 return None
-            itself = [Offset((spec.id, place), 0) for place in range(count)]
+            itself = [Offset((spec.id, index), 0) for index in range(count)]
             found += self._known.get(spec.id, itself)
         return found
 
     def _computed(self, op: Op) -> list[Offset] | None:
         if op.type in ("pd_op.full", "pd_op.full_int_array"):
-            (made,) = op.output_specs()
+            (result,) = op.output_specs()
             value = op.attr("value")
-            values = value if isinstance(value, list) else [value] * (_count(made) or 0)
+            values = value if isinstance(value, list) else [value] * (_count(result) or 0)
             return [Offset(None, int(each)) for each in values]
         if op.type in (*VALUE_PRESERVING, "pd_op.cast"):
             return self._read(op, "x")
@@ -156,7 +160,7 @@ class Offsets:
         return None
 
     def _added(self, op: Op, term: str) -> int | None:
-        """What an operator adds to one of its terms, if that is a single known number."""
+        """The integer that an operator adds to all elements of a term, if it is known."""
         if op.type in _ADDED:
             value = _ADDED[op.type](op)
             return int(value) if math.isfinite(value) and value == int(value) else None
@@ -174,6 +178,6 @@ _ADDED: Mapping[str, Callable[[Op], float]] = {
 
 
 def _count(spec: TensorSpec) -> int | None:
-    """How many elements a short tensor has."""
+    """The number of elements of a short tensor of static shape."""
     count = math.prod(spec.shape)
     return count if min(spec.shape, default=0) >= 0 and count <= _MAX_ELEMENTS else None

@@ -1,10 +1,10 @@
-"""Algebra of the CPU plugin (OpenVINO 2026.4.1) that changes numbers, and what keeps it away.
+"""Algebraic simplifications of the CPU plugin (OpenVINO 2026.4.1) that change results, prevented.
 
-The plugin computes with constants first, leaves out what does nothing, and takes several nodes for
-one. Over the real numbers all of that is right. In float32 it is not where an intermediate result
-is rounded, overflows or underflows, or where a zero has a sign.
+The plugin folds constants, eliminates nodes without effect, and merges several nodes into one. Over
+the real numbers all of that is correct. In float32 it is not where an intermediate result is
+rounded, overflows or underflows, or where a zero has a sign.
 
-It stops before what is :func:`fusion_barrier`.
+No simplification goes beyond a :func:`fusion_barrier`.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from paddle_ngraph.conversion import constants
 from paddle_ngraph.conversion.node_tools import Key, fusion_barrier, key_of
 from paddle_ngraph.conversion.passes.plugin_workarounds import EXACT_DIVIDE, RESHAPES
 
-# Marks a product to which Paddle adds 0.
+# Marks a multiplication to whose result Paddle adds 0.
 ADD_ZERO_MARK = "ngraph_adds_zero"
 
-# The plugin makes one node of two of these in a row, each with a constant.
+# The plugin merges two of these in a row, each with a constant, into one node.
 _LINEAR = frozenset({"Add", "Divide", "Multiply", "Subtract"})
 _SUMMING = frozenset({"Add", "Subtract"})
-# What it sees through, or moves out of the way, when it looks for two nodes in a row.
+# Types that the plugin looks through, or moves, when it searches for two nodes in a row.
 _DATA_MOVEMENT = RESHAPES | {"Broadcast", "Transpose"}
-# What it multiplies the weights of, and along which axes weights make one channel.
+# Types whose weights the plugin multiplies, and the axes of the weights that are channels.
 _OUTPUT_CHANNELS = {
     "Convolution": (0,),
     "ConvolutionBackpropData": (1,),
     "GroupConvolution": (0, 1),
     "GroupConvolutionBackpropData": (0, 2),
 }
-# The first terms of erf(x), and below which square of x they are all that counts.
+# The first coefficients of erf(x)'s series, and the square of x below which they suffice.
 _ERF_COEFFICIENTS = 2.0 / np.sqrt(np.pi) * np.array([1.0, -1 / 3, 1 / 10, -1 / 42, 1 / 216])
 _MAX_SQUARE_FOR_ERF_SERIES = 0.25**2
 
 _FLOAT32_TINY = float(np.finfo(np.float32).tiny)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-# Less than this does not change the greatest number, by rounding.
+# Adding less than this to the greatest float32 has no effect, by rounding.
 _LARGE_TERM = _FLOAT32_MAX * 2.0**-25
 
 
@@ -51,7 +51,7 @@ def round_sums_before_constants(model: Model) -> None:
     """Rounds a sum with a constant where another constant is added to it or multiplies it.
 
     The plugin would compute (x + a) * b + c as x * b + (a * b + c). Where x is exact, as masks are,
-    that loses what is left of a sum: (1 - mask) * -1e9 + c would be 0 for what is not masked.
+    that loses the remainder of a sum: (1 - mask) * -1e9 + c would be 0 for unmasked elements.
     """
     for node in model.get_ordered_ops():
         is_sum = node.get_type_name() in _SUMMING and node.get_element_type() == Type.f32
@@ -62,30 +62,30 @@ def round_sums_before_constants(model: Model) -> None:
 def _insert_barrier(total: Output) -> None:
     readers = total.get_target_inputs()
     if any(_is_linear(reader.get_node()) for reader in readers):
-        apart = fusion_barrier(total)
+        barrier = fusion_barrier(total)
         for reader in readers:
-            reader.replace_source_output(apart)
+            reader.replace_source_output(barrier)
 
 
 def _is_linear(reader: Node) -> bool:
-    """Whether it, or what reads it in other places, adds a constant or multiplies by one."""
-    kind = reader.get_type_name()
-    if kind in _LINEAR:
+    """Whether a node, or a reader behind data movement, adds or multiplies by a constant."""
+    type_name = reader.get_type_name()
+    if type_name in _LINEAR:
         return any(map(constants.is_determined, reader.input_values()))
-    if kind not in _DATA_MOVEMENT:
+    if type_name not in _DATA_MOVEMENT:
         return False
     return any(_is_linear(each.get_node()) for each in reader.output(0).get_target_inputs())
 
 
-# -- products ------------------------------------------------------------------------------------
+# -- multiplications -----------------------------------------------------------------------------
 
 
 class _Magnitudes(NamedTuple):
-    """Bounds of the absolute values of some numbers.
+    """Bounds of the absolute values of an array.
 
     Attributes:
-        smallest, largest: Of all of them.
-        smallest_nonzero: Of those that are not 0.
+        smallest, largest: Of all values.
+        smallest_nonzero: Of values other than 0.
     """
 
     smallest: float
@@ -97,20 +97,20 @@ class _Magnitudes(NamedTuple):
         return _Magnitudes(*(mine * its for mine, its in zip(self, other)))
 
     def inverse(self) -> _Magnitudes:
-        """Of the inverses."""
+        """The bounds of the reciprocals."""
         if not self.smallest:
             return _UNBOUNDED_MAGNITUDES
         return _Magnitudes(1.0 / self.largest, 1.0 / self.smallest, 1.0 / self.largest)
 
     def fits(self) -> bool:
-        """Whether float32 has all these numbers."""
+        """Whether all values are in the range of normal float32 values, or 0."""
         return self.largest <= _FLOAT32_MAX and self.smallest_nonzero >= _FLOAT32_TINY
 
     def merges_with(self, other: _Magnitudes) -> bool:
         """Whether ``(x * a) * b`` is ``x * (a * b)`` but for rounding, for every x.
 
-        What is between the two overflows only where both do if both are large, and underflows only
-        where both do if both are small.
+        If both are large, the intermediate result overflows only where the final one does; if both
+        are small, it underflows only where the final one does.
         """
         if _UNIT_MAGNITUDE in (self, other):
             return True
@@ -120,16 +120,16 @@ class _Magnitudes(NamedTuple):
 
 
 _UNIT_MAGNITUDE = _Magnitudes(1.0, 1.0, 1.0)
-_UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)  # those that nothing fits
-# Of a factor that is computed. Attention scales it, by no less than this.
+_UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)  # merges with factors of 1 only
+# Of a computed factor. Attention scales it, by no less than this.
 _COMPUTED_MAGNITUDES = _Magnitudes(0.0, _FLOAT32_MAX, _FLOAT32_TINY * 2.0**10)
 
 
 def _magnitudes(data: np.ndarray, channels: tuple[int, ...] | None = None) -> _Magnitudes:
-    """The bounds of these numbers, or of the greatest of each channel; denormals count as 0."""
+    """Bounds of ``data``, or of the maxima of its channels; denormals are treated as 0."""
     if not data.size:
         return _UNBOUNDED_MAGNITUDES
-    if data.dtype.kind != "f":  # some of the others have no negatives
+    if data.dtype.kind != "f":  # other types may lack negative values
         data = data.astype(np.float32)
     others = tuple(axis for axis in range(data.ndim) if axis not in (channels or ()))
     along = () if channels is None else others
@@ -137,19 +137,19 @@ def _magnitudes(data: np.ndarray, channels: tuple[int, ...] | None = None) -> _M
     if not np.isfinite(high).all():
         return _UNBOUNDED_MAGNITUDES
     high = np.where(high < _FLOAT32_TINY, 0.0, high)
-    left = high[high > 0.0]
+    nonzero = high[high > 0.0]
     return _Magnitudes(
-        float(high.min()), float(high.max()), float(left.min()) if left.size else 1.0
+        float(high.min()), float(high.max()), float(nonzero.min()) if nonzero.size else 1.0
     )
 
 
 class _Multiplied(NamedTuple):
-    """What the plugin may multiply by a further constant.
+    """A value that the plugin may multiply by a further constant.
 
     Attributes:
         factors: The product of the constants so far.
-        source: The product whose weights may be multiplied by them.
-        before: The product of the constants before that, which may be in the weights, too.
+        source: The matmul or convolution whose weights may be multiplied by them.
+        before: The product of the constants before ``source``, which may be in the weights, too.
     """
 
     factors: _Magnitudes = _UNIT_MAGNITUDE
@@ -157,7 +157,7 @@ class _Multiplied(NamedTuple):
     before: _Magnitudes = _UNIT_MAGNITUDE
 
     def can_absorb(self, factor: _Magnitudes) -> bool:
-        """Whether a further factor changes no number if the plugin multiplies it with these."""
+        """Whether the plugin may multiply a further factor with these without changing results."""
         if factor == _UNIT_MAGNITUDE:
             return True
         if not self.factors.merges_with(factor):
@@ -169,29 +169,29 @@ class _Multiplied(NamedTuple):
 
 
 def round_products_before_constants(model: Model) -> None:
-    """Rounds a product with a constant where the plugin must not multiply the next one with it.
+    """Rounds a product with a constant where the plugin must not merge the next constant into it.
 
-    The plugin would compute (x * a) * b as x * (a * b), and a scaled product of matrices, or a
-    convolution, by scaled weights. Constants like 1e30 or 1e-30 leave the range of float32 then, or
-    what Paddle has between the two does and nothing of the plugin's.
+    The plugin would compute (x * a) * b as x * (a * b), and a scaled matmul or convolution by
+    scaled weights. With constants like 1e30 or 1e-30 the merged constants leave the range of
+    float32, or Paddle's intermediate result does and no value of the plugin's does.
     """
     multiplied: dict[Key, _Multiplied] = {}
     for node in model.get_ordered_ops():
-        kind, sources = node.get_type_name(), node.input_values()
-        if kind == "Result" or not sources or node.get_output_element_type(0) != Type.f32:
+        type_name, sources = node.get_type_name(), node.input_values()
+        if type_name == "Result" or not sources or node.get_output_element_type(0) != Type.f32:
             continue
-        if kind in _DATA_MOVEMENT:
+        if type_name in _DATA_MOVEMENT:
             multiplied[key_of(node.output(0))] = multiplied.get(key_of(sources[0]), _Multiplied())
-        elif kind == "MatMul":
+        elif type_name == "MatMul":
             if not _is_on_grid(sources[1]):
                 multiplied[key_of(node.output(0))] = _Multiplied(source=node)
-        elif kind in _OUTPUT_CHANNELS:
+        elif type_name in _OUTPUT_CHANNELS:
             before = multiplied.get(key_of(sources[0]), _Multiplied()).factors
             if before != _UNIT_MAGNITUDE and not (_weight_magnitudes(node) * before).fits():
                 node.input(0).replace_source_output(fusion_barrier(sources[0]))
                 before = _UNIT_MAGNITUDE
             multiplied[key_of(node.output(0))] = _Multiplied(source=node, before=before)
-        elif kind in ("Divide", "Multiply"):
+        elif type_name in ("Divide", "Multiply"):
             _add_factor(node, multiplied)
 
 
@@ -202,18 +202,18 @@ def _add_factor(node: Node, multiplied: dict[Key, _Multiplied]) -> None:
     found = _constant_operand(node)
     if found is None:
         return
-    number, factor = found
+    index, factor = found
     before = _Multiplied()
-    if not is_divide or number == 0:  # else a constant by an inverse
-        before = multiplied.get(key_of(node.input_value(number)), before)
-    if is_divide and number == 0:
+    if not is_divide or index == 0:  # else a constant times a reciprocal
+        before = multiplied.get(key_of(node.input_value(index)), before)
+    if is_divide and index == 0:
         factor = factor.inverse()
         if not factor.fits():
-            step, factor = _divide_in_two_steps(node)
-            multiplied[key_of(step)] = _Multiplied(factor)
+            quotient, factor = _divide_in_two_steps(node)
+            multiplied[key_of(quotient)] = _Multiplied(factor)
             return
     if not before.can_absorb(factor):
-        _insert_barrier_before_broadcast(node.input(number), multiplied)
+        _insert_barrier_before_broadcast(node.input(index), multiplied)
         before = _Multiplied()
     multiplied[key_of(node.output(0))] = _Multiplied(
         before.factors * factor, before.source, before.before
@@ -221,7 +221,7 @@ def _add_factor(node: Node, multiplied: dict[Key, _Multiplied]) -> None:
 
 
 def _insert_barrier_before_broadcast(reader: Input, multiplied: dict[Key, _Multiplied]) -> None:
-    """Keeps what is read, before a broadcast of it, which the plugin makes part of the reader."""
+    """Inserts a barrier, before a Broadcast if the plugin would fuse one with the reader."""
     value = reader.get_source_output()
     if value.get_node().get_type_name() == "Broadcast":
         multiplied[key_of(value)] = _Multiplied()
@@ -230,16 +230,14 @@ def _insert_barrier_before_broadcast(reader: Input, multiplied: dict[Key, _Multi
 
 
 def _constant_operand(node: Node) -> tuple[int, _Magnitudes] | None:
-    """Which input of a node is computed, and of what size the other is, if that is a constant."""
+    """Index of the computed input of a node, and bounds of the other one, if it is constant."""
     known = [constants.values_of(value) for value in node.input_values()]
-    found = [
-        (1 - number, _magnitudes(data)) for number, data in enumerate(known) if data is not None
-    ]
+    found = [(1 - index, _magnitudes(data)) for index, data in enumerate(known) if data is not None]
     return found[0] if len(found) == 1 else None
 
 
 def _divide_in_two_steps(node: Node) -> tuple[Output, _Magnitudes]:
-    """Divides by what has an inverse that is a denormal, which the plugin would take for 0.
+    """Divides by values with denormal reciprocals, which the plugin would treat as 0.
 
     Returns:
         The result, and the factor of the second step.
@@ -258,25 +256,25 @@ def _divide_in_two_steps(node: Node) -> tuple[Output, _Magnitudes]:
     return quotient.output(0), _magnitudes(second)
 
 
-def _weight_magnitudes(product: Node) -> _Magnitudes:
-    """The sizes of the weights of a product, in each channel of its result."""
-    kind = product.get_type_name()
-    data = constants.values_of(product.input_value(1))
+def _weight_magnitudes(matmul: Node) -> _Magnitudes:
+    """Bounds of the weights of a matmul or convolution, by channel of the result."""
+    type_name = matmul.get_type_name()
+    data = constants.values_of(matmul.input_value(1))
     if data is None:
         return (
-            _COMPUTED_MAGNITUDES if kind == "MatMul" else _UNIT_MAGNITUDE
-        )  # weights that are computed stay
-    shape = product.get_input_partial_shape(1)
-    if shape.is_dynamic or data.shape != tuple(product.get_input_shape(1)):
+            _COMPUTED_MAGNITUDES if type_name == "MatMul" else _UNIT_MAGNITUDE
+        )  # computed weights stay
+    shape = matmul.get_input_partial_shape(1)
+    if shape.is_dynamic or data.shape != tuple(matmul.get_input_shape(1)):
         return _magnitudes(data)
-    if kind != "MatMul":
-        return _magnitudes(data, _OUTPUT_CHANNELS[kind])
-    is_turned = product.get_attributes()["transpose_b"]
-    return _magnitudes(data, (data.ndim - (2 if is_turned and data.ndim > 1 else 1),))
+    if type_name != "MatMul":
+        return _magnitudes(data, _OUTPUT_CHANNELS[type_name])
+    is_transposed = matmul.get_attributes()["transpose_b"]
+    return _magnitudes(data, (data.ndim - (2 if is_transposed and data.ndim > 1 else 1),))
 
 
 def _is_on_grid(value: Output) -> bool:
-    """Whether weights are quantized: the plugin has kernels for that, which scale results."""
+    """Whether weights are quantized: the plugin has kernels for these, which scale results."""
     node = value.get_node()
     while node.get_type_name() in _DATA_MOVEMENT:
         node = node.input_value(0).get_node()
@@ -284,7 +282,7 @@ def _is_on_grid(value: Output) -> bool:
 
 
 def preserve_overflow_before_large_terms(model: Model) -> None:
-    """Lets a product overflow where a constant that could bring it back is added to it.
+    """Lets a multiplication overflow where an added constant could bring the result back.
 
     The plugin computes a product and the sum with it in one step, in which nothing overflows.
     """
@@ -294,20 +292,20 @@ def preserve_overflow_before_large_terms(model: Model) -> None:
         found = _constant_operand(node)
         if found is None or found[1].largest < _LARGE_TERM:
             continue
-        number, product = found[0], node.input_value(found[0])
+        index, product = found[0], node.input_value(found[0])
         if product.get_node().get_type_name() == "Multiply" and _may_overflow(product.get_node()):
-            node.input(number).replace_source_output(fusion_barrier(product))
+            node.input(index).replace_source_output(fusion_barrier(product))
 
 
 def _may_overflow(product: Node) -> bool:
-    """Whether numbers may become infinite in it; not as attention scales, before its masks."""
+    """Whether a multiplication may overflow; not attention's scaling, before its masks."""
     found = _constant_operand(product)
     return found is None or found[1].largest > 1.0
 
 
 # -- signs of zeros ------------------------------------------------------------------------------
 
-# The signs of zeros in what they read have no effect.
+# Types for which the signs of zeros in their inputs have no effect.
 _WITHOUT_SIGN = frozenset(
     {"Abs", "Constant", "Convolution", "Cos", "Cosh", "Equal", "Exp", "Greater", "GreaterEqual"}
     | {"GroupConvolution", "Less", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "MatMul"}
@@ -316,10 +314,10 @@ _WITHOUT_SIGN = frozenset(
 
 
 def keep_positive_zeros(model: Model) -> None:
-    """Makes 0 of -0 where Paddle adds 0 and something divides by what comes of it.
+    """Turns -0 into 0 where Paddle adds 0 and the result reaches a divisor.
 
-    The plugin leaves out sums with 0, and 0 - x is -x to it. Paddle adds 0 to everything that it
-    scales. Only an inverse tells the two zeros apart.
+    The plugin eliminates sums with 0, and replaces 0 - x by -x. Paddle adds 0 to all values that it
+    scales. Only a division distinguishes the two zeros.
     """
     seen: set[Key] = set()
     pending = [value for node in model.get_ops() for value in _divisors(node)]
@@ -336,19 +334,19 @@ def keep_positive_zeros(model: Model) -> None:
 
 
 def _divisors(node: Node) -> list[Output]:
-    kind = node.get_type_name()
-    if kind == "Divide" and node.get_element_type() == Type.f32:
+    type_name = node.get_type_name()
+    if type_name == "Divide" and node.get_element_type() == Type.f32:
         return [node.input_value(1)]
-    return [node.input_value(0)] if kind == "Power" else []
+    return [node.input_value(0)] if type_name == "Power" else []
 
 
 def _is_square(node: Node) -> bool:
-    """Whether a node multiplies numbers by themselves, as for norms: no zero of it is negative."""
+    """Whether a node multiplies values by themselves, as for norms: it yields no -0."""
     return node.get_type_name() == "Multiply" and len(set(map(key_of, node.input_values()))) == 1
 
 
 def _has_term(node: Node, zero: bool) -> bool:
-    """Whether a node adds a constant that is all 0, or one that is nowhere 0."""
+    """Whether a node adds a constant whose elements are all 0, or all other than 0."""
     if node.get_type_name() not in _SUMMING or node.get_element_type() != Type.f32:
         return False
     data = [constants.values_of(value) for value in node.input_values()]
@@ -365,13 +363,13 @@ def _make_positive(value: Output) -> None:
         reader.replace_source_output(positive)
 
 
-# -- several nodes that are one to the plugin ----------------------------------------------------
+# -- nodes that the plugin merges ----------------------------------------------------------------
 
 
 def separate_relus_of_negatives(model: Model) -> None:
-    """Keeps relu(x) and relu(-x) apart, which are 0 for NaN.
+    """Separates relu(x) from relu(-x), which are 0 for NaN.
 
-    The plugin makes a PRelu of relu(x) - a * relu(-x), which is NaN.
+    The plugin merges relu(x) - a * relu(-x) into a PRelu, which is NaN for NaN.
     """
     for node in model.get_ops():
         if node.get_type_name() != "Relu":
@@ -384,7 +382,7 @@ def separate_relus_of_negatives(model: Model) -> None:
 
 
 def _negated(value: Output) -> Output | None:
-    """The x of -x."""
+    """The ``x`` of ``-x``."""
     node = value.get_node()
     if node.get_type_name() == "Negative":
         return node.input_value(0)
@@ -397,9 +395,9 @@ def _negated(value: Output) -> Output | None:
 
 
 def compute_small_erf(model: Model) -> None:
-    """Computes erf(x) of small x by its first terms: the plugin's is exact beside 1 only.
+    """Computes erf(x) of small x by its series: the plugin's error is small relative to 1, not x.
 
-    It is good enough for 1 + erf(x), which the plugin makes part of a GELU, and for half of that.
+    The plugin's result suffices for 1 + erf(x), which it fuses into a GELU, and for half of that.
     """
     for node in model.get_ops():
         if node.get_type_name() != "Erf" or node.get_element_type() != Type.f32:
@@ -419,7 +417,7 @@ def compute_small_erf(model: Model) -> None:
 
 
 def _adds_more(reader: Node, factor: float = 1.0) -> bool:
-    """Whether it adds a constant of at least ``factor``, maybe behind a product with another."""
+    """Whether a node adds a constant of at least ``factor``, perhaps after multiplications."""
     found = _constant_operand(reader)
     if found is None:
         return False

@@ -1,16 +1,16 @@
-"""A batch in parts: several concurrent requests, each for some of the samples.
+"""Batch split: several concurrent requests, each for a chunk of the samples.
 
 Each image of a batch passes through a network independently of the others. One request for the
 whole batch writes the activations of all its images to memory, layer by layer, and reads them
-again; a request for a part keeps them in a core's caches. So where every node computes each sample
-from that sample alone, the model is turned into one for a part of the batch.
+again; a request for a chunk keeps them in a core's caches. So where every node computes each sample
+from that sample alone, the model is turned into one for a chunk of the batch.
 
-Whether they do is decided by rules, one for each type of node. A value is either *batched*, with
-the samples' shares one after the other along an axis, or the same for all samples. A node that no
-rule covers keeps the batch whole.
+Rules, one for each type of node, decide whether that holds. A value is either *batched*, with the
+samples' slices in order along an axis, or equal for all samples. A node without a rule prevents the
+split.
 
-The model may be one whose dimensions will be opened, all but the batch: what a rule decides by such
-a size leaves a guard (symbolic_sizes.py).
+The model may be one whose dimensions, except the batch, become dynamic later: a decision of a rule
+by such a size adds a guard (symbolic_sizes.py).
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, key_of
 from paddle_ngraph.conversion.symbolic_sizes import Number, Size
 from paddle_ngraph.errors import NgraphError
 
-# Multiplications of a part's convolutions, at least: with less to do, a request costs more than it
-# gains (LeNet-5, Zen 4). PP-OCR's orientation classifier, 16 million for an image, takes 1.5 ms for
-# eight images in eight parts, 1.3 in four or two, and 1.4 as a whole (two cores of a Zen 5).
+# Minimal number of multiplications in a chunk's convolutions: with less work, a request costs more
+# than it gains (LeNet-5, Zen 4). PP-OCR's orientation classifier, 16 million for an image, takes
+# 1.5 ms for eight images in eight chunks, 1.3 in four or two, and 1.4 as a whole (two cores of a
+# Zen 5).
 MIN_MULTIPLICATIONS_PER_PART = 1 << 25
 
-# Of the threads, so much must have a part to work on in the mean.
+# Minimal share of the threads that have a chunk to compute, on average.
 _MIN_THREAD_UTILIZATION = 0.8
 
 
 class SizeInfo(Protocol):
-    """What is known of the sizes in a model: a bridge."""
+    """Access to the sizes in a model: a bridge."""
 
     def shape(self, node: Any) -> list[Number]:
-        """The shape of an output; what is open are Sizes."""
+        """The shape of an output; symbolic dimensions are Sizes."""
 
     def ints(self, values: Sequence[Number]) -> Any:
-        """A 1-D tensor of sizes."""
+        """A 1-D int64 tensor of sizes."""
 
 
 class _StaticSizes:
-    """The sizes in a model of which none is open."""
+    """The sizes in a model without symbolic dimensions."""
 
     def shape(self, node: Any) -> list[Number]:
         return list(node.get_shape())
@@ -56,23 +57,23 @@ class _StaticSizes:
 
 
 def split_batch(model: Model, threads: int, sizes: SizeInfo = _StaticSizes()) -> int:  # noqa: B008 - it is empty
-    """Turns the model of a batch into the model of a part of it, where that is worth it.
+    """Turns the model of a batch into the model of a chunk of it, where that is faster.
 
     Args:
         model: A complete model, at its signature.
-        threads: How many threads share out the parts.
-        sizes: What is known of its sizes.
+        threads: The number of threads that compute the chunks.
+        sizes: Access to the model's sizes.
 
     Returns:
-        How many parts the batch has: the first axis of each parameter and of each result is divided
-        by this number. 1: the model is unchanged.
+        The number of chunks, which divides the first axis of each parameter and of each result.
+        1: the model is unchanged.
 
     Raises:
         NgraphError: A rule is wrong.
     """
     samples = _batch_size(model, sizes)
-    parts = _best_part_count(model, samples, threads)
-    if parts == 1:
+    chunks = _best_part_count(model, samples, threads)
+    if chunks == 1:
         return 1
     try:
         targets = _Batch(model, samples, sizes).targets
@@ -80,27 +81,27 @@ def split_batch(model: Model, threads: int, sizes: SizeInfo = _StaticSizes()) ->
         return 1
     for node, index in targets:
         shape = sizes.shape(node.output(0))
-        shape[index] //= parts
+        shape[index] //= chunks
         target = sizes.ints(shape)
         node.input(1).replace_source_output(
             target.output(0) if isinstance(target, Node) else target
         )
-    expected = [_part_shape(output, parts) for output in model.outputs]
+    expected = [_chunk_shape(output, chunks) for output in model.outputs]
     for node in model.get_parameters():
-        node.set_partial_shape(PartialShape(_part_shape(node.output(0), parts)))
+        node.set_partial_shape(PartialShape(_chunk_shape(node.output(0), chunks)))
     model.validate_nodes_and_infer_types()
     if [list(output.get_shape()) for output in model.outputs] != expected:
         raise NgraphError("a part of the batch has other results than the batch")
-    return parts
+    return chunks
 
 
-def _part_shape(output: Output, parts: int) -> list[int]:
+def _chunk_shape(output: Output, chunks: int) -> list[int]:
     first, *rest = output.get_shape()
-    return [first // parts, *rest]
+    return [first // chunks, *rest]
 
 
 def _batch_size(model: Model, sizes: SizeInfo) -> int:
-    """The size of axis 0 of all parameters; 1 if they have none in common, or if it is open."""
+    """The size of axis 0 of all parameters; 1 if the sizes differ, or one is symbolic."""
     parameters = model.get_parameters()
     if any(node.get_output_partial_shape(0).is_dynamic for node in parameters):
         return 1
@@ -112,30 +113,33 @@ def _batch_size(model: Model, sizes: SizeInfo) -> int:
     return int(size[0]) if size else 1
 
 
-# -- whether it pays -----------------------------------------------------------------------------
+# -- the number of chunks ------------------------------------------------------------------------
 
 
 def _best_part_count(model: Model, samples: int, threads: int) -> int:
-    """The largest number of parts that each have enough work, and leave few threads idle."""
+    """The largest number of chunks with enough work each, and with few idle threads."""
     work = _multiplications(model) if samples > 1 else 0
-    for parts in range(min(samples, work // MIN_MULTIPLICATIONS_PER_PART), 1, -1):
-        if samples % parts == 0 and _thread_utilization(parts, threads) >= _MIN_THREAD_UTILIZATION:
-            return parts
+    for chunks in range(min(samples, work // MIN_MULTIPLICATIONS_PER_PART), 1, -1):
+        if (
+            samples % chunks == 0
+            and _thread_utilization(chunks, threads) >= _MIN_THREAD_UTILIZATION
+        ):
+            return chunks
     return 1
 
 
-def _thread_utilization(parts: int, threads: int) -> float:
-    """The average share of the threads that are busy, where a part takes a thread one turn."""
-    groups = min(parts, threads)
-    turns, left = divmod(parts, groups)
-    time = turns / (threads // groups)
-    if left:  # all threads share what is left over (core/ov/ov_function.h)
+def _thread_utilization(chunks: int, threads: int) -> float:
+    """The average share of busy threads, where a chunk takes a thread one time unit."""
+    groups = min(chunks, threads)
+    rounds, left = divmod(chunks, groups)
+    time = rounds / (threads // groups)
+    if left:  # all threads share leftover chunks (core/ov/ov_function.h)
         time += 1 / (threads // left)
-    return parts / time / threads
+    return chunks / time / threads
 
 
 def _multiplications(model: Model) -> int:
-    """Those of all convolutions."""
+    """Number of multiplications of all convolutions."""
     total = 0
     for node in model.get_ops():
         if node.get_type_name() in ("Convolution", "GroupConvolution"):
@@ -145,7 +149,7 @@ def _multiplications(model: Model) -> int:
     return total
 
 
-# -- whether every node computes each sample from that sample alone ------------------------------
+# -- independence of samples ---------------------------------------------------------------------
 
 
 class _NotIndependent(Exception):
@@ -153,13 +157,13 @@ class _NotIndependent(Exception):
 
 
 class _Batch:
-    """Which values of a model are batched.
+    """The batched values of a model.
 
     Attributes:
-        targets: Reshapes, and where in their target the size of the batch is.
+        targets: Reshapes, each with the index of the batch size in its target shape.
 
     Raises:
-        _NotApart: A node, or a result, does not follow the samples.
+        _NotIndependent: A node, or a result, may mix samples, or has another batch axis than 0.
     """
 
     def __init__(self, model: Model, samples: int, sizes: SizeInfo) -> None:
@@ -179,16 +183,16 @@ class _Batch:
             raise _NotIndependent
 
     def axis(self, value: Output) -> int | None:
-        """The axis along which ``value`` is batched; ``None`` if it is the same for all samples."""
+        """The axis along which ``value`` is batched; ``None`` if it is equal for all samples."""
         return self._axes.get(key_of(value))
 
     def only_first_axis(self, node: Node) -> int | None:
-        """The batch axis of the first value that ``node`` reads, if no other value is batched."""
+        """The batch axis of the first input of ``node``, if no other input is batched."""
         first, *rest = map(self.axis, node.input_values())
         return first if all(axis is None for axis in rest) else None
 
     def _reads_other_sizes(self, node: Node) -> bool:
-        """Whether all that is read of a shape are sizes along axes other than that of the batch."""
+        """Whether the readers of a shape only use sizes along axes other than the batch's."""
         axis = self.axis(node.input_value(0))
         readers = [port.get_node() for port in node.output(0).get_target_inputs()]
         taken = [
@@ -196,8 +200,8 @@ class _Batch:
         ]
         rank = len(node.input_value(0).get_shape())
         return len(taken) == len(readers) and all(
-            numbers is not None and axis not in [number % rank for number in numbers]
-            for numbers in taken
+            indices is not None and axis not in [index % rank for index in indices]
+            for indices in taken
         )
 
     def _put(self, node: Node, axis: int | None) -> None:
@@ -208,7 +212,7 @@ class _Batch:
             self._axes[key_of(output)] = axis
 
 
-# Each rule gives the axis along which a node's outputs are batched, None where they may not be.
+# Each rule returns the batch axis of a node's outputs, None if these may not be batched.
 
 
 def _elementwise(batch: _Batch, node: Node) -> int | None:
@@ -218,20 +222,20 @@ def _elementwise(batch: _Batch, node: Node) -> int | None:
 
 
 def _broadcast(batch: _Batch, node: Node) -> int | None:
-    """For operands whose last axes are aligned."""
+    """For operands with aligned last axes."""
     values = node.input_values()
     axes = [batch.axis(value) for value in values]
-    places = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
-    index = places.pop()  # counted from the end
+    offsets = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
+    index = offsets.pop()  # negative
     for value, axis in zip(values, axes):
         shape = value.get_shape()
         if axis is None and len(shape) >= -index and shape[index] != 1:
             return None
-    return None if places else len(node.get_output_shape(0)) + index
+    return None if offsets else len(node.get_output_shape(0)) + index
 
 
-def _slopes(batch: _Batch, node: Node) -> int | None:
-    # A list of slopes is for axis 1.
+def _prelu(batch: _Batch, node: Node) -> int | None:
+    # A 1-D tensor of slopes applies to axis 1.
     return 0 if _broadcast(batch, node) == 0 else None
 
 
@@ -241,7 +245,7 @@ def _matmul(batch: _Batch, node: Node) -> int | None:
     if min(len(left.get_shape()), len(right.get_shape())) < 2:
         return None
     axis = batch.only_first_axis(node)
-    if axis is not None and axis == len(left.get_shape()) - 2:  # rows, for the same columns
+    if axis is not None and axis == len(left.get_shape()) - 2:  # rows, times one matrix
         is_independent = not node.get_attributes()["transpose_a"] and len(right.get_shape()) == 2
         return axis if is_independent else None
     found = _broadcast(batch, node)
@@ -258,7 +262,7 @@ def _rows(batch: _Batch, node: Node) -> int | None:
 
 
 def _along_axes(batch: _Batch, node: Node) -> int | None:
-    """For a node that works along axes other than that of the batch."""
+    """For a node that computes along axes other than the batch's."""
     axis, axes = batch.only_first_axis(node), _reduced_axes(node)
     return None if axes is None or axis in axes else axis
 
@@ -274,8 +278,8 @@ def _unsqueeze(batch: _Batch, node: Node) -> int | None:
     axis, axes = batch.only_first_axis(node), _reduced_axes(node)
     if axis is None or axes is None:
         return None
-    kept = [k for k in range(len(node.get_output_shape(0))) if k not in axes]
-    return kept[axis]
+    remaining = [k for k in range(len(node.get_output_shape(0))) if k not in axes]
+    return remaining[axis]
 
 
 def _concat(batch: _Batch, node: Node) -> int | None:
@@ -294,7 +298,7 @@ def _interpolate(batch: _Batch, node: Node) -> int | None:
 
 
 def _pool(batch: _Batch, node: Node) -> int | None:
-    # The positions that a maximum pooling tells count through the batch.
+    # The indices that a max pooling returns count through the whole batch.
     reads_indices = any(output.get_target_inputs() for output in node.outputs()[1:])
     return None if reads_indices else _at_axis_0(batch, node)
 
@@ -305,7 +309,7 @@ def _reshape(batch: _Batch, node: Node) -> int | None:
         return None
     before, after = batch.shape(node.input_value(0)), batch.shape(node.output(0))
     for index, size in enumerate(after):
-        # As much lies before the batch as ever, and each sample's share stays in one piece.
+        # The product of sizes before the batch axis is unchanged, and each sample is contiguous.
         if math.prod(after[:index]) == math.prod(before[:axis]) and size % batch.samples == 0:
             batch.targets.append((node, index))
             return index
@@ -318,14 +322,14 @@ def _transpose(batch: _Batch, node: Node) -> int | None:
 
 
 def _pad(batch: _Batch, node: Node) -> int | None:
-    axis, begin, end = (
+    axis, before, after = (
         batch.only_first_axis(node),
         _known_integers(node, 1),
         _known_integers(node, 2),
     )
-    if axis is None or not begin or not end:
+    if axis is None or not before or not after:
         return None
-    return axis if begin[axis] == end[axis] == 0 else None
+    return axis if before[axis] == after[axis] == 0 else None
 
 
 def _gather(batch: _Batch, node: Node) -> int | None:
@@ -333,10 +337,10 @@ def _gather(batch: _Batch, node: Node) -> int | None:
     along = _reduced_axes(node)
     if along is None or node.get_attributes().get("batch_dims", 0) != 0:
         return None
-    axis, places = batch.axis(table), batch.axis(indices)
+    axis, indices_axis = batch.axis(table), batch.axis(indices)
     if axis is None:
-        return None if places is None else along[0] + places
-    if places is not None or axis in along:
+        return None if indices_axis is None else along[0] + indices_axis
+    if indices_axis is not None or axis in along:
         return None
     return axis if axis < along[0] else axis - 1 + len(indices.get_shape())
 
@@ -349,7 +353,7 @@ _AT_AXIS_0 = """
     PaddleMaxPool SpaceToDepth ToBfloat16
 """
 
-# Where a node says along which axes it works: in an attribute, or in an input of this number.
+# The attribute, or the index of the input, that specifies the axes along which a node computes.
 _AXES: dict[str, str | int] = {
     "ArgMax": "axis",
     "Concat": "axis",
@@ -384,7 +388,7 @@ _RULES: dict[str, Rule] = {
     "Interpolate": _interpolate,
     "MatMul": _matmul,
     "MaxPool": _pool,
-    "PRelu": _slopes,
+    "PRelu": _prelu,
     "Pad": _pad,
     "Reshape": _reshape,
     "Result": _Batch.only_first_axis,
@@ -400,7 +404,7 @@ def _attribute(node: Node, name: str) -> int:
 
 
 def _reduced_axes(node: Node) -> list[int] | None:
-    """The axes that a node works along; ``None`` if they are known only at run time."""
+    """The axes along which a node computes; ``None`` if they are known in a run only."""
     where = _AXES[node.get_type_name()]
     axes = _known_integers(node, where) if isinstance(where, int) else [_attribute(node, where)]
     is_of_output = node.get_type_name() == "Unsqueeze"
@@ -409,7 +413,7 @@ def _reduced_axes(node: Node) -> list[int] | None:
 
 
 def _known_integers(node: Node, index: int) -> list[int] | None:
-    """The integers that an input is known to hold."""
+    """The integers of an input, if it is a constant."""
     if index >= node.get_input_size():
         return None
     source = node.input_value(index).get_node()

@@ -1,14 +1,13 @@
-"""The layout of convolutions in training: channels in blocks, [N, ceil(C / block), H, W, block].
+"""Blocked layout of convolutions in training: [N, ceil(C / block), H, W, block].
 
 In this layout the core's convolutions, normalizations and poolings run on whole vector registers.
-The operators between them follow: :func:`blocked` builds an elementwise value a second time from
-blocked operands, and reorders data at most at the ends. The plain form of a value, if nothing reads
-it, disappears with the function's other unused nodes.
+The operators between them follow: :class:`Blocked` builds an elementwise value a second time from
+blocked operands, and reorders data at most at the ends. The plain value, if it has no reader,
+disappears with the function's other unused nodes.
 
-Where the number of channels is not a multiple of the block, padding fills the last block. It is
-zero wherever an operator of the core reads it: a NaN there would reach the other channels in the
-next convolution. In between, all of its values are the same number, known while the function is
-built.
+Where the number of channels is not a multiple of the block, padded lanes fill the last block. They
+are zero wherever an operator of the core reads them: a NaN there would reach the other channels in
+the next convolution. In between, all padded lanes have one value, known in the build.
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ from paddle_ngraph.conversion.bfloat16 import ROUNDING
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, as_output, key_of
 
-_MAX_SEARCH_DEPTH = 32  # of a chain of such operators that is followed
-_NARROW_BLOCK = 8  # the block of channels that no block divides
-_MAX_PADDING_RATIO = 1.5  # with padding there may be so many times as many channels
-_MAX_UNBLOCKED_CHANNELS = 4  # an image's: the kernels read so many from the plain layout
-# How the axes of [N, C / block, block, H, W] are put in order for blocks, and back.
+_MAX_SEARCH_DEPTH = 32  # in a chain of elementwise operators
+_NARROW_BLOCK = 8  # the block for a count of channels that no block divides
+_MAX_PADDING_RATIO = 1.5  # maximal ratio of channels with padding to channels
+_MAX_UNBLOCKED_CHANNELS = 4  # an image's: kernels read these from the plain layout
+# Permutations of the axes of [N, C / block, block, H, W] for blocks, and back.
 TO_BLOCKS, FROM_BLOCKS = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
 
 
 def widest_block() -> int:
-    """Floats in a vector register of the processor, 8 or 16; 1 if it is not known."""
+    """Floats per vector register of the processor, 8 or 16; 1 if the processor is not known."""
     if not processor.is_known():
         return 1
     return 16 if processor.has_avx512() else 8
 
 
 def block_of(*channels: int) -> int:
-    """The widest block that divides all these numbers of channels; 1 if none does."""
+    """The widest block that divides all these channel counts; 1 if none does."""
     blocks = (block for block in (16, 8) if block <= widest_block())
     return next((block for block in blocks if not any(c % block for c in channels)), 1)
 
 
 def padded_block_of(*channels: int) -> int:
-    """As :func:`block_of`; if no block divides them, with padding, provided that is little."""
+    """As :func:`block_of`; if no block divides them, a padded one, if that adds little."""
     block = block_of(*channels)
     if (
         block == 1
@@ -60,7 +59,7 @@ def padded_block_of(*channels: int) -> int:
 
 
 def blocks_of_convolution(channels: int, features: int, groups: int) -> tuple[int, int]:
-    """The blocks of a convolution's data and of its output; 1: channels are not in blocks."""
+    """The blocks of a convolution's data and of its output; 1: plain layout."""
     if channels == features == groups:
         block = padded_block_of(groups)
         return block, block
@@ -74,36 +73,36 @@ def blocks_of_convolution(channels: int, features: int, groups: int) -> tuple[in
 
 
 def _padded(channels: int, block: int) -> int:
-    """The number of channels, padding included."""
+    """The number of channels, including padded lanes."""
     return -(-channels // block) * block
 
 
 class Blocked:
-    """The blocked values of one build; ``bridge.shared`` keeps this object."""
+    """The blocked values of one build; stored in ``bridge.shared``."""
 
     def __init__(self, bridge: NgraphBridge) -> None:
         self._bridge = bridge
         self._found: dict[Key, Output | None] = {}
-        self._padding: dict[Key, np.ndarray] = {}  # of blocked values; otherwise 0
+        self._padding: dict[Key, np.ndarray] = {}  # of blocked values, 0 by default
         bridge.materialize = self._materialized
 
     @staticmethod
     def of(bridge: NgraphBridge) -> Blocked:
-        """The object of this build."""
+        """The instance of this build."""
         if Blocked not in bridge.shared:
             bridge.shared[Blocked] = Blocked(bridge)
         found: Blocked = bridge.shared[Blocked]
         return found
 
     def plain(self, node: Any, channels: int) -> Output:
-        """[N, ceil(C / block), H, W, block] -> [N, C, H, W]; the blocked value is remembered."""
+        """[N, ceil(C / block), H, W, block] -> [N, C, H, W]; caches the blocked value."""
         source = as_output(node)
         result = self.moved(source, 1, channels)
         self._found[key_of(result)] = source
         return result
 
     def reordered(self, node: Any, block: int) -> Output:
-        """[N, C, H, W] with ``block`` channels side by side and padding of zero; 1: unchanged."""
+        """[N, C, H, W] in blocks of ``block`` channels, padded by zeros; 1: unchanged."""
         output = as_output(node)
         if block == 1:
             return output
@@ -121,7 +120,7 @@ class Blocked:
         return reordered
 
     def find(self, node: Any) -> Output | None:
-        """The blocked form of [N, C, H, W], if no data has to be reordered for it.
+        """The blocked layout of a [N, C, H, W] value, if no data has to be reordered for it.
 
         Its padding is zero.
         """
@@ -129,7 +128,7 @@ class Blocked:
         return found if found is not None and self._is_clean(found) else None
 
     def moved(self, source: Output, block: int, channels: int) -> Output:
-        """``source``, in either layout, with ``block`` of its channels side by side; 1: plain."""
+        """``source``, in either layout, in blocks of ``block`` channels; 1: plain."""
         node = self._bridge.extension("BlockedReorder", [source], block=block, channels=channels)
         return node.output(0)
 
@@ -145,7 +144,7 @@ class Blocked:
         return not self._padding.get(key_of(blocked), np.float32(0)).any()
 
     def _materialized(self, output: Output) -> Output:
-        """``output`` of an operator, as its plain readers see it.
+        """``output`` of an operator, as its plain readers get it.
 
         A value that can be computed in blocks is computed in blocks, and only there.
         """
@@ -162,9 +161,9 @@ class Blocked:
 
     def _rebuilt(self, output: Output, depth: int) -> Output | None:
         node = output.get_node()
-        kind = node.get_type_name()
+        type_name = node.get_type_name()
         shape = self._bridge.shape(output)
-        if kind not in ELEMENTWISE or len(shape) != 4:
+        if type_name not in ELEMENTWISE or len(shape) != 4:
             return None
         sources = node.input_values()
         found = [
@@ -180,7 +179,7 @@ class Blocked:
             if operand is None:
                 return None
             operands.append(operand)
-        result = self._created(kind, operands, node.get_attributes())
+        result = self._created(type_name, operands, node.get_attributes())
         if shape[1] % block == 0:
             return result
         padding = self._computed_padding(result)
@@ -190,7 +189,7 @@ class Blocked:
         return result
 
     def _computed_padding(self, blocked: Output) -> np.ndarray | None:
-        """The padding of an elementwise operator's result, from that of its operands."""
+        """The padding of an elementwise operator's result, computed from that of its operands."""
         node = blocked.get_node()
         values = [self._padding_of(source) for source in node.input_values()]
         known = [opset15.constant(value) for value in values if value is not None]
@@ -199,14 +198,16 @@ class Blocked:
         computed = self._created(node.get_type_name(), known, node.get_attributes())
         return self._bridge.known_value(computed)
 
-    def _created(self, kind: str, operands: Sequence[Any], attributes: dict[str, Any]) -> Output:
+    def _created(
+        self, type_name: str, operands: Sequence[Any], attributes: dict[str, Any]
+    ) -> Output:
         """The output of an elementwise node."""
-        if kind == ROUNDING:
-            return self._bridge.extension(kind, operands).output(0)
-        return _factory().create(kind, operands, attributes).output(0)
+        if type_name == ROUNDING:
+            return self._bridge.extension(type_name, operands).output(0)
+        return _factory().create(type_name, operands, attributes).output(0)
 
     def _padding_of(self, operand: Output) -> np.ndarray | None:
-        """The padding of a blocked operand, or the one number of another; None if unknown."""
+        """The padding of a blocked operand, or the value of a scalar one; None if unknown."""
         if len(self._bridge.shape(operand)) == 5:
             return self._padding.get(key_of(operand), np.zeros((), np.float32))
         value = self._bridge.known_value(operand)
@@ -215,7 +216,7 @@ class Blocked:
     def _operand(
         self, source: Output, found: Output | None, shape: Sequence[int], block: int
     ) -> Output | None:
-        """An operand of ``shape``, of one number per channel, or of a single number."""
+        """An operand of ``shape``, of one element per channel, or with a single element."""
         dims = self._bridge.shape(source)
         if dims == list(shape):
             if found is not None and self._block(found) == block:
@@ -229,7 +230,7 @@ class Blocked:
         return None
 
     def _per_channel(self, source: Output, dims: Sequence[int], block: int) -> Output | None:
-        """One number per channel, where ``dims`` is [N or 1, C], with padding of zero."""
+        """One element per channel, where ``dims`` is [N or 1, C], padded by zeros."""
         bridge, padded = self._bridge, _padded(dims[1], block)
         node: Any = source
         if padded > dims[1]:
@@ -248,8 +249,8 @@ class Blocked:
 def put_in_blocks(bridge: NgraphBridge, node: Any, order: Sequence[int]) -> Output | None:
     """``node`` with its axes in ``order``, if that puts [N, C, H, W] into blocks.
 
-    What it was reshaped to is told by its node. A value that has no blocked form is put into
-    blocks here: the plugin transposes five axes on one thread.
+    The original shape is that of the Reshape's input. A value without a blocked layout is put
+    into blocks here: the plugin transposes five axes on one thread.
     """
     x = as_output(node)
     if list(order) != TO_BLOCKS or x.get_node().get_type_name() != "Reshape":
@@ -259,13 +260,13 @@ def put_in_blocks(bridge: NgraphBridge, node: Any, order: Sequence[int]) -> Outp
         return None
     layout = Blocked.of(bridge)
     found = layout.find(source)
-    # A copy, since the plugin would copy a result that others read, on one thread.
+    # A copy, since the plugin would copy a result with other readers, on one thread.
     block, channels = bridge.shape(x)[2], bridge.shape(source)[1]
     return layout.moved(source if found is None else found, block, channels)
 
 
 def taken_from_blocks(bridge: NgraphBridge, node: Any, shape: Sequence[Any]) -> Output | None:
-    """``node`` in ``shape``, if that is the plain form of blocks which were transposed."""
+    """``node`` in ``shape``, if that is the plain layout of transposed blocks."""
     x = as_output(node)
     if x.get_node().get_type_name() != "Transpose" or not _is_between_layouts(bridge, x, shape):
         return None
@@ -277,9 +278,9 @@ def taken_from_blocks(bridge: NgraphBridge, node: Any, shape: Sequence[Any]) -> 
 
 
 def _is_between_layouts(bridge: NgraphBridge, x: Output, plain: Sequence[Any]) -> bool:
-    """Whether [N, C / block, block, H, W] is between both forms of a value, ``plain`` [N, C, H, W].
+    """Whether ``x``, [N, C / block, block, H, W], is between layouts of ``plain``, [N, C, H, W].
 
-    An interval may read what convolutions of others hand on.
+    A subgraph may read blocked values that convolutions of other subgraphs pass on.
     """
     if len(plain) != 4 or not bridge.on_cpu or not bridge.trains() or not _is_float(x):
         return False

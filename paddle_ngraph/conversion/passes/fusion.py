@@ -1,7 +1,6 @@
-"""Operators of the core that take in what is around them.
+"""Operators of the core that fuse their neighbours.
 
-Batch normalization and the ReLU that follows it are one; steps of optimizers add up their gradients
-themselves.
+Batch normalization fuses the ReLU after it; optimizer updates fuse the sum of their gradients.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ Extension = Callable[..., Node]
 def fuse_relus(model: Model, extension: Extension) -> None:
     """Fuses ReLUs into the batch normalizations before them; likewise their gradients.
 
-    Each fusion saves a pass over the data. It is done when the function is complete, because it
-    depends on what else reads a value.
+    Each fusion saves a pass over the data. The model has to be complete: a fusion depends on all
+    readers of a value.
 
     Args:
-        model: The function, its nodes all there.
-        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+        model: The complete model.
+        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
     """
     readers = Readers(model)
     for node in model.get_ordered_ops():
@@ -36,7 +35,7 @@ def fuse_relus(model: Model, extension: Extension) -> None:
 
 
 class Readers:
-    """The readers of each output; nodes outside the model do not count."""
+    """The readers of each output, without nodes outside the model."""
 
     def __init__(self, model: Model) -> None:
         self._found: dict[Key, list[Node]] = {}
@@ -53,27 +52,29 @@ def _fuse_forward(norm: Node, readers: Readers, extension: Extension) -> None:
     found = _relu_of(norm.output(0), readers)
     if found is None:
         return
-    rectified, ceiling = found
+    relu, ceiling = found
     attributes = {**norm.get_attributes(), "rectified": True, "ceiling": ceiling}
     fused = extension("BatchNorm", norm.input_values(), **attributes)
-    for reader in rectified.output(0).get_target_inputs():
+    for reader in relu.output(0).get_target_inputs():
         reader.replace_source_output(fused.output(0))
     replace_node(norm, fused)
 
 
 def _relu_of(output: Output, readers: Readers) -> tuple[Node, float] | None:
-    """The ReLU of ``output``, and its upper limit, if nothing else reads ``output``."""
+    """The ReLU of ``output``, and its upper limit, if ``output`` has no other reader."""
     found = {reader.get_type_name(): reader for reader in readers.of(output)}
     if found.keys() == {"Relu"}:
         return found["Relu"], 0.0
     if found.keys() != {"Clamp", "NotEqual", "Select"} or len(readers.of(output)) != 4:
-        return None  # a clamp that keeps NaN
+        return None  # expected: a clamp that propagates NaN
     clamp, is_nan, select = found["Clamp"], found["NotEqual"], found["Select"]
-    parts = [is_nan.output(0), output, clamp.output(0)]
+    operands = [is_nan.output(0), output, clamp.output(0)]
     bounds = clamp.get_attributes()
-    if [key_of(source) for source in select.input_values()] != [key_of(part) for part in parts]:
+    if [key_of(source) for source in select.input_values()] != [
+        key_of(operand) for operand in operands
+    ]:
         return None
-    if bounds["min"] != 0 or len(readers.of(parts[0])) != 1 or len(readers.of(parts[2])) != 1:
+    if bounds["min"] != 0 or len(readers.of(operands[0])) != 1 or len(readers.of(operands[2])) != 1:
         return None
     return select, float(bounds["max"])
 
@@ -90,11 +91,11 @@ def _fuse_backward(norm: Node, readers: Readers, extension: Extension) -> None:
     replace_node(norm, extension("BatchNormGrad", sources, rectified=True, ceiling=ceiling))
 
 
-def _relu_gradient(product: Node) -> tuple[Output, Output, float] | None:
+def _relu_gradient(masked: Node) -> tuple[Output, Output, float] | None:
     """Gradient, output and upper limit of ``grad * (0 < out [< ceiling] ? 1 : 0)``."""
-    if product.get_type_name() != "Multiply":
+    if masked.get_type_name() != "Multiply":
         return None
-    grad, mask = product.input_values()
+    grad, mask = masked.input_values()
     select = mask.get_node()
     if (
         select.get_type_name() != "Select"
@@ -121,12 +122,12 @@ def _relu_gradient(product: Node) -> tuple[Output, Output, float] | None:
     return grad, out, float(ceiling or 0.0)
 
 
-def _is_constant_input(node: Node, place: int, value: float) -> bool:
-    return _known_value(node.input_value(place)) == value
+def _is_constant_input(node: Node, index: int, value: float) -> bool:
+    return _known_value(node.input_value(index)) == value
 
 
 def _known_value(output: Output) -> float | None:
-    """The number that ``output`` is known to hold, in any shape."""
+    """The value of a constant with one element, of any shape."""
     node = output.get_node()
     if node.get_type_name() == "Reshape":
         return _known_value(node.input_value(0))
@@ -138,16 +139,16 @@ def _known_value(output: Output) -> float | None:
 def gradient_sum(
     gradient: Output, readers: Readers, is_given: Callable[[Output], bool]
 ) -> tuple[list[Output], list[Output]]:
-    """What the step of an optimizer adds up, and the numbers that it multiplies the sum by.
+    """The terms that an optimizer update sums up, and the factors of the sum.
 
-    A gradient that was clipped is multiplied by a number at the end, and that of a batch that was
-    computed in slices is a sum of what the interval is given. Other sums are computed where their
-    terms are: these would all have to be kept for the step.
+    A clipped gradient is multiplied by a scalar at the end, and the gradient of a batch computed in
+    slices is a sum of inputs of the subgraph. Other sums are computed next to their terms, all of
+    which would have to be retained for the update.
 
     Args:
-        gradient: What the step reads.
-        readers: Those of the model; what others read too is computed in any case.
-        is_given: Whether the interval is given an output.
+        gradient: The gradient that the update reads.
+        readers: The readers in the model; values with other readers are computed in any case.
+        is_given: Whether an output is an input of the subgraph.
     """
     factors: list[Output] = []
     while True:
@@ -161,7 +162,7 @@ def gradient_sum(
 
 
 def _split_factor(product: Output) -> tuple[Output, Output] | None:
-    """What is multiplied by one number, and this number."""
+    """The operands of a multiplication by a scalar, the scalar last."""
     if product.get_node().get_type_name() != "Multiply":
         return None
     shape = product.get_partial_shape()
@@ -175,7 +176,7 @@ def _split_factor(product: Output) -> tuple[Output, Output] | None:
 
 
 def _terms(total: Output, readers: Readers) -> list[Output]:
-    """What is added up to ``total``, in the order in which it is added: ``(a + b) + c``."""
+    """The terms of ``total``, in the order of the additions: ``(a + b) + c``."""
     others: list[Output] = []
     while total.get_node().get_type_name() == "Add" and len(readers.of(total)) == 1:
         shape = total.get_partial_shape()

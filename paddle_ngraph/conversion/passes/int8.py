@@ -1,14 +1,14 @@
 """int8 kernels for quantized programs.
 
-Paddle simulates quantization in float32: a tensor is rounded to whole numbers of eight bits, and
-multiplied by its scale again. Where such a tensor and such weights meet in a convolution or a
-product, the plugin can compute with the whole numbers themselves. It learns that from
-``FakeQuantize`` nodes, which take the place of this arithmetic here.
+Paddle simulates quantization in float32: a tensor is rounded to 8-bit integers, and multiplied by
+its scale again. Where such a tensor and such weights are the operands of a convolution or a matmul,
+the plugin can compute with the integers themselves. ``FakeQuantize`` nodes, which replace this
+arithmetic here, request that.
 
-The sums are exact then, where Paddle's are rounded. What is quantized next may thus lie on the
-other side of a boundary, one quantum off, as with float32 sums added up in another order. NaN is
-not kept, neither by the grid nor by the activation before it. Functions without quantized products
-keep the arithmetic, bit by bit.
+The sums are exact then, where Paddle's are rounded. A value that is quantized next may thus lie on
+the other side of a boundary, one quantum off, as with float32 sums in another order. NaN is lost,
+both in ``FakeQuantize`` and in the activation before it. Functions without quantized matmuls or
+convolutions keep the arithmetic, bit by bit.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Contents = Mapping[Key, Array]
 
 _VIEWS = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _SCALINGS = frozenset({"Divide", "Multiply"})
-# What may lie between a quantized tensor and its product: the plugin takes whole numbers through.
+# Types allowed between a quantized tensor and its matmul: the plugin propagates integers.
 _GRID_PRESERVING = _VIEWS | {"MaxPool", "Relu"}
-# The axes of the weights that number the results; those of a matrix depend on its attributes.
+# The axes of the weights that are output channels; a matrix's depend on attributes.
 _CHANNELS = {"Convolution": (0,), "GroupConvolution": (0, 1), "MatMul": (-1,)}
 _LOWEST, _HIGHEST = -128, 127
-# What the plugin computes together with the product before it, or moves out of the way.
+# Types that the plugin fuses with the matmul before them, or moves out of the way.
 _FUSED = _VIEWS | _SCALINGS | {"Add", "Clamp", "Concat", "Relu", "Subtract"}
 
 
 def use_int8(model: Model) -> None:
-    """Asks for int8 kernels, where the processor computes them without saturation.
+    """Requests int8 kernels, where the processor computes them without saturation.
 
     Args:
         model: A complete model; weights are constants if they are to be quantized.
@@ -47,11 +47,11 @@ def use_int8(model: Model) -> None:
     if not processor.has_int8():
         return
     found = _Quantized(model)
-    if not found.products or any(map(touches_empty_tensor, model.get_ordered_ops())):
+    if not found.matmuls or any(map(touches_empty_tensor, model.get_ordered_ops())):
         return
     read = found.read()
     known = dict(zip(read, constants.evaluated(list(read.values()))))
-    if any([_quantize_weights(weights, known) for weights in found.products]):
+    if any([_quantize_weights(weights, known) for weights in found.matmuls]):
         for tensor in found.tensors:
             if _has_grid(tensor, known):
                 _quantize(tensor, known)
@@ -62,11 +62,12 @@ class _Tensor(NamedTuple):
 
     Attributes:
         x: The tensor.
-        factor: What it is multiplied by before it is rounded, one number.
-        limit: What clips it before, from both sides; ``None`` if nothing does.
-        low: The least of the whole numbers.
-        high: The largest.
-        readers: What reads the whole numbers, or these times scales, and the scalings in between.
+        factor: The factor that it is multiplied by before rounding, one element.
+        limit: The bound, on both sides, by which it is clipped before; ``None`` if it is not.
+        low: The lowest of the integers.
+        high: The highest.
+        readers: The readers of the integers, or of these times scales, each with the scalings in
+            between.
     """
 
     x: Output
@@ -78,12 +79,12 @@ class _Tensor(NamedTuple):
 
 
 class _Weights(NamedTuple):
-    """The weights of a product with a quantized tensor.
+    """The weights of a matmul or convolution with a quantized tensor.
 
     Attributes:
         product: The node that reads them.
-        source: What may be whole numbers.
-        steps: The scalings and views from there to the product, in order.
+        source: The value that may be integers.
+        steps: The scalings and views from there to the node, in order.
     """
 
     product: Node
@@ -92,11 +93,11 @@ class _Weights(NamedTuple):
 
 
 class _Quantized:
-    """What is quantized in a model, as far as its nodes show: the tensors, and their products."""
+    """The quantized tensors of a model, as far as its nodes show, and their matmuls."""
 
     def __init__(self, model: Model) -> None:
         self.tensors: list[_Tensor] = []
-        self.products: list[_Weights] = []
+        self.matmuls: list[_Weights] = []
         self._constant = _constant_nodes(model)
         self._on_grid: set[Key] = set()
         for node in model.get_ordered_ops():
@@ -105,30 +106,32 @@ class _Quantized:
 
     def read(self) -> dict[Key, Output]:
         """The constants whose contents are needed."""
-        steps = [step for weights in self.products for step in weights.steps]
+        steps = [step for weights in self.matmuls for step in weights.steps]
         steps += [step for t in self.tensors for _, path in t.readers for step in path]
         needed = [step.input_value(1) for step in steps if step.get_type_name() in _SCALINGS]
-        needed += [weights.source for weights in self.products]
+        needed += [weights.source for weights in self.matmuls]
         needed += [tensor.factor for tensor in self.tensors]
         needed += [tensor.limit for tensor in self.tensors if tensor.limit is not None]
         return {key_of(value): value for value in needed}
 
     def _visit(self, node: Node) -> None:
-        kind = node.get_type_name()
+        type_name = node.get_type_name()
         first = key_of(node.input_value(0)) if node.get_input_size() else None
         if (found := self._rounding(node)) is not None:
             readers = list(self._readers(node.output(0), ()))
             self.tensors.append(_Tensor(*found, readers))
             self._on_grid.add(key_of(node.output(0)))
-        elif first in self._on_grid and (kind in _GRID_PRESERVING or self._scales(node)):
+        elif first in self._on_grid and (type_name in _GRID_PRESERVING or self._scales(node)):
             self._on_grid.add(key_of(node.output(0)))
         elif (
-            kind in _CHANNELS and first in self._on_grid and self._is_constant(node.input_value(1))
+            type_name in _CHANNELS
+            and first in self._on_grid
+            and self._is_constant(node.input_value(1))
         ):
-            self.products.append(_Weights(node, *self._steps(node.input_value(1))))
+            self.matmuls.append(_Weights(node, *self._steps(node.input_value(1))))
 
     def _is_constant(self, value: Output) -> bool:
-        """Whether constants alone determine it."""
+        """Whether constants alone determine ``value``."""
         return value.get_node().get_name() in self._constant
 
     def _is_scalar_constant(self, value: Output) -> bool:
@@ -136,11 +139,11 @@ class _Quantized:
         return self._is_constant(value) and shape.is_static and math.prod(shape.to_shape()) == 1
 
     def _scales(self, node: Node) -> bool:
-        """Whether it multiplies its first input by a number, or divides it by one."""
+        """Whether a node multiplies its first input by a scalar constant, or divides it by one."""
         return node.get_type_name() in _SCALINGS and self._is_scalar_constant(node.input_value(1))
 
     def _rounding(self, node: Node) -> tuple[Output, Output, Output | None, int, int] | None:
-        """Tensor, factor, limit and bounds, if ``node`` ends a quantization to eight bits."""
+        """Tensor, factor, limit and bounds, if ``node`` ends an 8-bit quantization."""
         if node.get_type_name() != "Select":
             return None
         is_nan, x, bounded = node.input_values()
@@ -164,18 +167,18 @@ class _Quantized:
     def _readers(
         self, value: Output, path: tuple[Node, ...]
     ) -> Iterator[tuple[Input, tuple[Node, ...]]]:
-        """What reads ``value``, or reads it dequantized: multiplied once, and divided once."""
+        """The readers of ``value``, or of it dequantized: multiplied once, and divided once."""
         for target in value.get_target_inputs():
             node = target.get_node()
-            kinds = [step.get_type_name() for step in (*path, node)]
+            type_names = [step.get_type_name() for step in (*path, node)]
             is_step = target.get_index() == 0 and self._scales(node)
-            if is_step and kinds in (["Multiply"], ["Divide"], ["Multiply", "Divide"]):
+            if is_step and type_names in (["Multiply"], ["Divide"], ["Multiply", "Divide"]):
                 yield from self._readers(node.output(0), (*path, node))
             else:
                 yield target, path
 
     def _steps(self, value: Output) -> tuple[Output, tuple[Node, ...]]:
-        """From what ``value`` is made by scalings and views alone, and these."""
+        """The source from which scalings and views alone compute ``value``, and these."""
         node = value.get_node()
         steps: list[Node] = []
         while node.get_type_name() in _VIEWS | _SCALINGS:
@@ -196,10 +199,10 @@ def _constant_nodes(model: Model) -> set[str]:
 
 
 def _unclipped(value: Output) -> Output:
-    """``x`` of ``Minimum(Maximum(x, ...), ...)``."""
-    for kind in ("Minimum", "Maximum"):
+    """The ``x`` of ``Minimum(Maximum(x, ...), ...)``."""
+    for type_name in ("Minimum", "Maximum"):
         node = value.get_node()
-        if node.get_type_name() != kind:
+        if node.get_type_name() != type_name:
             return value
         value = node.input_value(0)
     return value
@@ -208,11 +211,11 @@ def _unclipped(value: Output) -> Output:
 def _applied(steps: Sequence[Node], values: Array, known: Contents) -> Array:
     """``values`` after these scalings and views."""
     for step in steps:
-        kind = step.get_type_name()
-        if kind in _SCALINGS:
+        type_name = step.get_type_name()
+        if type_name in _SCALINGS:
             operand = known[key_of(step.input_value(1))]
-            values = values * operand if kind == "Multiply" else values / operand
-        elif kind == "Transpose":
+            values = values * operand if type_name == "Multiply" else values / operand
+        elif type_name == "Transpose":
             values = values.transpose(step.input_value(1).get_node().get_data())
         else:
             values = values.reshape(tuple(step.get_output_shape(0)))
@@ -220,17 +223,17 @@ def _applied(steps: Sequence[Node], values: Array, known: Contents) -> Array:
 
 
 def _quantize_weights(weights: _Weights, known: Contents) -> bool:
-    """Whether the weights are whole numbers times a scale for each result; says so if they are."""
+    """Quantizes weights that are integers times a scale per channel. Returns whether they are."""
     codes = known[key_of(weights.source)]
-    is_whole = np.isin(codes, np.arange(_LOWEST, _HIGHEST + 1)).all()
-    if not is_whole or codes.dtype != np.float32:
+    is_integer = np.isin(codes, np.arange(_LOWEST, _HIGHEST + 1)).all()
+    if not is_integer or codes.dtype != np.float32:
         return False
     scales = _applied(weights.steps, np.ones_like(codes), known)
     channels = [axis % scales.ndim for axis in _channels(weights.product)]
     scale = scales[tuple(slice(None if i in channels else 1) for i in range(scales.ndim))]
     if not (scale >= 0).all() or (scales != scale).any():
         return False
-    # Where all weights of a result are 0, so is their scale, and a grid needs one.
+    # Where all weights of a channel are 0, so is their scale, but FakeQuantize needs another one.
     values = np.where(scales == 0, 0, _applied(weights.steps, codes, known))
     scale = np.where(scale == 0, 1, scale)
     values = opset15.constant(np.ascontiguousarray(values, np.float32))
@@ -238,16 +241,16 @@ def _quantize_weights(weights: _Weights, known: Contents) -> bool:
     return True
 
 
-def _channels(product: Node) -> tuple[int, ...]:
-    is_transposed = product.get_attributes().get("transpose_b", False)
-    return (-2,) if is_transposed else _CHANNELS[product.get_type_name()]
+def _channels(matmul: Node) -> tuple[int, ...]:
+    is_transposed = matmul.get_attributes().get("transpose_b", False)
+    return (-2,) if is_transposed else _CHANNELS[matmul.get_type_name()]
 
 
 def _has_grid(tensor: _Tensor, known: Contents) -> bool:
-    """Whether the rounded numbers are those of a grid.
+    """Whether the rounded values are those of a FakeQuantize.
 
-    A scale that is 0 or infinite makes none. Paddle clips by a scale of next to nothing, but does
-    not divide by it: what it clips is rounded to 0.
+    A factor that is 0 or infinite allows none. By a scale next to 0 Paddle clips, but does not
+    divide: the clipped values are rounded to 0.
     """
     factor = known[key_of(tensor.factor)].reshape(())
     if not 0 < factor < np.inf or (_HIGHEST - _LOWEST) / float(factor) > np.finfo(np.float32).max:
@@ -258,22 +261,22 @@ def _has_grid(tensor: _Tensor, known: Contents) -> bool:
 
 
 def _quantize(tensor: _Tensor, known: Contents) -> None:
-    """Gives what reads a quantized tensor the same from a single node."""
+    """Connects the readers of a quantized tensor to a FakeQuantize."""
     factor = known[key_of(tensor.factor)].reshape(())
-    made: dict[tuple[str, ...], Output] = {}
+    outputs: dict[tuple[str, ...], Output] = {}
     for target, steps in tensor.readers:
         name = tuple(step.get_name() for step in steps)
-        if name not in made:
+        if name not in outputs:
             scale = _applied(steps, np.ones((), np.float32), known).reshape(())
-            made[name] = _rounded(tensor, factor, scale)
-        target.replace_source_output(made[name])
+            outputs[name] = _rounded(tensor, factor, scale)
+        target.replace_source_output(outputs[name])
 
 
 def _rounded(tensor: _Tensor, factor: Array, scale: Array) -> Output:
-    """The tensor on its grid.
+    """The tensor after a FakeQuantize.
 
-    A maximum of rounded numbers is the rounded maximum: so the convolution before a pooling rounds,
-    and the plugin pools whole numbers, in its own layout.
+    A maximum of rounded values is the rounded maximum: so values are rounded before a pooling, in
+    the convolution, and the plugin pools integers, in its own layout.
     """
     x = _without_nan(tensor.x)
     window = _window(x)
@@ -286,18 +289,18 @@ def _rounded(tensor: _Tensor, factor: Array, scale: Array) -> Output:
 
 
 def _ends_small_matmul(node: Node) -> bool:
-    """Whether ``node`` is a product of two matrices, up to what the plugin moves or fuses.
+    """Whether ``node`` is a 2-D matmul, or fused with one, or behind moved nodes.
 
-    It makes one node of several such products of 4 or 8 rows, and rounds the whole numbers that
-    they sum up to as if their bits were those of floats (OpenVINO 2026.4.1).
+    The plugin merges several such matmuls of 4 or 8 rows into one node, and rounds their integer
+    sums as if their bits were those of floats (OpenVINO 2026.4.1).
     """
-    pending, met = [node], set()
+    pending, visited = [node], set()
     while pending:
         node = pending.pop()
         shape = node.get_output_partial_shape(0)
-        if node.get_name() in met or shape.is_dynamic:
+        if node.get_name() in visited or shape.is_dynamic:
             continue
-        met.add(node.get_name())
+        visited.add(node.get_name())
         if node.get_type_name() == "MatMul" and len(shape) == 2:
             return True
         if node.get_type_name() in _FUSED:
@@ -305,38 +308,38 @@ def _ends_small_matmul(node: Node) -> bool:
     return False
 
 
-# The arithmetic of a quantization: two comparands for NaN, what is taken then, and the factor's.
+# The reads of a quantization: two comparands for NaN, the result for NaN, and the factor's.
 _MIN_READS_FOR_ROUNDING = 4
 
 
 def _window(x: Output) -> dict[str, list[int]] | None:
-    """The attributes of OpenVINO's pooling, if it may take the place of Paddle's before a grid."""
+    """Attributes of OpenVINO's pooling, if it may replace Paddle's before a FakeQuantize."""
     pool = x.get_node()
     if (
         pool.get_type_name() != "PaddleMaxPool"
         or len(x.get_target_inputs()) != _MIN_READS_FOR_ROUNDING
     ):
         return None
-    shape, given = pool.get_input_partial_shape(0), pool.get_attributes()
-    if given["adaptive"] or len(shape) != 4 or any(shape[axis].is_dynamic for axis in (2, 3)):
+    shape, attributes = pool.get_input_partial_shape(0), pool.get_attributes()
+    if attributes["adaptive"] or len(shape) != 4 or any(shape[axis].is_dynamic for axis in (2, 3)):
         return None
     found: dict[str, list[int]] = {"strides": [], "pads_begin": [], "pads_end": []}
-    found["kernel_shape"] = [int(length) for length in given["kernel"]]
+    found["kernel_shape"] = [int(length) for length in attributes["kernel"]]
     for axis, kernel in enumerate(found["kernel_shape"]):
-        size, out = shape[2 + axis].get_length(), int(given["output"][axis])
-        stride, begin = int(given["strides"][axis]), int(given["pads"][axis])
+        size, out = shape[2 + axis].get_length(), int(attributes["output"][axis])
+        stride, begin = int(attributes["strides"][axis]), int(attributes["pads"][axis])
         reach = (out - 1) * stride + kernel - begin
         end = max(0, reach - size)
-        # A window in the padding alone has Paddle's lowest number.
+        # In a window of padding only, Paddle's result is its lowest value.
         if max(begin, end) >= kernel or size - reach >= stride:
             return None
-        for name, number in (("strides", stride), ("pads_begin", begin), ("pads_end", end)):
-            found[name].append(number)
+        for name, value in (("strides", stride), ("pads_begin", begin), ("pads_end", end)):
+            found[name].append(value)
     return found
 
 
 def _bounded(x: Output, tensor: _Tensor, factor: Array) -> Output:
-    """``x`` without what the grid, which has all numbers of eight bits, does not end at."""
+    """``x``, clamped where the range of FakeQuantize, all of int8, exceeds the tensor's."""
     least, most = _range(x.get_node())
     low, high = (float(np.float32(bound) / factor) for bound in (tensor.low, tensor.high))
     starts = tensor.low == _LOWEST or low <= least
@@ -345,10 +348,10 @@ def _bounded(x: Output, tensor: _Tensor, factor: Array) -> Output:
 
 
 def _without_nan(value: Output) -> Output:
-    """``value`` as far as it is not NaN.
+    """``value`` without the propagation of NaN.
 
-    The grid has no NaN. Activations that keep it would stand between a convolution and the grid:
-    only those that are a single node become part of the convolution, as the rounding does.
+    FakeQuantize has no NaN. Activations that propagate it would separate a convolution from the
+    FakeQuantize: only single-node activations are fused into the convolution, as rounding is.
     """
     node = value.get_node()
     if node.get_type_name() != "Select":
@@ -361,17 +364,17 @@ def _without_nan(value: Output) -> Output:
 
 
 def _range(node: Node) -> tuple[float, float]:
-    """Bounds of what an activation computes."""
-    kind, attributes = node.get_type_name(), node.get_attributes()
-    if kind == "Clamp":
+    """Bounds of an activation's results."""
+    type_name, attributes = node.get_type_name(), node.get_attributes()
+    if type_name == "Clamp":
         return attributes["min"], attributes["max"]
-    return (0.0 if kind == "Relu" else -math.inf), math.inf
+    return (0.0 if type_name == "Relu" else -math.inf), math.inf
 
 
 def _rounded_to_grid(x: Any, scale: Any, quantum: Any = None) -> Output:
-    """``x`` rounded to a whole number of quanta, each of which counts ``scale``.
+    """``x`` rounded to an integer number of quanta, each of which stands for ``scale``.
 
-    All numbers of eight bits, whatever is needed: of fewer the plugin makes another grid.
+    The range is always that of int8: for a smaller one the plugin computes other quanta.
     """
     quantum = scale if quantum is None else quantum
     ends = [np.float32(n) * each for each in (quantum, scale) for n in (_LOWEST, _HIGHEST)]

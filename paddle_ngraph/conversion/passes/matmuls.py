@@ -1,4 +1,4 @@
-"""Large matrix products by oneDNN, where that is faster than the plugin."""
+"""Large matmuls by oneDNN, where that is faster than the plugin."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from openvino.utils import replace_node
 
 from paddle_ngraph.conversion import constants, processor
 
-MIN_DIMENSION = 64  # of rows, columns and what is summed over
+MIN_DIMENSION = 64  # of rows, columns and the summed dimension
 
 
 @dataclass(frozen=True)
 class OneDnnThresholds:
-    """From which size on oneDNN is the faster one, with an instruction set.
+    """The sizes from which on oneDNN is faster, with an instruction set.
 
     Attributes:
         min_multiplications: Multiplications, where both operands are computed; ``None``: never.
-        min_multiplications_packed: Multiplications, where one is a weight that the function knows;
-        ``None``:
-            never. The plugin packs it before the first run; oneDNN has to, in each.
-        min_summed_size: What is summed over with such a weight, at least.
-        measured: On which processors, and what was found there.
+        min_multiplications_packed: Multiplications, where one operand is a constant weight;
+            ``None``: never. The plugin packs it before the first run; oneDNN has to, in each.
+        min_summed_size: The minimal size of the summed dimension with such a weight.
+        measured: The processors of the measurements, with results.
     """
 
     min_multiplications: int | None
@@ -34,7 +33,7 @@ class OneDnnThresholds:
 
 
 # By the widest instruction set, and the vendor where it matters. `python -m benchmarks products`
-# measures what they decide on the processor at hand, beside what it found on others
+# measures the effect of the thresholds on the current processor, next to results for others
 # (benchmarks/results/products.md).
 ONEDNN_THRESHOLDS = {
     "avx2": OneDnnThresholds(
@@ -69,18 +68,18 @@ ONEDNN_THRESHOLDS = {
 
 
 def thresholds() -> OneDnnThresholds:
-    """The rule for the processor that functions are built for."""
+    """The thresholds for the processor that functions are built for."""
     if not processor.has_avx512():
         return ONEDNN_THRESHOLDS["avx2"]
     return ONEDNN_THRESHOLDS["avx512, Intel" if processor.is_of_intel() else "avx512"]
 
 
 def use_onednn_matmuls(model: Model, extension: Callable[..., Node]) -> None:
-    """Replaces matrix products that are large enough with the core's ``Gemm``.
+    """Replaces large matmuls by the core's ``Gemm``.
 
     Args:
         model: A complete model.
-        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() == "MatMul" and _is_worth_it(node):
@@ -88,7 +87,7 @@ def use_onednn_matmuls(model: Model, extension: Callable[..., Node]) -> None:
 
 
 def _is_worth_it(node: Node) -> bool:
-    shapes = [node.get_input_partial_shape(number) for number in (0, 1)]
+    shapes = [node.get_input_partial_shape(index) for index in (0, 1)]
     if any(shape.is_dynamic or len(shape) != 2 for shape in shapes):
         return False
     is_int8 = node.input_value(1).get_node().get_type_name() == "FakeQuantize"
@@ -98,7 +97,7 @@ def _is_worth_it(node: Node) -> bool:
     sizes = [summed, *node.get_output_shape(0)]
     chosen = thresholds()
     packs = any(constants.is_constant(value) for value in node.input_values())
-    least = chosen.min_multiplications_packed if packs else chosen.min_multiplications
-    if least is None or (packs and summed < chosen.min_summed_size):
+    minimum = chosen.min_multiplications_packed if packs else chosen.min_multiplications
+    if minimum is None or (packs and summed < chosen.min_summed_size):
         return False
-    return min(sizes) >= MIN_DIMENSION and math.prod(sizes) >= least
+    return min(sizes) >= MIN_DIMENSION and math.prod(sizes) >= minimum

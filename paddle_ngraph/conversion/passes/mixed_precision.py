@@ -1,16 +1,16 @@
-"""bfloat16 for operands of multiplications, and nothing else.
+"""bfloat16 for operands of matmuls and convolutions, and nothing else.
 
-Functions that train get it where ``FLAGS_ngraph_precision`` asks for it, all functions where a
-program itself declares the operands bfloat16 (bfloat16.py).
+The pass applies to functions that train if ``FLAGS_ngraph_precision`` requests it, and to all
+functions where a program itself declares the operands bfloat16 (bfloat16.py).
 
-A weight changes by less than bfloat16's eight bits can tell, and so does a sum over many numbers.
-So parameters, states of optimizers, normalizations, softmax and losses stay float32. Matrix
-products and convolutions, with their gradients, read operands that were rounded to bfloat16, and
-sum in float32. The plugin's own bfloat16 would round everything in between as well.
+An update changes a weight by less than bfloat16's eight bits can represent, and a term changes a
+long sum likewise. So parameters, optimizer states, normalizations, softmax and losses stay float32.
+Matmuls and convolutions, with their gradients, read operands that were rounded to bfloat16, and sum
+in float32. The plugin's own bfloat16 would round all values in between as well.
 
-An operand is rounded once, for all that multiply by it: activations, weights and gradients have two
-such readers each. A convolution rounds its filter while it reorders it. With AMX what it reads has
-its channels last: oneDNN's kernels for blocks of channels use no tiles, and are then slower than
+An operand is rounded once, for all its matmuls: activations, weights and gradients have two such
+readers each. A convolution rounds its filter while it reorders it. With AMX its other operands have
+their channels last: oneDNN's kernels for blocks of channels use no tiles, and are then slower than
 those of float32.
 """
 
@@ -37,15 +37,15 @@ from paddle_ngraph.conversion.bfloat16 import (
 from paddle_ngraph.conversion.node_tools import Key, key_of
 from paddle_ngraph.errors import NgraphError
 
-# Below these a product gains less than rounding its operands costs. Nor do vectors and coordinates
-# lose bits: products with a dimension of one to four are part of norms and of positions.
+# Below these a matmul gains less than rounding its operands costs. Nor do vectors and coordinates
+# lose bits: matmuls with a dimension of one to four are part of norms and of positions.
 MIN_MULTIPLICATIONS = 1 << 18  # multiplications
-MIN_DIMENSION = 16  # of rows, columns and what is summed over
-_ASSUMED_DYNAMIC_SIZE = 64  # what an open dimension counts as
+MIN_DIMENSION = 16  # of rows, columns and the summed dimension
+_ASSUMED_DYNAMIC_SIZE = 64  # of a dynamic dimension
 
 # The core compiles a model with this in its runtime information with float32 elsewhere.
 _MIXED_PRECISION_MARK = "ngraph_mixed_precision"
-# Which inputs of a convolution are rounded before it.
+# Indices of a convolution's inputs that are rounded before it.
 _CONVOLUTIONS = {
     "BlockedConvolution": (0,),
     "BlockedConvolutionDataGrad": (0,),
@@ -55,27 +55,27 @@ _VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 
 def use_bfloat16_matmuls(model: Model, extension: Callable[..., Node]) -> None:
-    """Gives multiplications operands in bfloat16, where the processor has units for them.
+    """Gives matmuls and convolutions bfloat16 operands, where the processor supports them.
 
     Args:
         model: A complete model of float32.
-        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
     """
     model.set_rt_info(True, _MIXED_PRECISION_MARK)
-    _multiply(model, extension, lambda value: True)
+    _use_bfloat16(model, extension, lambda value: True)
 
 
 def use_bfloat16_matmuls_of_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
-    """The same where all operands hold numbers of bfloat16: no number changes by that.
+    """Does so where all operands contain bfloat16 values, so that no value changes.
 
     Args:
         model: A complete model of float32.
-        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
     """
-    _multiply(model, extension, Bfloat16Values(extension).holds)
+    _use_bfloat16(model, extension, Bfloat16Values(extension).holds)
 
 
-def _multiply(
+def _use_bfloat16(
     model: Model, extension: Callable[..., Node], may_be: Callable[[Output], bool]
 ) -> None:
     if not processor.has_bfloat16():
@@ -96,44 +96,44 @@ def _multiply(
 
 
 def _following_rounding(matmul: Node) -> Node:
-    """The only reader of a product if that rounds it, for the product to do so; or the product."""
+    """The rounding that is the matmul's only reader, for the matmul to do; or the matmul itself."""
     readers = [target.get_node() for target in matmul.output(0).get_target_inputs()]
-    kinds = [reader.get_type_name() for reader in readers]
-    return readers[0] if kinds == [ROUNDING] else matmul
+    type_names = [reader.get_type_name() for reader in readers]
+    return readers[0] if type_names == [ROUNDING] else matmul
 
 
 def _factors(node: Node) -> list[Output]:
-    """What a product or a convolution multiplies."""
+    """The float32 factors of a matmul or a convolution."""
     return [value for value in node.input_values()[:2] if value.get_element_type() == Type.f32]
 
 
 def _is_matmul(node: Node) -> bool:
-    """Whether it is a product of float32 matrices, or of batches of them, worth rounding for."""
+    """Whether a node is a float32 matmul, perhaps batched, that is worth rounding for."""
     if node.get_type_name() != "MatMul" or node.get_output_element_type(0) != Type.f32:
         return False
     shapes = [_dims(value) for value in node.input_values()]
     if any(len(shape) < 2 or 0 in shape for shape in shapes) or _reads_grid(node):
         return False
     if any(None in shape for shape in shapes) and shapes[0][:-2] != shapes[1][:-2]:
-        return False  # nothing says how to broadcast
+        return False  # the broadcast shape is unknown
     summed = shapes[0][-2 if node.get_attributes()["transpose_a"] else -1]
     sizes = [_ASSUMED_DYNAMIC_SIZE if n is None else n for n in (summed, *_dims(node.output(0)))]
     return min(sizes[0], *sizes[-2:]) >= MIN_DIMENSION and math.prod(sizes) >= MIN_MULTIPLICATIONS
 
 
 def _dims(value: Output) -> list[int | None]:
-    """The dimensions of a tensor; ``None`` for those that are open."""
+    """The dimensions of a tensor; ``None`` for dynamic ones."""
     shape = value.get_partial_shape()
     return [None if dim.is_dynamic else dim.get_length() for dim in shape]
 
 
 def _reads_grid(node: Node) -> bool:
-    """Whether the plugin multiplies whole numbers here (int8.py)."""
+    """Whether the plugin multiplies integers here (int8.py)."""
     return any(v.get_node().get_type_name() == "FakeQuantize" for v in node.input_values())
 
 
 def _is_convolution(node: Node) -> bool:
-    """Whether it is one of the core's; those by channel are bound by memory, not by products."""
+    """Whether a node is one of the core's convolutions, except depthwise ones, bound by memory."""
     if node.get_type_name() not in _CONVOLUTIONS:
         return False
     attributes = node.get_attributes()
@@ -143,18 +143,18 @@ def _is_convolution(node: Node) -> bool:
 
 
 def _round_convolution(node: Node, rounded: _Rounded, extension: Callable[..., Node]) -> None:
-    kind, operands = node.get_type_name(), node.input_values()
+    type_name, operands = node.get_type_name(), node.input_values()
     attributes = node.get_attributes()
     channels_last = processor.has_amx()
     if channels_last:
         attributes["channels_last"] = True
-        if kind == "BlockedConvolutionDataGrad":
+        if type_name == "BlockedConvolutionDataGrad":
             attributes["sizes"] = [*attributes["sizes"], node.get_output_shape(0)[4]]
-    for number in _CONVOLUTIONS[kind]:
-        value = operands[number]
-        operands[number] = rounded.channels_last(value) if channels_last else rounded.of(value)
+    for index in _CONVOLUTIONS[type_name]:
+        value = operands[index]
+        operands[index] = rounded.channels_last(value) if channels_last else rounded.of(value)
     with suppress(NgraphError):  # oneDNN has no kernel; without AMX, for blocks of 16 only
-        replace_node(node, extension(kind, operands, **attributes))
+        replace_node(node, extension(type_name, operands, **attributes))
 
 
 class _Rounded:
@@ -166,16 +166,16 @@ class _Rounded:
         self._channels_last: dict[Key, Output] = {}
 
     def operands(self, matmul: Node) -> list[Output]:
-        """Those of a product, with the same dimensions in front."""
+        """The rounded operands of a matmul, with equal batch dimensions."""
         batch = _dims(matmul.output(0))[:-2]
         return [self._broadcast(self.of(value), batch) for value in matmul.input_values()]
 
     def of(self, value: Output) -> Output:
-        """``value`` in bfloat16; a view of the source in bfloat16, if it is a view."""
+        """``value`` in bfloat16; a view of the rounded source, if it is a view."""
         value = before_rounding(value)
         key = key_of(value)
         if key not in self._found:
-            self._found[key] = self._made(value)
+            self._found[key] = self._build(value)
         return self._found[key]
 
     def channels_last(self, value: Output) -> Output:
@@ -186,14 +186,14 @@ class _Rounded:
             self._channels_last[key] = self._extension("ToChannelsLast", [value]).output(0)
         return self._channels_last[key]
 
-    def _made(self, value: Output) -> Output:
+    def _build(self, value: Output) -> Output:
         node = value.get_node()
-        kind = node.get_type_name()
-        if kind == WIDENING:
+        type_name = node.get_type_name()
+        if type_name == WIDENING:
             return node.input_value(0)
-        if kind in _VIEWS or (kind == "Transpose" and _is_only_multiplied(node)):
+        if type_name in _VIEWS or (type_name == "Transpose" and _is_only_multiplied(node)):
             source, *others = node.input_values()
-            view = _factory().create(kind, [self.of(source), *others], node.get_attributes())
+            view = _factory().create(type_name, [self.of(source), *others], node.get_attributes())
             return view.output(0)
         return self._extension(NARROWING, [value]).output(0)
 

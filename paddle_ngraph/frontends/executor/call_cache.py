@@ -1,10 +1,10 @@
-"""A call of ``Executor.run`` that repeats an earlier one goes straight to the engine.
+"""Call cache of ``Executor.run``: a call that repeats an earlier one runs the engine directly.
 
-Paddle prepares every run from scratch: it lists the operators of the program to see whether there
-are any, looks its executor up, checks the feeds and copies them, and copies what is fetched. That
-takes half a millisecond, longer than small networks run. None of it is needed where one engine
-operator is the whole program and the same call ran before. Feeds are then read where they are, so
-nobody may write to them before the run is over.
+Paddle prepares every run from scratch: Executor lists the operators of the program to see whether
+there are any, looks its executor up, checks the feeds and copies them, and copies the fetched
+results. That takes half a millisecond, longer than small networks run. None of it is needed where
+one engine operator is the whole program and an equal call ran before. Feeds are then read in place,
+so they must not be written before the run is over.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ from paddle_ngraph.utils.lru_cache import LRUCache
 
 # The attribute of an ``Executor`` that holds its ``_CallCache``.
 _CACHE_ATTRIBUTE = "_ngraph_known_calls"
-# As many executors as Paddle keeps for an Executor.
+# The number of executors that Paddle caches per Executor.
 _MAX_CACHED_CALLS = 8
 
 _thread = threading.local()
 
 
 class Repeatable(Protocol):
-    """An executor whose last run can be repeated on other feeds, without Paddle's preparations."""
+    """An executor whose last run can be repeated on other feeds, without Paddle's preparation."""
 
     @property
     def is_repeatable(self) -> bool:
         """Whether :meth:`repeat` may repeat the last run."""
 
     def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
-        """Repeats the last run on other feeds; ``None`` if nothing was run."""
+        """Repeats the last run on other feeds; ``None`` if no run was possible."""
 
 
 class _CachedCall(NamedTuple):
-    """A call, and what it runs. It keeps alive what it is recognized by.
+    """A call and its executor. The entry keeps alive the objects that identify the call.
 
     Attributes:
-        switch: What runs it.
-        prepared: What Paddle made of the program for its first run, and has run since.
-        program: The user's: ids of its variables are valid only while they live.
-        is_unchanged: Whether the program is what it was, and what is fetched has its names.
-        scope, feeds, fetches: What they were in the call.
+        switch: The executor that runs the call.
+        prepared: The program that Paddle prepared for the first run, and has run since.
+        program: The user's program: ids of its variables are valid only while they live.
+        is_unchanged: Whether the program and the names of the fetched variables are unchanged.
+        scope, feeds, fetches: Those of the call; ``feeds`` are names.
     """
 
     switch: Repeatable
@@ -92,9 +92,9 @@ class _CachedCall(NamedTuple):
 
 
 class _CallCache(LRUCache[str, _CachedCall]):
-    """The calls that an ``Executor`` remembers, by Paddle's own key; and the last one of them.
+    """The cached calls of an ``Executor`` by Paddle's own key, and the last one of them.
 
-    Making the key takes longer than seeing that a call repeats the last one.
+    Computing the key takes longer than a comparison with the last call.
     """
 
     def __init__(self) -> None:
@@ -102,36 +102,36 @@ class _CallCache(LRUCache[str, _CachedCall]):
         self._last: _CachedCall | None = None
 
     def find(self, call: dict[str, Any]) -> _CachedCall | None:
-        """What a call runs, if that is known."""
+        """The cached entry of a call, if there is one."""
         last = self._last
         if last is not None and last.is_repeated_by(call):
             return last
         if not len(self) or not _is_cacheable(call):
             return None
-        # Another thread may set it between two looks.
+        # Another thread may set self._last between two reads.
         self._last = found = self.get(_key(call))
         return found
 
-    def remember(self, call: dict[str, Any], known: _CachedCall) -> None:
-        """Keeps what a call runs."""
-        self._last = self.put(_key(call), known)
+    def remember(self, call: dict[str, Any], cached: _CachedCall) -> None:
+        """Caches the entry of a call."""
+        self._last = self.put(_key(call), cached)
 
 
 def install() -> None:
-    """Makes ``paddle.static.Executor`` take the short way where it can."""
+    """Patches ``paddle.static.Executor`` to use its call cache."""
     replaced.RUN_PIR.replace(_with_call_cache)
     replaced.RUN_LEGACY.replace(_with_call_cache)
 
 
 def prepared(program: Any) -> None:
     """Called before a run: records which program Paddle runs in this thread."""
-    if getattr(_thread, "asks", False):
+    if getattr(_thread, "is_recording", False):
         _thread.prepared = program
 
 
 def ran(switch: Repeatable) -> None:
     """Called after a run: records which switch ran in this thread."""
-    if getattr(_thread, "asks", False):
+    if getattr(_thread, "is_recording", False):
         _thread.last = switch
 
 
@@ -141,17 +141,17 @@ def _with_call_cache(original: Callable[..., Any]) -> Callable[..., Any]:
         if args or not is_ours(call["program"]) or not _is_plain(self, call):
             return original(self, *args, **call)
         calls = attached_to(self, _CACHE_ATTRIBUTE, _CallCache)
-        known = calls.find(call)
-        if known is not None:
-            set_rate = partial(_set_learning_rate, known.prepared, call)
-            results = known.switch.repeat(call["feed"], set_rate)
+        cached = calls.find(call)
+        if cached is not None:
+            set_rate = partial(_set_learning_rate, cached.prepared, call)
+            results = cached.switch.repeat(call["feed"], set_rate)
             if results is not None:
                 return results
         if not _is_cacheable(call):
             return original(self, **call)
-        results, known = _run_and_record(original, self, call)
-        if known is not None and known.switch.is_repeatable:
-            calls.remember(call, known)
+        results, cached = _run_and_record(original, self, call)
+        if cached is not None and cached.switch.is_repeatable:
+            calls.remember(call, cached)
         return results
 
     return run
@@ -160,28 +160,29 @@ def _with_call_cache(original: Callable[..., Any]) -> Callable[..., Any]:
 def _run_and_record(
     original: Callable[..., Any], executor: Any, call: dict[str, Any]
 ) -> tuple[Any, _CachedCall | None]:
-    """A run prepared by Paddle: its results, and what ran, if it was a switch."""
-    _thread.asks, _thread.last, _thread.prepared = True, None, None
+    """A run prepared by Paddle: its results, and the entry to cache if a switch ran."""
+    _thread.is_recording, _thread.last, _thread.prepared = True, None, None
     try:
         results = original(executor, **call)
         if _thread.last is None:
             return results, None
         return results, _cached_call(_thread.last, _thread.prepared, call)
     finally:
-        _thread.asks, _thread.last, _thread.prepared = False, None, None
+        _thread.is_recording, _thread.last, _thread.prepared = False, None, None
 
 
 def _cached_call(switch: Repeatable, prepared: Any, call: dict[str, Any]) -> _CachedCall:
     program = call["program"]
     feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
-    same = _is_unchanged(program, fetches)
-    return _CachedCall(switch, prepared, program, same, _scope(call), feeds, fetches)
+    is_unchanged = _is_unchanged(program, fetches)
+    return _CachedCall(switch, prepared, program, is_unchanged, _scope(call), feeds, fetches)
 
 
 def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
-    """Tells later whether a program is what it is now, and so are the names of what is fetched.
+    """A function that returns whether the program and the names of its fetches are unchanged.
 
-    Those of an old-style program may be variables of another one, which this one was cloned from.
+    The fetches of a ProgramDesc program may be variables of another program, of which this one
+    is a clone.
     """
     if type(program) is Program:
         return partial(_core.ProgramState(program).matches, program)
@@ -189,8 +190,8 @@ def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
     def key() -> tuple[str, str]:
         return text_hash_of(program), cache_key_of_names({}, fetches)
 
-    known = key()
-    return lambda: key() == known
+    initial_key = key()
+    return lambda: key() == initial_key
 
 
 def _is_cacheable(call: dict[str, Any]) -> bool:
@@ -201,7 +202,7 @@ def _is_cacheable(call: dict[str, Any]) -> bool:
 
 
 def _is_plain_program(program: Any) -> bool:
-    """Whether it is a plain program."""
+    """Whether a program is a PIR program, or a ProgramDesc program without graph or pipeline."""
     if type(program) is Program:
         return True
     return (
@@ -213,7 +214,7 @@ def _is_plain_program(program: Any) -> bool:
 
 
 def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
-    """Whether the call asks for nothing but a run on feeds."""
+    """Whether the call is a run on feeds with NumPy results, without profiler or pruning."""
     return (
         type(call["fetch_list"]) is list
         and type(call["feed"]) is dict
@@ -238,7 +239,7 @@ def _set_learning_rate(program: Any, call: dict[str, Any]) -> None:
         return  # the run reports it
     before = np.asarray(tensor)
     rate = np.array([scheduler()]).astype(before.dtype)
-    if not np.array_equal(before.reshape(-1), rate):  # setting it counts as a write
+    if not np.array_equal(before.reshape(-1), rate):  # setting the rate is treated as a write
         tensor.set(rate, paddle.CPUPlace())
 
 

@@ -1,9 +1,9 @@
-"""The executor hook: the one link between Paddle's Executor and the program pass.
+"""The executor hook: the link between Paddle's Executor and the program pass.
 
-Every static program, PIR or translated ProgramDesc, ends in one ``StandaloneExecutor`` over a plan
-of PIR programs. The hook puts a switch there: it keeps the plan, and at each run uses the native
-executor or one over a rewritten copy of the plan, as the flag says. Both work on the same scope, so
-the flag may change between any two runs.
+Paddle runs each static program, PIR or ProgramDesc, by a ``StandaloneExecutor`` over a plan. The
+hook replaces it by a switch that retains the plan and uses at each run, depending on the flag,
+Paddle's executor or an executor of a rewritten copy of the plan. Both work on one scope, so the
+flag may change between any two runs.
 """
 
 from __future__ import annotations
@@ -69,21 +69,22 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-# After so many runs a program is worth compiling that is too small for the cost rule: a run gains
-# about 0.4 ms, and to compile it takes 10 to 30.
+# The number of runs after which a program that is too small for the cost model is compiled: each
+# run gains about 0.4 ms, and compilation takes 10 to 30 ms.
 _SMALL_RUNS_BEFORE_REPLAN = 64
 
-# Paddle's executor takes PIR programs.
+# Paddle's executor accepts PIR programs.
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
-# It takes what the user says, also while other threads run PIR programs.
+# Paddle's executor obeys the user's flag, also while other threads run PIR programs.
 _PIR_IN_EXECUTOR_AS_SET = _core.FlagOverride("enable_pir_in_executor", user_value=True)
-# It runs operators one by one, as they stand in the program.
+# Paddle's executor runs operators one by one, in program order.
 _SEQUENTIAL_RUN = _core.FlagOverride("new_executor_sequential_run")
-# It runs them in the thread that asks for it: to wake another one takes longer than most operators.
+# Paddle's executor runs operators in the calling thread: waking another thread takes longer than
+# most operators.
 _TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 
 _prepare_lock = new_lock()
-_flag_at_feed: ThreadLocal[bool | None] = ThreadLocal(None)  # when this thread fed its run
+_flag_at_feed: ThreadLocal[bool | None] = ThreadLocal(None)  # at the time this thread fed its run
 T = TypeVar("T")
 
 
@@ -105,7 +106,7 @@ def install() -> None:
 
 
 def _reading_flag_at_feed(original: Callable[..., None]) -> Callable[..., None]:
-    """Whoever feeds a program is about to run it, so the flag is read here."""
+    """Reads the flag when a program is fed, since its run follows."""
 
     @wraps(original)
     def feed_data(self: Any, program: Any, *args: Any) -> None:
@@ -117,13 +118,13 @@ def _reading_flag_at_feed(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _take_flag() -> bool:
-    """What the flag said when this thread fed its run; another thread may have changed it since."""
+    """The flag at the time this thread fed its run; another thread may have changed it since."""
     is_on, _flag_at_feed.value = _flag_at_feed.value, None
     return bool(flags.get("use_ngraph") if is_on is None else is_on)
 
 
 def _with_flag_as_set(original: Callable[..., T]) -> Callable[..., T]:
-    """Paddle makes a different plan of an old-style program when its flag says PIR."""
+    """Applies the user's PIR flag, on which Paddle's plan of a ProgramDesc program depends."""
 
     @wraps(original)
     def make(*args: Any, **kwargs: Any) -> T:
@@ -134,9 +135,9 @@ def _with_flag_as_set(original: Callable[..., T]) -> Callable[..., T]:
 
 
 def _serialized(original: Callable[..., None]) -> Callable[..., None]:
-    """Paddle's insertion point for operators is global: threads that prepare a program wait here.
+    """Serializes the preparation of programs: Paddle's insertion point for operators is global.
 
-    No program runs inside, so a thread in here never waits for one outside.
+    No program runs under the lock, so its holder never waits for another thread.
     """
 
     @wraps(original)
@@ -148,9 +149,9 @@ def _serialized(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _feeding_either_format(original: Callable[..., None]) -> Callable[..., None]:
-    """Paddle hands feeds to an old-style program in a list, to a PIR program by name.
+    """Feeds both program formats: a ProgramDesc program reads feeds from a list, a PIR one by name.
 
-    The switch may turn an old-style program into a PIR one, so it gets both forms.
+    The switch may translate a ProgramDesc program to PIR, so it needs both.
     """
 
     @wraps(original)
@@ -172,7 +173,7 @@ def _as_tensor(value: Any, place: Any) -> Any:
 
 
 def _creating_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """An executor of Paddle's that runs the switch instead of its interpreter."""
+    """Creates executors of Paddle's that run a switch in place of the interpreter."""
 
     @wraps(original)
     def create_new_executor(self: Any) -> Any:
@@ -184,24 +185,27 @@ def _creating_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` of an executor; one that is older than the hook gets its switch here."""
+    """``run`` of an executor; an executor that was created before the hook gets its switch here."""
 
     @wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        place, native = place_of(self), native_of(self)
+        place, executor = place_of(self), native_of(self)
         if not place.is_cpu_place():
             return original(self, *args, **kwargs)
-        if not isinstance(native, SwitchedExecutor):
-            native = SwitchedExecutor(place, plan_of(self), scope_of(self), native)
-            exchange_native(self, native)
+        if not isinstance(executor, SwitchedExecutor):
+            executor = SwitchedExecutor(place, plan_of(self), scope_of(self), executor)
+            exchange_native(self, executor)
         results = original(self, *args, **kwargs)
-        return _with_own_memory(results) if native.is_old else results
+        return _with_own_memory(results) if executor.is_legacy else results
 
     return run
 
 
 def _with_own_memory(results: list[Any]) -> list[Any]:
-    """Old-style programs return tensors that no later run writes to; PIR programs do not."""
+    """Copies of results that later runs must not write to.
+
+    Those of ProgramDesc programs have their own memory in Paddle, those of PIR programs do not.
+    """
     if not flags.get("use_ngraph"):
         return results
     return [_copy(each) if isinstance(each, DenseTensor) else each for each in results]
@@ -209,7 +213,7 @@ def _with_own_memory(results: list[Any]) -> list[Any]:
 
 def _copy(tensor: Tensor) -> Tensor:
     if not is_initialized(tensor) or 0 in tensor.shape():
-        return tensor  # there is nothing to write over
+        return tensor  # no data to overwrite
     copy = copy_of(tensor, paddle.CPUPlace())
     if lod := tensor.lod():
         copy.set_lod(lod)
@@ -217,51 +221,53 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 class SwitchedExecutor:
-    """Runs a plan natively or through nGraph, as ``FLAGS_use_ngraph`` says at each run.
+    """Runs a plan by Paddle or through the engine, depending on ``FLAGS_use_ngraph`` at each run.
 
-    Programs that have engine operators already run as they are when it says natively.
+    Programs that contain engine operators already run unmodified when the flag is off.
 
     Args:
-        place: Where the plan runs: a CPU.
-        plan: Paddle's execution plan.
-        scope: The variables, shared by both ways.
-        native: Paddle's executor of the plan, if there is one already.
+        place: The device of the plan: a CPU.
+        plan: Paddle's plan.
+        scope: The variables, shared by both paths of execution.
+        executor: Paddle's executor of the plan, if it exists already.
 
     Attributes:
-        is_old: Whether the plan consists of old-style programs.
+        is_legacy: Whether the plan consists of ProgramDesc programs.
     """
 
     def __init__(
-        self, place: Any, plan: Plan, scope: Scope, native: Executor | None = None
+        self, place: Any, plan: Plan, scope: Scope, executor: Executor | None = None
     ) -> None:
         self._place = place
         self._plan = plan
         self._scope = scope
-        self.is_old = any(t not in plan.job_types() for t in _job_types(plan))
-        self._is_new = native is None  # nothing ran yet
-        self._native = scope_tracking.Bound(scope, self._names, self._make_native, native)
+        self.is_legacy = any(t not in plan.job_types() for t in _job_types(plan))
+        self._is_unused = executor is None  # no run yet
+        self._paddle_executor = scope_tracking.Bound(
+            scope, self._names, self._create_paddle_executor, executor
+        )
         self._engine: _EngineExecutor | None = None
         self._transpiled: _EngineExecutor | None = None
         self._is_transpiled = any(map(has_engines, map(plan.ir_program, plan.job_types())))
         self._plan_lock = new_lock()
         self._is_rewritten = False
         self._dynamic_axes: list[tuple[str, int]] = []
-        self._open_size = 0  # that the engine's programs were made for; 0: for any
-        self._small_runs = 0  # of programs that are too small for the cost rule
+        self._planned_size = 0  # for which the engine's programs were rewritten; 0: any
+        self._small_runs = 0  # of programs that are too small for the cost model
         self._may_write: bool | None = None  # not yet known
-        self._persistable: frozenset[str] | None = None  # of an old-style plan; not yet known
-        # What py_func runs may be a program, for which this one must not hold the flag.
-        self._native_flag = nullcontext() if _runs_python(plan) else _PIR_IN_EXECUTOR_AS_SET
-        self._sequential_run = _SequentialNativeRun() if _is_sequential(plan) else nullcontext()
+        self._persistable: frozenset[str] | None = None  # of a ProgramDesc plan; not yet known
+        # A function of py_func may run a program, during which this run must not override the flag.
+        self._paddle_flag = nullcontext() if _runs_python(plan) else _PIR_IN_EXECUTOR_AS_SET
+        self._sequential_run = _SequentialPaddleRun() if _is_sequential(plan) else nullcontext()
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
-        """One run; the arguments are those of ``StandaloneExecutor.run``."""
+        """Runs the plan once; the arguments are those of ``StandaloneExecutor.run``."""
         try:
             with weight_writes.run_of(self._may_write_variables()):
                 return self._run(feed_names, enable_job_schedule_profiler)
         finally:
-            if self.is_old:
-                self._forget_feeds(feed_names)
+            if self.is_legacy:
+                self._clear_feeds(feed_names)
             call_cache.ran(self)
 
     @property
@@ -272,11 +278,11 @@ class SwitchedExecutor:
 
     @property
     def _engine_of_last_run(self) -> _EngineExecutor | None:
-        """What ran the last run, if it surely runs another one on feeds of the same names too."""
+        """The executor of the last run, if it will surely run others on feeds of equal names."""
         if not flags.get("use_ngraph"):
             return self._transpiled
-        # What a program with small intervals does depends on the sizes that are fed.
-        return self._engine if self._is_rewritten and self._open_size == 0 else None
+        # The execution of a program with small subgraphs depends on the sizes of the feeds.
+        return self._engine if self._is_rewritten and self._planned_size == 0 else None
 
     def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
         """Repeats the last run, on other feeds.
@@ -286,28 +292,33 @@ class SwitchedExecutor:
             prepare: Called before the run.
 
         Returns:
-            What is fetched. ``None`` if nothing was run, so that :meth:`run` is needed.
+            The fetched results. ``None`` if no run was possible, so that :meth:`run` is needed.
         """
         engine = self._engine_of_last_run
-        way = None if engine is None else engine.fast_path
-        if engine is None or way is None or _core.observes_operators() or engine.has_new_denials():
+        fast_path = None if engine is None else engine.fast_path
+        if (
+            engine is None
+            or fast_path is None
+            or _core.observes_operators()
+            or engine.has_new_denials()
+        ):
             return None
         prepare()
         engine.check_divisible(lambda name: _shape_of_array(feed.get(name)))
-        return way.run_on(feed)
+        return fast_path.run_on(feed)
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         engine = self._engine_executor(feed_names) if _take_flag() else None
         engine = engine or self._transpiled_executor()
         if engine is None:
-            return self._run_native(feed_names, enable_job_schedule_profiler)
-        self._is_new = False
+            return self._run_by_paddle(feed_names, enable_job_schedule_profiler)
+        self._is_unused = False
         return engine.run(feed_names, enable_job_schedule_profiler)
 
     def run_profile(self, feed_names: Sequence[str]) -> Any:
-        """Paddle's profiling run: always native."""
-        with self._native_flag:
-            return self._native.get().run_profile(feed_names)
+        """Paddle's profiling run: always by Paddle."""
+        with self._paddle_flag:
+            return self._paddle_executor.get().run_profile(feed_names)
 
     def _may_write_variables(self, programs: dict[str, Program] | None = None) -> bool:
         """Whether a run may write to variables; ``programs``: those of the plan, if known."""
@@ -316,16 +327,16 @@ class SwitchedExecutor:
             self._may_write = not programs or any(map(may_write_variables, programs.values()))
         return self._may_write
 
-    def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        with self._native_flag, self._sequential_run:
-            found = self._native.get().run(feed_names, enable_job_schedule_profiler)
-        return found if self._native_flag is _PIR_IN_EXECUTOR_AS_SET else self._fetched(found)
+    def _run_by_paddle(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        with self._paddle_flag, self._sequential_run:
+            found = self._paddle_executor.get().run(feed_names, enable_job_schedule_profiler)
+        return found if self._paddle_flag is _PIR_IN_EXECUTOR_AS_SET else self._fetched(found)
 
     def _fetched(self, found: Any) -> Any:
-        """The results of a native run during which the flag may have changed.
+        """The results of a run by Paddle during which the flag may have changed.
 
-        If another thread had switched it on by the end, Paddle looks for the results of a PIR
-        program. The run has left its own in the scope.
+        If another thread had switched the flag on by the end, Paddle looks for the results of a PIR
+        program. Those of this run are in the scope.
         """
         values = values_of(found)
         if not values and self._fetches():
@@ -337,15 +348,19 @@ class SwitchedExecutor:
         operators = (op for block in blocks for op in single_assignment.operators(block))
         return any(op.type() in ("fetch", "fetch_v2") for op in operators)
 
-    def _make_native(self, binding: scope_tracking.Binding) -> Executor:
-        """Paddle's executor of the plan; a later one leaves the variables where they are."""
-        plan = _plan_for_native(self._plan) if self._is_new else _with_kept_variables(self._plan)
-        self._is_new = False
+    def _create_paddle_executor(self, binding: scope_tracking.Binding) -> Executor:
+        """Paddle's executor of the plan; later ones do not recreate the variables."""
+        plan = (
+            _plan_for_paddle(self._plan)
+            if self._is_unused
+            else _with_existing_variables(self._plan)
+        )
+        self._is_unused = False
         binding.report_erased(map(plan.ir_program, plan.job_types()))
-        # Nothing is run here: the flag can be held, also where a run must not hold it.
+        # No program runs here, so the flag can be overridden, even where a run must not do so.
         with (
             nullcontext()
-            if self._native_flag is _PIR_IN_EXECUTOR_AS_SET
+            if self._paddle_flag is _PIR_IN_EXECUTOR_AS_SET
             else _PIR_IN_EXECUTOR_AS_SET
         ):
             return StandaloneExecutor(self._place, plan, self._scope)
@@ -354,9 +369,9 @@ class SwitchedExecutor:
         return scope_tracking.names_in(_programs(self._plan).values())
 
     def _engine_executor(self, feed_names: Sequence[str]) -> _EngineExecutor | None:
-        """The executor that goes through nGraph; ``None`` when nothing can be converted."""
+        """The executor of the rewritten programs; ``None`` when no operator can be converted."""
         fed = self._feed_shapes(feed_names)
-        if self.is_old and any(self._tensor(name).lod() for name in fed):
+        if self.is_legacy and any(self._tensor(name).lod() for name in fed):
             return None
         if any(0 in shape for shape in fed.values()):
             # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
@@ -365,69 +380,77 @@ class SwitchedExecutor:
             with self._plan_lock:
                 if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
                     self._rewrite_for(fed)
-        elif self._open_size > 0:
+        elif self._planned_size > 0:
             self._small_runs += 1
             if self._small_runs == _SMALL_RUNS_BEFORE_REPLAN:
                 self._rewrite_whole_program()
-        if self.is_old and self._engine is not None and self._engine.has_missing_variable():
-            return None  # Paddle tells it
+        if self.is_legacy and self._engine is not None and self._engine.has_missing_variable():
+            return None  # Paddle reports it
         return self._engine
 
     def _transpiled_executor(self) -> _EngineExecutor | None:
-        """What runs programs as they are that have engine operators already, if they have any."""
+        """The executor of unmodified programs that contain engine operators, if there are any."""
         if self._is_transpiled and self._transpiled is None:
             with self._plan_lock:
                 if self._transpiled is None:
                     programs = _pir_programs(self._plan)
                     nodes = (node for each in programs.values() for node in nodes_of(each))
-                    self._transpiled = self._make_engine(programs, sum(n.draws for n in nodes))
+                    self._transpiled = self._create_engine_executor(
+                        programs, sum(n.draws for n in nodes)
+                    )
         return self._transpiled
 
     def _rewrite_for(self, fed: dict[str, list[int]]) -> None:
         """Applies the program pass for feeds of these shapes."""
         programs = _pir_programs(self._plan)
         self._dynamic_axes = cost_model.dynamic_axes(programs.values())
-        size = self._largest_open_size(fed)
+        size = self._largest_dynamic_size(fed)
         reports = self._rewrite(programs, size)
         engine = None
         if any(report.changes or report.engines for report in reports):
-            engine = self._make_engine(programs, sum(report.drawing for report in reports))
+            engine = self._create_engine_executor(
+                programs, sum(report.drawing for report in reports)
+            )
         self._engine = engine
         is_small = any(report.has_small_interval for report in reports)
-        self._open_size = size if is_small else 0
+        self._planned_size = size if is_small else 0
         self._is_rewritten = True
 
     def _rewrite_whole_program(self) -> None:
-        """Ignores the cost rule, if the program is then one engine operator."""
+        """Rewrites without the cost model, and uses the result if it is one engine operator."""
         programs = _pir_programs(self._plan)
         if not ngraph_transpiler.could_be_single_engine(programs.values()):
             return
         reports = self._rewrite(programs, None)
-        engine = self._make_engine(programs, sum(report.drawing for report in reports))
+        engine = self._create_engine_executor(programs, sum(report.drawing for report in reports))
         if engine.whole is not None:
-            self._engine, self._open_size = engine, 0
+            self._engine, self._planned_size = engine, 0
 
-    def _rewrite(self, programs: dict[str, Program], open_size: int | None) -> list[Report]:
+    def _rewrite(self, programs: dict[str, Program], planned_size: int | None) -> list[Report]:
         """Applies the program pass to the programs of the plan."""
         may_write = self._may_write_variables(programs)
         rewrite = ngraph_transpiler.rewrite
-        return [rewrite(each, may_write, open_size, tries=False) for each in programs.values()]
+        return [rewrite(each, may_write, planned_size, tries=False) for each in programs.values()]
 
-    def _make_engine(self, programs: dict[str, Program], drawing: int) -> _EngineExecutor:
+    def _create_engine_executor(
+        self, programs: dict[str, Program], drawing: int
+    ) -> _EngineExecutor:
         return _EngineExecutor(self._place, self._plan, self._scope, programs, drawing)
 
     def _has_new_denials(self) -> bool:
-        """Whether a run has left to Paddle for good an interval that was planned for the engine."""
+        """Whether a run has denylisted a subgraph that was planned for the engine."""
         return self._engine is not None and self._engine.has_new_denials()
 
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
-        """Whether intervals that were too small for the engine may be worth it by now."""
-        if self._open_size == 0:
+        """Whether feeds have grown so much that small subgraphs may now be worth the engine."""
+        if self._planned_size == 0:
             return False
-        return self._largest_open_size(fed) >= cost_model.REPLAN_GROWTH_FACTOR * self._open_size
+        return (
+            self._largest_dynamic_size(fed) >= cost_model.REPLAN_GROWTH_FACTOR * self._planned_size
+        )
 
-    def _largest_open_size(self, fed: dict[str, list[int]]) -> int:
-        """The largest of the dimensions fed where the program leaves them open."""
+    def _largest_dynamic_size(self, fed: dict[str, list[int]]) -> int:
+        """The largest fed size of a dimension that the program declares as dynamic."""
         sizes = (
             fed[name][axis] for name, axis in self._dynamic_axes if axis < len(fed.get(name, ()))
         )
@@ -441,10 +464,10 @@ class SwitchedExecutor:
         assert found is not None  # it was fed, or Paddle has just written it
         return found
 
-    def _forget_feeds(self, names: Sequence[str]) -> None:
-        """Removes feeds from the scope: old-style programs must not find them in later runs.
+    def _clear_feeds(self, names: Sequence[str]) -> None:
+        """Clears the variables of feeds: ProgramDesc programs must not find them in later runs.
 
-        A variable that outlives a run, such as a parameter that is fed, keeps its contents.
+        Persistable variables, such as a parameter that is fed, retain their contents.
         """
         if self._persistable is None:
             self._persistable = _persistable_in(_legacy_programs(self._plan))
@@ -461,45 +484,53 @@ class SwitchedExecutor:
 
 
 class _EngineExecutor:
-    """Runs rewritten programs, even where Paddle runs old-style ones.
+    """Runs rewritten PIR programs, also those that were translated from ProgramDesc.
 
     This uses ``StandaloneExecutor``, unless one engine operator is the whole program, or the
-    program is nothing but engine operators on several devices.
+    program consists of engine operators on several devices only.
 
     Args:
         place, plan, scope: As in :class:`SwitchedExecutor`.
         programs: The rewritten programs by job type.
-        drawing: How many of their engine operators take random numbers.
+        num_stochastic: The number of their engine operators that sample random numbers.
     """
 
     def __init__(
-        self, place: Any, plan: Plan, scope: Scope, programs: dict[str, Program], drawing: int
+        self,
+        place: Any,
+        plan: Plan,
+        scope: Scope,
+        programs: dict[str, Program],
+        num_stochastic: int,
     ) -> None:
         nodes = [node for program in programs.values() for node in nodes_of(program)]
         graphs = [node.graph for node in nodes if node.is_engine]
         self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
         self._denials = denylist.DenialWatcher(graphs)
         has_order = _is_sequential(plan)
-        in_order = has_order or must_run_sequentially(nodes, drawing)
+        in_order = has_order or must_run_sequentially(nodes, num_stochastic)
         self._sequential_run = _SEQUENTIAL_RUN if in_order else nullcontext()
-        # Paddle has threads for operators side by side, the engine has threads for each operator.
+        # Paddle runs operators in parallel threads, the engine runs each operator on several
+        # threads.
         runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
         self._trace_run = _TRACE_RUN if runs_all or has_order else nullcontext()
         self._place, self._plan, self._scope = place, plan, scope
         self._programs = programs
-        # An old-style program raises where a variable is missing.
-        old = [each for kind, each in self._programs.items() if kind not in plan.job_types()]
-        self._unfed = [name for program in old for name in _unfed(program)]
-        self._interpreted = scope_tracking.Bound(scope, self._names, self._make_interpreted)
+        # A ProgramDesc program raises where a variable is missing.
+        legacy = [
+            each for job_type, each in self._programs.items() if job_type not in plan.job_types()
+        ]
+        self._unfed = [name for program in legacy for name in _unfed(program)]
+        self._interpreted = scope_tracking.Bound(scope, self._names, self._create_interpreted)
         self._whole = scope_tracking.Bound(scope, self._names, self._find_whole)
         self._schedule = None if has_order else self._find_schedule()
         self._device_schedule = scope_tracking.Bound(scope, self._names, self._find_device_schedule)
-        several = [p for p in programs.values() if sum(n.is_engine for n in nodes_of(p)) > 1]
-        self._slices = [data_parallel.feeds_in_slices(program) for program in several]
+        partitioned = [p for p in programs.values() if sum(n.is_engine for n in nodes_of(p)) > 1]
+        self._slices = [data_parallel.feeds_in_slices(program) for program in partitioned]
 
     @property
     def whole(self) -> whole_program.WholeProgram | None:
-        """The programs as one engine operator, if they are nothing else."""
+        """The programs as one engine operator, if they consist of no other operators."""
         return self._whole.get()
 
     @property
@@ -510,9 +541,9 @@ class _EngineExecutor:
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         self.check_divisible(self._shape_of)
         if not enable_job_schedule_profiler and not _core.observes_operators():
-            way = self.fast_path
-            if way is not None:
-                return whole_program.Fetched(way.run())
+            fast_path = self.fast_path
+            if fast_path is not None:
+                return whole_program.Fetched(fast_path.run())
         with (
             signals.deferred_signals(except_ctrl_c=True),
             _PIR_IN_EXECUTOR,
@@ -523,12 +554,13 @@ class _EngineExecutor:
             return executor.run(list(feed_names), enable_job_schedule_profiler)
 
     def check_divisible(self, shape_of: Callable[[str], Sequence[int]]) -> None:
-        """Refuses a batch that does not divide into slices.
+        """Raises an error for a batch that does not divide into slices.
 
-        Paddle would refuse it too, in the middle of the run and in its own words.
+        Paddle would reject such a batch too, in the middle of the run and with a message of its
+        own.
 
         Args:
-            shape_of: The shape of what is fed by a name; empty if that is not known.
+            shape_of: Returns the shape of the feed of a name; empty if unknown.
         """
         for count, names in self._slices:
             for name in names:
@@ -540,14 +572,14 @@ class _EngineExecutor:
         return () if variable is None else tuple(weight_writes.tensor_of(variable).shape())
 
     def has_missing_variable(self) -> bool:
-        """Whether a variable that an old-style program takes from the scope is empty."""
+        """Whether a variable that a ProgramDesc program reads from the scope has no data."""
         variables = map(self._scope.find_var, self._unfed)
         return any(
             found is None or not is_initialized(weight_writes.tensor_of(found))
             for found in variables
         )
 
-    def _make_interpreted(self, binding: scope_tracking.Binding) -> Executor:
+    def _create_interpreted(self, binding: scope_tracking.Binding) -> Executor:
         plan = PaddlePlan(self._plan.job_list(), self._programs)
         binding.report_erased(self._programs.values())
         return StandaloneExecutor(self._place, plan, self._scope)
@@ -577,18 +609,18 @@ class _EngineExecutor:
         return scope_tracking.names_in(self._programs.values())
 
     def has_new_denials(self) -> bool:
-        """Whether one of its graphs was refused in a run."""
+        """Whether a run has denylisted one of the graphs."""
         return self._denials.has_new_denials()
 
 
-def _shape_of_array(given: Any) -> Sequence[int]:
-    return given.shape if isinstance(given, np.ndarray) else ()
+def _shape_of_array(feed: Any) -> Sequence[int]:
+    return feed.shape if isinstance(feed, np.ndarray) else ()
 
 
-class _SequentialNativeRun:
-    """A native run of a program whose operators run one by one, as they stand.
+class _SequentialPaddleRun:
+    """A run by Paddle of a program whose operators run one by one, in program order.
 
-    They run in the thread that asks: memory that one thread frees is slow to reach another.
+    The operators run in the calling thread: memory that one thread frees is slow to reach another.
     """
 
     def __enter__(self) -> None:
@@ -601,12 +633,12 @@ class _SequentialNativeRun:
 
 
 def _is_sequential(plan: Plan) -> bool:
-    """Whether the operators of a plan run one by one, as they stand."""
+    """Whether the operators of a plan run one by one, in program order."""
     return any(map(is_sequential, map(plan.ir_program, plan.job_types())))
 
 
 def _unfed(program: Program) -> list[str]:
-    """The variables that a program takes from the scope and that are neither fed nor kept there."""
+    """The variables that a program reads from the scope and that are not persistable."""
     sources = [op for op in program.global_block().ops if op.name() == "pd_op.data"]
     return [op.attrs()["name"] for op in sources if not any(op.attrs().get("persistable", ()))]
 
@@ -619,38 +651,41 @@ def _pir_programs(plan: Plan) -> dict[str, Program]:
 
 
 def _programs(plan: Plan) -> dict[str, Program | LegacyProgramDesc]:
-    """The plan's programs by job type, PIR or old-style."""
+    """The plan's programs by job type, PIR or ProgramDesc."""
     is_pir = plan.job_types()
     return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in _job_types(plan)}
 
 
-def _plan_for_native(plan: Plan) -> Plan:
-    """The plan, for Paddle's executor: it puts oneDNN's operators into programs of bfloat16."""
+def _plan_for_paddle(plan: Plan) -> Plan:
+    """The plan for Paddle's executor, with copies of bfloat16 programs.
+
+    Paddle's executor inserts oneDNN operators into programs with bfloat16.
+    """
     programs = {t: plan.ir_program(t) for t in plan.job_types()}
     if not any(map(has_bfloat16, programs.values())):
         return plan
     return PaddlePlan(plan.job_list(), {t: each.clone() for t, each in programs.items()})
 
 
-def _with_kept_variables(plan: Plan) -> Plan:
+def _with_existing_variables(plan: Plan) -> Plan:
     """The plan, with programs that write to the existing variables of the scope."""
     if not plan.job_types():
-        return plan  # old-style ones do anyway
+        return plan  # ProgramDesc programs do so already
     return PaddlePlan(plan.job_list(), {t: _pir_program(plan, t) for t in plan.job_types()})
 
 
 def _runs_python(plan: Plan) -> bool:
-    """Whether an old-style program of the plan calls Python."""
+    """Whether a ProgramDesc program of the plan calls Python."""
     return any(map(translation.calls_python, _legacy_programs(plan)))
 
 
 def _legacy_programs(plan: Plan) -> list[LegacyProgramDesc]:
-    """The old-style programs of the plan."""
+    """The ProgramDesc programs of the plan."""
     return [plan.program(t) for t in _job_types(plan) if t not in plan.job_types()]
 
 
 def _persistable_in(programs: Iterable[LegacyProgramDesc]) -> frozenset[str]:
-    """The variables that outlive a run of old-style programs."""
+    """The persistable variables of ProgramDesc programs."""
     variables = (v for program in programs for v in program.block(0).all_vars())
     return frozenset(variable.name() for variable in variables if variable.persistable())
 
@@ -660,9 +695,9 @@ def _job_types(plan: Plan) -> set[str]:
 
 
 def _pir_program(plan: Plan, job_type: str) -> Program | None:
-    """A copy of a program of the plan; an old-style one is translated, ``None`` if it cannot be.
+    """A copy of a program of the plan; a ProgramDesc program is translated, ``None`` if impossible.
 
-    The copy leaves the variables of the scope where they are.
+    The copy writes to existing variables of the scope instead of recreating them.
     """
     is_pir = job_type in plan.job_types()
     program = (

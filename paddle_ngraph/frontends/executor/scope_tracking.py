@@ -3,9 +3,9 @@
 Paddle's executors look up the variables of a scope when they are created, and so do the
 replacements of these executors. Variables disappear when a user erases them or ends their scope,
 and when Paddle creates an executor for a program that gives a result (``builtin.shadow_output``)
-the name of an existing variable. All of these report here, and whatever held the variables is
-rebuilt before its next run. Every executor of a program after the first leaves the variables where
-they are.
+the name of an existing variable. All of these events are reported here, and each object that
+retained addresses of the variables is rebuilt before its next run. Executors of a program after the
+first one do not recreate its variables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 T = TypeVar("T")
 
 _SET_PARAMETER = "builtin.set_parameter"
-# In the names of variables that executors make for themselves.
+# Parts of the names of variables that executors create for their own use.
 _EXECUTOR_VARIABLE_PREFIXES = ("_inner_var_", "@fetch")
 
 _lock = new_lock()
@@ -47,16 +47,16 @@ _bindings: WeakSet[Binding] = WeakSet()
 
 
 class Binding:
-    """Something holds the addresses of a scope's variables.
+    """A record that an object retains the addresses of a scope's variables.
 
     Args:
-        scope: The variables.
-        names: Theirs.
+        scope: The scope of the variables.
+        names: The names of the variables.
 
     Attributes:
-        root: The address of the outermost scope around it.
+        root: The address of the outermost scope around ``scope``.
         names: As given.
-        is_broken: Whether one of the variables has been recreated since.
+        is_broken: Whether one of the variables has disappeared since.
     """
 
     __slots__ = ("__weakref__", "_scope", "is_broken", "names", "root")
@@ -70,7 +70,7 @@ class Binding:
             _bindings.add(self)
 
     def report_erased(self, programs: Iterable[Program]) -> None:
-        """Reports to all others what Paddle erases when it creates an executor for PIR programs."""
+        """Reports to other bindings the variables that an executor for PIR programs will erase."""
         for program in programs:
             erased = {name for name in _erased(program) if self._scope.find_var(name) is not None}
             if erased:
@@ -78,44 +78,44 @@ class Binding:
 
 
 class Bound(Generic[T]):
-    """Something that keeps addresses of variables; rebuilt when these change.
+    """An object that retains addresses of variables; rebuilt when these change.
 
     Args:
-        scope: The variables.
-        names: Theirs.
-        make: Makes it.
-        made: The first one, if there is one already.
+        scope: The scope of the variables.
+        names: Returns the names of the variables.
+        make: Creates the object.
+        made: The first object, if it exists already.
     """
 
     def __init__(
         self,
         scope: Scope,
         names: Callable[[], frozenset[str]],
-        make: Callable[[Binding], T],
-        made: T | None = None,
+        create: Callable[[Binding], T],
+        first: T | None = None,
     ) -> None:
         self._scope = scope
         self._names = names
-        self._make = make
-        self._made = None if made is None else (Binding(scope, names()), made)
+        self._create = create
+        self._current = None if first is None else (Binding(scope, names()), first)
 
     def get(self) -> T:
-        made = self._made
-        if made is None or made[0].is_broken:
-            self._made = None  # the old one goes before the new one comes
+        current = self._current
+        if current is None or current[0].is_broken:
+            self._current = None  # release the old object before the new one is created
             binding = Binding(self._scope, self._names())
-            self._made = made = binding, self._make(binding)
-        return made[1]
+            self._current = current = binding, self._create(binding)
+        return current[1]
 
 
 def install() -> None:
-    """Makes the functions of Paddle that erase variables or end scopes report it."""
+    """Patches Paddle's functions that erase variables or end scopes: they report it."""
     for place in replaced.ERASE_VARIABLES:
         place.replace(_reporting)
 
 
 def count() -> int:
-    """How many objects hold addresses of variables."""
+    """The number of objects that retain addresses of variables."""
     with _lock:
         return len(_bindings)
 
@@ -132,7 +132,7 @@ def _reporting(original: Callable[..., None]) -> Callable[..., None]:
 def _report_disappearing(
     root: int, names: Collection[str] | None, by: Binding | None = None
 ) -> None:
-    """Reports that variables are about to disappear; ``names``: ``None`` for all."""
+    """Reports that variables are about to disappear; ``names`` is ``None`` for all variables."""
     if names is None or any(own in name for name in names for own in _EXECUTOR_VARIABLE_PREFIXES):
         names = None
     with _lock:
@@ -146,14 +146,14 @@ def _root(scope: Scope) -> int:
 
 
 def names_in(programs: Iterable[Program | LegacyProgramDesc]) -> frozenset[str]:
-    """The variables of the scope that programs, PIR or old-style (``ProgramDesc``), name."""
+    """The scope variables that programs, PIR or ProgramDesc, refer to by name."""
     return frozenset(name for program in programs for name in _names_in(program))
 
 
 def _names_in(program: Program | LegacyProgramDesc) -> Iterator[str]:
     if isinstance(program, ProgramDesc):
-        old: LegacyProgramDesc = program
-        blocks = (old.block(i) for i in range(old.num_blocks()))
+        description: LegacyProgramDesc = program
+        blocks = (description.block(i) for i in range(description.num_blocks()))
         return (variable.name() for block in blocks for variable in block.all_vars())
     operators = (
         op for block in blocks_outermost_first(cast("Program", program)) for op in block.ops
@@ -180,7 +180,7 @@ def keep_variables(program: Program) -> None:
 
 
 def _outputs(program: Program) -> Iterator[Operation]:
-    """The operators that store a result in a variable which outlives the run."""
+    """The operators that store a result in a persistable variable."""
     for block in blocks_outermost_first(program):
         for op in block.ops:
             if op.name() == SHADOW_OUTPUT and op.operand_source(0).persistable:
@@ -189,8 +189,8 @@ def _outputs(program: Program) -> Iterator[Operation]:
 
 def _is_own_result(value: Value) -> bool:
     """Whether a value is a tensor that shares its variable with no other value."""
-    maker = value.get_defining_op()
-    if maker is None or not value.is_dense_tensor_type() or maker.num_regions() > 0:
+    producer = value.get_defining_op()
+    if producer is None or not value.is_dense_tensor_type() or producer.num_regions() > 0:
         return False
-    is_fresh = is_engine(maker.name()) or not maker.name().endswith("_")
-    return is_fresh and maker.name() not in SOURCES | LISTS
+    is_fresh = is_engine(producer.name()) or not producer.name().endswith("_")
+    return is_fresh and producer.name() not in SOURCES | LISTS

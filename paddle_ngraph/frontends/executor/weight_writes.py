@@ -1,21 +1,22 @@
-"""Tracks who can write to variables, because functions keep weights as constants.
+"""Tracks possible writes to variables, because functions contain weights as constants.
 
-A variable of a scope is written by a program that runs, or through Python's object for its tensor.
-So two kinds of functions of Paddle's core are watched (paddle_private/replaced.py lists them,
-core/paddle/exposure.h says what follows):
+A variable of a scope is written by a running program, or through Python's object for its tensor. So
+two categories of functions of Paddle's core are patched (paddle_private/replaced.py lists them;
+core/paddle/exposure.h describes the effects):
 
-- those that *hand out* the tensor of a variable. It counts as exposed while the object lives;
-  views, eager tensors and capsules made from it share its memory, which is noticed anyway;
-- those that *run* something on a scope. Such a run counts as writing to variables unless it is
-  declared not to (``run_of``).
+- functions that *expose* the tensor of a variable. The variable is treated as exposed while the
+object lives. Views, eager tensors and capsules created from the object share its memory, which is
+detected anyway;
+- functions that *run* programs on a scope. Such a run is treated as a write to variables unless it
+is declared as read-only (``run_of``).
 
 Parameters of layers are eager tensors, to which operators of dynamic mode write without either.
-Calls of these operators are announced in C (core/paddle/call_interception.h): all of them except
-those on a list of operators that only read.
+Calls of these operators are intercepted in C (core/paddle/call_interception.h), except for a list
+of operators that only read.
 
-Everything else works on tensors that were handed out, or gives a variable other memory, which is
-noticed. ``tests/frontends/executor/test_weight_writes.py`` classifies everything that Paddle's core
-offers, so that a release which offers more fails there.
+All other functions work on exposed tensors, or give a variable other memory, which is detected.
+``tests/frontends/executor/test_weight_writes.py`` classifies all functions of Paddle's core, so
+that a release with additional functions fails there.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ T = TypeVar("T")
 
 @cache
 def install() -> None:
-    """Watches Paddle's core from now on, and the tensors that it handed out before."""
-    for places, watched in (
+    """Patches Paddle's core, and registers the tensors that it exposed before."""
+    for targets, patch in (
         (replaced.EXPOSE_TENSORS, _exposing_tensors),
         (replaced.EXPOSE_ADDRESSES, _exposing_address),
         (replaced.SHARE_MEMORY, _sharing_memory),
@@ -48,8 +49,8 @@ def install() -> None:
         (replaced.START_TRAINER, _declaring_trainer),
         (replaced.END_TRAINER, _ending_trainer),
     ):
-        for place in places:
-            place.replace(watched)
+        for target in targets:
+            target.replace(patch)
     for tensor in _core.live_tensor_objects():
         _track_exposure(tensor)
     _intercept_eager_writes()
@@ -60,21 +61,22 @@ def run_of(may_write: bool) -> AbstractContextManager[None]:
     return _may_write.overridden(may_write)
 
 
-def may_write_during_lifetime(thing: Any) -> None:
+def may_write_during_lifetime(target: Any) -> None:
     """Declares that weights may be written through an object, at any time until it dies."""
-    key = id(thing)
+    key = id(target)
     if key not in _writers:
         run = _core.ProgramRun(True)
         run.__enter__()
-        # A function in C, as where tensors are taken back: no handler of signals can come into it.
-        _writers[key] = run, weakref.ref(thing, partial(_writers.pop, key))
+        # The weakref callback is a C function, as for tensors below: no signal handler interrupts
+        # it.
+        _writers[key] = run, weakref.ref(target, partial(_writers.pop, key))
 
 
-# -- hand-outs -----------------------------------------------------------------------------------
+# -- exposures -------------------------------------------------------------------------------------
 
 
 def tensor_of(variable: Variable) -> Tensor:
-    """The tensor of a variable for who only reads it, and hands it to nobody: no hand-out."""
+    """The tensor of a variable without an exposure, for callers that only read it."""
     get_tensor = type(variable).get_tensor
     tensor: Tensor = getattr(get_tensor, "__wrapped__", get_tensor)(variable)
     return tensor
@@ -89,28 +91,28 @@ class _TensorRef(weakref.ref[Tensor]):
 
 
 _live_tensors: dict[int, _TensorRef] = {}  # by id()
-_take_back = _core.exposure_end_callback(_live_tensors)
+_exposure_ended = _core.exposure_end_callback(_live_tensors)
 
 
 def _track_exposure(tensor: Tensor) -> None:
     key = id(tensor)
-    if key in _live_tensors:  # a dead object leaves before another can have its id
+    if key in _live_tensors:  # a dead object's entry is removed before its id can be reused
         return
-    found = _TensorRef(tensor, _take_back)
-    found.key, found.number = key, _core.record_exposure(tensor)
-    _live_tensors[key] = found
+    reference = _TensorRef(tensor, _exposure_ended)
+    reference.key, reference.number = key, _core.record_exposure(tensor)
+    _live_tensors[key] = reference
 
 
 def _exposing_tensors(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def hand_out(*args: Any, **kwargs: Any) -> T:
-        with _core.ProgramRun(False):  # no variable gets other memory meanwhile
+    def exposing(*args: Any, **kwargs: Any) -> T:
+        with _core.ProgramRun(False):  # no variable gets other memory in the meantime
             returned = original(*args, **kwargs)
             for tensor in _tensors_in(returned):
                 _track_exposure(tensor)
         return returned
 
-    return hand_out
+    return exposing
 
 
 def _tensors_in(returned: Any) -> Iterator[Tensor]:
@@ -123,37 +125,37 @@ def _tensors_in(returned: Any) -> Iterator[Tensor]:
 
 def _exposing_address(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def give_address(self: Any, *args: Any, **kwargs: Any) -> T:
+    def exposing_address(self: Any, *args: Any, **kwargs: Any) -> T:
         address = original(self, *args, **kwargs)
         _expose_address(self)
         return address
 
-    return give_address
+    return exposing_address
 
 
 def _sharing_memory(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def pass_on(self: Any, *args: Any, **kwargs: Any) -> T:
+    def sharing(self: Any, *args: Any, **kwargs: Any) -> T:
         for tensor in _tensors_in([self, *args]):
             _core.record_memory_escape(tensor)
         return original(self, *args, **kwargs)
 
-    return pass_on
+    return sharing
 
 
 def _retaining_address(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def keep_address(self: Any, tensor: Any) -> T:
+    def retaining_address(self: Any, tensor: Any) -> T:
         _expose_address(tensor)
         return original(self, tensor)
 
-    return keep_address
+    return retaining_address
 
 
 def _expose_address(tensor: Any) -> None:
-    """Records that somebody knows the address of a tensor's memory."""
+    """Records that a caller knows the address of a tensor's memory."""
     dense = tensor if isinstance(tensor, DenseTensor) else tensor.get_tensor()
-    if dense is not None:  # a sparse tensor has no address to give
+    if dense is not None:  # a sparse tensor has no address to expose
         _core.record_address_escape(dense)
 
 
@@ -161,11 +163,11 @@ def _expose_address(tensor: Any) -> None:
 
 
 def _intercept_eager_writes() -> None:
-    """Has every call announced that may write to an eager tensor that some function keeps."""
-    kinds = {replaced.RUN_PROGRAM: _core.WriteEffect.PROGRAM}
-    kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.WriteEffect.ANY_TENSOR))
+    """Intercepts calls that may write an eager tensor which is a constant of a function."""
+    effects = {replaced.RUN_PROGRAM: _core.WriteEffect.PROGRAM}
+    effects.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.WriteEffect.ANY_TENSOR))
     for name, function in replaced.eager_functions():
-        _core.intercept_calls(function, kinds.get(name, _core.WriteEffect.ARGUMENTS))
+        _core.intercept_calls(function, effects.get(name, _core.WriteEffect.ARGUMENTS))
     for name, function in replaced.functions_of_tensors():
         if name in replaced.OPTIMIZER_FUNCTIONS:
             _core.replace_optimizer_kernel(function, name, dynamic_tracer)
@@ -185,8 +187,8 @@ def _declaring_run(original: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
-# Trainers and the like, by id(): the run that each counts as, which ends where it is dropped, and a
-# reference that drops it when the object dies.
+# Trainers and similar objects, by id(): the run as which each is treated, which ends when its entry
+# is removed, and a weak reference that removes the entry when the object dies.
 _writers: dict[int, tuple[_core.ProgramRun, weakref.ref[Any]]] = {}
 
 

@@ -1,7 +1,8 @@
 """Programs that consist of one engine operator run without Paddle's interpreter.
 
-For half a dozen operators that compute nothing, the interpreter takes longer than a small network;
-and giving a program of dynamic mode its parameters takes Paddle longer than running it.
+The interpreter's overhead for half a dozen operators that compute nothing exceeds the time of a
+small network; and binding the parameters of a program of dynamic mode takes Paddle longer than
+running the program.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 
 
 class Fetched(list[Any]):
-    """What a run returns, instead of Paddle's ``FetchList``."""
+    """The results of a run, in place of Paddle's ``FetchList``."""
 
     def _move_to_list(self) -> list[Any]:
         return list(self)
@@ -33,20 +34,20 @@ class WholeProgram:
 
     def __init__(self, whole: Whole, scope: Scope) -> None:
         self._feed_order = [source.name for source in whole.sources if source.is_fed]
-        fits = all(target.dtype in NUMPY_DTYPES for target in whole.targets)
-        self._takes_arrays = fits and whole.fed == set(self._feed_order)
+        has_numpy_dtypes = all(target.dtype in NUMPY_DTYPES for target in whole.targets)
+        self._takes_arrays = has_numpy_dtypes and whole.fed == set(self._feed_order)
         self._program = _in_scope(whole, scope)
 
     def run(self) -> list[Any]:
-        """Runs it on the contents of the scope, and consumes the feeds.
+        """Runs the program on the contents of the scope, and consumes the feeds.
 
         Raises:
-            What the engine operator raises.
+            Exception: Any error of the engine operator.
         """
         return self._program.run()
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """Runs it on arrays, as ``PlannedProgram.run_on`` does."""
+        """Runs the program on arrays. See :meth:`PlannedProgram.run_on`."""
         if not self._takes_arrays or len(feed) != len(self._feed_order):
             return None
         arrays = [feed.get(name) for name in self._feed_order]
@@ -58,7 +59,7 @@ class WholePredictor:
 
     Args:
         whole: The program.
-        scope: That of the predictor, which has run it.
+        scope: The scope of the predictor, which has run the program before.
 
     Raises:
         LookupError: A variable does not exist.
@@ -69,14 +70,14 @@ class WholePredictor:
         self._targets = [_tensor(scope, target.name) for target in whole.targets]
 
     def run(self) -> bool:
-        """Runs it on what the handles of inputs hold, and has those of outputs hold the results.
+        """Runs the program on the tensors of the input handles, into those of the output handles.
 
         Returns:
-            Whether it did. Not if an input is not what the program declares, or if something wants
-            to see operators one by one.
+            Whether the program ran. ``False`` if an input does not match the program's
+            declaration, or if an observer needs to see operators one by one.
 
         Raises:
-            What the engine operator raises.
+            Exception: Any error of the engine operator.
         """
         return not _core.observes_operators() and self._program.run_into(self._targets)
 
@@ -88,11 +89,15 @@ class WholeLayer:
     """
 
     def __init__(
-        self, whole: Whole, given: Sequence[str], returned: Sequence[str], fetches: list[int]
+        self,
+        whole: Whole,
+        input_names: Sequence[str],
+        output_names: Sequence[str],
+        fetches: list[int],
     ) -> None:
         self._whole = whole
-        self._returned = list(returned)
-        self._order = [given.index(source.name) for source in whole.sources]
+        self._output_names = list(output_names)
+        self._order = [input_names.index(source.name) for source in whole.sources]
         self._program = _core.WholeProgram(
             whole.graph,
             whole.interval,
@@ -101,29 +106,29 @@ class WholeLayer:
             fetches,
         )
 
-    def run_on(self, given: Sequence[Any]) -> list[Any] | None:
-        """Runs it on tensors: what the program takes, then its parameters.
+    def run_on(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """Runs the program on tensors: its inputs, then its parameters.
 
         Returns:
-            What it computes. ``None``, without having run anything, if a tensor is not what the
-            program declares, or if something wants to see operators one by one.
+            The outputs. ``None``, without a run, if a tensor does not match the program's
+            declaration, or if an observer needs to see operators one by one.
 
         Raises:
-            What the engine operator raises.
+            Exception: Any error of the engine operator.
         """
         if _core.observes_operators():
             return None
-        tensors = [given[number] for number in self._order]
-        return self._program.run_on_tensors(tensors, self._returned)
+        tensors = [inputs[index] for index in self._order]
+        return self._program.run_on_tensors(tensors, self._output_names)
 
     def expect_shapes(self, shapes: Sequence[Sequence[int]]) -> None:
-        """Says that runs will be given these shapes, so that its functions are made for others too.
+        """Registers the shapes of coming runs, so that functions are built with dynamic dimensions.
 
         Args:
-            shapes: Those of what the program takes, then of its parameters.
+            shapes: The shapes of the program's inputs, then of its parameters.
         """
         types = [element_type(source.dtype).get_type_name() for source in self._whole.sources]
-        signature = [(kind, tuple(shapes[at])) for kind, at in zip(types, self._order)]
+        signature = [(type, tuple(shapes[index])) for type, index in zip(types, self._order)]
         dynamic_shapes.remember(self._whole.graph, tuple(signature), {})
 
 
@@ -132,10 +137,10 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
 
     Args:
         program: A PIR program after the program pass.
-        scope: Where its variables are.
+        scope: The scope of its variables.
 
     Returns:
-        ``None`` if it computes or names anything besides what the operator computes, or if a
+        ``None`` if the program computes or names other values than the operator's, or if a
         variable does not exist.
     """
     whole = find_whole_program(program.global_block().ops, FETCH)
@@ -148,36 +153,36 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
 
 
 def find_layer(
-    program: Program, given: Sequence[str], returned: Sequence[str]
+    program: Program, input_names: Sequence[str], output_names: Sequence[str]
 ) -> WholeLayer | None:
     """The forward program of dynamic mode as one engine operator.
 
     Args:
         program: A PIR program after the program pass, which writes none of its variables.
-        given: The names of what it takes, and of its parameters.
-        returned: The names of what it returns.
+        input_names: The names of its inputs and parameters.
+        output_names: The names of its outputs.
 
     Returns:
-        ``None`` if it computes anything besides what the operator computes, or returns something
-        that it was given.
+        ``None`` if the program computes other values than the operator's, or returns one of its
+        inputs.
     """
     whole = find_whole_program(program.global_block().ops, SHADOW_OUTPUT)
     if whole is None:
         return None
     outputs = {target.name: target.output for target in whole.targets}
-    fetches = [outputs.get(name) for name in returned]
+    fetches = [outputs.get(name) for name in output_names]
     if None in fetches or not len(set(fetches)) == len(fetches) == len(outputs):
         return None
-    if any(source.name not in given for source in whole.sources):
+    if any(source.name not in input_names for source in whole.sources):
         return None
-    return WholeLayer(whole, given, returned, fetches)  # type: ignore[arg-type]
+    return WholeLayer(whole, input_names, output_names, fetches)  # type: ignore[arg-type]
 
 
 def _in_scope(whole: Whole, scope: Scope) -> _core.WholeProgram:
-    """A program on the variables of a scope.
+    """The program, bound to the variables of a scope.
 
     Raises:
-        LookupError: One does not exist.
+        LookupError: A variable does not exist.
     """
     return _core.WholeProgram(
         whole.graph,

@@ -1,10 +1,11 @@
 """The predictor hook: the link between Paddle Inference and the program pass.
 
-A predictor has two *ways* to run: natively, as its user configured it, and through nGraph, made
-from a copy of that configuration. Each way is a Paddle predictor of its own. The user holds the one
-that the flag asked for at creation time. The other is created when the flag is switched, and lends
-its results to the first, whose handles the user has. Paddle's class is patched, not replaced, so it
-does not matter under which name it was imported.
+A predictor runs on one of two Paddle predictors: the plain one with the user's configuration, and
+the engine's, which is created from a copy of that configuration. The flag at creation time selects
+the predictor that is returned to the user. The other one, its counterpart, is created when the flag
+is switched, and its results are shared with the user's predictor, to which the user's handles
+belong. Paddle's class is patched, not replaced, so the name under which a module imported it does
+not matter.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import paddle.inference  # its names are among those replaced
+import paddle.inference  # some of its names are patched
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
@@ -55,10 +56,10 @@ _clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.current
 _init_config = replaced.CREATE_CONFIG.current
 _enable_custom_passes = replaced.ENABLE_PASSES.current
 
-# Paddle's predictors run, and are made, one at a time.
+# Paddle's predictors run, and are created, one at a time.
 _UNINTERRUPTED = signals.deferred_signals(except_ctrl_c=True)
 
-# What a configuration asks for that the engine does not do, and how the configuration tells.
+# Getters of a configuration for settings that the engine does not support.
 _UNSUPPORTED_GETTERS = {
     "use_gpu": "it runs on a GPU",
     "use_xpu": "it runs on an XPU",
@@ -68,7 +69,7 @@ _UNSUPPORTED_GETTERS = {
     "onednn_int8_enabled": "it computes in int8",
     "shape_range_info_collected": "it collects shapes",
 }
-# The same, where it does not tell, by the method that asks.
+# Setters of unsupported settings without a getter.
 _UNSUPPORTED_SETTERS = {
     "enable_onednn_bfloat16": "oneDNN computes in bfloat16",
     "enable_mkldnn_bfloat16": "oneDNN computes in bfloat16",
@@ -88,23 +89,23 @@ def install() -> None:
     replaced.SET_THREADS.replace(_recording_threads)
     replaced.SET_MODEL_BUFFER.replace(_recording_buffers)
     replaced.MODEL_FROM_MEMORY.replace(_model_from_memory)
-    for place in replaced.CONFIG_SETTERS:
-        place.replace(partial(_recording_unsupported, reason=_UNSUPPORTED_SETTERS[place.name]))
-    replaced.INIT_PREDICTOR.replace(lambda _: _make)
+    for target in replaced.CONFIG_SETTERS:
+        target.replace(partial(_recording_unsupported, reason=_UNSUPPORTED_SETTERS[target.name]))
+    replaced.INIT_PREDICTOR.replace(lambda _: _init_switched)
     replaced.RUN_PREDICTOR.replace(lambda _: _run_switched)
     replaced.CLONE_PREDICTOR.replace(lambda _: _clone_switched)
-    for place in replaced.FREE_MEMORY:
-        place.replace(_on_both_predictors)
-    for place in replaced.HOOK_OPERATORS:
-        place.replace(_on_native)
-    for place in replaced.GET_HANDLES:
-        place.replace(_exposing_handles)
-    replaced.COPY_RESULT.replace(_copying_to_the_pool)
+    for target in replaced.FREE_MEMORY:
+        target.replace(_on_both_predictors)
+    for target in replaced.HOOK_OPERATORS:
+        target.replace(_on_plain_predictor)
+    for target in replaced.GET_HANDLES:
+        target.replace(_exposing_handles)
+    replaced.COPY_RESULT.replace(_copying_to_pool)
     _replace_names()
 
 
 def _replace_names() -> None:
-    """Puts our functions wherever a module has Paddle's, under whatever name."""
+    """Replaces Paddle's functions in all modules that refer to them, under any name."""
     replace_everywhere(
         [(_create, create_predictor), (_Pool, PredictorPool)],
         except_in=globals(),
@@ -116,13 +117,13 @@ def _replace_names() -> None:
 
 @dataclass
 class _Settings:
-    """What a configuration was given but cannot be asked for.
+    """Settings of a configuration that have no getter.
 
     Attributes:
         passes, only_passes: The arguments of ``enable_custom_passes``.
-        folder: Holds the model that was given in buffers.
+        folder: Contains the model, if it was passed in buffers.
         why_native: A reason from ``_UNSUPPORTED_SETTERS``.
-        threads: The argument of ``set_cpu_math_library_num_threads``; 0: it was not called.
+        threads: The argument of ``set_cpu_math_library_num_threads``; 0: not called.
     """
 
     passes: list[str] = field(default_factory=list)
@@ -165,18 +166,18 @@ def _recording_threads(original: Callable[[Config, int], None]) -> Callable[...,
 
 
 def _recording_buffers(original: Callable[..., None]) -> Callable[..., None]:
-    """Gives the configuration files in memory instead: Paddle crashes on PIR in buffers."""
+    """Replaces buffers by files in memory, since Paddle crashes on PIR in buffers."""
 
     @wraps(original)
     def set_model_buffer(
         self: Config, program: str | bytes, size: int, parameters: str | bytes, parameters_size: int
     ) -> None:
         folder = saved_model.TemporaryFolder()
-        held, weights = _bytes(program, size), _bytes(parameters, parameters_size)
-        ending = ".json" if held[:64].lstrip().startswith(b"{") else ".pdmodel"
+        contents, weights = _bytes(program, size), _bytes(parameters, parameters_size)
+        ending = ".json" if contents[:64].lstrip().startswith(b"{") else ".pdmodel"
         # A model without parameters has no file for them.
         path = folder.add_file("model.pdiparams", [weights]) if weights else ""
-        self.set_model(folder.add_file("model" + ending, [held]), path)
+        self.set_model(folder.add_file("model" + ending, [contents]), path)
         _settings_of(self).folder = folder
 
     return set_model_buffer
@@ -191,40 +192,41 @@ def _model_from_memory(original: Callable[[Config], bool]) -> Callable[[Config],
 
 
 def _bytes(buffer: str | bytes, size: int) -> bytes:
-    held = buffer.encode() if isinstance(buffer, str) else buffer
-    return held if size == len(held) else held[:size]
+    contents = buffer.encode() if isinstance(buffer, str) else buffer
+    return contents if size == len(contents) else contents[:size]
 
 
 def _recording_unsupported(original: Callable[..., Any], reason: str) -> Callable[..., Any]:
     @wraps(original)
-    def ask(self: Config, *args: Any, **kwargs: Any) -> Any:
+    def set_option(self: Config, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        is_refused = args and args[0] is False  # use_optimized_model(False), say
-        _settings_of(self).why_native = None if is_refused else reason
+        is_disabled = args and args[0] is False  # for example use_optimized_model(False)
+        _settings_of(self).why_native = None if is_disabled else reason
         return result
 
-    return ask
+    return set_option
 
 
 def why_native(config: Config) -> str | None:
-    """Why a configuration is left to Paddle, or ``None``."""
+    """The reason why a configuration falls back to Paddle, or ``None``."""
     for name, reason in _UNSUPPORTED_GETTERS.items():
         if getattr(config, name)():
             return reason
     return _settings.get(config, _Settings()).why_native
 
 
-# -- which way pays ----------------------------------------------------------------------------
+# -- Paddle or engine --------------------------------------------------------------------------
 
 
 def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: bool) -> str | None:
-    """Why a predictor had better stay native, or ``None`` where the engine is worth it.
+    """The reason why a predictor should fall back to Paddle, or ``None`` if the engine pays off.
 
     Args:
-        report: What the pass would do with the program.
-        changes_parameters: Whether the program changes parameters: each way has its own.
-        has_onednn: Whether Paddle alone would run on oneDNN: operators left native beside the
-            engine do not, and entering or leaving an interval costs a change of layout.
+        report: The report of the pass on the program.
+        changes_parameters: Whether the program changes parameters, of which each of the two
+            predictors has a copy.
+        has_onednn: Whether plain Paddle would run on oneDNN: operators that fall back next to
+            engine operators do not, and entering or leaving a subgraph costs a change of layout.
     """
     if changes_parameters:
         return "it changes its parameters"
@@ -236,8 +238,8 @@ def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: 
             if report.has_small_interval
             else "nothing is converted"
         )
-    count, native = len(report.intervals), [op.type for op in report.native]
-    if has_onednn and not cost_model.is_faster_than_onednn(report.ops_converted, count, native):
+    count, fallback = len(report.intervals), [op.type for op in report.native]
+    if has_onednn and not cost_model.is_faster_than_onednn(report.ops_converted, count, fallback):
         return (
             f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
             f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"
@@ -246,10 +248,10 @@ def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: 
 
 
 def explain(config: Config) -> Report:
-    """What becomes of the predictor of a ``paddle.inference.Config``.
+    """The report on the predictor of a ``paddle.inference.Config``.
 
     Raises:
-        NgraphError: Its model cannot be read.
+        NgraphError: The model cannot be read.
     """
     program = SavedModel.of(config).as_pir()
     report = program_pass.dry_run(program)
@@ -263,14 +265,14 @@ def explain(config: Config) -> Report:
 
 
 class _Model:
-    """What a predictor and its clones have in common: how each of its ways is made.
+    """The state that a predictor and its clones share; creates the predictors of both kinds.
 
     Attributes:
-        why_native: Why it does not run through nGraph, if that is known.
+        why_native: The reason why runs fall back to Paddle, if one is known.
     """
 
     def __init__(self, config: Config) -> None:
-        self._config: Config = AnalysisConfig(config)  # its user may go on to change the original
+        self._config: Config = AnalysisConfig(config)  # the user may change the original later
         self._settings = _settings.get(self._config, _Settings())
         self._saved = SavedModel.of(config)
         self._saved.check()
@@ -283,18 +285,18 @@ class _Model:
         self.why_native: str | None = None
 
     def wants_engine(self) -> bool:
-        """Whether the next run goes through nGraph."""
+        """Whether the next run uses the engine."""
         return self.why_native is None and bool(flags.get("use_ngraph"))
 
-    def make_engine(self, make: Callable[[Config], Predictor]) -> Predictor | None:
-        """The predictor that runs through nGraph, by ``make(config)``; ``None`` where that fails.
+    def create_engine(self, create: Callable[[Config], Predictor]) -> Predictor | None:
+        """The engine's predictor, created by ``create(config)``; ``None`` where that fails.
 
-        If it should not be used, :attr:`why_native` says why afterwards.
+        If the predictor should not be used, :attr:`why_native` is the reason afterwards.
         """
         try:
             with program_pass.runs_by_name(self._settings.threads) as runs:
-                predictor = make(self._engine_config())
-        except Exception as error:  # Paddle alone has its own word on the model
+                predictor = create(self._engine_config())
+        except Exception as error:  # plain Paddle reports errors of the model itself
             self.why_native = saved_model.last_line(error)
             return None
         self.why_native = self._reason_against_engine(runs)
@@ -304,10 +306,10 @@ class _Model:
         return predictor
 
     def _share_parameters(self, runs: Sequence[program_pass.RunByName]) -> None:
-        """Makes a new predictor share the parameters of the first one.
+        """Shares the parameters of the first predictor with a new one.
 
-        Paddle reads the parameters of a PIR program again for each clone. No program of a model
-        that runs through nGraph changes them (:func:`reason_against_engine`).
+        Paddle reads the parameters of a PIR program again for each clone. No program that the
+        engine runs changes them (:func:`reason_against_engine`).
         """
         for run in runs:
             for name in run.parameters if run.scope is not None else ():
@@ -315,9 +317,9 @@ class _Model:
                     self._parameters.share(name, weight_writes.tensor_of(variable))
 
     def _find_fast_path(self, predictor: Predictor, runs: Sequence[program_pass.RunByName]) -> None:
-        """Keeps what a new predictor runs, if that is one engine operator.
+        """Stores a fast path for a new predictor, if its program is one engine operator.
 
-        Of Paddle's passes that follow, none changes such a program; of the user's, one may.
+        None of Paddle's later passes changes such a program, but a pass of the user may.
         """
         if (
             self._passes[-1] == PASS
@@ -328,14 +330,14 @@ class _Model:
             _fast_paths[predictor] = _FastPath(runs[0].whole, runs[0].scope)
 
     def parameters_among(self, results: Sequence[str]) -> frozenset[str]:
-        """Which of the names of its results are those of parameters."""
+        """The names among those of its results that are parameters."""
         if self._returned is None:
             self._returned = self._saved.parameters_among(results)
         return self._returned
 
     @property
     def _passes(self) -> list[str]:
-        """Those that the user asked for, with that of the engine."""
+        """The user's passes, with that of the engine."""
         passes = self._settings.passes
         return passes if PASS in passes else [*passes, PASS]
 
@@ -359,10 +361,10 @@ class _Model:
         return self._saved.file_stamp() == self._file_stamp
 
     def clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
-        """Paddle's clone of one of the predictors; ``engine``: of the one that runs through nGraph.
+        """Paddle's clone of one of the predictors; ``engine``: of the engine's.
 
         Paddle holds a lock while it clones, and waits for that lock while holding the GIL, which
-        the pass needs inside: so threads that clone wait here.
+        the pass needs under the lock. So the model's own lock serializes threads that clone.
         """
         with self._lock:
             return self._clone(predictor, engine, *args)
@@ -370,13 +372,13 @@ class _Model:
     def _clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
         with program_pass.runs_by_name(self._settings.threads) as runs:
             clone = _clone(predictor, *args)
-        if engine:  # a handle may write those of the other way, and each clone's are its own
+        if engine:  # clones of the plain predictor have own parameters, which a handle may write
             self._share_parameters(runs)
             self._find_fast_path(clone, runs)
         return clone
 
     def create_counterpart(self, engine: bool) -> Predictor | None:
-        """A predictor of the way that the first one does not run; ``None`` if there is none."""
+        """A predictor of the kind that the first one is not; ``None`` if there is none."""
         with self._lock:
             if not self.has_its_files():
                 warnings.warn(_FILES_CHANGED, stacklevel=2)
@@ -386,8 +388,8 @@ class _Model:
             if not engine:
                 self._counterpart = _create(AnalysisConfig(self._config))
             elif self.why_native is None:
-                made = self.make_engine(_create)
-                self._counterpart = made if self.why_native is None else None
+                created = self.create_engine(_create)
+                self._counterpart = created if self.why_native is None else None
             return self._counterpart
 
 
@@ -400,8 +402,8 @@ _FILES_CHANGED = (
 class _FastPath:
     """Runs a predictor whose program is one engine operator, without Paddle's interpreter.
 
-    For a network of a hundred weights that takes Paddle 0.1 ms, as it describes each to the
-    operator. The first run is Paddle's: it makes the variables of the results.
+    For a network of a hundred weights the interpreter takes 0.1 ms, since it describes each
+    weight to the operator. The first run is Paddle's, and creates the variables of the results.
     """
 
     def __init__(self, whole: Whole, scope: Scope) -> None:
@@ -409,7 +411,7 @@ class _FastPath:
         self._program: WholePredictor | None = None
 
     def run(self, predictor: Predictor) -> None:
-        """One run on the inputs that the predictor's handles hold."""
+        """Runs once on the inputs of the predictor's handles."""
         if self._program is not None and self._program.run():
             return
         _run(predictor)
@@ -423,22 +425,22 @@ _fast_paths: WeakKeyDictionary[Predictor, _FastPath] = WeakKeyDictionary()
 
 
 def _run_engine(predictor: Predictor, *args: Any) -> Any:
-    """``_run`` of a predictor that runs through nGraph."""
-    way = None if args else _fast_paths.get(predictor)
-    if way is None:
+    """``_run`` of an engine predictor."""
+    fast_path = None if args else _fast_paths.get(predictor)
+    if fast_path is None:
         return _run(predictor, *args)
-    way.run(predictor)
+    fast_path.run(predictor)
     return None
 
 
 class _Switch:
-    """Runs a predictor natively or through nGraph, as ``FLAGS_use_ngraph`` says at each run.
+    """Runs a predictor by Paddle or the engine, depending on ``FLAGS_use_ngraph`` at each run.
 
     Args:
-        model: What the predictor shares with its clones.
-        is_engine: Whether the predictor that the user holds runs through nGraph by itself.
-        original: What that predictor was cloned from; kept alive, since Paddle's clones on oneDNN
-            fail without it.
+        model: The state that the predictor shares with its clones.
+        is_engine: Whether the user's predictor is the engine's.
+        original: The predictor of which the user's is a clone; retained, since Paddle's clones on
+            oneDNN fail without it.
     """
 
     def __init__(self, model: _Model, is_engine: bool, original: Predictor | None = None) -> None:
@@ -447,11 +449,11 @@ class _Switch:
         self._original = original
         self.other: Predictor | None = None
         self._cannot_switch = False
-        # Memory that one way has and the other uses, as a handle holds none: results and inputs
-        # that the user's handles show, and inputs of the other way.
-        self._lent_outputs: list[Tensor] = []
-        self._given: list[Any] = []
-        self._lent_inputs: list[Tensor] = []
+        # Memory that the two predictors share, retained since a handle retains none: results and
+        # inputs shown by the user's handles, and inputs of the counterpart.
+        self._shared_outputs: list[Tensor] = []
+        self._shown_inputs: list[Any] = []
+        self._shared_inputs: list[Tensor] = []
 
     def run(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         """Runs ``predictor`` once; ``args`` are those of its ``run``."""
@@ -465,20 +467,20 @@ class _Switch:
         except Exception as error:
             if flags.get("ngraph_strict") or (self.is_engine and not self._can_switch()):
                 raise
-            # Paddle has its own word on the inputs; if it can run them, the engine was to blame.
+            # Paddle reports errors of the inputs itself; if Paddle can run them, the engine failed.
             results = self._run(False, predictor, args)
             self.model.why_native = f"the engine failed: {saved_model.last_line(error)}"
             warnings.warn(f"a predictor runs natively now: {self.model.why_native}", stacklevel=3)
             return results
 
-    def run_natively_from_now_on(self, reason: str, predictor: Predictor) -> Predictor:
-        """Makes every run native from now on; returns the native predictor."""
-        native = self.native(predictor)
+    def fall_back_permanently(self, reason: str, predictor: Predictor) -> Predictor:
+        """Makes all later runs fall back to Paddle; returns the plain predictor."""
+        plain = self.native(predictor)
         self.model.why_native = reason
-        return native
+        return plain
 
     def native(self, predictor: Predictor) -> Predictor:
-        """The predictor that runs natively.
+        """The plain predictor.
 
         Raises:
             NgraphError: There is none.
@@ -489,7 +491,7 @@ class _Switch:
 
     @property
     def _counterpart(self) -> Predictor:
-        """The predictor of the other way, where there is one."""
+        """The counterpart of the user's predictor, which must exist."""
         assert self.other is not None
         return self.other
 
@@ -505,38 +507,42 @@ class _Switch:
             args = tuple(map(_contiguous, args))
         if engine == self.is_engine:
             results = run(predictor, *args)
-            # They may be in memory that the handles show, which is gone after the next run.
-            return list(map(_with_own_memory, results)) if args and self._lent_outputs else results
+            # Results may be in memory shown by the handles, which is released after the next run.
+            return (
+                list(map(_with_own_memory, results)) if args and self._shared_outputs else results
+            )
         if args:
             try:
                 results = run(self._counterpart, *args)
             finally:
-                self._given = _show_inputs(predictor, self._counterpart, *args) or self._given
+                self._shown_inputs = (
+                    _show_inputs(predictor, self._counterpart, *args) or self._shown_inputs
+                )
         else:
-            lent = _lend_inputs(predictor, self._counterpart)
-            if lent is None:
-                return _run(predictor)  # whatever it says of what it was given
-            self._lent_inputs = lent
+            inputs = _copy_inputs(predictor, self._counterpart)
+            if inputs is None:
+                return _run(predictor)  # Paddle reports the error of the inputs
+            self._shared_inputs = inputs
             results = run(self._counterpart)
-        self._take_outputs(predictor)
+        self._show_outputs(predictor)
         return results
 
-    def _take_outputs(self, predictor: Predictor) -> None:
-        """Makes the user's handles show the results of the other way."""
+    def _show_outputs(self, predictor: Predictor) -> None:
+        """Makes the user's handles show the results of the counterpart."""
         results = predictor.get_output_names()
-        parameters = self.model.parameters_among(results)  # each way has its own
-        self._lent_outputs = [
-            _lend(self._counterpart.get_output_handle(theirs), predictor, ours)
+        parameters = self.model.parameters_among(results)  # each predictor has its own
+        self._shared_outputs = [
+            _copy_to_variable(self._counterpart.get_output_handle(theirs), predictor, ours)
             for ours, theirs in zip(results, self._counterpart.get_output_names())
             if ours not in parameters
         ]
 
 
-# What follows may run in static mode, where operators of dynamic mode crash.
+# The functions below may run in static mode, where operators of dynamic mode crash.
 
 
 def _with_own_memory(tensor: Any) -> Any:
-    """The tensor, in memory of its own from now on."""
+    """Copies the data of a tensor to its own memory, and returns the tensor."""
     dense = tensor.get_tensor()
     if 0 not in dense.shape():
         _core.share_tensor(dense, copy_of(dense, paddle.CPUPlace()))
@@ -544,12 +550,13 @@ def _with_own_memory(tensor: Any) -> Any:
 
 
 def _contiguous(tensors: Any) -> Any:
-    """Tensors that a run is given, without views.
+    """The input tensors of a run, with views copied to contiguous memory.
 
-    Some kernels of Paddle read the memory of a view in a predictor as it is, and so do handles.
+    In a predictor, some kernels of Paddle read the memory of a view without its strides, and so do
+    handles.
     """
     if not isinstance(tensors, (list, tuple)):
-        return tensors  # Paddle says that it is wrong
+        return tensors  # Paddle raises the error
     return list(map(_contiguous_tensor, tensors))
 
 
@@ -561,12 +568,13 @@ def _contiguous_tensor(tensor: Any) -> Any:
 
 
 def _show_inputs(predictor: Predictor, other: Predictor, tensors: Any) -> list[Any]:
-    """Makes a predictor's handles show the tensors that the other way was given, as its own do.
+    """Makes a predictor's handles show the input tensors of the counterpart's run.
 
-    A run without any computes on them again, on what they hold by then.
+    Handles do so after a run by Paddle, too: a later run without tensors computes on them again, on
+    their contents at that time.
 
     Returns:
-        Their memory; nothing if they are not what Paddle takes.
+        References to their memory; empty if Paddle does not accept the inputs.
     """
     names = other.get_input_names()
     if not isinstance(tensors, (list, tuple)) or len(tensors) != len(names):
@@ -576,50 +584,52 @@ def _show_inputs(predictor: Predictor, other: Predictor, tensors: Any) -> list[A
         if not isinstance(tensor, paddle.Tensor):
             continue
         handle = predictor.get_input_handle(name)
-        with suppress(NotImplementedError):  # handles do not have its dtype
+        with suppress(NotImplementedError):  # handles do not support its dtype
             handle.share_external_data(tensor)
             handle.set_lod(other.get_input_handle(name).lod())
-        shown.append(DenseTensor())  # it holds the memory, whatever becomes of the tensor
+        shown.append(DenseTensor())  # retains the memory, even if the tensor is freed
         _core.share_tensor(shown[-1], tensor.get_tensor())
     return shown
 
 
-def _lend_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
-    """Gives the other way copies of a predictor's inputs.
+def _copy_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
+    """Copies a predictor's inputs to the counterpart.
 
     Returns:
-        Their memory. ``None`` if one of them could not be read.
+        References to their memory. ``None`` if an input could not be read.
     """
-    lent = []
+    copies = []
     for name in predictor.get_input_names():
         source = predictor.get_input_handle(name)
         try:
-            lent.append(_lend(source, other, name))
-        except Exception:  # there is none
+            copies.append(_copy_to_variable(source, other, name))
+        except Exception:  # there is no input
             return None
-    return lent
+    return copies
 
 
-def _lend(source: Handle, predictor: Predictor, name: str) -> Tensor:
-    """Gives a variable of ``predictor`` the contents of ``source``, in memory of their own.
+def _copy_to_variable(source: Handle, predictor: Predictor, name: str) -> Tensor:
+    """Sets a variable of ``predictor`` to a copy of ``source``, in new memory.
 
-    A user may have the memory that it has now.
+    The user may have references to the variable's current memory.
 
     Returns:
-        The memory, which no handle holds.
+        The tensor with the memory, to be retained, since no handle retains it.
     """
     data: np.ndarray = source.copy_to_cpu()
-    if source.type() == PaddleDType.BFLOAT16:  # whose bits are the first half of the array's
+    if source.type() == PaddleDType.BFLOAT16:  # the bits are in the first half of the array
         data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
-    is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
-    # Paddle's branches look at the first element even of nothing.
-    given = data if data.size > 0 else np.zeros(1, data.dtype)
+    is_byte = data.dtype in (np.int8, np.uint8)  # handles copy these dtypes
+    # Paddle's branches read the first element even of empty tensors.
+    source_data = data if data.size > 0 else np.zeros(1, data.dtype)
     tensor = DenseTensor()
-    tensor.set(np.zeros(given.shape, "float32") if is_byte else given, paddle.CPUPlace())
-    target = predictor.get_input_handle(name)  # those of outputs are read-only
+    tensor.set(
+        np.zeros(source_data.shape, "float32") if is_byte else source_data, paddle.CPUPlace()
+    )
+    target = predictor.get_input_handle(name)  # output handles are read-only
     target.share_external_data(tensor)
     if is_byte:
-        target.copy_from_cpu(given)
+        target.copy_from_cpu(source_data)
     if data.size == 0:
         target.reshape(list(data.shape))
     target.set_lod(source.lod())
@@ -639,12 +649,12 @@ def _switched(
 @wraps(_create)
 @_UNINTERRUPTED
 def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
-    """Paddle's own function; the predictors it creates can be switched."""
+    """Creates predictors by Paddle's function, which follow the flag at each run."""
     model = _model_of(args)
     if model is None:
         return _create(*args, **kwargs)
     if model.wants_engine():
-        predictor = model.make_engine(_create)
+        predictor = model.create_engine(_create)
         if predictor is not None and model.why_native is None:
             return _switched(predictor, model, True)
     return _switched(_create(*args), model, False)
@@ -652,7 +662,7 @@ def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
 
 @wraps(_init)
 @_UNINTERRUPTED
-def _make(self: Predictor, *args: Any, **kwargs: Any) -> None:
+def _init_switched(self: Predictor, *args: Any, **kwargs: Any) -> None:
     model = _model_of(args)
     if model is None:
         _init(self, *args, **kwargs)
@@ -662,19 +672,19 @@ def _make(self: Predictor, *args: Any, **kwargs: Any) -> None:
         _init(self, config)
         return self
 
-    # An object is made once: where the engine turns out not to pay, the other way runs.
-    is_engine = model.wants_engine() and model.make_engine(into_self) is self
+    # An object is initialized once: if the engine is then not worth it, the counterpart runs.
+    is_engine = model.wants_engine() and model.create_engine(into_self) is self
     if not is_engine:
         _init(self, *args)
     _switched(self, model, is_engine)
 
 
 def _model_of(args: tuple[Any, ...]) -> _Model | None:
-    """The model of a configuration that may run through nGraph."""
+    """The model of a configuration that may use the engine, or ``None``."""
     if len(args) != 1 or not isinstance(args[0], AnalysisConfig):
         return None
     saved = SavedModel.of(args[0])
-    if saved.has_engines:  # on and off alike
+    if saved.has_engines:  # whether the flag is on or off
         saved.check()
         saved_model.use_functions_folder(saved.program)
         return None
@@ -688,7 +698,7 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
 def _run_switched(self: Predictor, *args: Any, **named: Any) -> Any:
     switch = _switches.get(self)
     if switch is None or named.keys() - {"inputs"} or (args and named):
-        return _run(self, *args, **named)  # it may say what is wrong
+        return _run(self, *args, **named)  # Paddle raises the error
     return switch.run(self, args or tuple(named.values()))
 
 
@@ -715,14 +725,14 @@ def _on_both_predictors(original: Callable[..., Any]) -> Callable[..., Any]:
     return act
 
 
-def _on_native(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Hooks on single operators run on the native predictor."""
+def _on_plain_predictor(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Registers hooks on single operators with the plain predictor, which runs from then on."""
 
     @wraps(original)
     def register(self: Predictor, *args: Any) -> Any:
         switch = _switches.get(self)
         if switch is not None:
-            self = switch.run_natively_from_now_on("something hooks its operators", self)
+            self = switch.fall_back_permanently("something hooks its operators", self)
         return original(self, *args)
 
     return register
@@ -732,13 +742,13 @@ _feeds_and_results: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
 
 def _exposing_handles(original: Callable[..., Handle]) -> Callable[..., Handle]:
-    """A handle of anything but an input or output can write to parameters for as long as it lives.
+    """Tracks handles that can write to parameters during their lifetime.
 
-    So can that of an output that is a parameter.
-
-    Each way has its own parameters, and so has each of Paddle's clones: such a handle belongs to
-    the native way, which then runs. A model that was saved with engine operators has no native way:
-    while the handle lives, it reads its weights in each run.
+    These are the handles of variables other than inputs and outputs, and of outputs that are
+    parameters. The two predictors have separate parameters, and so has each of Paddle's clones.
+    Such a handle belongs to the plain predictor, which runs from then on. A model that was saved
+    with engine operators has no plain predictor: while the handle lives, the model reads its
+    weights in each run.
     """
 
     @wraps(original)
@@ -754,19 +764,19 @@ def _exposing_handles(original: Callable[..., Handle]) -> Callable[..., Handle]:
             return original(self, name)
         handle = original(self if switch is None else switch.native(self), name)
         if switch is not None:
-            switch.run_natively_from_now_on("a handle of one of its variables is in use", self)
+            switch.fall_back_permanently("a handle of one of its variables is in use", self)
         weight_writes.may_write_during_lifetime(handle)
         return handle
 
     return get_handle
 
 
-# Smaller results are as fast in memory of NumPy's, which the C library keeps.
-_MIN_POOLED_RESULT_ELEMENTS = 1 << 20
+# Smaller results are as fast in NumPy's memory, which the C library caches.
+_MIN_POOLED_RESULT_BYTES = 1 << 20
 
 
-def _copying_to_the_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., np.ndarray]:
-    """Copies large results to memory that the engine keeps: their user's own, as by Paddle."""
+def _copying_to_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., np.ndarray]:
+    """Copies large results to the engine's pooled memory; the user owns the copy, as in Paddle."""
 
     @wraps(original)
     def copy_to_cpu(self: Handle) -> np.ndarray:
@@ -779,17 +789,17 @@ def _copying_to_the_pool(original: Callable[[Handle], np.ndarray]) -> Callable[.
 
 
 def _large_shape(handle: Handle) -> list[int] | None:
-    """The shape of what a handle holds, if that is large and of float32."""
+    """The shape of a handle's tensor, if it is float32 and large."""
     try:
         shape = handle.shape()
-        is_large = math.prod(shape) * 4 >= _MIN_POOLED_RESULT_ELEMENTS
+        is_large = math.prod(shape) * 4 >= _MIN_POOLED_RESULT_BYTES
         return shape if is_large and handle.type() == PaddleDType.FLOAT32 else None
-    except Exception:  # there is nothing: Paddle has its own word on that
+    except Exception:  # there is no tensor: Paddle reports it
         return None
 
 
 class PredictorPool:
-    """Predictors that share their parameters, like Paddle's class of this name."""
+    """Predictors that share parameters; replaces Paddle's class of this name."""
 
     def __init__(self, config: Config, size: int) -> None:
         if size < 1:
@@ -798,7 +808,7 @@ class PredictorPool:
         self._predictors = [first, *(first.clone() for _ in range(size - 1))]
 
     def retrieve(self, index: int) -> Predictor:
-        """Predictor number ``index``."""
+        """The predictor with this index."""
         if not 0 <= index < len(self._predictors):
             raise ValueError(f"the pool has {len(self._predictors)} predictors: none is {index}")
         return self._predictors[index]

@@ -1,1 +1,1 @@
-"""Old-style programs (ProgramDesc) as PIR programs, where nothing gets lost."""
+"""Translation of ProgramDesc programs to PIR programs, where no information is lost."""

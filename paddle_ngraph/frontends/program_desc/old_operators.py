@@ -1,7 +1,7 @@
-"""Operators of old-style programs: whether Paddle's translation to PIR keeps their meaning.
+"""Checks that Paddle's translation to PIR preserves the semantics of ProgramDesc operators.
 
-Each is translated alone, and everything that it reads, writes and has as attributes is looked for
-in the resulting PIR operators. What is known to get lost is rephrased first.
+Each operator is translated alone, and all its inputs, outputs and attributes are searched for in
+the resulting PIR operators. Operators with known losses are rewritten first.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 _ARRAYS = frozenset(
     {"write_to_array", "read_from_array", "lod_array_length", "tensor_array_to_tensor"}
 )
-# Paddle translates them together with their blocks, or with what surrounds the program.
+# Operators that Paddle translates together with their blocks, or with the program's interface.
 _STRUCTURE = frozenset(
     {"feed", "fetch", "fetch_v2", "while", "conditional_block", "select_input", "print", "py_func"}
 )
-# Their kernels read each element before they write over it.
+# Operators whose kernels read each element before they overwrite it.
 _MAY_OVERWRITE_INPUTS = IN_PLACE | frozenset(
     {
         "abs",
@@ -85,7 +85,7 @@ _MAY_OVERWRITE_INPUTS = IN_PLACE | frozenset(
         "write_to_array",
     }
 )
-# Attributes that say nothing about what is computed.
+# Attributes that do not affect the results.
 _IRRELEVANT_ATTRIBUTES = frozenset(
     {
         "ALGO",
@@ -111,7 +111,7 @@ _IRRELEVANT_ATTRIBUTES = frozenset(
         "workspace_size_MB",
     }
 )
-# What attributes are called in PIR.
+# Names of attributes in PIR.
 _ALIASES = {
     "axes": ("axis",),
     "axis": ("perm",),
@@ -131,46 +131,46 @@ _ALIASES = {
 }
 
 
-# -- what is said in another way ----------------------------------------------------------------
+# -- rewrites before the translation ------------------------------------------------------------
 
 
 def rewrite_for_translation(description: LegacyProgramDesc) -> None:
-    """Rephrases, in place, what the translation is known to lose."""
+    """Rewrites, in place, operators of which the translation is known to lose information."""
     for block in blocks(description):
         for op in list(operators(block)):
             if op.type().startswith("reduce_") and op.has_attr("reduce_all"):
-                _name_axes(block, op)
+                _list_axes(block, op)
             elif op.type() in ("mul", "mul_grad"):
-                _multiply_matrices(block, op)
+                _rewrite_mul(block, op)
             elif op.type().startswith("elementwise_") and not op.type().endswith("_grad"):
-                _align(block, op)
+                _align_operands(block, op)
             elif op.type() == "strided_slice":
-                _drop_axes(block, op)
+                _squeeze_axes(block, op)
             elif op.type().startswith("fake_quantize_") and _is_test(op):
-                _separate_scale(block, op)
+                _rename_unwritten(block, op)
             elif op.type() == "dequantize_linear":
                 _declare_weights(block, op)
 
 
-def _name_axes(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Makes reductions over everything name every axis: ``reduce_all`` gets lost."""
+def _list_axes(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Lists all axes of a reduction over all axes, since ``reduce_all`` is lost."""
     shape = _shape(block, op, "X")
     if op.attr("reduce_all") and shape:
         set_attribute(op, "dim", list(range(len(shape))))
 
 
-def _multiply_matrices(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Turns ``mul`` into ``matmul_v2`` of flattened operands: it would get wrong shapes."""
+def _rewrite_mul(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Converts ``mul`` to ``matmul_v2`` of flattened operands: its translation has wrong shapes."""
     x, y = _shape(block, op, "X"), _shape(block, op, "Y")
     split, y_split = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
     rows, tail = x[:split], y[y_split:]
     if not tail or -1 in x[split:] or -1 in y:
         return
-    # Axes that stay as they are, open ones among them, are copied: a 0 says so.
-    kept, columns = [0] * split, _product(tail)
-    flat_x = _Flattening([*rows, _product(x[split:])], [*kept, *x[split:]], kept)
+    # Unchanged axes, also dynamic ones, are copied: the reshape target has a 0 for them.
+    unchanged, columns = [0] * split, _product(tail)
+    flat_x = _Flattening([*rows, _product(x[split:])], [*unchanged, *x[split:]], unchanged)
     flat_y = _Flattening([_product(y[:y_split]), columns], y, [])
-    flat_out = _Flattening([*rows, columns], [*kept, *tail], kept)
+    flat_out = _Flattening([*rows, columns], [*unchanged, *tail], unchanged)
     is_grad = op.type() == "mul_grad"
     for slot, flat in (("X", flat_x), ("Y", flat_y), ("Out@GRAD", flat_out)):
         if slot != "Out@GRAD" or is_grad:
@@ -186,12 +186,12 @@ def _multiply_matrices(block: LegacyBlock, op: LegacyOperator) -> None:
 
 
 class _Flattening(NamedTuple):
-    """A tensor as a matrix, or as several of them.
+    """A reshape of a tensor to a matrix, or to a batch of matrices.
 
     Attributes:
-        matrix: Its shape then.
-        whole: The target of the reshape that undoes it.
-        kept: The beginning of the target of the reshape that does it.
+        matrix: The shape after the reshape.
+        whole: The target of the inverse reshape.
+        kept: The first elements of the reshape's target.
     """
 
     matrix: list[int]
@@ -200,12 +200,12 @@ class _Flattening(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether it changes the shape at all."""
+        """Whether the reshape changes the shape."""
         return len(self.matrix) != len(self.whole)
 
     @property
     def target(self) -> list[int]:
-        """The target of the reshape that does it."""
+        """The target of the reshape."""
         return [*self.kept, *self.matrix[len(self.kept) :]]
 
 
@@ -232,15 +232,15 @@ def _unflatten_output(block: LegacyBlock, op: LegacyOperator, slot: str, flat: _
 def _matrix_of(
     block: LegacyBlock, op: LegacyOperator, name: str, flat: _Flattening
 ) -> tuple[str, int]:
-    """A variable for ``name`` as a matrix, and the position of the operator that has it."""
+    """A new variable for ``name`` as a matrix, and the index of the operator that uses it."""
     position = block_position(block, op)
     matrix = f"{name}@matrix{position}"
     copy_variable(block, declared(block, name), matrix, flat.matrix)
     return matrix, position
 
 
-def _align(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Adds axes to the second operand, where an ``axis`` says at which one it starts."""
+def _align_operands(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Appends axes to the second operand, if ``axis`` aligns it with leading axes of the first."""
     axis = op.attr("axis") if op.has_attr("axis") else -1
     x, y = _shape(block, op, "X"), _shape(block, op, "Y")
     lacking = len(x) - len(y) - axis
@@ -256,8 +256,8 @@ def _align(block: LegacyBlock, op: LegacyOperator) -> None:
     set_attribute(op, "axis", -1)
 
 
-def _drop_axes(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Drops axes after a strided slice, whose ``decrease_axis`` gets lost."""
+def _squeeze_axes(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Squeezes axes after a strided slice, whose ``decrease_axis`` is lost."""
     axes = op.attr("decrease_axis") if op.has_attr("decrease_axis") else []
     shape = list(_shape(block, op, "Out", "output"))
     if not axes or any(block.op(i).type() == "strided_slice_grad" for i in range(block.op_size())):
@@ -279,20 +279,21 @@ def _is_test(op: LegacyOperator) -> bool:
     return op.has_attr("is_test") and bool(op.attr("is_test"))
 
 
-def _separate_scale(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Keeps the scale apart from what a quantization names as its results.
+def _rename_unwritten(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Renames the outputs of a quantization in evaluation, other than its result.
 
-    In evaluation it writes none of them; but they have the names of what it reads.
+    In evaluation the operator does not write these outputs, but their names are those of its
+    inputs, such as the scale.
     """
     for slot in set(op.output_names()) - {"Out"}:
         for name in op.output(slot):
-            apart = f"{name}@unwritten{block_position(block, op)}"
-            copy_variable(block, declared(block, name), apart)
-            op.set_output(slot, [apart])
+            unused = f"{name}@unwritten{block_position(block, op)}"
+            copy_variable(block, declared(block, name), unused)
+            op.set_output(slot, [unused])
 
 
 def _declare_weights(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Declares quantized weights as int8, as Paddle's tools store them without saying so."""
+    """Declares quantized weights as int8, since Paddle's tools store int8 without declaring it."""
     (name,) = op.input("X")
     variable = block.find_var_recursive(name.encode())
     if variable is not None and variable.persistable():
@@ -302,13 +303,13 @@ def _declare_weights(block: LegacyBlock, op: LegacyOperator) -> None:
 def _insert(
     block: LegacyBlock,
     position: int,
-    kind: str,
+    type: str,
     inputs: dict[str, list[str]],
     outputs: dict[str, list[str]],
     attributes: dict[str, Any],
 ) -> None:
     op = insert_operator(block, position)
-    op.set_type(kind)
+    op.set_type(type)
     for slot, names in inputs.items():
         op.set_input(slot, names)
     for slot, names in outputs.items():
@@ -319,7 +320,7 @@ def _insert(
 
 
 def block_position(block: LegacyBlock, op: LegacyOperator) -> int:
-    """The position of an operator in its block."""
+    """The index of an operator in its block."""
     return next(i for i, other in enumerate(operators(block)) if other is op)
 
 
@@ -339,14 +340,14 @@ def _product(shape: list[int]) -> int:
     return -1 if -1 in shape else int(np.prod(shape, dtype=np.int64))
 
 
-# -- what becomes of each operator ---------------------------------------------------------------
+# -- checks of each operator ---------------------------------------------------------------------
 
 
 def reject_overlaps(description: LegacyProgramDesc) -> None:
-    """Refuses operators with an output that is also an input, unless the kernel allows it.
+    """Rejects operators with an output that is also an input, unless the kernel allows it.
 
     Raises:
-        NotTranslatable: An operator overwrites an input, and is not known to have read it by then.
+        NotTranslatable: An operator overwrites an input, and is not known to read it before.
     """
     for block in blocks(description):
         for op in operators(block):
@@ -364,10 +365,10 @@ def _may_overwrite(block: LegacyBlock, op: LegacyOperator, name: str) -> bool:
 
 
 def check(description: LegacyProgramDesc) -> None:
-    """Translates each operator alone, and identical ones only once.
+    """Translates each operator alone, and identical ones only once, and checks the translation.
 
     Raises:
-        NotTranslatable: An operator would lose something.
+        NotTranslatable: The translation of an operator loses information.
     """
     checked = set()
     for block in blocks(description):
@@ -392,16 +393,16 @@ _TENSORS = frozenset(
 
 def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
     """Everything that the translation of an operator depends on, except the names of variables."""
-    numbers: dict[str, int] = {}
+    indices: dict[str, int] = {}
 
     def variable(name: str) -> tuple[Any, ...]:
-        number = numbers.setdefault(name, len(numbers))
+        index = indices.setdefault(name, len(indices))
         found = block.find_var_recursive(name.encode())
         if found is None:
-            return (number,)
-        if found.type() not in _TENSORS:  # of others Paddle knows neither dtype nor shape
-            return number, int(found.type())
-        return number, int(found.type()), int(found.dtype()), tuple(found.shape())
+            return (index,)
+        if found.type() not in _TENSORS:  # Paddle has neither dtype nor shape of others
+            return index, int(found.type())
+        return index, int(found.type()), int(found.dtype()), tuple(found.shape())
 
     slots = [
         (side, slot, *map(variable, getattr(op, side)(slot)))
@@ -413,17 +414,17 @@ def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
 
 
 class _TranslatedOperator:
-    """One operator, and the PIR operators that it becomes.
+    """A ProgramDesc operator, and the PIR operators of its translation.
 
     Args:
-        block: Its block.
-        op: An old-style operator.
+        block: The block of the operator.
+        op: The operator.
     """
 
     def __init__(self, block: LegacyBlock, op: LegacyOperator) -> None:
         self._block, self._op = block, op
-        alone: LegacyProgramDesc = ProgramDesc()
-        inner = alone.block(0)
+        isolated: LegacyProgramDesc = ProgramDesc()
+        inner = isolated.block(0)
         for name in dict.fromkeys([*op.input_arg_names(), *op.output_arg_names()]):
             variable = block.find_var_recursive(name.encode())
             if variable is not None:
@@ -434,7 +435,7 @@ class _TranslatedOperator:
         inner.append_op().copy_from(op)
         try:
             load_dialect()
-            self._program, self._values = translate_with_values(alone)
+            self._program, self._values = translate_with_values(isolated)
         except Exception as error:  # Paddle's own errors have many types
             raise NotTranslatable(f"Paddle cannot translate {op.type()}") from error
         self._ops = list(self._program.global_block().ops)
@@ -445,7 +446,7 @@ class _TranslatedOperator:
         }
 
     def check(self) -> None:
-        """Raises where the operator does not mean what it meant."""
+        """Raises ``NotTranslatable`` if the translation changes the operator's semantics."""
         self._check_inputs()
         self._check_memory()
         self._check_outputs()
@@ -469,7 +470,7 @@ class _TranslatedOperator:
                 raise self._loss_error(f"the input {slot}")
 
     def _check_memory(self) -> None:
-        """Only what the old operator overwrites may be overwritten."""
+        """Rejects translations that overwrite other variables than the original operator does."""
         in_place = {}
         for op in self._ops:
             if op.name() in SCOPE_NAMES:
@@ -481,15 +482,15 @@ class _TranslatedOperator:
                         f"the translation of {self._op.type()} writes {', '.join(names)}"
                     )
                 in_place.update(dict.fromkeys(names, result))
-        kept = set(self._op.output_arg_names()) & set(self._op.input_arg_names())
+        updated = set(self._op.output_arg_names()) & set(self._op.input_arg_names())
         if self._op.type() in IN_PLACE and not _is_frozen(self._op):
-            for name in kept - set(in_place):
+            for name in updated - set(in_place):
                 raise self._loss_error(f"the write of {name}")
 
     def _members(self, value: Value) -> list[str]:
-        maker = value.get_defining_op()
-        if maker is not None and maker.name() in LISTS:
-            return [name for each in maker.operands_source() for name in self._members(each)]
+        producer = value.get_defining_op()
+        if producer is not None and producer.name() in LISTS:
+            return [name for each in producer.operands_source() for name in self._members(each)]
         return [self._names[value.id]] if value.id in self._names else []
 
     def _check_outputs(self) -> None:
@@ -498,21 +499,23 @@ class _TranslatedOperator:
             found = self._values.get(name)
             if found is None or variable is None or not found[-1].is_dense_tensor_type():
                 continue
-            old, new = list(variable.shape()), list(found[-1].shape)
-            if not old:
-                continue  # not known, or no axes
-            fits = len(old) == len(new) and all(a == b or a < 0 or b < 0 for a, b in zip(old, new))
+            declared_shape, shape = list(variable.shape()), list(found[-1].shape)
+            if not declared_shape:
+                continue  # unknown shape, or rank 0
+            fits = len(declared_shape) == len(shape) and all(
+                a == b or a < 0 or b < 0 for a, b in zip(declared_shape, shape)
+            )
             if not fits:
                 raise self._loss_error(f"the shape of the output {name}")
 
     def _check_attributes(self) -> None:
-        facts = self._facts()
+        pir_values = self._pir_values()
         for name in self._op.attr_names():
-            if name in _IRRELEVANT_ATTRIBUTES or self._is_given_as_tensor(name):
+            if name in _IRRELEVANT_ATTRIBUTES or self._is_tensor_input(name):
                 continue
             value = self._op.attr(name)
             names = (name, *_ALIASES.get(name, ()))
-            if any(_is_same(value, fact) for each in names for fact in facts[each]):
+            if any(_is_same(value, pir_value) for each in names for pir_value in pir_values[each]):
                 continue
             if name in _ACCEPTED and _ACCEPTED[name](self, value):
                 continue
@@ -520,49 +523,51 @@ class _TranslatedOperator:
                 continue
             raise self._loss_error(f"{name} = {value}")
 
-    def _is_given_as_tensor(self, name: str) -> bool:
-        """Whether an input stands for the attribute."""
+    def _is_tensor_input(self, name: str) -> bool:
+        """Whether an input replaces the attribute."""
         stem = name.replace("_", "").lower()
         slots = (s for s in self._op.input_names() if self._op.input(s))
         return any(slot.lower().startswith(stem) and "tensor" in slot.lower() for slot in slots)
 
-    def _facts(self) -> dict[str, list[Any]]:
-        """What the PIR operators are given as attributes, and as constants that they read."""
-        facts: dict[str, list[Any]] = defaultdict(list)
+    def _pir_values(self) -> dict[str, list[Any]]:
+        """The attributes of the PIR operators, and the constants that they read, by name."""
+        found: dict[str, list[Any]] = defaultdict(list)
         for op in self._ops:
             if op.name() in SCOPE_NAMES or op.name() in LISTS:
                 continue
             for name, value in op.attrs().items():
-                facts[name].append(value)
+                found[name].append(value)
             try:
                 names = op.get_input_names()
             except ValueError:
                 continue
             for name, value in zip(names, op.operands_source()):
-                maker = value.get_defining_op() if value.initialized() else None
-                if maker is not None and maker.name() in CONSTANTS:
-                    facts[name].append(maker.attrs()["value"])
-        return facts
+                producer = value.get_defining_op() if value.initialized() else None
+                if producer is not None and producer.name() in CONSTANTS:
+                    found[name].append(producer.attrs()["value"])
+        return found
 
-    # What some attributes mean.
+        # Equivalences of attributes; see _ACCEPTED.
 
-    def starts_where_broadcasting_does(self, axis: int) -> bool:
-        """``axis`` of an elementwise operator: whether the second operand is aligned at the end."""
+    def is_broadcast_axis(self, axis: int) -> bool:
+        """``axis`` of an elementwise operator: whether it aligns the operands' last axes."""
         x, y = (_shape(self._block, self._op, slot) for slot in "XY")
         return self._op.type().startswith("elementwise_") and axis in (-1, len(x) - len(y))
 
-    def reduces_everything(self, is_everything: bool) -> bool:
-        """``reduce_all``: whether the axes are all, or none, which means the same."""
+    def is_full_reduction(self, is_everything: bool) -> bool:
+        """``reduce_all``: whether it agrees with the axes; an empty list means all axes."""
         rank = len(_shape(self._block, self._op, "X"))
-        axes = [list(each) for each in self._facts()["axis"] if isinstance(each, (list, tuple))]
+        axes = [
+            list(each) for each in self._pir_values()["axis"] if isinstance(each, (list, tuple))
+        ]
         return is_everything == any(not each or len(each) == rank for each in axes)
 
-    def names_no_axes(self, _: Any) -> bool:
-        """``dim`` of a reduction over everything."""
+    def ignores_axes(self, _: Any) -> bool:
+        """``dim`` of a reduction over all axes, which ignores it."""
         return self._op.has_attr("reduce_all") and bool(self._op.attr("reduce_all"))
 
-    def is_that_of_the_tensor(self, dtype: int) -> bool:
-        """``dtype`` of what ``set_value`` writes: a tensor of values has it anyway."""
+    def is_dtype_of_values(self, dtype: int) -> bool:
+        """``dtype`` of ``set_value``: redundant if equal to the dtype of the tensor of values."""
         if self._op.type() != "set_value" or not _has(self._op, "input", "ValueTensor"):
             return False
         name = self._op.input("ValueTensor")[0]
@@ -571,12 +576,12 @@ class _TranslatedOperator:
 
 
 _Rule = Callable[[_TranslatedOperator, Any], bool]
-# What else an attribute may become than one of the same value.
+# Rules that accept an attribute without an equal PIR attribute.
 _ACCEPTED: dict[str, _Rule] = {
-    "axis": _TranslatedOperator.starts_where_broadcasting_does,
-    "dim": _TranslatedOperator.names_no_axes,
-    "dtype": _TranslatedOperator.is_that_of_the_tensor,
-    "reduce_all": _TranslatedOperator.reduces_everything,
+    "axis": _TranslatedOperator.is_broadcast_axis,
+    "dim": _TranslatedOperator.ignores_axes,
+    "dtype": _TranslatedOperator.is_dtype_of_values,
+    "reduce_all": _TranslatedOperator.is_full_reduction,
 }
 
 
@@ -589,19 +594,19 @@ def _is_frozen(op: LegacyOperator) -> bool:
 
 def _is_default(op: LegacyOperator, name: str, value: Any) -> bool:
     """Whether an attribute has its default value."""
-    alone: LegacyProgramDesc = ProgramDesc()
-    copy = alone.block(0).append_op()
+    isolated: LegacyProgramDesc = ProgramDesc()
+    copy = isolated.block(0).append_op()
     copy.copy_from(op)
     copy.remove_attr(name)
     try:
         copy.check_attrs()
-    except Exception:  # it has no such value
+    except Exception:  # the operator has no default for it
         return False
     return not copy.has_attr(name) or _is_same(value, copy.attr(name))
 
 
 def _is_same(old: Any, new: Any) -> bool:
-    """Whether an attribute of an old operator has the value that PIR gives."""
+    """Whether an attribute of a ProgramDesc operator is equal to a PIR value."""
     if isinstance(new, (list, tuple)) and not isinstance(old, (list, tuple, str)):
         return len(new) == 1 and _is_same(old, new[0])
     if isinstance(old, (list, tuple)):

@@ -1,10 +1,10 @@
-"""Old-style programs in single-assignment form, in which Paddle's translation keeps every write.
+"""Single-assignment form of ProgramDesc programs, in which the translation preserves all writes.
 
-The variables of a ProgramDesc are memory that operators overwrite at will. Paddle's translation
-treats a name as a value: it loses what an operator writes over its second input, second writes to a
-variable that outlives the run, and what the body of a loop writes besides the loop's own variables.
-So each write gets its own name first. A variable that outlives the block is assigned at its end,
-which becomes an assignment in place.
+The variables of a ProgramDesc are memory that operators may overwrite. Paddle's translation treats
+a name as a value: it loses the result that an operator writes over its second input, second writes
+to a persistable variable, and writes of a loop body to variables other than those of the loop. So
+each write gets a name of its own first. A variable that outlives the block is assigned at the end
+of the block, which is translated to an assignment in place.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from paddle_ngraph.paddle_private.protocols import (
 
 
 class NotTranslatable(Exception):
-    """An old-style program cannot be translated; the message says why."""
+    """A ProgramDesc program cannot be translated, with the reason as message."""
 
 
-# Operators with a block, and what decides whether it runs.
+# Operators with a block, and the input slot with the condition under which the block runs.
 _WITH_BLOCK = {"while": "Condition", "conditional_block": "Cond"}
 _TENSORS = frozenset({VarType.DENSE_TENSOR, VarType.SELECTED_ROWS})
-# They write over their inputs in PIR as well, state by state.
+# Operators that update their inputs in place in PIR, too.
 IN_PLACE = frozenset(
     {
         "adadelta",
@@ -65,42 +65,42 @@ IN_PLACE = frozenset(
 
 
 def operators(block: LegacyBlock) -> Iterator[LegacyOperator]:
-    """The operators of an old-style block."""
+    """The operators of a ProgramDesc block."""
     return (block.op(i) for i in range(block.op_size()))
 
 
 def blocks(description: LegacyProgramDesc) -> Iterator[LegacyBlock]:
-    """The blocks of an old-style program."""
+    """The blocks of a ProgramDesc program."""
     return (description.block(i) for i in range(description.num_blocks()))
 
 
 @cache
 def load_dialect() -> None:
-    """Makes Paddle's operators known to PIR, by a first, trivial translation."""
+    """Registers Paddle's operators in PIR, by a translation of an empty program."""
     translate(ProgramDesc())
 
 
 def rename(description: LegacyProgramDesc) -> None:
-    """Puts a ``ProgramDesc`` into single-assignment form, in place."""
+    """Converts a ``ProgramDesc`` to single-assignment form, in place."""
     _Renaming(description).run()
 
 
 class _Renaming:
-    """One description on its way into single-assignment form.
+    """Converts one description to single-assignment form.
 
-    A *name* is what the description calls a variable; its *version* is the name that holds its
-    contents at some place.
+    A *name* is the name of a variable in the original description; its *version* at a point of the
+    program is the new name under which its contents are stored.
     """
 
     def __init__(self, description: LegacyProgramDesc) -> None:
         self._description = description
         self._writes: Counter[str] = Counter()
         self._written: set[str] = set()
-        self._read_before_write: set[str] = set()  # what a run starts with
-        self._filled: set[str] = set()  # what was written so far
+        self._read_before_write: set[str] = set()  # initialized before a run
+        self._initialized: set[str] = set()  # written so far
         self._branch_results: set[str] = set()
         self._num_versions = 0
-        self._survey(description.block(0))
+        self._collect_writes(description.block(0))
 
     def run(self) -> None:
         """Renames every block."""
@@ -111,12 +111,12 @@ class _Renaming:
             raise NotTranslatable("two variables have the same name")
         self._rename_block(self._description.block(0), {})
 
-    def _survey(self, block: LegacyBlock) -> None:
+    def _collect_writes(self, block: LegacyBlock) -> None:
         """Counts the writes, and finds the variables that are read before they are written."""
         for op in operators(block):
-            if op.type() in _WITH_BLOCK:  # what it lists is what its block reads and writes
+            if op.type() in _WITH_BLOCK:  # its operands are those of its block
                 self._read_before_write |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
-                self._survey(self._inner(op))
+                self._collect_writes(self._inner(op))
                 continue
             if op.has_attr("sub_block"):
                 raise NotTranslatable(f"{op.type()} has a block of its own")
@@ -130,7 +130,7 @@ class _Renaming:
         return self._description.block(block_number(op, "sub_block"))
 
     def _renamed_by(self, block: LegacyBlock, op: LegacyOperator) -> list[str]:
-        """The outputs that may need another name: tensors that are not written in place."""
+        """The outputs that may need a new name: tensors that are not updated in place."""
         if op.type() in ("feed", "fetch"):
             return []
         inputs = set(op.input_arg_names()) if op.type() in IN_PLACE else set()
@@ -139,19 +139,19 @@ class _Renaming:
         return [n for n, variable in variables.items() if variable and variable.type() in _TENSORS]
 
     def _rename_block(
-        self, block: LegacyBlock, versions: dict[str, str], handed_on: int = 0
+        self, block: LegacyBlock, versions: dict[str, str], num_carried: int = 0
     ) -> None:
-        """Renames what a block reads and writes.
+        """Renames the variables that a block reads and writes.
 
         Args:
             block: The block.
-            versions: The version of each name, in the block around it.
-            handed_on: How many operators at the end pass on the variables of a loop.
+            versions: The version of each name in the enclosing block.
+            num_carried: The number of operators at the end that assign loop-carried variables.
         """
         outside, versions = versions, dict(versions)
         written: dict[str, None] = {}
         pending = list(operators(block))
-        body, tail = pending[: len(pending) - handed_on], pending[len(pending) - handed_on :]
+        body, tail = pending[: len(pending) - num_carried], pending[len(pending) - num_carried :]
         for op in body:
             names = op.output_arg_names()
             if op.type() == "while":
@@ -161,7 +161,7 @@ class _Renaming:
             else:
                 _rename_inputs(op, versions)
                 self._rename_outputs(block, op, versions, written)
-            self._filled |= set(names)
+            self._initialized |= set(names)
         for op in tail:
             _rename_inputs(op, versions)
             _rename_outputs(op, outside)
@@ -169,7 +169,7 @@ class _Renaming:
         for name in written:
             before = outside.get(name, name)
             if versions[name] != before and self._outlives(block, name):
-                _insert_assign(block, block.op_size() - handed_on, versions[name], before)
+                _insert_assign(block, block.op_size() - num_carried, versions[name], before)
 
     def _rename_loop(
         self,
@@ -178,13 +178,13 @@ class _Renaming:
         versions: dict[str, str],
         written: dict[str, None],
     ) -> None:
-        """Carries everything that the body writes from one iteration to the next.
+        """Makes all variables of outer blocks that the body writes loop-carried.
 
-        Paddle moves the initial values of a loop out of their variables: those that live longer are
-        copied first.
+        Paddle moves the initial values of a loop out of their variables: initial values that are
+        needed later are copied first.
         """
         body = self._inner(loop)
-        names = self._written_around(body)
+        names = self._outer_writes(body)
         for name in names:
             self._require_contents(name)
             version = versions.get(name, name)
@@ -200,9 +200,9 @@ class _Renaming:
         self._rename_block(body, versions, len(_carried_assigns(body)))
 
     def _rename_branch(self, op: LegacyOperator, versions: dict[str, str]) -> None:
-        """A branch writes to existing variables, and returns new ones."""
+        """Renames variables of a branch, which writes existing variables and returns new ones."""
         _rename_inputs(op, versions)
-        names = self._written_around(self._inner(op))
+        names = self._outer_writes(self._inner(op))
         new = [name for name in names if self._is_new_result(name)]
         for name in names:
             if name not in new:
@@ -211,21 +211,21 @@ class _Renaming:
         self._rename_block(self._inner(op), versions)
 
     def _is_new_result(self, name: str) -> bool:
-        """Whether a branch creates it, for ``select_input`` to choose from."""
+        """Whether a variable is a new result of a branch, to be selected by ``select_input``."""
         is_once = self._writes[name] == 1
         return is_once and name in self._branch_results and name not in self._read_before_write
 
     def _require_contents(self, name: str) -> None:
-        if name not in self._read_before_write and name not in self._filled:
+        if name not in self._read_before_write and name not in self._initialized:
             raise NotTranslatable(f"'{name}' is first written in an inner block")
 
-    def _written_around(self, block: LegacyBlock) -> list[str]:
-        """The tensors of outer blocks that ``block`` or a block inside it writes."""
+    def _outer_writes(self, block: LegacyBlock) -> list[str]:
+        """The tensors of outer blocks that ``block`` or one of its inner blocks writes."""
         names: list[str] = []
         for op in operators(block):
             is_simple = op.type() not in _WITH_BLOCK
             names += (
-                self._renamed_by(block, op) if is_simple else self._written_around(self._inner(op))
+                self._renamed_by(block, op) if is_simple else self._outer_writes(self._inner(op))
             )
         return [n for n in dict.fromkeys(names) if block.find_var(n.encode()) is None]
 
@@ -246,7 +246,10 @@ class _Renaming:
         written.update(dict.fromkeys(new))
 
     def _version_of_a_write(self, block: LegacyBlock, name: str) -> str:
-        """The last write to a variable goes to that variable, unless a run starts with it."""
+        """The version that a write creates.
+
+        The last write uses the variable's own name, unless a run reads its initial contents.
+        """
         is_last = self._writes[name] == 0 and name not in self._read_before_write
         is_own = block.find_var(name.encode()) is not None
         if is_last and (is_own or name in self._branch_results):
@@ -266,7 +269,7 @@ class _Renaming:
 
 
 def declared(block: LegacyBlock, name: str) -> LegacyVariable:
-    """A variable of the block or of one around it."""
+    """A variable of the block or of an enclosing one."""
     variable = block.find_var_recursive(name.encode())
     if variable is None:
         raise NotTranslatable(f"'{name}' is declared nowhere")
@@ -276,12 +279,12 @@ def declared(block: LegacyBlock, name: str) -> LegacyVariable:
 def copy_variable(
     block: LegacyBlock, variable: LegacyVariable, name: str, shape: Sequence[int] | None = None
 ) -> None:
-    """A new variable of a block, like another one, but one that does not outlive a run."""
-    kind, dtype = variable.type(), variable.dtype()
+    """Adds a copy of a variable to a block, which is not persistable."""
+    type, dtype = variable.type(), variable.dtype()
     shape = variable.shape() if shape is None else shape
     stop_gradient = variable.stop_gradient()
     copy = block.var(name.encode())
-    copy.set_type(kind)
+    copy.set_type(type)
     copy.set_dtype(dtype)
     copy.set_shape(shape)
     copy.set_stop_gradient(stop_gradient)
@@ -303,9 +306,9 @@ def _carried_assigns(body: LegacyBlock) -> list[LegacyOperator]:
         if op.type() != "assign" or body.find_var(_output(op).encode()) is not None:
             break
         found.insert(0, op)
-    given = [_output(op) for op in found]
+    assigned = [_output(op) for op in found]
     for i, op in enumerate(found):
-        if op.input("X")[0] in given[:i]:
+        if op.input("X")[0] in assigned[:i]:
             raise NotTranslatable("a loop passes on the same variable twice")
     return found
 

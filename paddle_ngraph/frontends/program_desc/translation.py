@@ -1,4 +1,4 @@
-"""Old-style programs (ProgramDesc) as PIR programs, where the translation keeps the meaning."""
+"""Translation of ProgramDesc programs to PIR programs, where it preserves the semantics."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
 
-# Operators that Paddle translates, and whose kernels then refuse what they get.
+# Operators that Paddle translates, but whose kernels then reject their operands.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
 
 # Operators that read or write a LoD.
 _LOD_PREFIXES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
 _WITH_LOD = frozenset({VarType.DENSE_TENSOR})
-# The variable that an old-style program fetches to.
+# The variable in which a ProgramDesc program stores fetched results.
 FETCHED = "fetch"
 
 
@@ -60,12 +60,12 @@ def to_pir(description: LegacyProgramDesc) -> Program | None:
 def translate(description: LegacyProgramDesc) -> Program:
     """The PIR program of a ``ProgramDesc``.
 
-    The translation is Paddle's, applied to a copy in single-assignment form in which each operator
-    was found to keep its meaning.
+    The translation is Paddle's, applied to a copy in single-assignment form after a check that
+    it preserves the semantics of each operator.
 
     Raises:
         NotTranslatable: Paddle cannot translate the program, cannot run the translation, or would
-            lose something on the way.
+            lose information in the translation.
     """
     copy: LegacyProgramDesc = ProgramDesc(description)
     try:
@@ -80,13 +80,11 @@ def translate(description: LegacyProgramDesc) -> Program:
         raise
     except Exception as error:  # Paddle's own errors have many types
         raise NotTranslatable("Paddle cannot translate it") from error
-    if not _persistent_in(description.block(0)) <= _named_by(
-        program
-    ):  # PIR has no place for an XShape
+    if not _persistent_in(description.block(0)) <= _scope_names(program):  # PIR has no XShape
         raise NotTranslatable("the translation loses a variable that outlives a run")
     if not _can_run(program):
         raise NotTranslatable("Paddle cannot run what the translation makes of it")
-    _feed_in_order(program.global_block())
+    _sort_feeds(program.global_block())
     _fetch_each_column_once(program.global_block())
     return program
 
@@ -104,9 +102,9 @@ def translate_fetching(
     columns = [op.attr("col") for op in operators(block) if op.type() in ("fetch", "fetch_v2")]
     first = 1 + max(columns, default=-1)
     if names:
-        into = block.var(FETCHED.encode())
-        into.set_type(VarType.FETCH_LIST)
-        into.set_persistable(True)
+        results = block.var(FETCHED.encode())
+        results.set_type(VarType.FETCH_LIST)
+        results.set_persistable(True)
     for column, name in enumerate(names, first):
         op = block.append_op()
         op.set_type("fetch")
@@ -119,10 +117,10 @@ def translate_fetching(
 
 
 def rename_as_pir(program: Program) -> None:
-    """Makes a translated program name its variables as programs do that were PIR from the start.
+    """Names the variables of a translated program as in a program that was built as PIR.
 
-    ``paddle.jit.load`` requires that of its inputs. And Executor takes a program that sets
-    parameters for a startup program, of which nothing but parameters can be fetched.
+    ``paddle.jit.load`` requires such names of inputs. Executor treats a program that sets
+    parameters as a startup program, of which only parameters can be fetched.
     """
     block = program.global_block()
     for op in block.ops:
@@ -159,12 +157,16 @@ def native_report(description: LegacyProgramDesc, reason: str) -> Report:
 
 
 def calls_python(description: LegacyProgramDesc) -> bool:
-    """Whether an old-style program has an operator that calls a Python function."""
+    """Whether a ProgramDesc program has an operator that calls a Python function."""
     return any(op.type() == "py_func" for block in blocks(description) for op in operators(block))
 
 
 def _reject_lod(description: LegacyProgramDesc) -> None:
-    """PIR programs do not carry the LoD of tensors from operator to operator."""
+    """Rejects programs with a LoD, which PIR operators do not propagate.
+
+    Raises:
+        NotTranslatable: An operator or variable has a LoD.
+    """
     for block in blocks(description):
         for op in operators(block):
             if op.type().startswith(_LOD_PREFIXES):
@@ -185,12 +187,12 @@ def _can_run(program: Program) -> bool:
 def _sums_arrays(op: Operation) -> bool:
     if op.name() != "pd_op.add_n":
         return False
-    maker = producer_of(op.operand_source(0))
-    return any(value.is_dense_tensor_array_type() for value in maker.operands_source())
+    producer = producer_of(op.operand_source(0))
+    return any(value.is_dense_tensor_array_type() for value in producer.operands_source())
 
 
 def _names_list_member(op: Operation) -> bool:
-    """Whether it names a member of a list for the scope: Paddle does not write to that variable."""
+    """Whether ``op`` names a list member for the scope: Paddle does not write that variable."""
     if op.name() != "builtin.set_parameter":
         return False
     return producer_of(op.operand_source(0)).name() in LISTS
@@ -199,12 +201,12 @@ def _names_list_member(op: Operation) -> bool:
 def _restore_shapes(
     description: LegacyProgramDesc, program: Program, values: dict[str, list[Value]]
 ) -> None:
-    """Gives gradients the tensors whose shapes they restore.
+    """Connects gradient operators to the tensors whose shapes they restore.
 
-    In an old-style program these shapes are in an XShape, which the forward operator writes. PIR
-    has none: Paddle's translation names variables there that nothing writes.
+    In a ProgramDesc program these shapes are in an XShape, which the forward operator writes. PIR
+    has no XShape: Paddle's translation reads variables there that no operator writes.
     """
-    reshaped = {
+    shape_sources = {
         name: op.input("X")[0]
         for block in blocks(description)
         for op in operators(block)
@@ -212,16 +214,16 @@ def _restore_shapes(
     }
     written = {name for block in blocks(description) for name in _written_by(block)}
     for block in blocks_outermost_first(program):
-        unwritten = [op for op in block.ops if _names_one_of(written, op)]
+        unwritten = [op for op in block.ops if _reads_one_of(written, op)]
         for op in unwritten:
-            found = values.get(reshaped.get(op.attrs()["name"], ""))
+            found = values.get(shape_sources.get(op.attrs()["name"], ""))
             if not found:
                 raise NotTranslatable("it would read something that nothing writes")
             op.result(0).replace_all_uses_with(found[0])
             block.remove_op(op)
 
 
-def _names_one_of(names: set[str], op: Operation) -> bool:
+def _reads_one_of(names: set[str], op: Operation) -> bool:
     return op.name() == "pd_op.data" and op.attrs()["name"] in names
 
 
@@ -230,7 +232,7 @@ def _written_by(block: LegacyBlock) -> set[str]:
 
 
 def _persistent_in(block: LegacyBlock) -> set[str]:
-    """The tensors that an old-style block writes and that outlive a run."""
+    """The persistable tensors that a ProgramDesc block writes."""
     variables = ((name, block.find_var(name.encode())) for name in _written_by(block))
     return {
         name
@@ -241,14 +243,14 @@ def _persistent_in(block: LegacyBlock) -> set[str]:
     }
 
 
-def _named_by(program: Program) -> set[str]:
-    """The names of the variables that a program takes from the scope and puts there."""
+def _scope_names(program: Program) -> set[str]:
+    """The names of the variables that a program reads from the scope or writes to it."""
     operators = program.global_block().ops
     return {scope_name(op) for op in operators if op.name() in SCOPE_NAMES}
 
 
-def _feed_in_order(block: Block) -> None:
-    """Sorts what is fed by its columns: PIR numbers inputs as they come."""
+def _sort_feeds(block: Block) -> None:
+    """Sorts feed operators by column, since PIR numbers inputs in program order."""
     feeds = [op for op in block.ops if op.name() == "pd_op.feed"]
     for op in sorted(feeds, key=lambda op: int(op.attrs()["col"]), reverse=True):
         first = block.ops[0]
@@ -257,10 +259,11 @@ def _feed_in_order(block: Block) -> None:
 
 
 def _fetch_each_column_once(block: Block) -> None:
-    """Gives PIR the old-style fetch operators it expects: one per column, and no name twice.
+    """Reduces fetch operators to those that PIR allows: one per column, with unique names.
 
     A loaded program has fetch operators of its own, to which ``Executor.run`` adds others for the
-    same columns; the last one wins. One variable may be fetched into several columns.
+    same columns; the last one of a column is used. One variable may be fetched into several
+    columns.
     """
     fetches = [op for op in block.ops if op.name() == FETCH]
     last = {op.attrs()["col"]: op for op in fetches}

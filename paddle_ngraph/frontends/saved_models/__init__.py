@@ -1,1 +1,1 @@
-"""Saved models: what their files hold, and models saved with engine operators."""
+"""Saved models: readers of their files, and models saved with engine operators."""

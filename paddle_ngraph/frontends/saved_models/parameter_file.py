@@ -1,6 +1,6 @@
-"""Parameter files: Paddle's serialized tensors, one after the other.
+"""Parameter files: a sequence of Paddle's serialized tensors.
 
-Only headers are read: to join files, and to report in time what is wrong with one.
+Only headers are read: to join files, and to reject a damaged file before Paddle reads it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import BinaryIO
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.protobuf import LENGTH_DELIMITED, VARINT, fields, varint
 
-# Paddle's framework.proto, VarType: bytes of an element by the number of its type.
-_BYTES = {
+# Paddle's framework.proto, VarType: bytes per element by type id.
+_BYTES_PER_ELEMENT = {
     0: 1,
     1: 2,
     2: 4,
@@ -31,10 +31,10 @@ _BYTES = {
     32: 1,
     33: 1,
 }
-# Its message VarType.TensorDesc.
+# Field ids of Paddle's message VarType.TensorDesc.
 _DTYPE, _DIMS = 1, 2
-# Beyond this a header is none: no tensor has so many axes.
-_LONGEST_HEADER = 4096
+# The maximal plausible size of a header in bytes: no tensor has more axes.
+_MAX_HEADER_BYTES = 4096
 
 Shape = tuple[int, ...]
 
@@ -61,32 +61,32 @@ def tensors_in(path: str) -> Iterator[Shape]:
 
 
 def _header(file: BinaryIO) -> tuple[Shape, int]:
-    """Reads what precedes the elements of a tensor. Returns its shape, and its size in bytes."""
+    """Reads the header of a tensor. Returns its shape, and the size of its elements in bytes."""
     version, levels = _read(file, "<IQ")
-    if version != 0 or levels > _LONGEST_HEADER:
+    if version != 0 or levels > _MAX_HEADER_BYTES:
         raise ValueError
-    for _ in range(levels):  # of detail
+    for _ in range(levels):  # of the LoD
         file.seek(_read(file, "<Q")[0], os.SEEK_CUR)
     version, length = _read(file, "<Ii")
-    if version != 0 or not 0 < length <= _LONGEST_HEADER:
+    if version != 0 or not 0 < length <= _MAX_HEADER_BYTES:
         raise ValueError
     message = file.read(length)
     if len(message) < length:
         raise ValueError
     shape: list[int] = []
     dtype = None
-    for number, kind, value in fields(message):
-        if number == _DTYPE and kind == VARINT:
+    for number, wire_type, value in fields(message):
+        if number == _DTYPE and wire_type == VARINT:
             dtype = value
-        elif number == _DIMS and kind == VARINT:
+        elif number == _DIMS and wire_type == VARINT:
             shape.append(value)
-        elif number == _DIMS and kind == LENGTH_DELIMITED:
+        elif number == _DIMS and wire_type == LENGTH_DELIMITED:
             shape += _packed(value)
         else:
             raise ValueError
-    if dtype not in _BYTES or any(size >= 1 << 63 for size in shape):
+    if dtype not in _BYTES_PER_ELEMENT or any(size >= 1 << 63 for size in shape):
         raise ValueError
-    return tuple(shape), math.prod(shape) * _BYTES[dtype]
+    return tuple(shape), math.prod(shape) * _BYTES_PER_ELEMENT[dtype]
 
 
 def _read(file: BinaryIO, layout: str) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ def _read(file: BinaryIO, layout: str) -> tuple[int, ...]:
 
 
 def _packed(message: bytes) -> Iterator[int]:
-    position = 0
-    while position < len(message):
-        value, position = varint(message, position)
+    offset = 0
+    while offset < len(message):
+        value, offset = varint(message, offset)
         yield value

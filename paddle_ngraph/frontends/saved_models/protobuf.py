@@ -1,4 +1,4 @@
-"""Protocol buffer messages, field by field: to see what a file is before Paddle opens it."""
+"""Reader of protocol buffer messages, to check the format of a file before Paddle opens it."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ _FIXED = {1: 8, 5: 4}
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Number, kind and value of every field: an ``int``, or ``bytes``.
+    """The field number, wire type and value of every field; a value is an ``int`` or ``bytes``.
 
     Raises:
-        ValueError: These bytes are not a message.
+        ValueError: The bytes are not a message.
     """
-    position = 0
-    while position < len(message):
-        key, position = varint(message, position)
-        number, kind = key >> 3, key & 7
-        if kind == VARINT:
-            value, position = varint(message, position)
-            yield number, kind, value
+    offset = 0
+    while offset < len(message):
+        key, offset = varint(message, offset)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == VARINT:
+            value, offset = varint(message, offset)
+            yield number, wire_type, value
             continue
-        if kind == LENGTH_DELIMITED:
-            length, position = varint(message, position)
-        elif kind in _FIXED:
-            length = _FIXED[kind]
+        if wire_type == LENGTH_DELIMITED:
+            length, offset = varint(message, offset)
+        elif wire_type in _FIXED:
+            length = _FIXED[wire_type]
         else:
             raise ValueError("an unknown kind of field")
-        if number == 0 or position + length > len(message):
+        if number == 0 or offset + length > len(message):
             raise ValueError("a truncated field")
-        yield number, kind, message[position : position + length]
-        position += length
+        yield number, wire_type, message[offset : offset + length]
+        offset += length
 
 
-def varint(message: bytes, position: int) -> tuple[int, int]:
-    """The integer at ``position``, and the position after it.
+def varint(message: bytes, offset: int) -> tuple[int, int]:
+    """The integer at ``offset``, and the offset after it.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no complete integer.
     """
     value = 0
     for shift in range(0, 70, 7):
-        if position >= len(message):
+        if offset >= len(message):
             break
-        byte = message[position]
-        value, position = value | (byte & 127) << shift, position + 1
+        byte = message[offset]
+        value, offset = value | (byte & 127) << shift, offset + 1
         if byte < 128:
-            return value, position
+            return value, offset
     raise ValueError("an unterminated number")

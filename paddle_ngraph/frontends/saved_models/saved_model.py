@@ -1,4 +1,4 @@
-"""A saved model as Paddle Inference accepts it: in both formats, from files and from buffers."""
+"""Saved models in both formats of Paddle Inference, from files and from buffers."""
 
 from __future__ import annotations
 
@@ -32,31 +32,32 @@ from paddle_ngraph.paddle_private.names import (
 from paddle_ngraph.paddle_private.protocols import Config, LegacyProgramDesc, Program, Scope
 from paddle_ngraph.partitioning.analysis.block_view import scope_name
 
-# The endings of the two forms: PIR, and ProgramDesc.
+# File extensions of the two formats: PIR, and ProgramDesc.
 ENDINGS = (".json", ".pdmodel")
 PARAMETERS = ".pdiparams"
-# Paddle 1 gave one name to every program, and one to every file of parameters.
+# Paddle 1 used one file name for all programs, and one for all files of parameters.
 OLD_PROGRAM, OLD_PARAMETERS = "__model__", "__params__"
-# Compiled functions, in a folder beside the program.
+# Compiled functions, in a folder next to the program.
 FUNCTIONS_GLOB = "*.ngraph"
 
-# Paddle's framework.proto: the fields of a ProgramDesc, among which there must be blocks.
+# Paddle's framework.proto: the fields of a ProgramDesc, which must include blocks.
 _BLOCKS = 1
-_DESCRIPTION = frozenset({_BLOCKS, 2, 3, 4, 5})
-# What stands in a PIR program that holds an engine operator.
-_ENGINE = b".ngraph_engine_"
-# What stands at the begin of one that was saved without what predictors ask of parameters.
-_UNTRAINABLE = re.compile(rb'"trainable"\s*:\s*false')
+_FIELDS = frozenset({_BLOCKS, 2, 3, 4, 5})
+# Text that a PIR program with an engine operator contains.
+_ENGINE_MARKER = b".ngraph_engine_"
+# Text at the beginning of a PIR program that was saved without parameter attributes that predictors
+# need.
+_UNTRAINABLE_PATTERN = re.compile(rb'"trainable"\s*:\s*false')
 _HEADER_BYTES = 256
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """Where a predictor takes its program and its parameters from.
+    """The files of a predictor's program and parameters.
 
     Attributes:
-        program, parameters: Their paths.
-        has_separate_parameters: Whether each parameter has its own file, beside the program.
+        program, parameters: Paths.
+        has_separate_parameters: Whether each parameter has its own file, next to the program.
     """
 
     program: str
@@ -65,7 +66,7 @@ class SavedModel:
 
     @classmethod
     def of(cls, config: Config) -> SavedModel:
-        """What a ``paddle.inference.Config`` names."""
+        """The model of a ``paddle.inference.Config``."""
         folder = config.model_dir()
         program = config.prog_file() or os.path.join(folder, OLD_PROGRAM)
         separate = bool(folder) and not config.params_file()
@@ -73,7 +74,7 @@ class SavedModel:
 
     @classmethod
     def at(cls, program: Path) -> SavedModel:
-        """The model of a program, with the parameters beside it."""
+        """The model of a program file, with the parameters next to it."""
         if program.name != OLD_PROGRAM:
             return cls(str(program), str(program.with_suffix(PARAMETERS)))
         parameters = program.with_name(OLD_PARAMETERS)
@@ -82,37 +83,39 @@ class SavedModel:
         return cls(str(program), "", has_separate_parameters=True)
 
     def config(self) -> Config:
-        """A ``paddle.inference.Config`` that names it."""
+        """A ``paddle.inference.Config`` for the model."""
         if self.has_separate_parameters:
             return AnalysisConfig(os.path.dirname(self.program) or ".")
         return AnalysisConfig(self.program, self.parameters)
 
     @property
     def is_pir(self) -> bool:
-        """Whether the program is PIR; Paddle goes by the extension."""
+        """Whether the program is PIR, according to its extension, as in Paddle."""
         return self.program.endswith(ENDINGS[0])
 
     @property
     def has_engines(self) -> bool:
-        """Whether engine operators already replace intervals of its program."""
-        return self.is_pir and os.path.isfile(self.program) and _ENGINE in _read(self.program)
+        """Whether the program contains engine operators already."""
+        return (
+            self.is_pir and os.path.isfile(self.program) and _ENGINE_MARKER in _read(self.program)
+        )
 
     @cached_property
     def description(self) -> LegacyProgramDesc:
-        """The ``ProgramDesc`` of an old-style program."""
+        """The ``ProgramDesc`` of a program that is not PIR."""
         return ProgramDesc(_read(self.program))
 
     def as_pir(self) -> Program:
-        """The program as a PIR program.
+        """The program as a PIR program, translated if necessary.
 
         Raises:
-            NgraphError: The file cannot be read, or cannot be translated.
+            NgraphError: The file cannot be read, or the program cannot be translated.
         """
         try:
             program = self._read() if self.is_pir else translation.translate(self.description)
         except NotTranslatable as error:
             raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
-        except Exception as error:  # whatever Paddle says of a damaged file
+        except Exception as error:  # any error of Paddle for a damaged file
             raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
         if not self.is_pir and set(_parameters_of(program)) != _persistable_in(self.description):
             raise NgraphError(f"the translation of {self.program} loses parameters")
@@ -124,16 +127,16 @@ class SavedModel:
         return program
 
     def check(self) -> None:
-        """Refuses what Paddle would crash on, or accept silently.
+        """Rejects models on which Paddle would crash, or that Paddle would accept silently.
 
         Raises:
-            NgraphError: An old-style program is not one, or the parameter file is missing or
-                truncated.
+            NgraphError: A file is not a ProgramDesc, the program was saved with
+                ``trainable=False``, or the parameter file is missing or truncated.
         """
         if not os.path.isfile(self.program):
-            return  # Paddle says so
+            return  # Paddle reports it
         if not self.is_pir:
-            if not _is_description(_read(self.program)):
+            if not _is_program_desc(_read(self.program)):
                 raise NgraphError(
                     f"{self.program} is not a program: it is damaged, or another kind of file"
                 )
@@ -142,22 +145,25 @@ class SavedModel:
             else:
                 _check_file(self.parameters)
             return
-        if _UNTRAINABLE.search(_read(self.program)[:_HEADER_BYTES]) and self._has_parameters:
+        if (
+            _UNTRAINABLE_PATTERN.search(_read(self.program)[:_HEADER_BYTES])
+            and self._has_parameters
+        ):
             raise NgraphError(
                 f"{self.program} was saved with trainable=False: Paddle crashes on such "
                 "parameters in a predictor; save it without"
             )
-        # Paddle leaves the parameters of a PIR program as they happen to be in memory.
+        # Without the file, Paddle leaves the parameters of a PIR program uninitialized.
         if not os.path.isfile(self.parameters) and self._has_parameters:
             raise self._missing_parameters()
         _check_file(self.parameters)
 
     def check_parameters(self, program: Program) -> None:
-        """Refuses a file of other parameters than those of the program, which is this model's.
+        """Rejects a parameter file that does not match the program, which is this model's.
 
         Raises:
-            NgraphError: Their number or a shape differs. Separate files are compared when they are
-                joined.
+            NgraphError: The number of parameters or a shape differs. Separate files are compared
+                when they are joined.
         """
         shapes = _parameters_of(program)
         if not shapes or self.has_separate_parameters:
@@ -171,11 +177,11 @@ class SavedModel:
                 f"{self.parameters} holds {len(found)} parameters, {self.program} has "
                 f"{len(declared)}"
             )
-        for name, (there, expected) in zip(sorted(shapes), zip(found, declared)):
-            sizes = zip_longest(there, expected)
+        for name, (found_shape, expected) in zip(sorted(shapes), zip(found, declared)):
+            sizes = zip_longest(found_shape, expected)
             if any(size not in (known, -1) for known, size in sizes):
                 raise NgraphError(
-                    f"{self.parameters} holds {name!r} in the shape {list(there)}, "
+                    f"{self.parameters} holds {name!r} in the shape {list(found_shape)}, "
                     f"{self.program} has {list(expected)}"
                 )
 
@@ -185,20 +191,22 @@ class SavedModel:
         )
 
     def parameters_among(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of the names of inputs and outputs that are names of parameters."""
-        # PIR gives these names to what a program computes.
-        unsure = [name for name in names if not (self.is_pir and name.startswith("fetch_name_"))]
-        if not unsure:
+        """The names among those of inputs and outputs that are parameters."""
+        # PIR uses the prefix for computed results.
+        candidates = [
+            name for name in names if not (self.is_pir and name.startswith("fetch_name_"))
+        ]
+        if not candidates:
             return frozenset()
         known = _parameters_of(self.as_pir()) if self.is_pir else _persistable_in(self.description)
-        return frozenset(known).intersection(unsure)
+        return frozenset(known).intersection(candidates)
 
     @property
     def _has_parameters(self) -> bool:
         return bool(_parameters_of(self.as_pir()))
 
     def file_stamp(self) -> tuple[tuple[int, int], ...]:
-        """A value that changes whenever the files do."""
+        """Sizes and modification times, which differ if the files have changed."""
         files = [self.program, self.parameters]
         if self.has_separate_parameters:
             files += [entry.path for entry in os.scandir(os.path.dirname(self.program) or ".")]
@@ -206,12 +214,13 @@ class SavedModel:
         return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def configure(self, config: Config) -> TemporaryFolder | None:
-        """Makes ``config`` take the program as PIR, and its parameters from one file.
+        """Sets the model of ``config`` to the program as PIR, with parameters in one file.
 
-        An old-style program is translated here: Paddle's own translation loses more of it.
+        A ProgramDesc program is translated here, since Paddle's own translation loses more of it.
 
         Returns:
-            An object that has to live as long as predictors of ``config`` are created or cloned.
+            An object that must live as long as predictors of ``config`` are created or cloned.
+            ``None`` if the program is PIR already, with ``config`` unchanged.
         """
         if self.is_pir:
             return None
@@ -219,7 +228,7 @@ class SavedModel:
         program = self.as_pir()
         serialize_program(program, folder / "model.json")
         config.set_model(folder / "model.json", self._in_one_file(program, folder))
-        config.set_model("")  # the folder of an old model, which stays else
+        config.set_model("")  # else the folder of a ProgramDesc model remains set
         return folder
 
     def _in_one_file(self, program: Program, folder: TemporaryFolder) -> str:
@@ -233,7 +242,7 @@ class SavedModel:
         return self.parameters
 
     def copy_parameters(self, path: str) -> None:
-        """Writes the parameters to one file; a model without any gets none."""
+        """Writes the parameters to one file; none is written for a model without parameters."""
         shapes = _parameters_of(self.as_pir())
         if self.has_separate_parameters and shapes:
             with open(path, "wb") as file:
@@ -242,10 +251,10 @@ class SavedModel:
             shutil.copyfile(self.parameters, path)
 
     def _joined(self, shapes: dict[str, parameter_file.Shape]) -> Iterator[bytes]:
-        """The parameter files, in the order that they have in one file.
+        """The contents of the parameter files, in the order of parameters in one file.
 
         Raises:
-            NgraphError: One is missing, damaged, or of another shape than the program says.
+            NgraphError: A file is missing, damaged, or has another shape than the program.
         """
         for name in sorted(shapes):
             path = os.path.join(os.path.dirname(self.program), name)
@@ -275,10 +284,10 @@ class SavedModel:
         return program, scope
 
     def load_parameters(self, scope: Scope) -> None:
-        """Puts the parameters of a PIR program into a scope."""
+        """Loads the parameters of a PIR program into a scope."""
         names = sorted(_parameters_of(self.as_pir()))
         tensors = [scope.var(name).get_tensor() for name in names]
-        for tensor in tensors:  # Paddle asks each where it is, before it has read it
+        for tensor in tensors:  # Paddle reads each tensor's device before it loads the data
             tensor.set(np.zeros(1, "float32"), paddle.CPUPlace())
         if names:
             load = replaced.LOAD_COMBINED.current
@@ -286,29 +295,29 @@ class SavedModel:
 
 
 class TemporaryFolder:
-    """A folder for what Paddle reads only by path; deleted with the object."""
+    """A folder for files that Paddle reads only by path; deleted with the object."""
 
     def __init__(self) -> None:
         self._path = tempfile.mkdtemp(prefix="paddle_ngraph_")
-        self._opened: list[int] = []
-        weakref.finalize(self, _remove, self._path, self._opened, os.getpid())
+        self._descriptors: list[int] = []
+        weakref.finalize(self, _remove, self._path, self._descriptors, os.getpid())
 
     def __truediv__(self, name: str) -> str:
         return os.path.join(self._path, name)
 
     def add_file(self, name: str, contents: Iterable[bytes]) -> str:
         """Creates a file that exists only in memory. Returns its path."""
-        self._opened.append(os.memfd_create(name))
-        with open(self._opened[-1], "wb", closefd=False) as file:
+        self._descriptors.append(os.memfd_create(name))
+        with open(self._descriptors[-1], "wb", closefd=False) as file:
             file.writelines(contents)
-        os.symlink(f"/proc/self/fd/{self._opened[-1]}", self / name)
+        os.symlink(f"/proc/self/fd/{self._descriptors[-1]}", self / name)
         return self / name
 
 
-def _remove(path: str, opened: list[int], process: int) -> None:
-    for number in opened:
-        os.close(number)
-    if os.getpid() == process:  # in a fork it is the parent's
+def _remove(path: str, descriptors: list[int], process_id: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+    if os.getpid() == process_id:  # after a fork, the parent owns the folder
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -316,16 +325,16 @@ def _read(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def _is_description(contents: bytes) -> bool:
-    """Whether this may be a ProgramDesc."""
+def _is_program_desc(contents: bytes) -> bool:
+    """Whether the contents may be a ProgramDesc."""
     try:
         found = {number for number, _, _ in protobuf.fields(contents)}
     except ValueError:
         return False
-    return _BLOCKS in found and found <= _DESCRIPTION
+    return _BLOCKS in found and found <= _FIELDS
 
 
-# -- functions beside a model ---------------------------------------------------------------------
+# -- functions of a saved model -------------------------------------------------------------------
 
 
 def functions_folder(program: str) -> Path:
@@ -334,15 +343,16 @@ def functions_folder(program: str) -> Path:
 
 
 def files_at(prefix: Path) -> list[Path]:
-    """What belongs to a model with engine operators."""
+    """The files and folders of a model with engine operators."""
     program = f"{prefix}{ENDINGS[0]}"
     return [Path(program), Path(f"{prefix}{PARAMETERS}"), functions_folder(program)]
 
 
 def use_functions_folder(program: str) -> None:
-    """Makes the engine look for functions beside a program that is opened.
+    """Adds the functions folder of a program that is opened to the engine's search path.
 
-    Only someone who could have written the program could have written them.
+    Only files and folders that the program's owner alone can write are used, since the owner could
+    have written the program as well.
     """
     folder = functions_folder(program)
     if folder.is_dir():
@@ -350,20 +360,20 @@ def use_functions_folder(program: str) -> None:
 
 
 def install() -> None:
-    """Makes opening a model find the functions beside it, or report what is wrong with it."""
+    """Patches the opening of models: finds functions next to a model, rejects damaged files."""
     replaced.OPEN_PROGRAM.replace(_with_functions_folder)
     replaced.LOAD_VARIABLES.replace(_checking_files)
     replaced.LOAD_COMBINED.replace(_checking_file)
 
 
 def _with_functions_folder(original: Callable[..., bool]) -> Callable[..., bool]:
-    """Reports an old-style program opened as PIR; Paddle only says that some byte is not UTF-8."""
+    """Rejects a ProgramDesc opened as PIR, for which Paddle only reports a non-UTF-8 byte."""
 
     @wraps(original)
     def deserialize_pir_program(path: str, *args: Any) -> bool:
         if os.path.isfile(path):
             use_functions_folder(path)
-            if not path.endswith(ENDINGS[0]) and _is_description(_read(path)):
+            if not path.endswith(ENDINGS[0]) and _is_program_desc(_read(path)):
                 raise NgraphError(
                     f"{path} is an old-style program: load and run it in the context "
                     "paddle.pir_utils.OldIrGuard()"
@@ -392,7 +402,7 @@ def _checking_files(original: Callable[..., None]) -> Callable[..., None]:
         predicate: Any = None,
         filename: Any = None,
     ) -> None:
-        if vars is not None and dirname is not None:  # it calls itself with these
+        if vars is not None and dirname is not None:  # load_vars calls itself with these
             vars = list(vars)
             if filename:
                 _check_file(os.path.join(dirname, filename))
@@ -409,18 +419,17 @@ def _is_tensor(variable: Any) -> bool:
 
 
 def _check_file(path: str) -> None:
-    """Refuses a truncated parameter file, from which Paddle would read arbitrary values.
+    """Rejects a truncated or damaged parameter file, from which Paddle would read arbitrary values.
 
     Raises:
-        NgraphError: It is truncated. Paddle itself reports a file that is missing or of another
-            kind.
+        NgraphError: The file is truncated or damaged. A missing file is reported by Paddle.
     """
     if os.path.isfile(path):
         list(parameter_file.tensors_in(path))
 
 
 def _check_files(folder: str, names: Iterable[str]) -> None:
-    """The same for files of one parameter each; Paddle does not read what follows the parameter."""
+    """Rejects truncated files of one parameter each; Paddle ignores bytes after the parameter."""
     for name in names:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
@@ -428,19 +437,19 @@ def _check_files(folder: str, names: Iterable[str]) -> None:
 
 
 def find(path: str) -> list[Path]:
-    """The programs that ``path`` means: one file, with or without extension, or all in a folder.
+    """The programs at ``path``: one file, with or without extension, or all files in a folder.
 
     Raises:
-        NgraphError: There is none.
+        NgraphError: There is no program.
     """
     given = Path(path)
     if given.is_dir():
         found = sorted(file for file in given.iterdir() if file.suffix in ENDINGS)
         if (given / OLD_PROGRAM).is_file():
             found.append(given / OLD_PROGRAM)
-        # A model that is there in both forms counts once, as PIR.
+        # A model that exists in both formats is included once, as PIR.
         found = [f for f in found if f.suffix != ".pdmodel" or f.with_suffix(".json") not in found]
-        found = [file for file in found if file.suffix != ".json" or _holds_program(file)]
+        found = [file for file in found if file.suffix != ".json" or _is_program(file)]
     else:
         names = [given, *(given.with_name(given.name + ending) for ending in ENDINGS)]
         found = [file for file in names if file.is_file()][:1]
@@ -449,14 +458,14 @@ def find(path: str) -> list[Path]:
     return found
 
 
-def _holds_program(file: Path) -> bool:
-    """Whether a .json file is a program, and not the settings beside one."""
-    with file.open("rb") as opened:
-        return b'"pir"' in opened.read(4096)
+def _is_program(file: Path) -> bool:
+    """Whether a .json file is a program, and not the settings of one."""
+    with file.open("rb") as stream:
+        return b'"pir"' in stream.read(4096)
 
 
 def _parameters_of(program: Program) -> dict[str, parameter_file.Shape]:
-    """The shape of each parameter, and of what optimizers keep in a program that trains."""
+    """The shape of each parameter, and of optimizer state in a training program."""
     return {
         scope_name(op): tuple(op.result(0).shape)
         for op in program.global_block().ops
@@ -477,6 +486,6 @@ def _persistable_in(description: LegacyProgramDesc) -> set[str]:
 
 
 def last_line(error: Exception) -> str:
-    """The message of a Paddle error, without the stack above it."""
+    """The last line of a Paddle error: the message, without the stack before it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

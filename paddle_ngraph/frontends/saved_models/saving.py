@@ -1,8 +1,8 @@
-"""Saved engine programs: ordinary Paddle models with engine operators in place of intervals.
+"""Saved engine programs: ordinary Paddle models with engine operators in place of subgraphs.
 
-Opening one takes ``import paddle_ngraph``, with nothing to switch on. Functions that were compiled
-while the model was saved are in a folder beside it, as files of the disk cache: what was built
-under other conditions is not found there, and is built again.
+Opening one requires ``import paddle_ngraph`` only, no flag. Functions that were compiled while the
+model was saved are in a folder next to it, as files of the disk cache: functions that were built
+under other conditions are not found there, and are built again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.partitioning.analysis.block_view import nodes_of
 from paddle_ngraph.partitioning.report import Report
 
-# By the name of each input: its shape, or an array where a function depends on the contents too.
+# The shape of each input by name, or an array if a function depends on its contents, too.
 Inputs = Mapping[str, Union[Sequence[int], np.ndarray]]
 
 
@@ -69,20 +69,20 @@ def convert(
     trainable: bool = True,
     prepare: Callable[[Program], None] | None = None,
 ) -> Report:
-    """Saves an engine program of a saved model.
+    """Saves an engine program for a saved model.
 
     Args:
         model: The model, which is not changed unless it is at ``prefix`` itself.
-        prefix: Path of the new one, without an extension.
+        prefix: Path of the new model, without an extension.
         input_shapes, readable, trainable: As in :func:`save_inference_model`.
-        prepare: Changes the program before its intervals are replaced.
+        prepare: Changes the program before its subgraphs are replaced.
 
     Returns:
-        What was converted.
+        A report on the converted operators.
 
     Raises:
-        NgraphError: The model cannot be read, or cannot be run with such inputs. ``prefix`` still
-            holds what was there before.
+        NgraphError: The model cannot be read, or cannot be run with such inputs. The files at
+            ``prefix`` are then unchanged.
     """
     model.check()
     program = model.as_pir()
@@ -92,25 +92,25 @@ def convert(
         prepare(program)
     report = ngraph_transpiler.rewrite_before_run(program)
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
-    is_there = model.parameters == prefix + saved_model.PARAMETERS
+    has_final_parameters = model.parameters == prefix + saved_model.PARAMETERS
     with _staging_folder(prefix) as folder:
-        parameters = model.parameters if is_there else str(folder / "model.pdiparams")
+        parameters = model.parameters if has_final_parameters else str(folder / "model.pdiparams")
         new = SavedModel(str(folder / "model.json"), parameters)
         serialize_program(program, new.program, True, readable, trainable)
-        if not is_there:
+        if not has_final_parameters:
             model.copy_parameters(parameters)
         compiled = folder / "functions"
         compiled.mkdir(mode=0o755)
-        sets = [input_shapes] if isinstance(input_shapes, Mapping) else input_shapes
-        if sets:
-            _compile(new, compiled, sets)
+        input_sets = [input_shapes] if isinstance(input_shapes, Mapping) else input_shapes
+        if input_sets:
+            _compile(new, compiled, input_sets)
         _publish(new, compiled, prefix)
     return report
 
 
 @contextmanager
 def _staging_folder(prefix: str) -> Iterator[Path]:
-    """A folder beside the model, from which files are moved to their places."""
+    """A temporary folder next to the model, from which files are moved to their final paths."""
     folder = tempfile.mkdtemp(prefix=".", suffix=".unfinished", dir=os.path.dirname(prefix))
     try:
         yield Path(folder)
@@ -119,7 +119,7 @@ def _staging_folder(prefix: str) -> Iterator[Path]:
 
 
 def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
-    """Moves everything to its place, the program last; deletes functions of an earlier model."""
+    """Moves all files to their final paths, the program last; deletes functions of an old model."""
     functions = saved_model.functions_folder(prefix + ".json")
     for old in functions.glob(saved_model.FUNCTIONS_GLOB):
         old.unlink(missing_ok=True)
@@ -130,19 +130,19 @@ def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
         functions.rmdir()
     for file in new:
         os.replace(file, functions / file.name)
-    if os.path.isfile(model.parameters):  # in its place already, maybe
+    if os.path.isfile(model.parameters):  # may be the final path already
         os.replace(model.parameters, prefix + saved_model.PARAMETERS)
     os.replace(model.program, prefix + ".json")
 
 
-# -- functions that come with the model ----------------------------------------------------------
+# -- functions of the model ----------------------------------------------------------------------
 
 
-def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
-    """Compiles what a model needs for such inputs, by running the saved model."""
+def _compile(model: SavedModel, folder: Path, input_sets: Sequence[Inputs]) -> None:
+    """Compiles the functions that a model needs for such inputs, by running the saved model."""
     program = model.as_pir()
     sources = {op.attrs()["name"]: op.result(0) for op in _feeds_of(program)}
-    feeds = [_feed(sources, inputs) for inputs in sets]
+    feeds = [_feed(sources, inputs) for inputs in input_sets]
     scope = paddle.static.Scope()
     model.load_parameters(scope)
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
@@ -150,16 +150,16 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
     graphs = {node.graph for node in nodes_of(program) if node.is_engine}
     with (
         background_compile.compile_synchronously(),
-        _collected(graphs, folder),
+        _collecting_functions(graphs, folder),
         paddle.pir_utils.IrGuard(),
     ):
-        for inputs, feed in zip(sets, feeds):
+        for inputs, feed in zip(input_sets, feeds):
             try:
                 executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
             except Exception as error:  # Paddle's own errors have many types
                 reason = saved_model.last_line(error)
                 raise NgraphError(
-                    f"the model does not run with {_described(inputs)}: {reason}"
+                    f"the model does not run with {_description_of(inputs)}: {reason}"
                 ) from error
     count = sum(1 for _ in folder.glob(saved_model.FUNCTIONS_GLOB))
     if count < len(graphs):
@@ -171,8 +171,8 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
 
 
 @contextmanager
-def _collected(graphs: set[str], folder: Path) -> Iterator[None]:
-    """Stores the functions of these graphs that are used inside in a folder."""
+def _collecting_functions(graphs: set[str], folder: Path) -> Iterator[None]:
+    """Stores the functions of these graphs that are used inside ``with`` in a folder."""
     engines: list[_core.NgraphEngine] = []
     failures: list[str] = []
     try:
@@ -215,7 +215,7 @@ def _array(name: str, value: Value, wanted: Sequence[int] | np.ndarray) -> np.nd
     return np.zeros(shape, convert_dtype(value.dtype))
 
 
-def _described(inputs: Inputs) -> str:
+def _description_of(inputs: Inputs) -> str:
     shapes = {
         name: list(wanted.shape if isinstance(wanted, np.ndarray) else wanted)
         for name, wanted in inputs.items()

@@ -1,11 +1,11 @@
-"""Graphs and autograd: what the backward pass of a captured graph has to say.
+"""Autograd of captured graphs: checks and saved forward state of their backward passes.
 
-To autograd a graph is one node, which takes part in no second differentiation. Python's operators
-are many nodes, which could. What only the backward pass can know is an error there, such as that
-a tensor was written which it needs.
+To autograd a graph is one node without second derivatives, while the nodes of single operators have
+them. Conditions that only the backward pass can detect are errors there, for example that an
+in-place operation has written a tensor that the pass needs.
 
-Nobody has asked for the graphs of dynamic layers by name (dynamic/hook.py), so there are none that
-train once this process has differentiated twice.
+Graphs of dynamic layers are captured without an explicit request by the user (dynamic/hook.py), so
+none is used for training once this process has differentiated twice.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 
 class _BackwardState(threading.local):
-    """What a thread knows of its backward passes.
+    """The backward passes of a thread.
 
     Attributes:
-        depth, seconds: How many it is in, and what they took until now.
-        is_differentiating: Whether gradients of the latest are to have gradients.
-        retains: Whether there may be another one.
-        error: What was raised where Paddle came to a graph.
-        saved_states: What is kept for another one.
-        latest: The graph that it has come to last.
+        depth, seconds: The number of nested passes, and the total time of all passes so far.
+        is_differentiating: Whether the current pass creates a graph (``create_graph``).
+        retains: Whether another pass may follow on the current graphs.
+        error: The error that was raised when Paddle reached a graph.
+        saved_states: The states saved for another pass.
+        latest: The guard of the graph that the pass reached last.
     """
 
     depth = 0
@@ -51,7 +51,7 @@ class _BackwardState(threading.local):
 
 
 _backward = _BackwardState()
-_has_differentiated_twice = False  # whether some backward pass was asked for it
+_has_differentiated_twice = False  # whether any backward pass had create_graph=True
 
 _UNCOMPILED_ADVICE = 'uncompiled (with enable(dynamic="training"): use enable(dynamic=True))'
 _NO_SECOND_DERIVATIVE = (
@@ -69,7 +69,7 @@ _OVERWRITTEN = (
 
 
 def install() -> None:
-    """Has backward passes say what they are asked for."""
+    """Patches Paddle's backward passes to record their options."""
     retain, create = "retain_graph", "create_graph"
     replaced.RUN_BACKWARD.replace(lambda original: _recording_options(original, {retain: 2}))
     replaced.RUN_PARTIAL_GRAD.replace(
@@ -78,36 +78,39 @@ def install() -> None:
 
 
 def may_compile() -> bool:
-    """Whether a layer may be compiled for training though nobody has asked for it by name.
+    """Whether a layer may be compiled for training without an explicit request by the user.
 
-    Not in a backward pass, where Python's hooks and what is recomputed may call layers.
+    Not in a backward pass, where Python hooks and recomputation may call layers.
     """
     return not _has_differentiated_twice and _backward.depth == 0
 
 
 def seconds() -> float:
-    """What the backward passes of this thread took until now."""
+    """The total time in seconds of this thread's backward passes so far."""
     return _backward.seconds
 
 
 def _recording_options(
-    original: Callable[..., Any], places: dict[str, int], retains: bool = False
+    original: Callable[..., Any], positions: dict[str, int], retains: bool = False
 ) -> Callable[..., Any]:
-    """Has a function say what it is asked for, by arguments in these places.
+    """Patches a function to record its options.
 
     Args:
-        retains: Whether there may always be another pass.
+        positions: The index of the positional argument of each option.
+        retains: Whether another pass may always follow.
     """
 
     @wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         global _has_differentiated_twice
-        asked = {name for name, at in places.items() if kwargs.get(name) or any(args[at : at + 1])}
-        is_twice = "create_graph" in asked
-        _has_differentiated_twice |= is_twice
+        requested = {
+            name for name, at in positions.items() if kwargs.get(name) or any(args[at : at + 1])
+        }
+        creates_graph = "create_graph" in requested
+        _has_differentiated_twice |= creates_graph
         with (
             signals.deferred_signals(except_ctrl_c=True),
-            _backward_pass(is_twice, retains or bool(asked)),
+            _backward_pass(creates_graph, retains or bool(requested)),
         ):
             return original(*args, **kwargs)
 
@@ -115,9 +118,10 @@ def _recording_options(
 
 
 def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``paddle.grad`` leaves the graphs that it does not come to as they are.
+    """Pins the saved state of graphs that ``paddle.grad`` does not reach, so that it is unchanged.
 
-    Natively it leaves all as they are, whatever it is told to retain: it works on copies.
+    In plain Paddle all graphs are unchanged, regardless of ``retain_graph``: ``paddle.grad`` works
+    on copies.
     """
 
     @wraps(original)
@@ -139,8 +143,8 @@ def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _backward_pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
-    """Paddle has words of its own for what is raised inside of a backward pass."""
-    before = (
+    """A backward pass that raises a guard's error instead of the error in which Paddle wraps it."""
+    outer_state = (
         _backward.is_differentiating,
         _backward.retains,
         _backward.saved_states,
@@ -170,30 +174,30 @@ def _backward_pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
             _backward.saved_states,
             _backward.error,
             _backward.latest,
-        ) = before
-        for each in saved_states:
-            each.claim()
+        ) = outer_state
+        for state in saved_states:
+            state.claim()
 
 
 # -- graphs --------------------------------------------------------------------------------------
 
 
 def inputs_without(layer: StaticLayer) -> list[int]:
-    """The numbers of inputs of which the backward program of a graph makes no gradient.
+    """The indices of inputs for which the backward program of a graph computes no gradient.
 
-    Paddle makes zeros of them behind it, which an optimizer takes for a gradient.
+    Paddle fills in zeros after the program, which an optimizer treats as a gradient.
     """
     names = layer.train_program.program_attr["bx_g_names"]
-    return [number for number, name in enumerate(names) if name == NO_GRADIENT]
+    return [index for index, name in enumerate(names) if name == NO_GRADIENT]
 
 
 class Gradients:
-    """Those of a graph that was made for training.
+    """The backward pass of a graph that was created for training.
 
     Args:
         layer: The ``PartialProgramLayer`` of the graph.
-        read, made: The numbers of inputs and of outputs that Python would read again, beside those
-            that the backward program reads.
+        read, made: The indices of inputs and of outputs that Python's operators would read in their
+            backward pass, in addition to those that the backward program reads.
     """
 
     def __init__(self, layer: StaticLayer, read: Sequence[int], made: Sequence[int]) -> None:
@@ -201,23 +205,25 @@ class Gradients:
         names = programs.program_attr
         positions: list[int] = list(outputs_of(layer).quick_index_map)
         self._saved_names = list(programs.backward_program.global_block().kwargs())
-        saved_states = _names_read_by_backward(programs)
-        given, returned = names["fx_names"], [names["fo_names"][at] for at in positions]
-        self._inputs = [n for n, name in enumerate(given) if name in saved_states or n in read]
-        self._outputs = [n for n, name in enumerate(returned) if name in saved_states or n in made]
+        saved_names = _names_read_by_backward(programs)
+        input_names, output_names = names["fx_names"], [names["fo_names"][at] for at in positions]
+        self._inputs = [n for n, name in enumerate(input_names) if name in saved_names or n in read]
+        self._outputs = [
+            n for n, name in enumerate(output_names) if name in saved_names or n in made
+        ]
 
     def attach(self, inputs: Sequence[Any], outputs: Sequence[Any], scope: Scope) -> None:
-        """Has the backward pass of a run watch over it.
+        """Registers a guard on the backward pass of a run.
 
         Args:
-            inputs, outputs: What it was given, and has returned.
-            scope: The one that it was in.
+            inputs, outputs: The tensors that the run read and returned.
+            scope: The scope of the run.
         """
         first = next((each for each in outputs if not each.stop_gradient), None)
         if first is not None:
-            needed = [inputs[number] for number in self._inputs]
-            # Not the outputs themselves: each holds its graph, which holds this.
-            needed += [outputs[number].detach() for number in self._outputs]
+            needed = [inputs[index] for index in self._inputs]
+            # Detached, since an output references its graph, which references the guard.
+            needed += [outputs[index].detach() for index in self._outputs]
             guard = _BackwardGuard(needed, inputs, self._saved_names, scope)
             first.register_hook(_core.record_error_on(guard, _backward))
 
@@ -227,16 +233,18 @@ _guards_lock = new_lock()
 
 
 class _BackwardGuard:
-    """Looks at what a backward pass needs when it comes to the graph, and keeps it for another one.
+    """Checks the tensors that a backward pass needs when it reaches the graph, and saves the state.
+
+    The state is saved if another pass may follow.
 
     Args:
-        needed: Tensors of the user that have to be what they were.
-        inputs: All that were given.
-        saved_names: The names of what the forward run has left for the backward pass.
-        scope: Where.
+        needed: Tensors of the user that must not have been written since the forward run.
+        inputs: All inputs of the forward run.
+        saved_names: The names of the values that the forward run has saved for the backward pass.
+        scope: The scope of the forward run.
 
     Attributes:
-        is_done: Whether a backward pass has come to it.
+        is_done: Whether a backward pass has reached the graph.
     """
 
     def __init__(
@@ -268,7 +276,7 @@ class _BackwardGuard:
         if self._saved is not None:
             self._saved.restore()
         elif _backward.retains and self._claim is not None:
-            with suppress(Exception):  # who repeats it is told so
+            with suppress(Exception):  # a repeated pass reports it
                 self._saved = self._save(self._claim.scope)
         self.is_done = True
         _backward.latest = self
@@ -277,28 +285,28 @@ class _BackwardGuard:
             _backward.saved_states.append(self._saved)
 
     def end(self) -> None:
-        """The pass that came to it last goes on, or is over."""
+        """Called when the pass that reached this graph last reaches another graph, or is over."""
         _backward.latest = None
         claim = self._claim if self._saved is None else self._saved.latest_claim
         has_run = claim is None or claim.is_over()
         if self._saved is None:
-            self.is_done = has_run  # else something was raised before the graph ran
+            self.is_done = has_run  # else an error was raised before the graph ran
         elif not has_run and self._saved not in _backward.saved_states:
             _backward.saved_states.append(self._saved)
         if has_run and not (_backward.retains and self._saved is not None):
             self._needed, self._inputs, self._claim, self._saved = [], [], None, None
 
     def pin(self) -> bool:
-        """Holds what its run has left until a backward pass comes to it, if none has."""
+        """Pins the saved state, and returns ``True``, unless a pass has reached the graph."""
         if self.is_done or self._claim is None or self._claim.is_over():
             return False
-        with suppress(Exception):  # who needs it is told so
+        with suppress(Exception):  # a pass that needs the state reports it
             self._pins.append(scope_pool.PinnedState(self._claim.scope, self._saved_names))
             return True
         return False
 
     def unpin(self) -> None:
-        """Ends what was held last, which stays where it was."""
+        """Ends the last pin, and restores the state if no pass has reached the graph."""
         pinned = self._pins.pop()
         if not self.is_done:
             pinned.restore()
@@ -316,14 +324,14 @@ class _BackwardGuard:
         return None if is_same else _OVERWRITTEN
 
     def _is_filled(self) -> bool:
-        """Whether its scope has what its run has left, or that can be put there."""
+        """Whether the scope contains the saved state, or it can be restored."""
         if self._saved is not None:
             return self._saved.claim()
         return not self.is_done and (self._claim is None or not self._claim.is_over())
 
 
 def _names_read_by_backward(programs: StaticPrograms) -> set[str]:
-    """The names of what the backward program reads, its contents included."""
+    """The names of the values whose contents the backward program reads."""
     arguments = programs.backward_program.global_block().kwargs()
     read = {name for name, value in arguments.items() if not value.use_empty()}
     return read - set(programs.program_attr["no_need_buffers_names"])

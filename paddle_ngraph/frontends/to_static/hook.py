@@ -1,10 +1,11 @@
 """The to_static hook: the link between ``paddle.jit.to_static`` and the program pass.
 
-Whatever Paddle makes static programs of in dynamic mode (functions and layers by AST or SOT,
-``paddle.Model``, ``paddle.jit.load``) it runs by a ``PartialProgramLayer``: a forward program, a
-backward program, and the names of what goes in, out and across. The hook keeps these, and at each
-call takes them or rewritten copies, as the flag says. A backward pass belongs to the forward pass
-that ran: both programs of a layer are rewritten before the first of them runs, or neither is.
+All static programs that Paddle creates in dynamic mode (for functions and layers by AST or SOT,
+``paddle.Model``, ``paddle.jit.load``) are run by a ``PartialProgramLayer``: a forward program, a
+backward program, and the names of inputs, outputs and values passed between the programs. The hook
+retains these, and each call uses the originals or rewritten copies, depending on the flag. A
+backward pass must match its forward pass: both programs of a layer are rewritten before the first
+of them runs, or neither is.
 """
 
 from __future__ import annotations
@@ -74,35 +75,35 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-_SWITCHES_ATTRIBUTE = "_ngraph_switches"  # of a layer: what it keeps of ours
+_SWITCHES_ATTRIBUTE = "_ngraph_switches"  # of a layer: its ``_Switch`` objects
 
 # See frontends/executor/hook.py.
 _SEQUENTIAL_RUN = _core.FlagOverride("new_executor_sequential_run")
 _TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 
-# It writes none of the tensors that it is given.
+# Declares that a run writes to none of its input tensors.
 _READING = _core.ReadOnlyRun()
 
-# Paddle files its interpreters under the numbers of programs, for good. Its key is a linear sum of
-# the number and the address of the scope: numbers 4 apart collide with scopes 1040 bytes apart, and
-# Paddle then runs the interpreter of another program. So they are drawn.
+# Paddle caches its interpreters permanently by program id. The key is a linear sum of the id and
+# the address of the scope: ids 4 apart collide with scopes 1040 bytes apart, and Paddle then runs
+# the interpreter of another program. So ids are random.
 _random = Random(__name__)
-# With FLAGS_enable_pir_api=0 Paddle loads them; else paddle.jit.load does not find them.
-_OLD_STYLE = (
+# Paddle loads .pdmodel files with FLAGS_enable_pir_api=0 only; else paddle.jit.load finds none.
+_PROGRAM_DESC_REASON = (
     "paddle.jit.load runs a .pdmodel as an old-style program; create_predictor and "
     "paddle.static.load_inference_model run it through the engine"
 )
 _rewrite_lock = new_lock()
 _is_switched_on = ThreadLocal(False)  # by a function that was compiled by name
-_claimed_scope: ThreadLocal[Scope | None] = ThreadLocal(None)  # of the run that this thread is in
-# By the number that Paddle has for it: the program that was traced last.
+_acquired_scope: ThreadLocal[Scope | None] = ThreadLocal(None)  # of this thread's current run
+# The program that was traced last, by Paddle's hash of programs (their address).
 _traced: dict[int, ref[Program]] = {}
 
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
     replaced.RUN_STATIC.replace(lambda original: _releasing_scope(_with_switch(original)))
-    replaced.GET_SCOPE.replace(_claiming_scope)
+    replaced.GET_SCOPE.replace(_acquiring_scope)
     replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
     skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
     gradients.install()
@@ -113,8 +114,8 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
     def call_run_impl_with_hook(self: StaticLayer, inputs: Any, parameters: Any, attrs: Any) -> Any:
         if not _is_engine_requested():
             return original(self, inputs, parameters, attrs)
-        native, *others = attrs
-        programs = _switch(self, native).programs_for(inputs)
+        attributes, *others = attrs
+        programs = _switch(self, attributes).programs_for(inputs)
         if programs is None:
             return original(self, inputs, parameters, attrs)
         with signals.deferred_signals(except_ctrl_c=True):
@@ -133,45 +134,46 @@ def _is_engine_requested() -> bool:
 
 
 def switched_on() -> AbstractContextManager[None]:
-    """Inside of ``with``, this thread runs programs through the engine, whatever the flag says."""
+    """Runs this thread's programs through the engine inside ``with``, regardless of the flag."""
     return _is_switched_on.overridden(True)
 
 
-def _claiming_scope(original: Callable[..., Scope]) -> Callable[..., Scope]:
-    """Threads that call one layer at once get a scope each."""
+def _acquiring_scope(original: Callable[..., Scope]) -> Callable[..., Scope]:
+    """Gives each thread that calls a layer concurrently with others a scope of its own."""
 
     @wraps(original)
     def get_scope(*args: Any, **kwargs: Any) -> Scope:
         if not _is_engine_requested():
             return original(*args, **kwargs)
-        _claimed_scope.value = scope_pool.claim(lambda: original(*args, **kwargs))
-        return _claimed_scope.value
+        _acquired_scope.value = scope_pool.claim(lambda: original(*args, **kwargs))
+        return _acquired_scope.value
 
     return get_scope
 
 
 def _releasing_scope(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A run that failed leaves its scope to others; after others Paddle says so itself."""
+    """Returns the scope of a failed run to the pool; Paddle returns those of other runs itself."""
 
     @wraps(original)
     def call_run_impl_with_hook(*args: Any) -> Any:
-        with _claimed_scope.overridden(None):
+        with _acquired_scope.overridden(None):
             try:
                 return original(*args)
             except BaseException:
-                if _claimed_scope.value is not None:
-                    set_reusable(_claimed_scope.value, True)
+                if _acquired_scope.value is not None:
+                    set_reusable(_acquired_scope.value, True)
                 raise
 
     return call_run_impl_with_hook
 
 
 def _clearing_stale_trace(original: Callable[[Program], int]) -> Callable[[Program], int]:
-    """A program does not meet what the trace of another one has left.
+    """Clears values that the trace of a destroyed program has left in Paddle's table.
 
-    Paddle keeps what a trace has made of parameters under the address of its program, and drops it
-    when the trace is over, but not if that raised. The next program at that address then gets
-    values of one that is gone, which crashes. That concerns native runs as well: whatever the flag.
+    Paddle stores the values that a trace creates for parameters under the address of its program,
+    and drops them at the end of the trace, but not if the trace raised. The next program at that
+    address then gets values of a destroyed program, which crashes. Since that happens in runs by
+    Paddle too, the flag does not matter here.
     """
 
     @wraps(original)
@@ -187,55 +189,55 @@ def _clearing_stale_trace(original: Callable[[Program], int]) -> Callable[[Progr
     return program_hash
 
 
-def is_static(thing: Any) -> bool:
-    """Whether ``paddle.jit.to_static`` or ``paddle.jit.load`` has made a function or layer."""
-    return isinstance(getattr(thing, "forward", thing), StaticFunction) or isinstance(
-        thing, (PirTranslatedLayer, LegacyTranslatedLayer)
+def is_static(target: Any) -> bool:
+    """Whether ``paddle.jit.to_static`` or ``paddle.jit.load`` created a function or layer."""
+    return isinstance(getattr(target, "forward", target), StaticFunction) or isinstance(
+        target, (PirTranslatedLayer, LegacyTranslatedLayer)
     )
 
 
-def explain(thing: Any) -> Report:
-    """What becomes of the programs of a function or layer, in training or not, as it stands.
+def explain(target: Any) -> Report:
+    """The report on the programs of a function or layer, in its current mode (training or not).
 
     Raises:
-        NgraphError: It has none yet, or they stay native.
+        NgraphError: There is no program yet, or the programs fall back to Paddle.
     """
-    if isinstance(thing, LegacyTranslatedLayer):
-        raise NgraphError(f"the programs stay native: {_OLD_STYLE}")
-    return explain_programs(_latest_layer(thing))
+    if isinstance(target, LegacyTranslatedLayer):
+        raise NgraphError(f"the programs stay native: {_PROGRAM_DESC_REASON}")
+    return explain_programs(_latest_layer(target))
 
 
 def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
-    """What becomes of the programs of a ``PartialProgramLayer``.
+    """The report on the programs of a ``PartialProgramLayer``.
 
     Raises:
-        NgraphError: They stay native.
+        NgraphError: The programs fall back to Paddle.
     """
-    native, *_ = prepare_attributes(layer, in_sot_mode)
-    return _switch(layer, native).report()
+    attributes, *_ = prepare_attributes(layer, in_sot_mode)
+    return _switch(layer, attributes).report()
 
 
 def expect_shapes(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) -> None:
-    """Says what a layer in evaluation will be given, so that one function serves other shapes too.
+    """Registers shapes of a layer's calls in evaluation, so that a function serves several shapes.
 
     Args:
-        layer: A ``PartialProgramLayer`` that SOT has made.
+        layer: A ``PartialProgramLayer`` that SOT created.
         calls: For some calls, the shapes of the inputs, then of the parameters.
     """
-    native, *_ = prepare_attributes(layer, True)
-    programs = _switch(layer, native).programs_for([])
+    attributes, *_ = prepare_attributes(layer, True)
+    programs = _switch(layer, attributes).programs_for([])
     if programs is not None and programs.whole is not None:
         for shapes in calls:
             programs.whole.expect_shapes(shapes)
 
 
-def _latest_layer(thing: Any) -> StaticLayer:
-    """The ``PartialProgramLayer`` of what was called last."""
-    if isinstance(thing, PirTranslatedLayer):
-        layers = list(layers_of(thing).values())
-        is_training = thing.training
+def _latest_layer(target: Any) -> StaticLayer:
+    """The ``PartialProgramLayer`` of the last call."""
+    if isinstance(target, PirTranslatedLayer):
+        layers = list(layers_of(target).values())
+        is_training = target.training
     else:
-        function = getattr(thing, "forward", thing)
+        function = getattr(target, "forward", target)
         if not isinstance(function, ASTStaticFunction):
             raise NgraphError("SOT keeps its graphs to itself: explain what full_graph=True makes")
         is_training = is_train_mode(function)
@@ -247,15 +249,15 @@ def _latest_layer(thing: Any) -> StaticLayer:
     return layers[0]
 
 
-def _switch(layer: StaticLayer, native: Any) -> _Switch:
-    """The switch of a layer that stands beside these attributes of its own."""
+def _switch(layer: StaticLayer, attributes: Any) -> _Switch:
+    """The switch of a layer for these attributes of the layer."""
     switches: dict[int, _Switch] = attached_to(layer, _SWITCHES_ATTRIBUTE, dict)
-    found = switches.get(id(native))
-    if found is None or found.native is not native:
+    found = switches.get(id(attributes))
+    if found is None or found.layer_attributes is not attributes:
         known = known_attributes_of(layer).items()
-        _, is_training, in_sot_mode = next(key for key, value in known if value is native)
-        made = _Switch(layer, native, is_training, in_sot_mode)
-        found = switches[id(native)] = made
+        _, is_training, in_sot_mode = next(key for key, value in known if value is attributes)
+        created = _Switch(layer, attributes, is_training, in_sot_mode)
+        found = switches[id(attributes)] = created
     return found
 
 
@@ -264,30 +266,30 @@ class _Switch:
 
     Args:
         layer: The ``PartialProgramLayer``.
-        native: The attributes that it runs with by itself; held here, so that they are no others.
+        attributes: Paddle's attributes of its runs; retained, so that their ``id`` is not reused.
         is_training: Whether its programs are those with a gradient.
-        in_sot_mode: Whether SOT has made it.
+        in_sot_mode: Whether SOT created it.
     """
 
     def __init__(
-        self, layer: StaticLayer, native: Any, is_training: bool, in_sot_mode: bool
+        self, layer: StaticLayer, attributes: Any, is_training: bool, in_sot_mode: bool
     ) -> None:
-        self.native = native
+        self.layer_attributes = attributes
         self._source = _Source(
             layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
         )
-        self._why_native = _why_native(layer)
+        self._fallback_reason = _fallback_reason(layer)
         self._dynamic_axes = self._source.dynamic_axes()
-        self._open_size = 0  # that the programs were made for; 0: for any
-        self._is_rewritten = self._why_native is not None
+        self._planned_size = 0  # for which the programs were rewritten; 0: any
+        self._is_rewritten = self._fallback_reason is not None
         self._programs: _Programs | None = None
         self._report: Report | None = None
 
     def programs_for(self, inputs: Sequence[Any]) -> _Programs | None:
-        """The programs for a call on these tensors; ``None``: Paddle's."""
+        """The rewritten programs for a call on these tensors; ``None``: use Paddle's."""
         sizes = self._dynamic_sizes(inputs)
         if 0 in sizes:
-            return None  # Paddle's kernels have rules for what is empty
+            return None  # Paddle's kernels have rules for empty tensors
         if self._needs_rewrite(sizes):
             with _rewrite_lock:
                 if self._needs_rewrite(sizes):
@@ -295,12 +297,12 @@ class _Switch:
         return self._programs
 
     def report(self) -> Report:
-        """What the pass makes of both programs."""
+        """The report of the pass on both programs."""
         if not self._is_rewritten:
             with _rewrite_lock:
                 self._rewrite_for([])
         if self._report is None:
-            raise NgraphError(f"the programs stay native: {self._why_native}")
+            raise NgraphError(f"the programs stay native: {self._fallback_reason}")
         return self._report
 
     def _needs_rewrite(self, sizes: Sequence[int]) -> bool:
@@ -309,29 +311,29 @@ class _Switch:
         if self._programs is not None and self._programs.denials.has_new_denials():
             return True
         return (
-            self._open_size > 0
-            and _largest(sizes) >= cost_model.REPLAN_GROWTH_FACTOR * self._open_size
+            self._planned_size > 0
+            and _largest(sizes) >= cost_model.REPLAN_GROWTH_FACTOR * self._planned_size
         )
 
     def _dynamic_sizes(self, inputs: Sequence[Any]) -> list[int]:
-        """What is given for the dimensions that the program leaves open."""
-        axes = ((number, axis) for number, axis in self._dynamic_axes if number < len(inputs))
-        given = ((inputs[number].shape, axis) for number, axis in axes)
-        return [shape[axis] for shape, axis in given if axis < len(shape)]
+        """The input sizes of the dimensions that the program declares as dynamic."""
+        axes = ((index, axis) for index, axis in self._dynamic_axes if index < len(inputs))
+        dynamic = ((inputs[index].shape, axis) for index, axis in axes)
+        return [shape[axis] for shape, axis in dynamic if axis < len(shape)]
 
     def _rewrite_for(self, sizes: Sequence[int]) -> None:
         size = _largest(sizes)
         try:
             programs = self._source.rewritten(size)
-        except Exception as error:  # Paddle can run it, whatever a rewriter stumbles over
+        except Exception as error:  # Paddle can run the program, whatever the error of the pass
             if flags.get("ngraph_strict"):
                 raise
-            self._why_native = f"{type(error).__name__}: {error}"
+            self._fallback_reason = f"{type(error).__name__}: {error}"
             programs = None
         self._report = None if programs is None else programs.report
         self._programs = programs if self._report is not None and self._report.changes else None
         is_small = self._report is not None and self._report.has_small_interval
-        self._open_size = size if is_small else 0
+        self._planned_size = size if is_small else 0
         self._is_rewritten = True
 
 
@@ -339,8 +341,8 @@ def _largest(sizes: Sequence[int]) -> int:
     return max(sizes, default=cost_model.TYPICAL_SIZE)
 
 
-def _why_native(layer: StaticLayer) -> str | None:
-    """Why a layer is left alone, or ``None``."""
+def _fallback_reason(layer: StaticLayer) -> str | None:
+    """The reason why a layer falls back to Paddle, or ``None``."""
     if not expected_place().is_cpu_place():
         return "it does not run on a CPU"
     backend = backend_of(layer)
@@ -354,14 +356,15 @@ class _Programs:
     """Rewritten programs.
 
     Attributes:
-        attributes: What Paddle's ``run_program`` takes: programs, their names, their number.
-        report: What the pass says of both.
-        sequential_run, trace_run, reading_run: Held while the forward program runs.
-        engines: Those of their intervals, kept alive.
-        denials: Tells when a run has left one of them to Paddle.
-        whole: The forward program, where it is one engine operator and no backward pass follows.
-        stop_gradients: What Paddle says of each result, whatever was given: it is decided where the
-            program is made.
+        attributes: The attributes of Paddle's ``run_program``: programs, names of values, program
+            id.
+        report: The report of the pass on both programs.
+        sequential_run, trace_run, reading_run: Entered while the forward program runs.
+        engines: The engines of their subgraphs, retained.
+        denials: Reports that a run has denylisted one of the subgraphs.
+        whole: The forward program, if it is one engine operator and no backward pass follows.
+        stop_gradients: ``stop_gradient`` of each result; fixed when Paddle creates the program, and
+            independent of the inputs.
     """
 
     attributes: Any
@@ -375,16 +378,16 @@ class _Programs:
     stop_gradients: list[bool]
 
     def run_whole(self, inputs: Sequence[Any], parameters: Sequence[Any]) -> list[Any] | None:
-        """Runs the forward program, if that needs no more than the engine.
+        """Runs the forward program, if it needs no more than the engine.
 
         Returns:
-            What it computes. ``None`` if Paddle has to run it; nothing was written then.
+            The results. ``None`` if Paddle has to run the program; no tensor was written then.
         """
         if self.whole is None:
             return None
         try:
             returned = self.whole.run_on([*inputs, *parameters])
-        except Exception:  # Paddle's error says where, too
+        except Exception:  # Paddle's error shows the location, too
             return None
         if returned is not None:
             for each, stops in zip(returned, self.stop_gradients):
@@ -394,11 +397,11 @@ class _Programs:
 
 @dataclass
 class _Source:
-    """The two programs of a layer, as Paddle has made them.
+    """The two programs of a layer, as created by Paddle.
 
     Attributes:
         programs: Paddle's ``RunnableProgram``.
-        is_training, in_sot_mode: As Paddle tells ``run_program``.
+        is_training, in_sot_mode: As Paddle passes them to ``run_program``.
     """
 
     programs: StaticPrograms
@@ -406,33 +409,34 @@ class _Source:
     in_sot_mode: bool
 
     def dynamic_axes(self) -> list[tuple[int, int]]:
-        """(number of the input, axis) of every dimension that the program leaves open."""
+        """(index of the input, axis) of every dynamic dimension of the program's inputs."""
         names = self.programs.program_attr["fx_names"]
         axes = cost_model.dynamic_axes([self.programs.forward_program])
         return [(names.index(name), axis) for name, axis in axes if name in names]
 
     def rewritten(self, open_size: int, in_blocks: bool = True) -> _Programs:
-        """Copies of both that run through nGraph, as far as they can.
+        """Copies of both programs with engine operators, as far as operators can be converted.
 
         Args:
-            in_blocks: Whether the layout of convolutions is handed on.
+            open_size: The size that the cost model assumes for dynamic dimensions.
+            in_blocks: Whether forward values are saved for the backward program in blocked layout.
         """
         names = dict(self.programs.program_attr)
         forward = _copy(self.programs.forward_program)
         backward = _copy(self.programs.backward_program)
         packed = packed_layers.apply_across(forward, backward)
         gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
-        across = _SavedValues(forward, backward)
-        across.copy_constants()
-        shapes = across.replace_shape_only_uses(names["no_need_buffers_names"])
+        saved = _SavedValues(forward, backward)
+        saved.copy_constants()
+        shapes = saved.replace_shape_only_uses(names["no_need_buffers_names"])
         if in_blocks:
-            as_it_is = {*names["fo_names"], *names["no_need_buffers_names"]}
-            in_blocks = blocked_layout.save_in_blocked_layout(forward, backward, as_it_is)
-        behind = program_pass.apply(backward, open_size=open_size, tries=False)
-        across.restore_shape_only_uses(shapes)
-        across.drop_unread_outputs(keep=set(names["fo_names"]))
+            fixed_names = {*names["fo_names"], *names["no_need_buffers_names"]}
+            in_blocks = blocked_layout.save_in_blocked_layout(forward, backward, fixed_names)
+        backward_report = program_pass.apply(backward, open_size=open_size, tries=False)
+        saved.restore_shape_only_uses(shapes)
+        saved.drop_unread_outputs(keep=set(names["fo_names"]))
         may_write = any(node.may_overwrite_variables for node in nodes_of(forward))
-        ahead = program_pass.apply(
+        forward_report = program_pass.apply(
             forward,
             keep_weights=not self.is_training and not may_write,
             open_size=open_size,
@@ -442,16 +446,16 @@ class _Source:
         )
         if in_blocks and blocked_layout.must_paddle_transpose(forward, backward):
             return self.rewritten(open_size, in_blocks=False)
-        names_instead = across.deduplicate_outputs()
-        names["fo_names"] = [names_instead.get(name, name) for name in names["fo_names"]]
-        handed_on = set(backward.global_block().kwargs())
+        replacements = saved.deduplicate_outputs()
+        names["fo_names"] = [replacements.get(name, name) for name in names["fo_names"]]
+        saved_names = set(backward.global_block().kwargs())
         for each in ("fm_names", "bm_names"):
-            names[each] = [name for name in names[each] if name in handed_on]
-        shared = set(names_instead.values())
+            names[each] = [name for name in names[each] if name in saved_names]
+        shared = set(replacements.values())
         names["no_need_buffers_names"] = [
             name
             for name in names["no_need_buffers_names"]
-            if name not in shared and across.is_native_only(name)
+            if name not in shared and saved.is_fallback_only(name)
         ]
         attributes = {
             **names,
@@ -461,42 +465,42 @@ class _Source:
             "program_id": _random.getrandbits(63),
             "in_sot_mode": self.in_sot_mode,
         }
-        nodes, others = list(nodes_of(forward)), list(nodes_of(backward))
-        graphs = [node.graph for node in (*nodes, *others) if node.is_engine]
+        forward_nodes, backward_nodes = list(nodes_of(forward)), list(nodes_of(backward))
+        graphs = [node.graph for node in (*forward_nodes, *backward_nodes) if node.is_engine]
         return _Programs(
             attributes=attribute_map(attributes),
             report=Report(
                 [
                     replace(block, program=name)
-                    for name, report in (("forward", ahead), ("backward", behind))
+                    for name, report in (("forward", forward_report), ("backward", backward_report))
                     for block in report.blocks
                 ],
-                ahead.packed + behind.packed + packed,
+                forward_report.packed + backward_report.packed + packed,
             ),
             sequential_run=_SEQUENTIAL_RUN
-            if must_run_sequentially(nodes, ahead.drawing)
+            if must_run_sequentially(forward_nodes, forward_report.drawing)
             else nullcontext(),
-            trace_run=nullcontext() if ahead.ops_native else _TRACE_RUN,
+            trace_run=nullcontext() if forward_report.ops_native else _TRACE_RUN,
             reading_run=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             denials=denylist.DenialWatcher(graphs),
             whole=None
-            if self.is_training or may_write or ahead.drawing
+            if self.is_training or may_write or forward_report.drawing
             else self._whole(forward, names["fo_names"]),
             stop_gradients=[value.stop_gradient for value in names["fo_values"]],
         )
 
-    def _whole(self, forward: Program, returned: list[str]) -> whole_program.WholeLayer | None:
+    def _whole(self, forward: Program, output_names: list[str]) -> whole_program.WholeLayer | None:
         names = self.programs.program_attr
-        given = [*names["fx_names"], *names["fp_names"]]
-        return whole_program.find_layer(forward, given, returned)
+        input_names = [*names["fx_names"], *names["fp_names"]]
+        return whole_program.find_layer(forward, input_names, output_names)
 
 
 class _SavedValues:
-    """What a forward program hands to its backward program, by name.
+    """The values that a forward program saves for its backward program, by name.
 
-    The forward program names it by ``builtin.shadow_output``; to the backward program it is a
-    keyword argument of its block.
+    The forward program names a saved value by ``builtin.shadow_output``; in the backward program
+    the value is a keyword argument of its block.
     """
 
     def __init__(self, forward: Program, backward: Program) -> None:
@@ -504,25 +508,26 @@ class _SavedValues:
         self._backward = backward.global_block()
 
     def copy_constants(self) -> None:
-        """Makes what is a constant of the forward program one of the backward program, too."""
+        """Copies saved constants of the forward program to the backward program."""
         arguments = self._backward.kwargs()
         for op in self._outputs():
             value = arguments.get(scope_name(op))
             if value is None or value.use_empty():
                 continue
-            maker = _constant_behind(op.operand_source(0))
-            if maker is not None:
-                (type,) = _core.result_types(maker)
-                copy = self._prepend_constant(maker.name(), type, _core.attributes_of(maker))
+            producer = _constant_source(op.operand_source(0))
+            if producer is not None:
+                (type,) = _core.result_types(producer)
+                copy = self._prepend_constant(producer.name(), type, _core.attributes_of(producer))
                 value.replace_all_uses_with(copy)
 
     def replace_shape_only_uses(self, names: Sequence[str]) -> dict[int, Value]:
-        """Gives the backward program constants for what it needs the shapes of, and nothing else.
+        """Replaces saved values of which the backward program needs only the shapes by constants.
 
-        The forward program then need not make it, or keep it. That takes shapes that are known.
+        The forward program then need not compute or save them. Only values with static shapes are
+        replaced.
 
         Returns:
-            The arguments that were instead, by the number of the operator that stands for each.
+            The replaced arguments, by the id of the operator that creates the constant.
         """
         replacements = {}
         arguments = self._backward.kwargs()
@@ -544,17 +549,21 @@ class _SavedValues:
         return replacements
 
     def restore_shape_only_uses(self, replacements: dict[int, Value]) -> None:
-        """Undoes :meth:`replace_shape_only_uses` for native operators: they read no contents."""
+        """Undoes :meth:`replace_shape_only_uses` for operators that fall back to Paddle.
+
+        Paddle's kernels do not read the contents of these operands, so a saved value costs
+        nothing.
+        """
         for op in list(self._backward.ops):
             if op.name() in CONSTANTS and op.id() in replacements:
                 op.result(0).replace_all_uses_with(replacements[op.id()])
                 self._backward.remove_op(op)
 
     def drop_unread_outputs(self, keep: set[str]) -> None:
-        """Hands on no more than what is read.
+        """Removes saved values that the backward program does not read.
 
         Args:
-            keep: What the forward program returns.
+            keep: The names of the forward program's outputs.
         """
         for name, value in self._backward.kwargs().items():
             if value.use_empty():
@@ -565,19 +574,19 @@ class _SavedValues:
                 self._forward.remove_op(op)
 
     def deduplicate_outputs(self) -> dict[str, str]:
-        """Has the forward program name each value once; the last name would be the only one.
+        """Removes all but one name of each saved value; Paddle would use the last name only.
 
-        What operators of Paddle's write to one variable, such as the statistics of a batch
-        normalization that is called twice, are values of their own. Those that an interval writes
-        are one value: the variable afterwards.
+        The values that operators of Paddle's write to one variable, such as the statistics of a
+        batch normalization that is called twice, are distinct. Those that a subgraph writes to a
+        variable are one value: the final state of the variable.
 
         Returns:
-            For each name that is gone, the one to use instead.
+            For each removed name, the name to use instead.
         """
         arguments = self._backward.kwargs()
         names: dict[int, str] = {}
         replacements = {}
-        # What the backward program reads comes first: it knows no other name.
+        # Names that the backward program reads come first: the program knows no others.
         for op in sorted(self._outputs(), key=lambda op: scope_name(op) not in arguments):
             name = scope_name(op)
             known = names.setdefault(op.operand_source(0).id, name)
@@ -590,8 +599,8 @@ class _SavedValues:
             self._forward.remove_op(op)
         return replacements
 
-    def is_native_only(self, name: str) -> bool:
-        """Whether no engine operator reads an argument of the backward program, if it is one."""
+    def is_fallback_only(self, name: str) -> bool:
+        """Whether a name is an argument of the backward program that no engine operator reads."""
         value = self._backward.kwargs().get(name)
         return value is not None and not _is_read_by_engine(value)
 
@@ -599,7 +608,7 @@ class _SavedValues:
         return (op for op in self._forward.ops if op.name() == SHADOW_OUTPUT)
 
     def _prepend_constant(self, name: str, type: Any, attributes: Sequence[Any]) -> Value:
-        """A constant at the begin of the backward program."""
+        """Inserts a constant at the beginning of the backward program."""
         value: Value
         (value,) = _core.append_operator(self._backward, name, [], [type], list(attributes))
         self._backward.move_op(producer_of(value), 0)
@@ -615,18 +624,18 @@ def _is_gradient(op: Operation) -> bool:
     return op.name().rstrip("_").endswith("_grad")
 
 
-def _constant_behind(value: Value) -> Operation | None:
-    """The operator that makes a constant which ``value`` is, or is a copy of."""
-    maker = value.get_defining_op()
-    if maker is None or is_overwritten(value):
+def _constant_source(value: Value) -> Operation | None:
+    """The operator that creates ``value`` if ``value`` is a constant, or a copy of a constant."""
+    producer = value.get_defining_op()
+    if producer is None or is_overwritten(value):
         return None
-    if maker.name() == "pd_op.assign":
-        return _constant_behind(maker.operand_source(0))
-    return maker if maker.name() in CONSTANTS else None
+    if producer.name() == "pd_op.assign":
+        return _constant_source(producer.operand_source(0))
+    return producer if producer.name() in CONSTANTS else None
 
 
 def _is_shape_only(value: Value) -> bool:
-    """Whether all readers of ``value`` are operators whose converters do not look at it."""
+    """Whether all readers of ``value`` are operators whose converters do not read its contents."""
     for op in value.all_used_ops():
         entry = find_converter(op.name())
         if entry is None:
@@ -638,7 +647,7 @@ def _is_shape_only(value: Value) -> bool:
 
 
 def _is_read_by_engine(value: Value) -> bool:
-    """Whether an engine operator reads a value, which it does in a list."""
+    """Whether an engine operator reads a value; engine operators read lists of values."""
     lists = [op for op in value.all_used_ops() if op.name() == "builtin.combine"]
     readers = (reader for op in lists for reader in op.result(0).all_used_ops())
     return any(is_engine(reader.name()) for reader in readers)

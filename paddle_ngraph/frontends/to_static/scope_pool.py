@@ -1,11 +1,12 @@
-"""The scopes in which Paddle runs the programs of dynamic mode, each for one run at a time.
+"""Pool of the scopes of dynamic mode's programs, each acquired for one run at a time.
 
-A run that trains leaves in its scope what the backward program needs. Paddle's node of the run has
-one backward pass, which empties the scope and gives it back. For another pass, what was left is
-kept, and put there again.
+A training run leaves in its scope the values that the backward program needs: the saved forward
+state. Paddle's autograd node of the run has one backward pass, which empties the scope and releases
+it. For another pass, the saved state is retained and restored to the scope.
 
-``paddle.grad`` works on copies of all nodes, and each copy that it does not come to empties the
-scope when it goes, though the node is still there. So what was left is held meanwhile.
+``paddle.grad`` works on copies of all nodes. A copy that its pass does not reach empties the scope
+when the copy is destroyed, although the original node still exists. So the saved state is pinned
+during ``paddle.grad``.
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 _claims_lock = new_lock()
-_latest: ThreadLocal[Scope | None] = ThreadLocal(None)  # that this thread has claimed
-# By the address of a scope, guarded by the lock: how often it was claimed, and who holds what is in
-# it. Whoever asks for either holds the scope, so that no other one has its address.
+_latest: ThreadLocal[Scope | None] = ThreadLocal(None)  # last scope acquired by this thread
+# By the address of a scope, guarded by the lock: the number of acquisitions, and the owners that
+# pin its contents. Every user of these tables retains the scope, so that no other scope has its
+# address.
 _claim_counts: Counter[int] = Counter()
 _pins: dict[int, list[PinnedState | SavedState]] = {}
 
 
 def claim(find: Callable[[], Scope]) -> Scope:
-    """A scope that no other run has.
+    """Acquires a scope that no other run uses.
 
-    Paddle marks a scope as in use when the run is over, so that two threads could get the same.
+    Paddle marks a scope as in use only at the end of its run, so that two threads could get one
+    scope.
     """
     with _claims_lock:
         scope = find()
@@ -52,7 +55,7 @@ def _claim(scope: Scope) -> None:
 
 
 def _pin(scope: Scope, owner: PinnedState | SavedState) -> None:
-    """From here on, no other run gets the scope, though it be given back."""
+    """Prevents other runs from acquiring the scope, even after its release."""
     with _claims_lock:
         _pins.setdefault(scope.raw_address(), []).append(owner)
 
@@ -66,37 +69,37 @@ def _unpin(scope: Scope, owner: PinnedState | SavedState) -> None:
 
 
 def is_free(scope: Scope) -> bool:
-    """Whether no run has it."""
+    """Whether no run uses the scope."""
     return is_reusable(scope) and scope.raw_address() not in _pins
 
 
 def latest() -> Scope | None:
-    """The scope that this thread has claimed last."""
+    """The scope that this thread acquired last."""
     return _latest.value
 
 
 class Claim:
-    """The latest claim of a scope."""
+    """The latest acquisition of a scope."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self._claim_count = _claim_counts[scope.raw_address()]
 
     def is_over(self) -> bool:
-        """Whether the scope was given back, by a backward pass or when the node has gone."""
+        """Whether the scope was released, by a backward pass or with the autograd node."""
         return (
             is_reusable(self.scope) or _claim_counts[self.scope.raw_address()] != self._claim_count
         )
 
 
 class PinnedState:
-    """What a run has left in its scope, held while Paddle may empty that.
+    """The saved forward state of a run, pinned while Paddle may empty the scope.
 
     Attributes:
-        is_emptied: Whether somebody has found the scope empty.
+        is_emptied: Whether another run found the scope released, so that it may be empty.
 
     Raises:
-        Exception: Something of it is no dense tensor.
+        Exception: A value of the state is no dense tensor.
     """
 
     def __init__(self, scope: Scope, names: Iterable[str]) -> None:
@@ -106,7 +109,7 @@ class PinnedState:
         _pin(scope, self)
 
     def restore(self) -> None:
-        """Puts all back, if it is gone."""
+        """Restores the state, if the scope was emptied."""
         with _claims_lock:
             if self.is_emptied or is_reusable(self._scope):
                 self._snapshot.restore()
@@ -114,27 +117,27 @@ class PinnedState:
                 self.is_emptied = False
 
     def unpin(self) -> None:
-        """Ends it."""
+        """Allows other runs to acquire the scope again."""
         _unpin(self._scope, self)
 
 
 class SavedState:
-    """What a run has left in its scope, to be put there again before another backward pass.
+    """The saved forward state of a run, to be restored to the scope before another backward pass.
 
-    What the user has is shared, so that a weight is what an optimizer has made of it, as natively.
-    The rest is copied, for the backward program may write over it.
+    Tensors of the user are shared, so that a weight has the optimizer's latest value, as in Paddle.
+    The others are copied, since the backward program may overwrite them.
 
     Args:
-        scope: The scope, as the run has left it.
-        names: What the backward program is handed.
-        user_tensors: Tensors that the user has.
+        scope: The scope after the run.
+        names: The names of the backward program's arguments.
+        user_tensors: Tensors that the user references.
 
     Attributes:
-        latest_claim: Of the scope.
-        is_emptied: Whether somebody has found it empty while it was held.
+        latest_claim: The latest acquisition of the scope.
+        is_emptied: Whether another run found the scope released while it was pinned.
 
     Raises:
-        Exception: Something of it is no dense tensor.
+        Exception: A value of the state is no dense tensor.
     """
 
     def __init__(self, scope: Scope, names: Iterable[str], user_tensors: list[Any]) -> None:
@@ -143,18 +146,18 @@ class SavedState:
         self._snapshot = _Snapshot(scope, names, user_tensors)
 
     def pin(self) -> None:
-        """Keeps the scope from others until it is claimed, since a backward pass gives it back."""
+        """Prevents other runs from acquiring the released scope until :meth:`claim`."""
         if not self._is_pinned:
             self._is_pinned = True
             _pin(self.latest_claim.scope, self)
 
     def claim(self) -> bool:
-        """Keeps the scope, which a backward pass has given back, unless another run has it.
+        """Acquires the scope again, which a backward pass has released, unless another run uses it.
 
-        It was not given back where something was raised before the pass came to the run.
+        The scope was not released if an error was raised before the pass reached the run.
 
         Returns:
-            Whether it is kept from others.
+            Whether the scope was acquired.
         """
         scope = self.latest_claim.scope
         with _claims_lock:
@@ -168,7 +171,7 @@ class SavedState:
             return self._is_claimed
 
     def restore(self) -> None:
-        """Fills the scope for a backward pass, which gives it back."""
+        """Restores the state for a backward pass, which releases the scope."""
         self._snapshot.restore()
         self._is_claimed = False
 
@@ -178,12 +181,12 @@ class SavedState:
 
 
 class _Snapshot:
-    """Variables of a scope, as they are now.
+    """The current tensors of variables of a scope.
 
     Args:
         scope: The scope.
-        names: Of the variables, as far as they have memory.
-        user_tensors: If given, the rest is copied, now and when it is put back.
+        names: The names of the variables; those without memory are ignored.
+        user_tensors: If given, all other tensors are copied, now and when they are restored.
     """
 
     def __init__(
@@ -196,7 +199,7 @@ class _Snapshot:
         self._tensors = _core.SavedTensors([tensors[name] for name in self._names], user_tensors)
 
     def restore(self) -> None:
-        """Has the variables be that again."""
+        """Restores the tensors to the variables."""
         self._tensors.restore_to([self._current_tensor(name) for name in self._names])
 
     def _current_tensor(self, name: str) -> Tensor:

@@ -1,1 +1,1 @@
-"""Analyses of a block, which the partitioner decides by."""
+"""Analyses of a block for partitioning."""

@@ -1,4 +1,4 @@
-"""A Paddle block as the program pass sees it: operators, variables, and what must stay in order."""
+"""View of a Paddle block for partitioning: operators, variables, aliases and ordering effects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Va
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
-# They name a variable or a constant and compute nothing.
+# Operators that name a variable or a constant and compute nothing.
 SOURCES = frozenset(
     {
         "pd_op.data",
@@ -28,11 +28,11 @@ SOURCES = frozenset(
         "builtin.constant",
     }
 )
-# Those of them that may be fed.
+# Sources that may be fed.
 FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
-# It ends a block inside of an operator: what that hands on.
+# Terminator of a body: yields its results.
 YIELD = "cf.yield"
-# They hand a variable on and compute nothing.
+# Operators that export a variable and compute nothing.
 SINKS = frozenset(
     {
         "pd_op.fetch",
@@ -42,15 +42,15 @@ SINKS = frozenset(
         YIELD,
     }
 )
-# They pack and unpack lists of variables.
+# Operators that pack and unpack lists of variables.
 LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
-# Operators with blocks of their own, which read variables of the blocks around them.
+# Operators with bodies, which may read variables of the enclosing blocks.
 WHILE, IF = "pd_op.while", "pd_op.if"
 REGIONS = frozenset({WHILE, IF})
-# What they read and write, as converters see them: the condition, what a loop starts from, what
-# their blocks read, the results.
+# Operand and result names of these operators for converters: the condition, the initial values of a
+# loop, captured variables, the results.
 COND, INITIAL_VALUES, CAPTURED, OUT = "cond", "inputs", "captured", "out"
-# What names a variable of the scope in a PIR program, and by which attribute.
+# Operators that name a variable of the scope in a PIR program, and the attribute with the name.
 SCOPE_NAMES = {
     "pd_op.data": "name",
     "builtin.parameter": "parameter_name",
@@ -60,12 +60,12 @@ SCOPE_NAMES = {
 SHADOW_OUTPUT = "builtin.shadow_output"
 FETCH = "pd_op.fetch"
 ENGINE_PREFIX = "custom_op.ngraph_engine_"
-# Recurrent layers with packed weights: native to the program pass.
+# Recurrent layers with packed weights, which the program pass does not convert.
 PACKED_PREFIX = "custom_op.mkl_packed_"
-# Constants: copied into every interval that reads them.
+# Constants: copied into every subgraph that reads them.
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 
-# Operators that take numbers of a random stream, in place or not.
+# Stochastic operators, in place or not.
 _RANDOM = frozenset(
     {
         "pd_op.bernoulli",
@@ -95,17 +95,17 @@ _RANDOM = frozenset(
         "pd_op.uniform_random_batch_size_like",
     }
 )
-# Operators that act on the world.
+# Operators with external side effects.
 _SIDE_EFFECTS = frozenset({"pd_op.print", "pd_op.assert"})
-# They name a variable for the scope, which may be one that is there already.
+# Operators that write a variable of the scope, which may exist already.
 _SCOPE_WRITERS = frozenset(
     {"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"}
 )
-# They write variables that they know by themselves.
+# Operators that write variables other than their results.
 _IMPLICIT_WRITERS = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
-# Operators that send or receive have this attribute: the number of a group of processes.
+# Attribute of operators that send or receive: the id of a process group.
 RING_ATTRIBUTE = "ring_id"
-# Those that have not.
+# Communicating operators without that attribute.
 _COMMUNICATION = frozenset(
     {
         "pd_op.barrier",
@@ -124,11 +124,11 @@ _COMMUNICATION = frozenset(
         "pd_op.send_and_recv",
     }
 )
-# What the place of operators ends with, in programs whose operators run one by one, as they stand,
-# and in those whose parameters another program updates, again and again.
+# Suffixes of the place attribute: of programs whose operators run sequentially in program order,
+# and of programs whose parameters another program updates repeatedly.
 _SEQUENTIAL_MARK, _TRAINED_MARK = "/in_order", "/trained"
 _MARKS = re.compile(f"(?:{_SEQUENTIAL_MARK}|{_TRAINED_MARK})*$")
-# What operators do that must stay in order.
+# Ordering effects: operators with the same effect keep their order.
 DRAW, ACT, COMMUNICATE = "draw", "act", "communicate"
 
 
@@ -138,24 +138,22 @@ class OpNode:
 
     Attributes:
         op: Paddle's operator.
-        index: Its position in the operator list.
-        type: Its name.
-        reads: Ids of the variables it reads, those that its sub-blocks capture included.
-        writes: Ids of the variables it makes.
+        index: Its index in the operator list.
+        type: Its type, e.g. ``pd_op.add``.
+        reads: Ids of the variables that it reads, variables captured by its sub-blocks included.
+        writes: Ids of its results.
         overwrites: (operand id, result id) of every output that is written over an input.
-        outer_writes: Ids of variables that it overwrites without having a result for them: those
-        that
-            its sub-blocks write, those that it writes through another value, and
-            ``initial_values``.
-        initial_values: Those of them from which a loop starts: nothing else reads them.
+        outer_writes: Ids of overwritten variables without a result: variables written by its
+            sub-blocks, variables written through another value, and ``initial_values``.
+        initial_values: Ids of the initial values of a loop, which have no other reader.
         captured: Ids of variables of outer blocks that its sub-blocks read.
         writes_inside: Ids of variables of outer blocks that its sub-blocks overwrite.
-        effects: What it does that must stay in order with other operators that do the same: take
-            random numbers (``DRAW``), have an external effect (``ACT``), or communicate with other
-            processes (``COMMUNICATE``), which expect the same order from all.
-        writes_variables: Whether it overwrites something that outlives a run, as far as its block
-            shows.
-        device: Where it was placed; empty: nowhere in particular.
+        effects: Its ordering effects: sampling of random numbers (``DRAW``), external side effects
+            (``ACT``), or communication with other processes (``COMMUNICATE``), which expect one
+            order on all ranks. Operators with the same effect keep their order.
+        writes_variables: Whether it overwrites a variable that outlives the run, as far as its
+            block shows.
+        device: The chosen device; empty if none was chosen.
     """
 
     op: Operation
@@ -179,27 +177,27 @@ class OpNode:
 
     @property
     def is_source(self) -> bool:
-        """Whether it only names a variable."""
+        """Whether the operator only names a variable."""
         return self.type in SOURCES
 
     @property
     def is_compute(self) -> bool:
-        """Whether it counts towards the share of converted operators."""
+        """Whether the share of converted operators includes this operator."""
         return self.type not in SOURCES | SINKS | LISTS | CONSTANTS and not self.is_engine
 
     @property
     def is_engine(self) -> bool:
-        """Whether it is an interval already."""
+        """Whether the operator is an engine operator."""
         return is_engine(self.type)
 
     @property
     def may_write_variables(self) -> bool:
-        """Whether running it may change something that outlives the run, as far as is known."""
+        """Whether a run may change a variable that outlives the run."""
         return self.type in _SCOPE_WRITERS or self.may_overwrite_variables
 
     @property
     def may_overwrite_variables(self) -> bool:
-        """The same, if the variables that a program names for the scope do not exist yet."""
+        """As ``may_write_variables``, if the scope variables that sinks name do not exist yet."""
         if self.writes_variables or self.type == "builtin.set_parameter":
             return True
         if len(self.outer_writes) > len(self.initial_values):
@@ -208,24 +206,24 @@ class OpNode:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is Paddle's or ours, and not a user's custom operator."""
+        """Whether the operator belongs to Paddle or this package: not a user's custom operator."""
         is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
         return is_paddles or self.is_engine or is_packed(self.type)
 
     @property
     def has_in_place_form(self) -> bool:
-        """Whether Paddle may write its result over an operand that is not named afterwards."""
+        """Whether Paddle may run it in place, over an operand without later readers."""
         name = self.type.removeprefix("pd_op.")
         return not name.endswith("_") and hasattr(operators, f"{name}_")
 
     @property
     def graph(self) -> str:
-        """The graph string of an interval."""
+        """The graph string of an engine operator."""
         return str(self.op.attrs()["graph"])
 
     @property
     def draws(self) -> bool:
-        """Whether it is an interval that takes random numbers, as far as its graph shows."""
+        """Whether the operator is an engine operator whose graph samples random numbers."""
         if not self.is_engine:
             return False
         operators = list(Graph.from_string(self.graph).all_ops())
@@ -234,17 +232,17 @@ class OpNode:
 
 
 def is_engine(op_name: str) -> bool:
-    """Whether an operator is an interval already."""
+    """Whether an operator type is that of an engine operator."""
     return op_name.startswith(ENGINE_PREFIX)
 
 
 def is_packed(op_name: str) -> bool:
-    """Whether an operator is a recurrent layer with packed weights, or the gradient of one."""
+    """Whether an operator type is a recurrent layer with packed weights, or its gradient."""
     return op_name.startswith(PACKED_PREFIX)
 
 
 def blocks_outermost_first(program: Program | Block) -> Iterator[Block]:
-    """Every block of a program (or of a block), outer blocks before those inside them."""
+    """Yields every block of a program (or inside a block), outer blocks before inner ones."""
     pending = [program.global_block() if hasattr(program, "global_block") else program]
     while pending:
         block = pending.pop(0)
@@ -253,7 +251,7 @@ def blocks_outermost_first(program: Program | Block) -> Iterator[Block]:
 
 
 def value_id(value: Value) -> str:
-    """The id of a variable, valid for as long as its program is not changed."""
+    """The id of a variable, valid until its program is changed."""
     return str(value.id)
 
 
@@ -264,7 +262,7 @@ def dtype_name(dtype: Hashable) -> str:
 
 
 class BlockView:
-    """The operators of one block with their reads, writes and memory.
+    """The operators of one block with their reads, writes and aliases.
 
     Args:
         block: Paddle's block.
@@ -277,7 +275,7 @@ class BlockView:
         self.readers: dict[str, list[OpNode]] = {}
         self._root: dict[str, str] = {}
         self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
-        self._variables: dict[str, str] = {}  # name in the scope -> the first value of it
+        self._variables: dict[str, str] = {}  # name in the scope -> its first value
         self._aliased_names = _aliased_names(block)
         self._has_sinks = any(op.name() in SINKS for op in block.ops)
         self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]
@@ -285,21 +283,21 @@ class BlockView:
         self._named = {self.root(vid) for node in setters for vid in node.reads}
 
     def root(self, vid: str) -> str:
-        """The variable whose memory ``vid`` uses: itself, unless an in-place operator made it."""
+        """The variable whose memory ``vid`` uses: itself, except for in-place results."""
         while vid in self._root:
             vid = self._root[vid]
         return vid
 
     def is_outer(self, vid: str) -> bool:
-        """Whether the variable's memory belongs to a block around this one."""
+        """Whether the variable's memory belongs to an enclosing block."""
         return self.root(vid) not in self.producer
 
     def has_aliased_name(self, vid: str) -> bool:
-        """Whether it shares the name of a variable of the scope with another value in the block."""
+        """Whether another value in the block has the same name in the scope."""
         return self.values[vid].id in self._aliased_names
 
     def is_named(self, vid: str) -> bool:
-        """Whether ``builtin.set_parameter`` names the variable's memory for the scope."""
+        """Whether ``builtin.set_parameter`` exports the variable's memory to the scope."""
         return self.root(vid) in self._named
 
     def members(self, vid: str) -> list[str]:
@@ -311,7 +309,7 @@ class BlockView:
         return producer.reads
 
     def is_tensor(self, vid: str) -> bool:
-        """Whether the variable is an ordinary dense tensor."""
+        """Whether the variable is a dense tensor."""
         return bool(self.values[vid].is_dense_tensor_type())
 
     def is_array(self, vid: str) -> bool:
@@ -319,7 +317,7 @@ class BlockView:
         return bool(self.values[vid].is_dense_tensor_array_type())
 
     def spec(self, vid: str, number: int) -> TensorSpec:
-        """The dtype and shape of a variable, under its number in a graph."""
+        """The dtype and shape of a variable, with ``number`` as its id in a graph."""
         if vid not in self._types:
             value = self.values[vid]
             suffix = ARRAY_SUFFIX if self.is_array(vid) else ""
@@ -327,7 +325,7 @@ class BlockView:
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Value) -> list[str] | None:
-        """The variables in ``value``: itself, or the members of a list; ``None`` if not known."""
+        """The variables in ``value``: itself, or the members of a list; ``None`` if unknown."""
         if not value.initialized():
             return []
         if _is_variable(value):
@@ -340,10 +338,10 @@ class BlockView:
         return None
 
     def result_members(self, value: Value) -> list[str | None] | None:
-        """The variables that readers take out of ``value``; ``None`` if they are not known.
+        """The variables that readers extract from ``value``; ``None`` if they are unknown.
 
-        A list is known when ``builtin.split`` or ``builtin.slice`` take it apart; a member that is
-        never read is ``None``.
+        The members of a list are known if ``builtin.split`` is its only kind of user; a member that
+        is never read is ``None``.
         """
         if not value.initialized():
             return [None]
@@ -361,19 +359,19 @@ class BlockView:
         return members
 
     def all_members(self, value: Value, type: Any) -> Iterator[tuple[str, Any]]:
-        """Id and type of a result, or of each member of a list, even if nothing reads it."""
+        """Yields id and type of a result, or of each member of a list, even without a reader."""
         if type is None:
             return
         if not isinstance(type, list):
             yield self.known(value), type
             return
         members = self.result_members(value) or ()
-        for number, each in enumerate(type):
-            known = members[number] if number < len(members) else None
-            yield known or f"{value_id(value)}[{number}]", each
+        for index, each in enumerate(type):
+            known = members[index] if index < len(members) else None
+            yield known or f"{value_id(value)}[{index}]", each
 
     def known(self, value: Value) -> str:
-        """The id of a variable, which the view knows from then on."""
+        """The id of a variable, which is registered in the view."""
         vid = value_id(value)
         self.values.setdefault(vid, value)
         return vid
@@ -391,7 +389,7 @@ class BlockView:
                     (node.outer_writes if is_written else node.reads).append(self._variables[name])
         node.writes_inside = list(node.outer_writes)
         if node.type == WHILE:
-            # Paddle leaves nothing in what a loop starts from.
+            # Paddle's ``while`` consumes its initial values.
             node.initial_values = [self.known(value) for value in _operands(op)[1:]]
             node.outer_writes += node.initial_values
         node.effects = ordering_effects(op)
@@ -411,7 +409,7 @@ class BlockView:
         return node
 
     def _share(self, node: OpNode, vid: str) -> None:
-        """Two values of one variable share one memory; the variable's name identifies it."""
+        """Records that values with one name in the scope share the memory of the first one."""
         if node.is_source and node.type in SCOPE_NAMES:
             name = node.op.attrs()[SCOPE_NAMES[node.type]]
         elif (name := self._aliased_names.get(self.values[vid].id)) is None:
@@ -425,26 +423,26 @@ class BlockView:
             node.outer_writes.append(first)
 
     def _share_members(self, node: OpNode) -> None:
-        """The members of a list that was written over another have the memory of those there."""
+        """Records that members of a list share memory with the members that it overwrites."""
         for read in node.reads:
             members = self.members(self.root(read))
             if read in self._root and len(members) == len(node.writes):
                 self._root.update(zip(node.writes, members))
 
     def _is_persistent(self, vid: str) -> bool:
-        makers = [self.producer.get(self.root(member)) for member in self.members(vid)]
-        return any(maker is None or maker.is_source for maker in makers)
+        producers = [self.producer.get(self.root(member)) for member in self.members(vid)]
+        return any(producer is None or producer.is_source for producer in producers)
 
     def _is_fed(self, vid: str) -> bool:
-        maker = self.producer.get(self.root(vid))
-        return maker is not None and is_fed(maker.op)
+        producer = self.producer.get(self.root(vid))
+        return producer is not None and is_fed(producer.op)
 
     def _overwrites(self, op: Operation) -> Iterator[tuple[str, str]]:
         for operand, result in overwritten(op):
             yield self.known(operand), self.known(result)
 
     def is_result(self, node: OpNode) -> bool:
-        """Whether the program ends in ``node``: even without a fetch, its caller may ask for it."""
+        """Whether ``node`` is a result of a program without sinks, which a caller may fetch."""
         if self._has_sinks or any(map(self.is_array, node.writes)):
             return False
         return not any(self.readers.get(vid) for vid in node.writes)
@@ -460,22 +458,22 @@ class BlockView:
 
 
 def _is_variable(value: Value) -> bool:
-    """Whether it is one variable, a tensor or a TensorArray, and no list of them."""
+    """Whether a value is a tensor or a TensorArray, and not a list of them."""
     return bool(value.is_dense_tensor_type() or value.is_dense_tensor_array_type())
 
 
 def scope_name(op: Operation) -> str:
-    """The name of the variable of the scope that an operator reads, writes or is fed."""
+    """The name of the scope variable that an operator reads, writes or is fed."""
     return str(op.attrs()[SCOPE_NAMES.get(op.name(), "name")])
 
 
 def is_fed(op: Operation) -> bool:
-    """Whether an operator names a variable that is given new contents in every run."""
+    """Whether an operator names a variable that is fed in every run."""
     return op.name() in FEEDS and not any(op.attrs().get("persistable", ()))
 
 
 def _aliased_names(block: Block) -> dict[int, str]:
-    """Values that share the name of a variable of the scope with other values in the block."""
+    """Names in the scope of values that share their name with other values in the block."""
     named = [
         (scope_name(op), op.operand_source(0).id)
         for op in block.ops
@@ -489,7 +487,7 @@ def _aliased_names(block: Block) -> dict[int, str]:
 
 
 def _named_inside(op: Operation) -> Iterator[tuple[str, bool]]:
-    """Variables of the scope that the sub-blocks name themselves, and whether they write them."""
+    """Yields (name, is written) of scope variables that the sub-blocks themselves name."""
     for block in op.blocks():
         sources = {}
         for inner in block.ops:
@@ -506,13 +504,13 @@ def _named_inside(op: Operation) -> Iterator[tuple[str, bool]]:
 
 
 def put_before(op: Operation, name: str, operands: list[Any], attributes: list[Any]) -> Value:
-    """Puts another operator in front of ``op``, in its block; what it makes.
+    """Inserts an operator before ``op`` in its block; returns its only result.
 
-    Operands and attributes are as ``_core.append_operator`` takes them.
+    Operands and attributes are as in ``_core.append_operator``.
     """
     block = op.get_parent_block()
-    (made,) = _core.append_operator(block, name, operands, None, attributes, before=op)
-    return made
+    (result,) = _core.append_operator(block, name, operands, None, attributes, before=op)
+    return result
 
 
 def is_overwritten(value: Value) -> bool:
@@ -522,7 +520,7 @@ def is_overwritten(value: Value) -> bool:
 
 
 def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
-    """(operand, result) of every output that ``op`` writes over an input."""
+    """Yields (operand, result) of every output that ``op`` writes over an input."""
     pairs = pairs_in_place(op)
     if not pairs:
         return
@@ -538,18 +536,18 @@ def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
 
 
 def pairs_in_place(op: Operation) -> list[tuple[str, str]]:
-    """(input, output) of every output that an operator of this type writes over an input."""
+    """(input name, output name) of every output that this operator type writes over an input."""
     if not op.name().endswith("_"):
         return []
     return _core.inplace_pairs(op) or _STATISTICS.get(op.name(), [])
 
 
-# Running statistics share memory with what updates them; Paddle does not call that in place.
+# Running statistics share memory with their updated values; Paddle does not declare it in place.
 _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
 
 
 def ordering_effects(op: Operation) -> frozenset[str]:
-    """What an operator does that must stay in order, see :class:`OpNode`."""
+    """The ordering effects of an operator, see :class:`OpNode`."""
     name = op.name()
     if op.has_attr(RING_ATTRIBUTE) or name.removesuffix("_") in _COMMUNICATION:
         return frozenset({COMMUNICATE})
@@ -576,13 +574,13 @@ def ordering_effects(op: Operation) -> frozenset[str]:
 
 
 def _has_dropout(attributes: Mapping[str, Any]) -> bool:
-    """Whether a recurrent operator draws random numbers, for the dropout between its layers."""
+    """Whether a recurrent operator samples random numbers, for dropout between its layers."""
     drops = attributes["dropout_prob"] > 0 and attributes["num_layers"] > 1
     return bool(drops and not attributes["is_test"])
 
 
 def _outer_writes(op: Operation) -> Iterator[Value]:
-    """Variables of outer blocks that the sub-blocks of ``op`` overwrite."""
+    """Yields variables of outer blocks that the sub-blocks of ``op`` overwrite."""
     captured = {value_id(value) for value in _captured(op)} if op.num_regions() else set()
     for block in op.blocks():
         for inner in block.ops:
@@ -597,7 +595,7 @@ def _operands(op: Operation) -> list[Value]:
 
 
 def _captured(op: Operation) -> Iterator[Value]:
-    """Variables of outer blocks that the sub-blocks of ``op`` read."""
+    """Yields variables of outer blocks that the sub-blocks of ``op`` read."""
     for block in op.blocks():
         inside: set[str] = {value_id(arg) for arg in block.args()}
         for inner in block.ops:
@@ -614,17 +612,17 @@ def nodes_of(program: Program | Block) -> Iterator[OpNode]:
 
 
 def has_engines(program: Program | Block) -> bool:
-    """Whether engine operators already replace intervals of a program."""
+    """Whether a program contains engine operators."""
     return any(
         is_engine(op.name()) for block in blocks_outermost_first(program) for op in block.ops
     )
 
 
 def has_bfloat16(program: Program) -> bool:
-    """Whether an operator, of a loop or a branch too, makes a tensor of bfloat16."""
+    """Whether an operator, in loops and branches too, has a bfloat16 result."""
     blocks = blocks_outermost_first(program)
-    made = (value for block in blocks for op in block.ops for value in op.results())
-    tensors = (each for each in made if each.initialized() and each.is_dense_tensor_type())
+    results = (value for block in blocks for op in block.ops for value in op.results())
+    tensors = (each for each in results if each.initialized() and each.is_dense_tensor_type())
     return any(dtype_name(each.dtype) == BFLOAT16 for each in tensors)
 
 
@@ -634,22 +632,22 @@ def can_be_placed(op: Operation) -> bool:
 
 
 def mark_sequential(program: Program) -> None:
-    """Has the hook run a program's operators one by one, as they stand, in one thread."""
+    """Marks a program to run sequentially, in program order, in one thread."""
     _mark(program, _SEQUENTIAL_MARK)
 
 
 def is_sequential(program: Program) -> bool:
-    """Whether :func:`mark_sequential` was asked for a program, or for what it is a copy of."""
+    """Whether :func:`mark_sequential` marked a program, or the original of this copy."""
     return _is_marked(program, _SEQUENTIAL_MARK)
 
 
 def mark_trained_elsewhere(program: Program) -> None:
-    """Says that another program updates the parameters: they are worth no preparation."""
+    """Marks a program whose parameters another program updates: preparing them does not pay off."""
     _mark(program, _TRAINED_MARK)
 
 
 def is_trained_elsewhere(program: Program) -> bool:
-    """Whether :func:`mark_trained_elsewhere` was said of a program, or of what it is a copy of."""
+    """Whether :func:`mark_trained_elsewhere` marked a program, or the original of this copy."""
     return _is_marked(program, _TRAINED_MARK)
 
 
@@ -657,8 +655,8 @@ def _mark(program: Program, mark: str) -> None:
     for block in blocks_outermost_first(program):
         for op in block.ops:
             if op.name().startswith("pd_op.") and mark not in _marks(op):
-                place = op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
-                op.set_str_attr(PLACE_ATTRIBUTE, place + mark)
+                attribute = op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
+                op.set_str_attr(PLACE_ATTRIBUTE, attribute + mark)
 
 
 def _is_marked(program: Program, mark: str) -> bool:
@@ -676,25 +674,25 @@ def may_write_variables(program: Program | Block) -> bool:
 
 
 def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
-    """Whether rewritten programs have to run in program order, since Paddle cannot know the order.
+    """Whether rewritten programs have to run in program order, which Paddle would not preserve.
 
     Args:
         nodes: All operators.
-        drawing: How many of the intervals take random numbers.
+        drawing: The number of engine operators that sample random numbers.
     """
-    # Paddle keeps its own operators in order that draw, but does not know ours.
+    # Paddle keeps the order of its own stochastic operators, but not of engine operators.
     native = sum(not node.is_engine and DRAW in node.effects for node in nodes)
     if drawing > 0 and drawing + native > 1:
         return True
-    # Nor does it see what sub-blocks write, or what other processes expect.
+    # Paddle ignores writes of sub-blocks too, and the order that other processes expect.
     return any(node.writes_outer_variables or COMMUNICATE in node.effects for node in nodes)
 
 
 def changes_parameters(program: Program | Block) -> bool:
-    """Whether running a program changes what outlives the run: parameters, under any name."""
+    """Whether running a program changes variables that outlive the run: parameters, any alias."""
     views = [BlockView(block) for block in blocks_outermost_first(program)]
-    makers = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
-    parameters = {vid for node in makers for vid in node.writes}
+    sources = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
+    parameters = {vid for node in sources for vid in node.writes}
     for view in views:
         for node in view.nodes:
             written = [*(operand for operand, _ in node.overwrites), *node.outer_writes]
@@ -708,19 +706,19 @@ def changes_parameters(program: Program | Block) -> bool:
 def describe(
     view: BlockView,
     node: OpNode,
-    numbers: dict[str, int],
+    tensor_ids: dict[str, int],
     omitted: Collection[str] = (),
 ) -> Op | str:
-    """The operator as converters see it, or the reason why it cannot be described.
+    """Returns the operator as converters see it, or the reason why it cannot be described.
 
     Args:
         view: The block.
         node: One of its operators.
-        numbers: Gives every variable its number in the graph; extended as needed.
-        omitted: Outputs that the converter does not make: left out where nothing reads them.
+        tensor_ids: Ids of variables in the graph; extended as needed.
+        omitted: Outputs that the converter does not produce: omitted if they have no reader.
     """
     if node.type in REGIONS:
-        return _describe_region(view, node, numbers)
+        return _describe_region(view, node, tensor_ids)
     op = Op(type=node.type, index=node.index)
     try:
         input_names, output_names = node.op.get_input_names(), node.op.get_output_names()
@@ -728,7 +726,7 @@ def describe(
         return "its inputs have no names"
 
     def spec(vid: str) -> TensorSpec:
-        return view.spec(vid, numbers.setdefault(vid, len(numbers)))
+        return view.spec(vid, tensor_ids.setdefault(vid, len(tensor_ids)))
 
     for name, value in zip(input_names, node.op.operands_source()):
         members = view.unpacked(value)
@@ -747,7 +745,7 @@ def describe(
             continue
         results = view.result_members(value)
         if results is None and value.use_empty() and not view.is_result(node):
-            results = []  # a list that nobody takes apart
+            results = []  # a list without a reader
         if results is None:
             return f"output '{name}' is not a dense tensor"
         wanted = view.is_result(node) and name not in omitted
@@ -756,14 +754,14 @@ def describe(
             for vid in results
         )
     try:
-        _describe_form(view, node, op, numbers)
-    except NgraphError as error:  # complex numbers, for one
+        _describe_form(view, node, op, tensor_ids)
+    except NgraphError as error:  # e.g. complex dtypes
         return str(error)
     return op
 
 
 def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
-    """(input name, variable id) of every tensor that an operator reads."""
+    """(input name, variable id) of every tensor that an operator reads, in operand order."""
     if node.type in REGIONS:
         cond, *_ = map(value_id, _operands(node.op))
         return [
@@ -773,17 +771,17 @@ def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
         ]
     try:
         names = node.op.get_input_names()
-    except ValueError:  # it has none, and stays native
+    except ValueError:  # an operator without input names falls back
         return []
     inputs = zip(names, node.op.operands_source())
     return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]
 
 
-def _describe_region(view: BlockView, node: OpNode, numbers: dict[str, int]) -> Op | str:
-    """The same for a loop or a branch, without its blocks."""
+def _describe_region(view: BlockView, node: OpNode, tensor_ids: dict[str, int]) -> Op | str:
+    """:func:`describe` for a loop or a branch, without its bodies."""
 
     def spec(vid: str) -> TensorSpec:
-        return view.spec(vid, numbers.setdefault(vid, len(numbers)))
+        return view.spec(vid, tensor_ids.setdefault(vid, len(tensor_ids)))
 
     arrays = {vid for vid in node.captured if view.is_array(vid)}
     if not all(map(view.is_tensor, {*node.reads, *node.writes} - arrays)):
@@ -800,13 +798,13 @@ def _describe_region(view: BlockView, node: OpNode, numbers: dict[str, int]) -> 
     return op
 
 
-def _describe_form(view: BlockView, node: OpNode, op: Op, numbers: dict[str, int]) -> None:
-    """What Paddle needs to run the operator itself. Raises NgraphError if it is not known."""
-    kinds = {}
-    for name, kind, value in _core.attributes_of(node.op):
+def _describe_form(view: BlockView, node: OpNode, op: Op, tensor_ids: dict[str, int]) -> None:
+    """Adds the attributes and types for a run by Paddle. Raises NgraphError if unknown."""
+    attribute_types = {}
+    for name, attribute_type, value in _core.attributes_of(node.op):
         op.attrs[name] = value
-        if kind is not None:
-            kinds[name] = kind
+        if attribute_type is not None:
+            attribute_types[name] = attribute_type
     inputs = zip(node.op.get_input_names(), node.op.operands_source())
     input_lists = {name for name, v in inputs if v.initialized() and not _is_variable(v)}
     output_lists: set[str] = set()
@@ -816,19 +814,23 @@ def _describe_form(view: BlockView, node: OpNode, op: Op, numbers: dict[str, int
         if isinstance(type, list):
             output_lists.add(name)
         results[name] = tuple(
-            TensorSpec(numbers.setdefault(vid, len(numbers)), dtype, _with_unknown_dims(shape))
+            TensorSpec(
+                tensor_ids.setdefault(vid, len(tensor_ids)), dtype, _with_unknown_dims(shape)
+            )
             for vid, (dtype, shape) in view.all_members(value, type)
         )
-    op.form = FallbackForm(kinds, (frozenset(input_lists), frozenset(output_lists)), {}, results)
+    op.form = FallbackForm(
+        attribute_types, (frozenset(input_lists), frozenset(output_lists)), {}, results
+    )
 
 
 def _with_unknown_dims(shape: Sequence[int]) -> tuple[int, ...]:
-    # Paddle multiplies open dimensions: four instances of -1 become -4.
+    # Paddle multiplies dynamic dimensions: four instances of -1 become -4.
     return tuple(max(dim, -1) for dim in shape)
 
 
 def constant_of(view: BlockView, members: list[str]) -> list[float] | list[int] | None:
-    """The contents of one-dimensional constants, if the program states them."""
+    """The contents of constants of rank 0 or 1, if the program defines them by attributes."""
     contents: list[Any] = []
     for vid in members:
         producer = view.producer.get(vid)

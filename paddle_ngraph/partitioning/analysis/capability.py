@@ -1,4 +1,4 @@
-"""What is known of each operator of a block: that it can be converted, or why it cannot."""
+"""Convertible operators of a block, and the reasons against the other operators."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from paddle_ngraph.partitioning.analysis.block_view import LISTS, BlockView, OpN
 
 @dataclass(frozen=True)
 class ConvertibleBlock:
-    """A block inside of an operator, all of which can be converted.
+    """The body of a loop or branch, all of whose operators can be converted.
 
     Attributes:
         candidates: Its operators.
-        args: What each turn of a loop starts from; none for a branch.
-        captured: Variables of outer blocks that it, or a block beside it, reads.
-        results: What it yields; that of a loop begins with whether there is another turn.
+        args: Loop-carried inputs of the body; none for a branch.
+        captured: Variables of outer blocks that it or its sibling block reads.
+        results: The yielded values; for a loop, the first one is the loop condition.
     """
 
     candidates: Candidates
@@ -36,15 +36,15 @@ class Candidates:
         slots: (input name, variable id) of every tensor that an operator reads.
         ops: The convertible operators as converters see them.
         converters: Their converters.
-        reasons: Why each other compute operator stays native.
-        tensor_ids: The number of each variable in graphs.
-        constants: Operators that make a constant, copied into every interval that reads it.
-        unused_by: Readers of outputs that the converted operator does not make: they must be
-            converted too, since only a converter can do without these outputs.
-        bodies: The blocks of loops and branches among them.
-        cut_off: Operators, and the variables they read whose contents only another interval knows
-            at its build.
-        checked: Operators whose results each run checks for 32 bits, of blocks inside too.
+        reasons: Why each other compute operator falls back to Paddle.
+        tensor_ids: The id of each variable in graphs.
+        constants: Constant operators, copied into every subgraph that reads them.
+        unused_by: Readers of outputs that a converter omits: the readers must be converted too,
+            since only a converter can do without these outputs.
+        bodies: The bodies of convertible loops and branches.
+        cut_off: (operator, variable) for variables whose contents are known only to the build of
+            another subgraph.
+        checked: Operators whose results each run checks for overflow of int32, in bodies too.
     """
 
     view: BlockView
@@ -60,7 +60,7 @@ class Candidates:
     checked: frozenset[OpNode] = frozenset()
 
     def can_convert(self, node: OpNode) -> bool:
-        """Whether ``node`` becomes part of an interval."""
+        """Whether ``node`` becomes part of a subgraph."""
         return node in self.ops
 
     def inputs_of(self, node: OpNode, *roles: Role) -> list[str]:
@@ -69,7 +69,7 @@ class Candidates:
         return [vid for name, vid in self.slots[node] if entry.role(name) in roles]
 
     def producers(self, vid: str) -> Iterator[OpNode]:
-        """The operators that compute a variable, through lists; not sources and constants."""
+        """The operators that compute a variable, through lists, without sources and constants."""
         node = self.view.producer.get(vid)
         if node is None or node.is_source or node in self.constants:
             return
@@ -80,7 +80,7 @@ class Candidates:
             yield from self.producers(read)
 
     def without(self, rejected: Mapping[OpNode, str]) -> Candidates:
-        """The same, except that these operators stay native, for these reasons."""
+        """Returns a copy in which the given operators fall back, with their reasons."""
         return Candidates(
             view=self.view,
             slots=self.slots,
@@ -96,11 +96,11 @@ class Candidates:
         )
 
     def with_cuts(self, edges: frozenset[tuple[OpNode, str]]) -> Candidates:
-        """The same, with more operators cut off from variables they read."""
+        """Returns a copy with more operators cut off from variables that they read."""
         return replace(self, cut_off=self.cut_off | edges)
 
     def with_checks(self, nodes: frozenset[OpNode]) -> Candidates:
-        """The same, except that each run checks the results of more operators."""
+        """Returns a copy with overflow checks for more operators."""
         bodies = {
             node: [replace(each, candidates=each.candidates.with_checks(nodes)) for each in inside]
             for node, inside in self.bodies.items()
@@ -110,16 +110,17 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Capability(Candidates):
-    """Candidates that fit together, and what is known of their variables.
+    """A consistent set of candidates, with facts about their variables.
 
     Attributes:
-        static: Variables whose contents are known while the function that makes them is built.
+        static: Variables whose contents are known during the build of the function that produces
+            them.
     """
 
     static: frozenset[str] = frozenset()
 
     def read_by_value(self, node: OpNode) -> set[str]:
-        """Variables whose contents shape the function and are known only when it runs."""
+        """Inputs that the build of the function needs by value, and that only a run provides."""
         if not self.can_convert(node):
             return set()
         roles = [Role.CONSTANT]
@@ -129,5 +130,5 @@ class Capability(Candidates):
         return {v for v in read if v not in self.static or (node, v) in self.cut_off}
 
     def random_nodes(self, nodes: Sequence[OpNode]) -> list[OpNode]:
-        """Those of the given convertible operators that take random numbers."""
+        """The stochastic operators among the given convertible operators."""
         return [node for node in nodes if self.converters[node].draws(self.ops[node])]

@@ -1,4 +1,4 @@
-"""What operators of a block wait for besides the data they read: memory and order."""
+"""Memory and ordering dependencies between the operators of a block."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ EffectsOf = Callable[[OpNode], frozenset[str]]
 def memory_and_effect_dependencies(
     view: BlockView,
     is_native: Callable[[OpNode], bool],
-    effects_of: EffectsOf = attrgetter("ordered"),
+    effects_of: EffectsOf = attrgetter("effects"),
 ) -> Mapping[OpNode, Sequence[OpNode]]:
-    """The operators that each operator of a block has to follow, data aside.
+    """Returns the predecessors of each operator of a block, other than its data dependencies.
 
-    An operator that overwrites memory follows all that read it before, and is followed by all that
-    read it later. So is one that Paddle may run in place over a member of a list: Paddle looks for
-    readers of the variable itself, and not for those of the list. Operators that draw, act or
-    communicate stay in order among themselves.
+    An operator that overwrites memory follows all earlier readers of the memory, and precedes all
+    later ones. The rule also covers operators that Paddle may run in place over a member of a list:
+    Paddle checks for readers of the variable itself, and not for readers of the list. Operators
+    with the same effect (sampling, external side effect, communication) keep their order.
 
     Args:
         view: The block.
         is_native: Whether Paddle's interpreter will run an operator.
-        effects_of: Which of these an operator does.
+        effects_of: The ordering effects of an operator.
     """
     in_lists = _list_members(view, is_native)
     found: dict[OpNode, list[OpNode]] = {}
     writer: dict[str, OpNode] = {}
     readers: dict[str, list[OpNode]] = {}
-    last_ordered: dict[str, OpNode] = {}
+    last_by_effect: dict[str, OpNode] = {}
     for node in view.nodes:
         before: list[OpNode] = []
         read = {view.root(member) for vid in node.reads for member in view.members(vid)}
@@ -47,10 +47,10 @@ def memory_and_effect_dependencies(
             writer[root] = node
         for root in read:
             readers.setdefault(root, []).append(node)
-        for deed in effects_of(node):
-            if deed in last_ordered:
-                before.append(last_ordered[deed])
-            last_ordered[deed] = node
+        for effect in effects_of(node):
+            if effect in last_by_effect:
+                before.append(last_by_effect[effect])
+            last_by_effect[effect] = node
         found[node] = before
     return found
 

@@ -1,7 +1,7 @@
-"""Tensors that never have an element, as far as operators show that.
+"""Static analysis of tensors that never have an element.
 
-nGraph computes nothing with them: an interval that reads or makes one is left to Paddle in every
-run, with all that is in it.
+nGraph does not compute with empty tensors: a subgraph that reads or produces one would fall back to
+Paddle in every run, with all its operators.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.paddle_private.protocols import Operation, Value
 from paddle_ngraph.partitioning.analysis.block_view import FEEDS, REGIONS, BlockView, value_id
 
-# Others may compute with the -1 that stands for a size that their inputs leave open, and 0 is what
-# becomes of it.
+# Operators whose inferred size 0 is reliable. Others may compute with the -1 of a dynamic dimension
+# of their inputs, and infer 0 from it.
 _EMPTY_TENSOR_SOURCES = frozenset(
     {
         *("pd_op.full", "pd_op.full_with_tensor", "pd_op.empty", "pd_op.slice"),
         *("pd_op.expand", "pd_op.tile"),
     }
 )
-# A list of sizes or axes without any says nothing of elements; what is fed may have other sizes
-# than the program declares.
+# An empty list of sizes or axes does not make a tensor empty; feeds may have other sizes than the
+# program declares.
 _UNKNOWN_SIZED = FEEDS | {"pd_op.full_int_array"}
 
 
 def always_empty(view: BlockView) -> frozenset[str]:
-    """The ids of the variables that a block uses and that never have an element.
+    """Ids of the variables of a block that never have an element.
 
-    Those of rank 1 are not among them: they may be lists of sizes or axes.
+    Variables of rank 1 are excluded: they may be lists of sizes or axes.
     """
     found = _EmptyTensors()
     for node in view.nodes:
@@ -41,14 +41,14 @@ def always_empty(view: BlockView) -> frozenset[str]:
 
 
 class _EmptyTensors:
-    """What never has an element, by id, of the results of the operators that it has looked at."""
+    """Always-empty results of the visited operators, by id."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
         self._seen: set[str] = set()
 
     def visit(self, op: Operation) -> None:
-        """Looks at an operator, after those that make what it reads."""
+        """Visits an operator, after the producers of its inputs."""
         if op.name() in _UNKNOWN_SIZED:
             return
         inputs = list(_inputs(op))
@@ -61,17 +61,17 @@ class _EmptyTensors:
         self.values.update((value_id(value), value) for value in results)
 
     def visit_outer(self, value: Value) -> None:
-        """Looks at what makes a variable of a block around this one."""
+        """Visits the producers of a variable of an outer block."""
         pending = list(_members(value))
         while pending:
             value = pending[-1]
-            if (maker := value.get_defining_op()) is not None and self._is_new(value):
-                is_copy = maker.name() == "pd_op.assign"
-                before = [each for each in _inputs(maker) if is_copy or 0 in each.shape]
-                if before := list(filter(self._is_new, before)):
-                    pending += before
+            if (producer := value.get_defining_op()) is not None and self._is_new(value):
+                is_copy = producer.name() == "pd_op.assign"
+                inputs = [each for each in _inputs(producer) if is_copy or 0 in each.shape]
+                if inputs := list(filter(self._is_new, inputs)):
+                    pending += inputs
                     continue
-                self.visit(maker)
+                self.visit(producer)
             self._seen.add(value_id(value))
             pending.pop()
 
@@ -80,8 +80,8 @@ class _EmptyTensors:
 
 
 def _can_produce_empty(op: Operation, inputs: Sequence[Value]) -> bool:
-    """Whether an operator may make one of inputs that have elements."""
-    # What has elements, and a size of 0, is of an operator that computed with -1.
+    """Whether an operator may produce an empty tensor from inputs that have elements."""
+    # An input of size 0 that is not known to be empty comes from an operator that computed with -1.
     unknown = {0}
     if op.name() not in _EMPTY_TENSOR_SOURCES:
         if not any(0 in value.shape for value in op.results() if _is_tensor(value)):
@@ -91,7 +91,7 @@ def _can_produce_empty(op: Operation, inputs: Sequence[Value]) -> bool:
 
 
 def _inputs(op: Operation) -> Iterator[Value]:
-    """The tensors that an operator reads, those in lists too."""
+    """The tensors that an operator reads, members of lists included."""
     for value in op.operands_source():
         yield from _members(value)
 
@@ -99,29 +99,30 @@ def _inputs(op: Operation) -> Iterator[Value]:
 def _members(value: Value) -> Iterator[Value]:
     if _is_tensor(value):
         yield value
-    elif value.initialized() and (maker := value.get_defining_op()) is not None:
-        yield from _inputs(maker) if maker.name() == "builtin.combine" else ()
+    elif value.initialized() and (producer := value.get_defining_op()) is not None:
+        yield from _inputs(producer) if producer.name() == "builtin.combine" else ()
 
 
 def _empty_results(op: Operation) -> Iterator[Value]:
-    """Those that an operator makes: not what it keeps for its gradient, and no lists."""
+    """The empty results of an operator, without saved state for its gradient and lists."""
     if op.name() in REGIONS or not op.name().startswith("pd_op."):
         return
     entry = find_converter(op.name())
     for name, value, inferred in zip(op.get_output_names(), op.results(), _inferred(op)):
-        is_made = entry is None or entry.output_role(name) is Role.RESULT
-        if is_made and _is_tensor(value) and 0 in (*value.shape, *inferred):
+        is_result = entry is None or entry.output_role(name) is Role.RESULT
+        if is_result and _is_tensor(value) and 0 in (*value.shape, *inferred):
             yield value
 
 
 def _inferred(op: Operation) -> Iterator[Sequence[int]]:
-    """The shapes of results, as Paddle infers them; without a size for what is no tensor.
+    """The inferred shapes of results; ``()`` for a result that is not a tensor.
 
-    Where a loop starts from a result, Paddle declares the sizes open that a turn changes.
+    The declared shape may be dynamic instead: for an initial value of a loop, Paddle declares the
+    sizes that an iteration changes as -1.
     """
     try:
         types = _core.inferred_types(op)
-    except Exception:  # it infers nothing, or whatever Paddle's shape inference says
+    except Exception:  # no shape inference, or any error of it
         types = [None] * len(op.results())
     for type in types:
         yield type[1] if isinstance(type, tuple) else ()

@@ -1,4 +1,4 @@
-"""What is known of the integers in a block, and the 64-bit rule."""
+"""Value-range analysis of the integers in a block, and the 64-bit rule."""
 
 from __future__ import annotations
 
@@ -28,34 +28,36 @@ from paddle_ngraph.utils.thread_local import ThreadLocal
 _INT32 = RANGES["int32"]
 _INT64 = -(2**63), 2**63 - 1
 _NEEDS_64_BITS = "int64 arithmetic needs 64 bits, the engine computes it in 32"
-# Inputs of so many numbers at most are read by value where only a build needs what is made of them.
+# Maximum number of elements of an input that is read by value because only builds use its results.
 _MAX_VALUE_INPUT_ELEMENTS = 64
-# What a converter computes with: no positions, no shapes, nothing that only a build reads.
+# Roles of operands of arithmetic: not indices, shapes, or operands that only a build reads.
 _ARITHMETIC_ROLES = (Role.DATA, Role.SAVED)
-# Beyond everything that the engine counts to: bounds that grow from turn to turn of a loop are
-# taken for these, and are not known if they go on growing.
+# Larger than any loop counter of the engine: bounds that grow from iteration to iteration of a loop
+# are widened to these, and become unknown if they still grow.
 _WIDENING_BOUND = -(2**40), 2**40
-# How often bounds are brought back: those that depend on each other become smaller one by one.
+# Maximum number of narrowing steps: bounds that depend on each other narrow one after the other.
 _MAX_NARROWINGS = 4
-# How often bounds may grow before they are given up: words that are written into a list become no
-# more than words.
+# Number of joins before widening: some ranges stop growing, e.g. token ids written into a list.
 _MAX_JOINS = 2
 _skips_overflow_checks = ThreadLocal(False)
 
 
 def without_overflow_checks() -> AbstractContextManager[None]:
-    """In this thread what is not proved to fit is left to Paddle: runs check positions only."""
+    """Disables overflow checks in this thread: runs check indices only.
+
+    Operators whose integers are not proved to fit into int32 fall back to Paddle.
+    """
     return _skips_overflow_checks.overridden(True)
 
 
 @dataclass(frozen=True)
 class OuterScope:
-    """What a block inside of an operator knows of variables of outer blocks.
+    """Facts about outer variables for the body of a loop or branch.
 
     Attributes:
-        integers: What is known of the block around it.
-        node: The operator that it belongs to.
-        args: The ranges of what each turn of a loop starts from.
+        integers: The analysis of the enclosing block.
+        node: The loop or branch.
+        args: The ranges of loop-carried inputs, for any iteration.
     """
 
     integers: Integers
@@ -67,19 +69,19 @@ class OuterScope:
         return self.args[vid] if vid in self.args else self.integers.range(vid)
 
     def is_static(self, vid: str) -> bool:
-        """Whether the contents are known while the function is built."""
+        """Whether the contents are known during the build of the function."""
         return vid not in self.args and self.integers.is_known_to(self.node, vid)
 
 
 @dataclass(frozen=True)
 class RegionRanges:
-    """What is known of the blocks of an operator.
+    """Analysis of the bodies of a loop or branch.
 
     Attributes:
-        reason: Why they have to stay native; ``None`` if they need not.
+        reason: Why the operator has to fall back; ``None`` if it need not.
         results: The ranges of the operator's results, in order.
-        blocks: Each of them.
-        max_iterations: How many turns a loop takes at most; ``None`` if nothing is known.
+        blocks: The analysis of each body.
+        max_iterations: Maximum trip count of a loop; ``None`` if unknown.
     """
 
     reason: str | None
@@ -91,18 +93,19 @@ class RegionRanges:
 class Integers:
     """The 64-bit rule: the engine computes int64 in 32 bits.
 
-    An int64 tensor may pass only if its values certainly fit into 32 bits, if they are used only as
-    positions, or if they are known and are read only while the function is built.
+    An int64 tensor is accepted only if its values certainly fit into int32, if they are used only
+    as indices, or if they are known and are read only during the build of the function.
 
-    Positions that come from outside always fit, whatever else is done with them: the engine refuses
-    a run in which they do not. What is made of them has the range that follows in that interval,
-    but not in another one: if a run is refused, Paddle makes it of any numbers. There it has 32
-    bits, as is checked again, unless its range does not depend on any check.
+    Indices that are inputs of a subgraph always fit, even if they have other uses: the engine
+    rejects a run in which they do not. Results computed from them have the implied range inside
+    that subgraph, but not in another one: if a run is rejected, Paddle computes the results from
+    arbitrary values. In another subgraph they have the range of int32, by another check, unless
+    their range does not depend on checks.
 
     Args:
         candidates: The operators.
-        outer: What is known of outer blocks; ``None`` for the outermost block.
-        is_certain: Whether ranges do not depend on checks, but hold in any run of Paddle's.
+        outer: Facts about outer blocks; ``None`` for the outermost block.
+        is_certain: Whether ranges do not depend on checks, but also hold in any run by Paddle.
     """
 
     def __init__(
@@ -121,32 +124,32 @@ class Integers:
         self._offsets: Offsets | None = None
         self._build_only: dict[str, bool] = {}
 
-        for node in reversed(self._view.nodes if outer is None else ()):  # no recursion goes deep
+        for node in reversed(self._view.nodes if outer is None else ()):  # bounds recursion depth
             for vid in node.writes:
                 self._is_build_only(vid)
         self._certain: Integers | None = None
         if is_certain:
             return
-        # What comes from outside into a block inside of an operator is not checked there.
+        # Inputs of a body are not checked: only those of the outermost block.
         if outer is None:
             self._certain = Integers(candidates, is_certain=True)
         for node in reversed(self._view.nodes if outer is None else ()):
             self._checked |= self._checked_by(node)
         self._checked -= self._read_by_value()
-        for node in self._view.nodes:  # in this order no recursion goes deep
+        for node in self._view.nodes:  # this order bounds the recursion depth
             for vid in node.writes:
                 self.is_static(vid)
                 self.range(vid)
 
     @property
     def static(self) -> frozenset[str]:
-        """The variables whose contents are known while the function is built."""
+        """The variables whose contents are known during the build of the function."""
         return frozenset(vid for vid, is_static in self._static.items() if is_static)
 
     def wide_operators(self) -> dict[OpNode, str]:
-        """The operators that violate the rule, and the reason.
+        """Returns the operators that violate the rule, with the reason.
 
-        Readers come first: a refused reader no longer counts as using a value as a position.
+        Readers are visited first: a rejected reader is no longer treated as an index use.
         """
         for node in reversed(self._view.nodes):
             for vid in node.writes:
@@ -161,23 +164,23 @@ class Integers:
         return self._rejected
 
     def operators_to_check(self) -> frozenset[OpNode]:
-        """Operators that violate the rule, and of which runs can be checked.
+        """Returns operators that violate the rule, and whose overflow a run can check.
 
-        What follows them may not violate it then. :meth:`wide_operators` comes first.
+        With these checks, later operators may satisfy the rule. Call :meth:`wide_operators` first.
         """
         if _skips_overflow_checks.value:
             return frozenset()
         found = set()
-        checked: dict[str, Range] = {}  # what is in 32 bits if these are checked
+        checked: dict[str, Range] = {}  # ranges inside int32, given these checks
         for node in filter(self._rejected.__contains__, self._view.nodes):
-            made = self._range_if_checked(node, checked)
-            if made is None:
+            produced = self._range_if_checked(node, checked)
+            if produced is None:
                 continue
             reads_checked = any(vid in checked for vid in node.reads)
-            if not (reads_checked and _covers(_INT32, made)):
+            if not (reads_checked and _covers(_INT32, produced)):
                 found.add(node)
             integers = filter(self._is_int64, node.writes)
-            checked.update(dict.fromkeys(integers, _intersection(made, _INT32)))
+            checked.update(dict.fromkeys(integers, _intersection(produced, _INT32)))
         return frozenset(found).union(
             *(
                 inner.operators_to_check()
@@ -187,13 +190,16 @@ class Integers:
         )
 
     def _range_if_checked(self, node: OpNode, checked: Mapping[str, Range]) -> Range | None:
-        """What an operator makes before a run checks that; ``None`` if none can, or none fits."""
+        """The range of an operator's result before its overflow check.
+
+        ``None`` if no check is possible, or no value in the range fits into int32.
+        """
         entry, op = self._candidates.converters.get(node), self._candidates.ops.get(node)
         if entry is None or op is None or node in self._candidates.checked or not entry.checks(op):
             return None
         if denylist.is_overflow_check_denied(op, compiled_for(node.device)):
             return None
-        # What a loop hands on may be small if this is.
+        # Loop-carried inputs may fit once this operator is checked.
         args = {} if self._outer is None else self._outer.args
         data = {name: vid for name, vid in self._data(node, entry) if self._is_integer(vid)}
         if not all(vid in checked or self.is_small(vid) or vid in args for vid in data.values()):
@@ -204,8 +210,10 @@ class Integers:
             name: checked.get(vid) or (self.range(vid) if self.is_small(vid) else _INT32)
             for name, vid in data.items()
         }
-        made = entry.integers(op, {name: each for name, each in known.items() if each is not None})
-        return made if made is not None and _overlap(made, _INT32) else None
+        produced = entry.integers(
+            op, {name: each for name, each in known.items() if each is not None}
+        )
+        return produced if produced is not None and _overlap(produced, _INT32) else None
 
     def _converter(self, node: OpNode | None) -> Converter | None:
         """The converter of an operator that is not rejected."""
@@ -214,7 +222,7 @@ class Integers:
         return self._candidates.converters.get(node)
 
     def is_static(self, vid: str) -> bool:
-        """Whether the contents are known while the function is built."""
+        """Whether the contents are known during the build of the function."""
         if vid not in self._static:
             self._static[vid] = False
             node = self._view.producer.get(vid)
@@ -230,7 +238,7 @@ class Integers:
         return self._static[vid]
 
     def is_known_to(self, reader: OpNode, vid: str) -> bool:
-        """Whether ``reader`` knows the contents while its function is built."""
+        """Whether the contents are known during the build of the function of ``reader``."""
         return (reader, vid) not in self._candidates.cut_off and self.is_static(vid)
 
     def _makes_static(self, node: OpNode) -> bool:
@@ -241,13 +249,13 @@ class Integers:
         entry = self._converter(node)
         if entry is None:
             return False
-        is_whole = all(spec.dtype in ("int32", "int64", "bool") for spec in self._outputs(node))
-        # A size as float32 may only be read.
-        is_read = node.type == "pd_op.cast" and all(map(self._is_build_only, node.writes))
-        return (is_whole or is_read) and self._is_folded(node, entry)
+        is_integer = all(spec.dtype in ("int32", "int64", "bool") for spec in self._outputs(node))
+        # A size cast to float32 is static only if just builds read it.
+        is_cast_for_build = node.type == "pd_op.cast" and all(map(self._is_build_only, node.writes))
+        return (is_integer or is_cast_for_build) and self._is_folded(node, entry)
 
     def _is_folded(self, node: OpNode, entry: Converter) -> bool:
-        """Whether the bridge computes ``node`` while it builds the function, in 64 bits."""
+        """Whether the bridge constant-folds ``node`` during the build of the function, in int64."""
         if node.type in REGIONS:
             return False
         read = [(entry.role(name), v) for name, v in self._candidates.slots[node]]
@@ -258,7 +266,7 @@ class Integers:
         return all(self.is_known_to(node, v) or self._is_read_by_value(node, v) for _, v in read)
 
     def _is_read_by_value(self, node: OpNode, vid: str) -> bool:
-        """Whether a build reads the contents, which come from outside of the interval."""
+        """Whether a build reads the contents of ``vid``, an input of the subgraph, by value."""
         is_outside = (node, vid) in self._candidates.cut_off or not any(
             map(self._candidates.can_convert, self._candidates.producers(vid))
         )
@@ -267,11 +275,11 @@ class Integers:
         value = self._view.values[vid]
         sizes = list(value.shape)
         is_short = -1 not in sizes and math.prod(sizes) <= _MAX_VALUE_INPUT_ELEMENTS
-        is_whole = dtype_name(value.dtype) in ("int32", "int64", "bool")
-        return is_short and is_whole and all(map(self._is_build_only, node.writes))
+        is_integer = dtype_name(value.dtype) in ("int32", "int64", "bool")
+        return is_short and is_integer and all(map(self._is_build_only, node.writes))
 
     def _is_build_only(self, vid: str) -> bool:
-        """Whether nothing is made of it but what a build reads, as far as operators show."""
+        """Whether only builds read the values computed from ``vid``, as far as operators show."""
         if vid not in self._build_only:
             node, readers = self._view.producer.get(vid), self._view.readers.get(vid, ())
             self._build_only[vid] = (
@@ -300,10 +308,10 @@ class Integers:
         return list(self._candidates.ops[node].output_specs())
 
     def _checked_by(self, node: OpNode) -> set[str]:
-        """The inputs of an interval that the engine refuses beyond 32 bits, for ``node``."""
-        goes_on = not self._checked.isdisjoint(node.writes)
+        """The reads of ``node`` that the engine rejects outside int32 if they are inputs."""
+        is_output_checked = not self._checked.isdisjoint(node.writes)
         if node.type in LISTS:
-            return set(node.reads) if goes_on else set()
+            return set(node.reads) if is_output_checked else set()
         entry = self._converter(node)
         if entry is None:
             return set()
@@ -313,7 +321,9 @@ class Integers:
                 if _skips_overflow_checks.value
                 else {vid for _, vid in self._candidates.slots[node]}
             )
-        roles = (Role.INDEX, *_ARITHMETIC_ROLES) if entry.moves and goes_on else (Role.INDEX,)
+        roles = (
+            (Role.INDEX, *_ARITHMETIC_ROLES) if entry.moves and is_output_checked else (Role.INDEX,)
+        )
         return set(self._candidates.inputs_of(node, *roles))
 
     def _read_by_value(self) -> set[str]:
@@ -324,9 +334,9 @@ class Integers:
         }
 
     def is_small(self, vid: str) -> bool:
-        """Whether it is not int64, or every value certainly fits into 32 bits."""
+        """Whether a variable is not int64, or all its values certainly fit into int32."""
         if self._view.is_array(vid):
-            return True  # what is written to it has been looked at
+            return True  # values written to it are checked themselves
         if self._view.is_tensor(vid) and not self._is_int64(vid):
             return True
         found = self.range(vid)
@@ -340,7 +350,7 @@ class Integers:
         return self._ranges[vid]
 
     def _range_in_any_subgraph(self, vid: str, found: Range | None) -> Range | None:
-        """The range of a variable also where another interval, or Paddle, has made it."""
+        """The range that also holds if another subgraph, or Paddle, computed the variable."""
         if self._certain is None or found is None or not self._view.is_tensor(vid):
             return found
         if _covers(found, self._certain.range(vid)):
@@ -359,8 +369,12 @@ class Integers:
             integers = RANGES.get(dtype_name(self._view.values[vid].dtype))
             if integers is None or node is None or self._view.is_overwritten(vid):
                 return integers
-            made = self._produced_range(node, vid)  # beyond the whole range it wraps around
-            return made if made and integers[0] <= made[0] and made[1] <= integers[1] else integers
+            produced = self._produced_range(node, vid)  # outside the range of the dtype, it wraps
+            return (
+                produced
+                if produced and integers[0] <= produced[0] and produced[1] <= integers[1]
+                else integers
+            )
         if self._view.is_overwritten(vid):
             return None
         if node is not None and node.type in LISTS:
@@ -371,14 +385,15 @@ class Integers:
         is_small = found is not None and _covers(_INT32, found)
         if vid in self._checked and not is_small and self._stays_native(node, vid):
             if node is not None and self._candidates.can_convert(node):
-                self._rejected[node] = _NEEDS_64_BITS  # what follows relies on it
+                self._rejected[node] = _NEEDS_64_BITS  # later ranges rely on the rejection
             return _INT32
         return found
 
     def _stays_native(self, node: OpNode | None, vid: str) -> bool:
-        """Whether it is certain that no interval makes ``vid``, which may not fit into 32 bits.
+        """Whether no subgraph can produce ``vid``, which may not fit into int32.
 
-        None does, but for operators that may move what does not fit.
+        Exceptions are static values, constants, loops, branches, and operators that only move
+        values.
         """
         if node is None or not self._candidates.can_convert(node):
             return True
@@ -434,10 +449,10 @@ class Integers:
         known = {name: found for name, found in ranges.items() if found is not None}
         return rule(self._candidates.ops[node], known) if known == ranges else None
 
-    # -- inside of operators -----------------------------------------------------------------------
+    # -- loops and branches ------------------------------------------------------------------------
 
     def _region_ranges_of(self, node: OpNode) -> RegionRanges:
-        """What is known of the blocks of a loop or branch."""
+        """The analysis of the bodies of a loop or branch."""
         if node not in self._region_ranges:
             bodies = self._candidates.bodies[node]
             if node.type == WHILE:
@@ -454,12 +469,11 @@ class Integers:
         return self._region_ranges[node]
 
     def _loop_ranges(self, node: OpNode, body: ConvertibleBlock) -> RegionRanges:
-        """The ranges of what a loop counts: ranges that no turn leaves.
+        """Ranges of loop-carried values that hold in every iteration, by widening and narrowing.
 
-        A turn is entered with what the loop starts from, or with what the last turn ended with
-        where that says that there is another one. Bounds that go on growing are given up first, and
-        then brought back as far as the condition of the loop says: directly, or by the number of
-        turns.
+        The inputs of an iteration are the initial values, or the yielded values of the previous
+        iteration if its condition holds. Bounds that keep growing are widened first, and then
+        narrowed by the loop condition: directly, or by the maximum trip count.
         """
         initial = self._ranges_of(node.initial_values)
         args, iteration_inputs = initial, self._iteration_inputs(node, body, initial)
@@ -491,13 +505,13 @@ class Integers:
     def _iteration(
         self, node: OpNode, body: ConvertibleBlock, args: list[Range | None]
     ) -> Integers:
-        """A turn of a loop that starts from these ranges."""
+        """The analysis of an iteration whose inputs have these ranges."""
         return Integers(body.candidates, OuterScope(self, node, dict(zip(body.args, args))))
 
     def _iteration_inputs(
         self, node: OpNode, body: ConvertibleBlock, args: list[Range | None]
     ) -> list[Range | None]:
-        """The ranges that turns are entered with, if one starts from ``args``."""
+        """The ranges of the inputs of all iterations, if those of one iteration are ``args``."""
         inner = self._iteration(node, body, args)
         initial = self._ranges_of(node.initial_values)
         iteration_inputs = [
@@ -517,7 +531,7 @@ class Integers:
     def _growth_per_iteration(
         self, node: OpNode, body: ConvertibleBlock, inner: Integers
     ) -> list[Range | None]:
-        """How much a turn adds to each number that it starts from: at least, and at most."""
+        """The (minimum, maximum) increment per iteration of each loop-carried value."""
         results = body.results[1:]
         return [
             inner._growths({arg: (0, 0)}).get(result)
@@ -527,14 +541,14 @@ class Integers:
         ]
 
     def _is_counted(self, vid: str) -> bool:
-        """Whether it is int64, of which natively nothing wraps around that has 32 bits."""
+        """Whether a variable is int64: values in int32 do not wrap in Paddle's arithmetic."""
         return self._view.is_tensor(vid) and self._is_int64(vid)
 
     def _growths(self, known: Mapping[str, Range]) -> dict[str, Range]:
-        """What is added to a variable, element by element, to make others of this block.
+        """Ranges of the elementwise offsets of variables of this block from one variable.
 
         Args:
-            known: The variable, to which 0 is added, and what was made of it outside.
+            known: Offsets of the variable itself (0), and of variables computed from it outside.
         """
         growths = dict(known)
         for node in self._view.nodes:
@@ -550,7 +564,7 @@ class Integers:
         return growths
 
     def _growth_by(self, node: OpNode, growths: Mapping[str, Range]) -> Range | None:
-        """What ``node`` and those before it add to a variable."""
+        """The offset of the result of ``node`` from the variable; ``None`` if unknown."""
         if node.type in VALUE_PRESERVING:
             return growths.get(node.reads[0])
         entry, op = find_converter(node.type), self._candidates.ops.get(node)
@@ -566,7 +580,7 @@ class Integers:
         return entry.integers(op, known) if known == ranges else None
 
     def _growth_by_region(self, node: OpNode, growths: Mapping[str, Range]) -> list[Range | None]:
-        """The same of a loop or branch, for each of its results."""
+        """The offsets of the results of a loop or branch."""
         bodies, inside = self._candidates.bodies[node], self._region_ranges_of(node)
         if node.type != WHILE:
             blocks = zip(inside.blocks, bodies)
@@ -585,38 +599,40 @@ class Integers:
         ]
 
     def _loop_carried_ranges(self, body: ConvertibleBlock) -> list[Range | None]:
-        """The ranges of what this turn of a loop hands to the next one, if there is one."""
+        """The ranges of the yielded values, given that the loop condition holds."""
         cond, *results = body.results
         found = loop_conditions.bounds(self._view, cond, self.range)
-        handed_on = []
+        carried = []
         for vid, known in zip(results, self._ranges_of(results)):
             for bound in found:
                 if known is not None and bound.vid == loop_conditions.source(self._view, vid):
                     known = _narrowed_by(known, bound)
-            handed_on.append(known)
-        return handed_on
+            carried.append(known)
+        return carried
 
     def _ranges_of(self, vids: Iterable[str]) -> list[Range | None]:
         return list(map(self.range, vids))
 
     def _rejection_reason(self) -> str | None:
-        """Why this block inside of an operator has to stay native."""
+        """The reason for a fallback of the operator of this body; ``None`` if there is none."""
         for node in self._candidates.ops:
             for vid in self._candidates.inputs_of(node, Role.CONSTANT):
-                if not self.is_known_to(node, vid) and not self._takes_slices(node):
-                    kind = node.type.removeprefix("pd_op.")
-                    return f"inside of it, {kind} reads by value what only a run tells"
+                if not self.is_known_to(node, vid) and not self._reads_only_slice_starts(node):
+                    op_type = node.type.removeprefix("pd_op.")
+                    return f"inside of it, {op_type} reads by value what only a run tells"
         for node, reason in self.wide_operators().items():
             return f"inside of it, {node.type.removeprefix('pd_op.')} stays native: {reason}"
         return None
 
-    def _takes_slices(self, node: OpNode) -> bool:
-        """Whether all that only a run tells is where slices begin."""
+    def _reads_only_slice_starts(self, node: OpNode) -> bool:
+        """Whether the only values known at run time are the start indices of slices."""
         if not self._candidates.converters[node].open_starts:
             return False
         if self._offsets is None:
-            numbers = self._candidates.tensor_ids.items()
-            changing = {number for vid, number in numbers if self._view.is_overwritten(vid)}
+            tensor_ids = self._candidates.tensor_ids.items()
+            changing = {
+                tensor_id for vid, tensor_id in tensor_ids if self._view.is_overwritten(vid)
+            }
             self._offsets = Offsets(self._candidates.ops.values(), changing)
         op = self._candidates.ops[node]
         return self._offsets.slice_bounds(op) is not None or self._are_loop_counters(
@@ -624,13 +640,13 @@ class Integers:
         )
 
     def _are_loop_counters(self, offsets: Offsets, op: Op) -> bool:
-        """Whether slices begin and end where a turn of this block tells: a build looks closer."""
+        """Whether slices begin and end at loop counters; the build examines them in more detail."""
         bases, outer, end = offsets.slice_bases(op), self._outer, self._view.nodes[-1]
         if not bases or outer is None or op.type not in SLICES:
             return False
-        numbers = self._candidates.tensor_ids
+        tensor_ids = self._candidates.tensor_ids
         args, results = (
-            [self._view.spec(vid, numbers.get(vid, -1)) for vid in vids]
+            [self._view.spec(vid, tensor_ids.get(vid, -1)) for vid in vids]
             for vids in (outer.args, end.reads[1:])
         )
         counted = {
@@ -647,12 +663,12 @@ class Integers:
         return self._is_int64(vid) or dtype_name(self._view.values[vid].dtype) in RANGES
 
     def _data(self, node: OpNode, entry: Converter) -> Iterator[tuple[str, str]]:
-        """The variables that the converter computes with: no positions, no shapes."""
+        """The operands of arithmetic of the converter: no indices, no shapes."""
         slots = self._candidates.slots[node]
         return ((name, vid) for name, vid in slots if entry.role(name) in _ARITHMETIC_ROLES)
 
     def is_position(self, vid: str) -> bool:
-        """Whether the variable is only ever used as positions, inside the engine."""
+        """Whether all uses of the variable are as indices, in the engine."""
         if vid not in self._position:
             self._position[vid] = False
             node = self._view.producer.get(vid)
@@ -667,7 +683,7 @@ class Integers:
         return self._position[vid]
 
     def _stays_position(self, node: OpNode, vid: str) -> bool:
-        """Whether other readers of a variable, which ``node`` overwrites, use it so as well."""
+        """Whether other readers of a variable that ``node`` overwrites use it as indices too."""
         memory = {operand for operand, result in node.overwrites if result == vid}
         readers = [(r, each) for each in memory for r in self._view.readers.get(each, ())]
         others = [(reader, each) for reader, each in readers if reader is not node]
@@ -693,7 +709,7 @@ class Integers:
         return all(self.is_position(v) for v in node.writes)
 
     def _is_read_at_build(self, vid: str) -> bool:
-        """Whether the contents, which are known, are read only while the function is built."""
+        """Whether the contents, which are known, are read only during the build of the function."""
         node = self._view.producer.get(vid)
         if node is None or self._view.is_result(node):
             return False
@@ -730,36 +746,36 @@ class Integers:
 
 
 def _can_be_folded(spec: TensorSpec) -> bool:
-    """Whether the tensor is known to be small enough for the bridge to compute it."""
+    """Whether the tensor is static and small enough for constant folding in the bridge."""
     return -1 not in spec.shape and math.prod(spec.shape) <= MAX_FOLDED_ELEMENTS
 
 
 def _union(one: Range | None, other: Range | None) -> Range | None:
-    """The smallest range that holds both; ``None`` if one of them is not known."""
+    """The smallest range that contains both; ``None`` if one of them is unknown."""
     if one is None or other is None:
         return None
     return min(one[0], other[0]), max(one[1], other[1])
 
 
 def _covers(integers: Range | None, part: Range | None) -> bool:
-    """Whether all of ``part`` is in ``integers``."""
+    """Whether ``integers`` contains ``part``; ``None`` is the unknown range, containing all."""
     if integers is None or part is None:
         return integers is None
     return integers[0] <= part[0] and part[1] <= integers[1]
 
 
 def _overlap(one: Range, other: Range) -> bool:
-    """Whether a number is in both."""
+    """Whether two ranges have a common value."""
     return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _intersection(one: Range, other: Range) -> Range:
-    """What is in both, which meet."""
+    """The intersection of two ranges that overlap."""
     return max(one[0], other[0]), min(one[1], other[1])
 
 
 def _widened_range(known: Range | None, grown: Range | None) -> Range | None:
-    """``known`` without the bounds that ``grown`` leaves."""
+    """``known`` with each bound that ``grown`` exceeds widened; ``None`` for no bounds."""
     if (
         known is None
         or grown is None
@@ -776,12 +792,12 @@ def _widened_range(known: Range | None, grown: Range | None) -> Range | None:
 def _bounded_by_growth(
     found: Range | None, first: Range, grown: Range, max_iterations: int
 ) -> Range | None:
-    """``found``, or less: what starts in ``first`` and has grown in so many turns at most."""
-    least = first[0] + min(0, grown[0]) * max_iterations
-    most = first[1] + max(0, grown[1]) * max_iterations
+    """``found``, limited to values in ``first`` plus at most ``max_iterations`` increments."""
+    lower = first[0] + min(0, grown[0]) * max_iterations
+    upper = first[1] + max(0, grown[1]) * max_iterations
     if found is None:
-        return least, most
-    return max(found[0], least), min(found[1], most)
+        return lower, upper
+    return max(found[0], lower), min(found[1], upper)
 
 
 def _max_iterations(
@@ -789,7 +805,7 @@ def _max_iterations(
     iteration_inputs: Sequence[Range | None],
     growth: Sequence[Range | None],
 ) -> int | None:
-    """How many turns there are at most, by what each adds to what turns are entered with."""
+    """Maximum trip count, by the ranges of iteration inputs and their increments."""
     found = []
     for first, integers, grown in zip(initial, iteration_inputs, growth):
         if first is None or integers is None or grown is None:
@@ -802,7 +818,7 @@ def _max_iterations(
 
 
 def _narrowed_by(known: Range, bound: loop_conditions.Bound) -> Range:
-    """``known`` where ``bound`` holds; a single number where that is nowhere."""
-    least = known[0] if bound.lower is None else max(known[0], bound.lower)
-    most = known[1] if bound.upper is None else min(known[1], bound.upper)
-    return (least, most) if least <= most else (known[0], known[0])
+    """``known`` limited by ``bound``; a single value if the two do not overlap."""
+    lower = known[0] if bound.lower is None else max(known[0], bound.lower)
+    upper = known[1] if bound.upper is None else min(known[1], bound.upper)
+    return (lower, upper) if lower <= upper else (known[0], known[0])

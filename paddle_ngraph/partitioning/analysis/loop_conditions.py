@@ -1,4 +1,4 @@
-"""What the condition of a loop tells of numbers in its next turn."""
+"""Bounds on integers in the next iteration of a loop, implied by its condition."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING
 from paddle_ngraph.partitioning.analysis.block_view import BlockView
 from paddle_ngraph.utils.dtypes import Range
 
-# Comparisons of one number with another: what is added to the maximum of the second one, or to its
-# minimum, to bound the first one from above and from below.
-_UPPER_BOUND_OFFSETS = {**{kind: -distance for kind, distance in LESS.items()}, "pd_op.equal": 0}
+# Offsets by comparison x <op> y: added to the maximum of y to bound x from above, or to the minimum
+# of y to bound x from below.
+_UPPER_BOUND_OFFSETS = {
+    **{op_type: -distance for op_type, distance in LESS.items()},
+    "pd_op.equal": 0,
+}
 _LOWER_BOUND_OFFSETS = {**GREATER, "pd_op.equal": 0}
 
 
 class Bound(NamedTuple):
-    """A variable that is at least, or at most, a number."""
+    """Lower and upper bound of a variable; ``None`` for no bound."""
 
     vid: str
     lower: int | None
@@ -25,12 +28,12 @@ class Bound(NamedTuple):
 
 
 def bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None]) -> list[Bound]:
-    """What holds of the variables of a block where the variable ``cond`` of it, one bool, is true.
+    """Returns bounds on variables of a block that hold if the variable ``cond``, a bool, is true.
 
     Args:
         view: The block.
-        cond: The id of the condition. It has one element, and so has what it is computed from.
-        range_of: The minimum and maximum of a variable.
+        cond: The id of the condition. The condition and its operands have one element.
+        range_of: Returns the minimum and maximum of a variable.
     """
     return list(_bounds(view, cond, range_of))
 
@@ -66,7 +69,7 @@ def _compared(
 
 
 def source(view: BlockView, vid: str) -> str:
-    """The variable whose numbers ``vid`` has, as far as the block shows."""
+    """The origin of ``vid`` through value-preserving operators of the block."""
     while (node := view.producer.get(vid)) is not None and node.type in VALUE_PRESERVING:
         if view.is_overwritten(vid) or view.is_overwritten(node.reads[0]):
             return vid

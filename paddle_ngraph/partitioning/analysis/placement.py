@@ -1,4 +1,4 @@
-"""On which device an operator is placed: a mark that it carries through clones and files."""
+"""Device placement of operators, as an attribute that survives clones and saved files."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import re
 
 from paddle_ngraph.paddle_private.protocols import Operation
 
-# Paddle's own kernels.
+# Device name of Paddle's own kernels.
 NATIVE = "native"
-# What connects this process with others: a collective that runs there delays nothing that does not
-# read what it brings.
+# Device name of the link to other processes: a collective placed there delays only the readers of
+# its results.
 LINK_DEVICE = "link"
 
-# Paddle keeps it, also in files, and computes nothing with it: where in the user's code an operator
-# comes from.
+# Paddle's attribute for the layer an operator comes from: stored in files, without effect on
+# computation.
 PLACE_ATTRIBUTE = "struct_name"
-# What that begins with if a device was chosen, and for what copies to a device.
+# Prefix of the attribute for a chosen device, and for a copy to a device.
 _MARK = re.compile(r"^/(device|copy_to)=([\w:,.-]+)")
 _CORE_GROUP = re.compile(r"^CPU:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)$")
-# One of several equal parts of the cores, whichever has nothing to do.
+# One of N equal core groups, whichever is idle.
 _CORE_SHARE = re.compile(r"^CPU:one-of-(\d{1,4})$")
-# Linux has no more.
+# Maximum CPU count of Linux.
 _MAX_CORES = 8192
 
 
 def device_of(op: Operation) -> str:
-    """The device that was chosen for an operator; empty if none was."""
+    """The device chosen for an operator; empty if none was chosen."""
     found = _MARK.match(_place(op))
     return found[2] if found else ""
 
@@ -37,18 +37,18 @@ def is_copy(op: Operation) -> bool:
 
 
 def place_on(op: Operation, device: str) -> None:
-    """Chooses a device for an operator, instead of the one that was chosen before."""
+    """Chooses a device for an operator, in place of an earlier choice."""
     kind = "copy_to" if is_copy(op) else "device"
     op.set_str_attr(PLACE_ATTRIBUTE, f"/{kind}={device}{_MARK.sub('', _place(op))}")
 
 
 def clear_device(op: Operation) -> None:
-    """Takes back what was chosen for an operator."""
+    """Removes the chosen device of an operator."""
     op.set_str_attr(PLACE_ATTRIBUTE, _MARK.sub("", _place(op)))
 
 
 def place_copy(op: Operation, device: str) -> None:
-    """Makes an operator that returns its input a copy to a device."""
+    """Marks an operator that returns its input as a copy to a device."""
     op.set_str_attr(PLACE_ATTRIBUTE, f"/copy_to={device}{_MARK.sub('', _place(op))}")
 
 
@@ -57,10 +57,10 @@ def _place(op: Operation) -> str:
 
 
 def cores_of(device: str) -> tuple[int, ...]:
-    """The cores in the name of a core group, such as ``CPU:0-3``, in order.
+    """The sorted cores in the name of a core group, such as ``CPU:0-3``.
 
     Returns:
-        Nothing, if the name is not that of a core group.
+        An empty tuple if the name is not that of a core group.
     """
     found = _CORE_GROUP.match(device)
     if found is None:
@@ -76,18 +76,18 @@ def cores_of(device: str) -> tuple[int, ...]:
 
 
 def core_share(parts: int) -> str:
-    """The device that is one of so many equal parts of the cores, whichever is free."""
+    """Device name of one of ``parts`` equal core groups, whichever is idle."""
     return f"CPU:one-of-{parts}"
 
 
 def share_count(device: str) -> int:
-    """Of how many parts a device is one; 0: it is none of that kind."""
+    """The number of equal core groups of a :func:`core_share` device; 0 for other devices."""
     found = _CORE_SHARE.match(device)
     return int(found[1]) if found else 0
 
 
 def threads_of(device: str, cores: int) -> int:
-    """How many threads a device has, if there are so many cores; 0: as many as there are."""
+    """The number of threads of a device on ``cores`` cores; 0 if the device sets no limit."""
     parts = share_count(device)
     return max(1, cores // parts) if parts else len(cores_of(device))
 

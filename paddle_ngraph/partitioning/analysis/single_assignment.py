@@ -1,21 +1,21 @@
-"""Programs in single-assignment form, as far as nobody else knows the memory of a variable.
+"""Conversion of programs to single-assignment form, for variables without aliases.
 
 An operator that overwrites a variable creates the next version of the variable instead, and later
-readers read that version. Paddle merges equal operators of a predictor, and folds constants into
-parameters that keep what one run writes for the next. It leaves a variable alone that an operator
-overwrites, but not one that is a state of an engine operator, which is in a list. Without states of
-the program's own there is nothing to merge: two ``zeros`` that are written are two variables. Their
-contents are known when a function is built.
+readers read that version. The reason: Paddle merges equal operators of a predictor, and folds
+constants into parameters, whose contents would carry writes of one run into the next. Paddle
+excludes variables that an operator overwrites in place, but not states of an engine operator,
+which are members of a list. A program without internal states has nothing to merge wrongly: two
+``zeros`` that are written are two variables. Their contents are known when a function is built.
 
-Paddle takes a variable that the body of a loop overwrites (``paddle.increment(i)``, ``b[i] = x``)
-for one that never changes: the loop neither starts from it nor results in it, its body writes over
-a variable of the block around it. Such a variable is handed on here instead, as any other: it is a
-start value, an argument of the body, something that a turn ends with, and a result.
+Paddle treats a variable that the body of a loop overwrites (``paddle.increment(i)``, ``b[i] = x``)
+as loop-invariant: the variable is neither an initial value nor a result of the loop, and the body
+writes over a variable of the enclosing block. Here, such a variable becomes a loop-carried value:
+an initial value, an argument of the body, a yielded value and a result.
 
-A variable keeps its memory where that is known to somebody else: what is fed, parameters and
-variables of the scope, what shares its memory with another variable. So does a variable that a loop
-or branch around the operator captures, where not all of it has converters: Paddle would copy the
-variable in each turn.
+A variable keeps its memory if the memory has other users: feeds, parameters and variables of the
+scope, and variables that share memory. A variable captured by an enclosing loop or branch also
+keeps its memory, unless all of that loop or branch has converters: Paddle would copy the variable
+in each iteration.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     value_id,
 )
 
-# In-place operators of which the other form has another name or fewer operands, and how many.
+# In-place operators whose out-of-place variant has another name or fewer operands: (name, number of
+# operands).
 _OUT_OF_PLACE_FORMS = {
     "pd_op.assign_out_": ("pd_op.assign", 1),
     "pd_op.assign_value_": ("pd_op.assign_value", 0),
@@ -54,13 +55,13 @@ _ALIASES = frozenset({"share_data", "set"})
 
 
 def to_single_assignment(program: Program) -> None:
-    """Has operators of a PIR program make the next version of a variable that they overwrite."""
+    """Replaces in-place operators of a PIR program with operators that create a new version."""
     outermost = next(iter(blocks_outermost_first(program)))
     if not any(op.num_regions() > 0 or pairs_in_place(op) for op in outermost.ops):
         return
     while found := list(_Survey(program).replaceable_variables()):
         local = [each for each in found if each.is_local]
-        chosen = local or found[:1]  # a loop that hands on one more is another operator
+        chosen = local or found[:1]  # an added loop-carried value replaces the loop operator
         for each in chosen:
             for write in each.writes:
                 write.result.replace_all_uses_with(each.variable)
@@ -72,14 +73,13 @@ def to_single_assignment(program: Program) -> None:
 
 
 class _Write(NamedTuple):
-    """Something that overwrites a variable.
+    """An operator that overwrites a variable.
 
     Attributes:
         op: The operator.
-        operand: The variable, or another name of it.
-        result: One more name of it.
-        enclosing: The operators that the block is in, and the number of their block, outer ones
-        first.
+        operand: The variable, or an alias of it.
+        result: The result, another alias.
+        enclosing: (operator, block index) of the enclosing operators, outermost first.
     """
 
     op: Operation
@@ -93,9 +93,9 @@ class _OverwrittenVariable(NamedTuple):
 
     Attributes:
         variable: The variable.
-        home: The block that it is made in.
-        writes: What overwrites it.
-        is_local: Whether all of that is in the same block.
+        home: The block that defines it.
+        writes: The operators that overwrite it.
+        is_local: Whether all writes are in the block that defines it.
     """
 
     variable: Value
@@ -105,11 +105,11 @@ class _OverwrittenVariable(NamedTuple):
 
 
 class _Survey:
-    """What a program overwrites, and where its variables are made."""
+    """The writes of a program, and the blocks that define its variables."""
 
     def __init__(self, program: Program | Block) -> None:
         self._homes: dict[str, tuple[Block, tuple[tuple[Operation, int], ...]]] = {}
-        self._variables: dict[str, Value] = {}  # by each of their names
+        self._variables: dict[str, Value] = {}  # by the id of each alias
         self._writes: dict[str, list[_Write]] = {}
         self._look_at(next(iter(blocks_outermost_first(program))), ())
 
@@ -126,8 +126,8 @@ class _Survey:
                 write = _Write(op, operand, result, enclosing)
                 self._writes.setdefault(value_id(variable), []).append(write)
                 self._variables[value_id(variable)] = variable
-            for number, inner in enumerate(op.blocks() if op.num_regions() > 0 else ()):
-                self._look_at(inner, (*enclosing, (op, number)))
+            for index, inner in enumerate(op.blocks() if op.num_regions() > 0 else ()):
+                self._look_at(inner, (*enclosing, (op, index)))
 
     def replaceable_variables(self) -> Iterator[_OverwrittenVariable]:
         """The variables that need not be overwritten."""
@@ -161,35 +161,35 @@ class _Survey:
         )
 
     def _has_own_memory(self, value: Value) -> bool:
-        """Whether no other variable has the same memory, as far as it shows where it is made."""
+        """Whether no other variable shares its memory, judged by the defining operator."""
         producer = value.get_defining_op()
         _, enclosing = self._homes[value_id(value)]
         if producer is None:
             if not enclosing or enclosing[-1][0].name() != WHILE:
                 return False
             loop = enclosing[-1][0]
-            (number,) = (
+            (index,) = (
                 n for n, arg in enumerate(next(iter(loop.blocks())).args()) if arg.is_same(value)
             )
-            start = loop.operand_source(number + 1)
-            return value_id(self._variables.get(value_id(start), start)) == value_id(
-                start
-            ) and self._is_yielded_once(loop, 0, number + 1, value)
+            initial = loop.operand_source(index + 1)
+            return value_id(self._variables.get(value_id(initial), initial)) == value_id(
+                initial
+            ) and self._is_yielded_once(loop, 0, index + 1, value)
         if producer.name() in REGIONS:
-            (number,) = (n for n, result in enumerate(producer.results()) if result.is_same(value))
+            (index,) = (n for n, result in enumerate(producer.results()) if result.is_same(value))
             first = 1 if producer.name() == WHILE else 0
             return all(
-                self._is_yielded_once(producer, block, number + first, None)
+                self._is_yielded_once(producer, block, index + first, None)
                 for block in range(producer.num_regions())
             )
         return producer.name() not in SOURCES | LISTS
 
     def _is_yielded_once(
-        self, op: Operation, block: int, number: int, variable: Value | None
+        self, op: Operation, block: int, index: int, variable: Value | None
     ) -> bool:
-        """Whether a block hands on what it made itself and hands on once (or ``variable``)."""
+        """Whether a block yields a value only once that it defines itself (or ``variable``)."""
         end = tuple(op.blocks())[block].ops[-1]
-        value = end.operand_source(number)
+        value = end.operand_source(index)
         root = self._variables.get(value_id(value), value)
         if variable is not None and root.is_same(variable):
             return True
@@ -206,7 +206,7 @@ class _Survey:
         )
 
     def _reads_only_contents(self, reader: Operation, variable: Value) -> bool:
-        """Whether a reader takes the contents at this place, and nothing of the memory."""
+        """Whether a reader uses the contents of this version, and not the memory."""
         if reader.name() in LISTS:
             return _is_used_before_writes(reader)
         if reader.name() == YIELD:
@@ -218,33 +218,31 @@ class _Survey:
         return True
 
     def _is_yielded_in_place(self, end: Operation, variable: Value) -> bool:
-        """Whether a turn ends with it only as the condition, or in its own place.
+        """Whether the terminator yields it only as the condition, or at the index of its argument.
 
-        What a block has made itself it may hand on in any place.
+        A block may yield values that it defines at any index.
         """
         home, _ = self._homes[value_id(variable)]
         if variable.get_defining_op() is not None and home.ops[-1].id() == end.id():
             return True
         args = end.get_parent_block().args()
-        places = [
-            number
-            for number, value in enumerate(end.operands_source())
+        yielded_at = [
+            index
+            for index, value in enumerate(end.operands_source())
             if self._variables.get(value_id(value), value).is_same(variable)
         ]
-        return bool(args) and all(
-            place == 0 or args[place - 1].is_same(variable) for place in places
-        )
+        return bool(args) and all(i == 0 or args[i - 1].is_same(variable) for i in yielded_at)
 
 
 def _after(op: Operation) -> list[Operation]:
-    """What follows an operator in its block."""
+    """The operators after ``op`` in its block."""
     ops = op.get_parent_block().ops
-    (number,) = (n for n, other in enumerate(ops) if other.id() == op.id())
-    return ops[number + 1 :]
+    (index,) = (n for n, other in enumerate(ops) if other.id() == op.id())
+    return ops[index + 1 :]
 
 
 def _is_used_before_writes(op: Operation) -> bool:
-    """Whether nothing is overwritten between an operator on lists and what reads its results."""
+    """Whether no write happens between a list operator and the last reader of its results."""
     users = {user.id() for result in op.results() for user in result.all_used_ops()}
     for other in _after(op):
         users.discard(other.id())
@@ -256,7 +254,7 @@ def _is_used_before_writes(op: Operation) -> bool:
 
 
 def _has_out_of_place_form(write: _Write) -> bool:
-    """Whether there is an operator that makes a new variable of the same kind instead."""
+    """Whether there is an operator that creates a new variable of this dtype and shape instead."""
     same = write.operand.dtype == write.result.dtype and write.operand.shape == write.result.shape
     is_only = len(list(overwritten(write.op))) == 1 == len(write.op.results())
     name, effects = _out_of_place_form(write.op), ordering_effects(write.op)
@@ -266,7 +264,7 @@ def _has_out_of_place_form(write: _Write) -> bool:
 
 
 def _is_operator(name: str) -> bool:
-    """Whether Paddle has an operator of this name that makes a variable of its own."""
+    """Whether Paddle has an operator of this name whose result has its own memory."""
     short = name.removeprefix("pd_op.")
     return hasattr(operators, short) and short not in _ALIASES
 
@@ -276,14 +274,14 @@ def _out_of_place_form(op: Operation) -> str:
 
 
 def _out_of_place_call(op: Operation) -> tuple[str, list[Value]]:
-    """The operator that makes a new variable instead, and its operands."""
+    """The out-of-place operator and its operands."""
     operands = list(op.operands_source())
     name, count = _OUT_OF_PLACE_FORMS.get(op.name(), (op.name().removesuffix("_"), len(operands)))
     return name, operands[:count]
 
 
 def _has_converters(op: Operation) -> bool:
-    """Whether an interval may have all of a loop or branch inside."""
+    """Whether a subgraph may contain all of a loop or branch."""
     return op.name() in REGIONS and all(
         inner.name() in LISTS | CONSTANTS | {YIELD}
         or (_has_converters(inner) if inner.num_regions() > 0 else _has_converter(inner))
@@ -298,18 +296,18 @@ def _has_converter(op: Operation) -> bool:
 
 
 def _use_versions(block: Block, versions: dict[str, Value], carried: Value | None = None) -> None:
-    """Has operators read the version of a variable that there is at their place, or make the next.
+    """Rewrites operators to read the current version of a variable, or to create the next one.
 
     Args:
-        block: Its operators, and those inside of them.
-        versions: The first version of each variable, by its id; the last one afterwards.
+        block: Its operators are rewritten, and those in their bodies.
+        versions: The first version of each variable by its id; updated to the last one.
         carried: The variable, if loops and branches overwrite it.
     """
     for op in block.ops:
         written = [vid for operand, _ in overwritten(op) if (vid := value_id(operand)) in versions]
-        for number, value in enumerate(op.operands_source()):
+        for index, value in enumerate(op.operands_source()):
             if value.initialized() and (version := versions.get(value_id(value))) is not None:
-                op.operand(number).set_source(version)
+                op.operand(index).set_source(version)
         if carried is not None and _overwrites_inside(op, carried):
             vid = value_id(carried)
             versions[vid] = _carry_through(op, carried, versions[vid])
@@ -321,7 +319,7 @@ def _use_versions(block: Block, versions: dict[str, Value], carried: Value | Non
 
 
 def _carry_through(op: Operation, variable: Value, version: Value) -> Value:
-    """Has a loop or branch hand on a variable that it overwrites; returns what it results in."""
+    """Makes an overwritten variable a carried value of a loop or branch; returns the result."""
     extended = _core.add_carried_value(op, version)
     for block in extended.blocks():
         versions = {value_id(variable): block.args()[-1] if extended.name() == WHILE else version}

@@ -1,8 +1,8 @@
-"""Results that are freed early and computed again where they are wanted later.
+"""Recomputation (checkpointing): results are freed early and recomputed before later uses.
 
-Between its use in the forward pass and that in the backward pass a result takes memory while others
-are computed. At the step at which most memory is taken, the result is chosen that saves most for
-the time of its operators; and so on, until little enough is taken, or nothing more can be saved.
+A result takes memory between its use in the forward pass and that in the backward pass. A greedy
+search takes, at the step of peak memory, the result with the most bytes saved per time of its
+operators, and repeats until the peak fits the budget or no candidate is left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddle_ngraph.partitioning.analysis.block_view import OpNode
 from paddle_ngraph.transpiler.memory import liveness
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
 
-# What begins so takes longer than what it saves is worth.
+# Prefixes of operators that take longer than their savings are worth.
 _MATMUL_PREFIXES = (
     "conv",
     "depthwise_conv",
@@ -30,7 +30,7 @@ _MATMUL_PREFIXES = (
     "dot",
 )
 _EXPENSIVE = frozenset({"rnn", "gru", "lstm", "warpctc", "sort", "argsort", "unique", "topk"})
-# How often operators pass over their data, where that is more than once: a rough measure.
+# Passes of operators over their data, if more than one: a rough measure.
 _MEMORY_PASSES = {
     "batch_norm_": 3,
     "layer_norm": 3,
@@ -47,22 +47,22 @@ _MEMORY_PASSES = {
     "tanh": 4,
 }
 _BYTES_PER_ELEMENT = 4
-# Most operators that are called again for one result.
+# Maximal number of recomputed operators for one result.
 _MAX_STEPS_PER_RECOMPUTE = 12
-# Running statistics: an operator that is called again is given others.
+# Running statistics: a recomputed operator receives substitutes.
 STATISTICS = ("mean", "variance")
 
 
 @dataclass
 class _Recompute:
-    """A result that may be computed again.
+    """A candidate for recomputation.
 
     Attributes:
         buffer: The result.
-        before: The step that wants it then.
-        again: The steps that compute it, in order.
-        saved: The bytes that are saved where most is taken.
-        us: About how long the steps take, in microseconds.
+        before: The first step that reads the recomputed result.
+        again: The steps that recompute the result, in order.
+        saved: The bytes saved at the peak.
+        us: The estimated time of the steps, in microseconds.
     """
 
     buffer: str
@@ -73,18 +73,18 @@ class _Recompute:
 
 
 def recompute(steps: list[Step], lifetimes: Lifetimes, budget: int) -> list[Step]:
-    """The steps with others among them that compute results again.
+    """The steps, with recompute steps inserted.
 
     Args:
-        steps: All steps of a block, in their order.
-        lifetimes: Their buffers; buffers of new results are added.
-        budget: How many bytes may be taken at once.
+        steps: All steps of a block, in order.
+        lifetimes: Their buffers; buffers of recomputed results are added.
+        budget: The peak memory to reach, in bytes.
     """
     return _Planner(steps, lifetimes).run(budget)
 
 
 def can_run_again(node: OpNode) -> bool:
-    """Whether an operator computes the same again, given the same, and does nothing else."""
+    """Whether an operator may be recomputed: cheap, deterministic, without side effects."""
     if not node.type.startswith("pd_op.") or node.effects or node.outer_writes or node.is_source:
         return False
     if node.op.num_regions() > 0 or _is_expensive(node.type.removeprefix("pd_op.")):
@@ -98,7 +98,7 @@ def can_run_again(node: OpNode) -> bool:
 
 
 def is_batch_norm(node: OpNode) -> bool:
-    """Whether it normalizes by the statistics of the batch, and updates the running ones."""
+    """Whether an operator normalizes by batch statistics and updates the running ones."""
     return node.type == "pd_op.batch_norm_" and not uses_running_statistics(node.op.attrs())
 
 
@@ -107,13 +107,13 @@ def _is_expensive(name: str) -> bool:
 
 
 class _Planner:
-    """See :func:`recompute`."""
+    """The greedy search of :func:`recompute`."""
 
     def __init__(self, steps: list[Step], lifetimes: Lifetimes) -> None:
         self._steps = steps
         self._lifetimes = lifetimes
         self._sizes = lifetimes.sizes
-        self._recomputed: dict[str, str] = {}  # buffer -> the one with the same contents
+        self._recomputed: dict[str, str] = {}  # buffer -> its recomputed copy
         self._numbers = count()
         self._writers: dict[str, list[OpNode]] = {}
         for node in lifetimes.view.nodes:
@@ -133,14 +133,14 @@ class _Planner:
             if not choices:
                 if not gained:
                     return self._steps
-                tried, gained = set(), False  # with what was gained there may be room for others
+                tried, gained = set(), False  # candidates may have become possible
                 continue
             choice = max(choices, key=lambda each: each.saved / each.us)
             tried.add(choice.buffer)
             gained = self._apply(choice, usage) or gained
 
     def _analyze(self, now: int) -> None:
-        """Notes where each buffer is used, seen from the step at which most memory is taken."""
+        """Finds producer, last use, and first use from the peak on, of each buffer."""
         self._peak = now
         self._position = {step: number for number, step in enumerate(self._steps)}
         self._position_of_node = {
@@ -173,14 +173,14 @@ class _Planner:
                 yield choice
 
     def _can_be_substituted(self, buffer: str, position: int) -> bool:
-        """Whether those that read a buffer from some step on can read another."""
+        """Whether all readers of a buffer from ``position`` on can read a copy."""
         if self._lifetimes.values[buffer] > 1:
             return False
         later = (step for step in self._steps[position:] if buffer in step.reads)
         return not any(buffer in step.indirect for step in later)
 
     def _add(self, choice: _Recompute, buffer: str, seen: set[str]) -> bool:
-        """Adds the steps to a choice that compute a buffer again; whether there are any."""
+        """Adds to a choice the steps that recompute a buffer; returns whether that is possible."""
         producer = self._producer[buffer]
         at = self._position[choice.before]
         if (
@@ -194,23 +194,23 @@ class _Planner:
         seen.update(producer.allocates)
         kept: dict[str, int] = {}
         for need in self._lifetimes.in_creation_order(producer.reads - seen):
-            instead = self._available_copy(need, at)
-            if self._last[instead] >= at or instead in self._lifetimes.live_out:
+            copy = self._available_copy(need, at)
+            if self._last[copy] >= at or copy in self._lifetimes.live_out:
                 continue
-            if instead != need or not self._try(choice, need, seen):
-                kept[instead] = self._sizes[instead] if self._is_live_at_peak(instead) else 0
+            if copy != need or not self._try(choice, need, seen):
+                kept[copy] = self._sizes[copy] if self._is_live_at_peak(copy) else 0
         choice.again.append(producer)
         choice.saved -= sum(kept.values())
         choice.us += us_of(producer, self._lifetimes)
         return True
 
     def _available_copy(self, buffer: str, at: int) -> str:
-        """The buffer with the contents of one that was computed again before a position."""
+        """The recomputed copy of a buffer before index ``at``, or else the buffer."""
         again = self._recomputed.get(buffer)
         return again if again and self._position[self._producer[again]] < at else buffer
 
     def _try(self, choice: _Recompute, buffer: str, seen: set[str]) -> bool:
-        """The same; a choice to which a buffer cannot be added stays as it is."""
+        """Calls :meth:`_add`, and restores the choice if the buffer cannot be recomputed."""
         trial = replace(choice, again=list(choice.again))
         tried = set(seen)
         if not self._add(trial, buffer, tried):
@@ -220,11 +220,11 @@ class _Planner:
         return True
 
     def _is_live_at_peak(self, buffer: str) -> bool:
-        """Whether a buffer is there at the step at which most is taken, if it is read later."""
+        """Whether a buffer with later readers is live at the peak."""
         return self._position[self._producer[buffer]] <= self._peak
 
     def _is_overwritten(self, producer: Step, at: int) -> bool:
-        """Whether what a step reads has other contents by then."""
+        """Whether an operand of a step is overwritten between the step and index ``at``."""
         node, begin = producer.node, self._position[producer]
         for name, value in zip(node.op.get_input_names(), node.op.operands_source()):
             if not value.initialized() or (is_batch_norm(node) and name in STATISTICS):
@@ -238,13 +238,15 @@ class _Planner:
         return False
 
     def _apply(self, choice: _Recompute, before: list[int]) -> bool:
-        """Computes a result again, if that takes less memory; whether it does."""
+        """Inserts a recompute if that reduces the peak; returns whether it does."""
         given = self._steps, dict(self._recomputed), dict(self._sizes)
         at = self._position[choice.before]
-        made = list(self._recompute_steps(choice))
-        names = {choice.buffer: made[-1].allocates[choice.again[-1].allocates.index(choice.buffer)]}
+        added = list(self._recompute_steps(choice))
+        names = {
+            choice.buffer: added[-1].allocates[choice.again[-1].allocates.index(choice.buffer)]
+        }
         later = [step.with_reads(names) for step in self._steps[at:]]
-        self._steps = [*self._steps[:at], *made, *later]
+        self._steps = [*self._steps[:at], *added, *later]
         if self._reduces_peak(before, self._lifetimes.usage(self._steps)):
             return True
         self._steps, self._recomputed, sizes = given
@@ -253,7 +255,7 @@ class _Planner:
         return False
 
     def _reduces_peak(self, before: list[int], after: list[int]) -> bool:
-        """Whether less is taken where most was, and not more than that anywhere."""
+        """Whether memory at the peak decreases, and no other step exceeds the old peak."""
         return max(after) <= max(before) and after[self._peak] < before[self._peak]
 
     def _recompute_steps(self, choice: _Recompute) -> Iterator[Step]:
@@ -261,19 +263,19 @@ class _Planner:
         for producer in choice.again:
             number = next(self._numbers)
             names = {need: self._available_copy(need, at) for need in producer.reads}
-            made = tuple(f"{buffer}, again {number}" for buffer in producer.allocates)
+            allocates = tuple(f"{buffer}, again {number}" for buffer in producer.allocates)
             self._sizes.update(
-                (new, self._sizes[old]) for new, old in zip(made, producer.allocates)
+                (new, self._sizes[old]) for new, old in zip(allocates, producer.allocates)
             )
-            again = replace(producer.with_reads(names), allocates=made, is_recompute=True)
-            for old, new in zip(producer.allocates, made):
+            again = replace(producer.with_reads(names), allocates=allocates, is_recompute=True)
+            for old, new in zip(producer.allocates, allocates):
                 self._recomputed[old], self._producer[new] = new, again
             self._position[again] = at - 1
             yield again
 
 
 def us_of(step: Step, lifetimes: Lifetimes) -> float:
-    """About how long an operator takes, in microseconds."""
+    """The estimated time of an operator, in microseconds."""
     passes = _MEMORY_PASSES.get(step.node.type.removeprefix("pd_op."), 1)
     elements = lifetimes.total([*step.allocates, *step.reads]) / _BYTES_PER_ELEMENT
     return cost_model.DISPATCH_US + passes * elements / cost_model.ELEMENTS_PER_US

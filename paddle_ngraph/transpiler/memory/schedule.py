@@ -1,4 +1,4 @@
-"""An order of the operators of a block in which its results take little memory."""
+"""Scheduling: an order of the operators of a block with low peak memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Edges = Mapping[Step, Sequence[Step]]
 
 
 def schedule(lifetimes: Lifetimes) -> list[Step]:
-    """The steps in the best order found: one that takes no more memory than program order."""
+    """The steps in the best order found; its peak does not exceed that of program order."""
     edges = edges_of(lifetimes)
     late = _defer_allocations(lifetimes, edges)
     orders: tuple[list[Step], ...] = (
@@ -24,28 +24,30 @@ def schedule(lifetimes: Lifetimes) -> list[Step]:
 
 
 def edges_of(lifetimes: Lifetimes) -> Edges:
-    """What each step has to follow: the makers of what it reads, and for memory and order."""
+    """The predecessors of each step, by data, memory and ordering effects."""
     view = lifetimes.view
     steps = {step.node: step for step in lifetimes.steps}
     others = dependencies.memory_and_effect_dependencies(view, lambda node: True)
     found: dict[Step, list[Step]] = {}
     for step in lifetimes.steps:
-        makers = (view.producer.get(vid) for vid in step.node.reads)
-        before = [maker for maker in makers if maker is not None] + list(others[step.node])
+        producers = (view.producer.get(vid) for vid in step.node.reads)
+        before = [producer for producer in producers if producer is not None] + list(
+            others[step.node]
+        )
         found[step] = [steps[node] for node in dict.fromkeys(before)]
     _move_sinks_last(lifetimes.steps, found)
     return found
 
 
 def _move_sinks_last(steps: Sequence[Step], edges: dict[Step, list[Step]]) -> None:
-    """What leaves a block leaves it at its end."""
+    """Moves the terminator to the end of its block."""
     for step in steps:
         if step.node.type == "cf.yield":
             edges[step] = [other for other in steps if other is not step]
 
 
 def _defer_allocations(lifetimes: Lifetimes, edges: Edges) -> list[Step]:
-    """Program order, but what allocates more than it frees runs when its results are wanted."""
+    """Program order, but steps that allocate more than they free run at their first reader."""
     steps = lifetimes.steps
     last: dict[str, Step] = {}
     for step in steps:
@@ -79,26 +81,28 @@ def _defer_allocations(lifetimes: Lifetimes, edges: Edges) -> list[Step]:
 
 
 def _advance_releases(order: Sequence[Step], edges: Edges, lifetimes: Lifetimes) -> list[Step]:
-    """The same order, but what frees about as much as it allocates runs as soon as it can."""
-    waiting = _PendingSteps(order, edges, lifetimes)
+    """``order``, but a memory-neutral step runs as soon as its predecessors have run."""
+    remaining = _PendingSteps(order, edges, lifetimes)
     found: dict[Step, None] = {}
-    small = [step for step in order if waiting.is_ready(step) and waiting.is_memory_neutral(step)]
+    small = [
+        step for step in order if remaining.is_ready(step) and remaining.is_memory_neutral(step)
+    ]
     for step in [*small, *order]:
         pending = [step]
         while pending:
             now = pending.pop()
             if now not in found:
                 found[now] = None
-                pending += filter(waiting.is_memory_neutral, waiting.after(now))
+                pending += filter(remaining.is_memory_neutral, remaining.after(now))
     return list(found)
 
 
 class _PendingSteps:
-    """The steps that have not run yet.
+    """The steps that have not been scheduled yet.
 
     Args:
         order: All steps.
-        edges: What each has to follow.
+        edges: The predecessors of each step.
         lifetimes: Their buffers.
     """
 
@@ -114,7 +118,7 @@ class _PendingSteps:
                 self._users[buffer][step] = None
 
     def after(self, step: Step) -> Iterator[Step]:
-        """Takes a step off; returns those that can run now, if its end has changed anything."""
+        """Removes a step; returns the ready steps among its followers and last readers."""
         touched = dict.fromkeys(self._followers[step])
         for follower in touched:
             self._dependencies[follower].discard(step)
@@ -127,11 +131,11 @@ class _PendingSteps:
         return (each for each in touched if not self._dependencies[each])
 
     def is_ready(self, step: Step) -> bool:
-        """Whether a step has nothing to follow."""
+        """Whether a step has no pending predecessor."""
         return not self._dependencies[step]
 
     def is_memory_neutral(self, step: Step) -> bool:
-        """Whether about as little memory is taken after a step as before, if it runs next."""
+        """Whether a step, run next, does not increase the live memory noticeably."""
         buffers = {*step.allocates, *step.reads} - self._lifetimes.live_out
         ending = (buffer for buffer in buffers if len(self._users[buffer]) == 1)
         freed = self._lifetimes.total(ending)

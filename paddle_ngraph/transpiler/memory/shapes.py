@@ -14,7 +14,7 @@ from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Va
 from paddle_ngraph.partitioning.analysis.block_view import SOURCES, dtype_name, scope_name
 
 Shapes = Mapping[str, Sequence[int]]
-# A dtype and a shape, or those of the members of a list; ``None`` for a result that is absent.
+# A dtype and a shape, or a list of them for a list; ``None`` for an absent result.
 Type = Any
 
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
@@ -44,12 +44,12 @@ def _fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
 
 
 def types_in(block: Block, shapes: Shapes, open_size: int) -> dict[int, list[Type]]:
-    """The types of the results of each operator of a block, by its id, without open dimensions.
+    """The static types of the results of each operator of a block, by its id.
 
     Args:
         block: Paddle's block.
-        shapes: Those of some feeds.
-        open_size: What all other dimensions are taken for that nobody can know.
+        shapes: The shapes of some feeds.
+        open_size: The size assumed for all other dynamic dimensions.
     """
     return _Inference(shapes, open_size).run(block)
 
@@ -59,14 +59,14 @@ def _is_feed(op: Operation) -> bool:
 
 
 class _Inference:
-    """See :func:`types_in`: builds the block again on variables of these shapes."""
+    """Rebuilds a block on variables of given shapes; see :func:`types_in`."""
 
     def __init__(self, shapes: Shapes, open_size: int) -> None:
         self._shapes = shapes
         self._open_size = open_size
         self._program: Program = paddle.pir.Program()
         self._block = self._program.global_block()
-        self._values: dict[int, Any] = {}  # a list for a list
+        self._values: dict[int, Any] = {}  # a Python list for a list
 
     def run(self, block: Block) -> dict[int, list[Type]]:
         found = {}
@@ -77,51 +77,51 @@ class _Inference:
         return found
 
     def _of_list(self, op: Operation) -> list[Type] | None:
-        """Lists are lists of values here, and no operators."""
+        """Types of a list operator, whose lists are Python lists of values."""
         if op.name() not in ("builtin.combine", "builtin.split", "builtin.slice"):
             return None
         members: list[Any] = [self._values.get(value.id) for value in op.operands_source()]
         if any(each is None for each in members):
             return None
         if op.name() == "builtin.combine":
-            made = [members]
+            results = [members]
         elif op.name() == "builtin.split":
-            made = list(members[0])
+            results = list(members[0])
         else:
-            made = [members[0][op.attrs()["index"]]]
-        self._values.update((value.id, each) for value, each in zip(op.results(), made))
-        return [_type_of(each) for each in made]
+            results = [members[0][op.attrs()["index"]]]
+        self._values.update((value.id, each) for value, each in zip(op.results(), results))
+        return [_type_of(each) for each in results]
 
     def _inferred(self, op: Operation) -> list[Type] | None:
         if op.name() in SOURCES or not op.name().startswith("pd_op.") or op.num_regions() > 0:
             return None
         try:
             operands = [self._operand(value) for value in op.operands_source()]
-            made = _core.append_operator(
+            results = _core.append_operator(
                 self._block, op.name(), operands, None, _core.attributes_of(op)
             )
-        except Exception:  # whatever Paddle's shape inference says
+        except Exception:  # any error of Paddle's shape inference
             return None
-        for value, each in zip(op.results(), made):
+        for value, each in zip(op.results(), results):
             if value.initialized():
                 self._values[value.id] = each
-        # Contents may decide how large something is, such as the number of what is not zero.
-        return [self._with_known_sizes(_type_of(each), None) for each in made]
+        # Sizes may depend on data, such as the number of nonzero elements.
+        return [self._with_known_sizes(_type_of(each), None) for each in results]
 
     def _operand(self, value: Value) -> Any:
         return self._values[value.id] if value.initialized() else None
 
     def _declared(self, op: Operation) -> list[Type]:
-        """As the program declares it, which leaves dimensions open."""
+        """Types as declared in the program, with dynamic dimensions replaced."""
         if op.name().startswith("cf.") or not all(map(_is_tensor, op.results())):
             return []
         known = self._shapes.get(scope_name(op)) if _is_feed(op) else None
         types = []
         for value, type in zip(op.results(), _core.result_types(op)):
-            closed = self._with_known_sizes(type, known)
-            types.append(closed)
-            if closed is not None:
-                self._values[value.id] = self._variables(closed)
+            static = self._with_known_sizes(type, known)
+            types.append(static)
+            if static is not None:
+                self._values[value.id] = self._variables(static)
         return types
 
     def _with_known_sizes(self, type: Type, known: Sequence[int] | None) -> Type:
@@ -137,7 +137,7 @@ class _Inference:
 
 
 def _is_tensor(value: Value) -> bool:
-    """Whether it is a dense tensor, or may be a list of them: no rows of a table, no array."""
+    """Whether a value is a dense tensor or a list of them: no SelectedRows, no TensorArray."""
     if not value.initialized() or value.is_dense_tensor_type():
         return True
     return not (value.is_selected_row_type() or value.is_dense_tensor_array_type())

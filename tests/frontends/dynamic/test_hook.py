@@ -824,7 +824,7 @@ def test_copies_and_pickles_begin_anew(always_pays):
     expected = asked(layer)[:1]
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         agree(asked(twin, count=1), expected)
-        assert twin._ngraph_wrapping.latest.captures.graphs() == []
+        assert twin._ngraph_wrapping.latest.traces.graphs() == []
     assert list(layer.state_dict()) == list(made(mlp).state_dict())
     assert paddle_ngraph.stats()["engine_runs"] > 0
 

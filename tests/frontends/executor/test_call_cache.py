@@ -446,7 +446,7 @@ def test_a_call_finds_its_own_program_whatever_another_thread_finds_meanwhile():
         each.run(x=floats(2, 4))
         each.run(x=floats(2, 4))
     calls = [vars(each.executor)[call_cache._CACHE_ATTRIBUTE] for each in (program, other)]
-    mine, theirs = (next(iter(each._found.values())) for each in calls)
+    mine, theirs = (next(iter(each._entries.values())) for each in calls)
 
     class Raced(call_cache._CallCache):
         _last = property(lambda self: theirs, lambda self, value: None)

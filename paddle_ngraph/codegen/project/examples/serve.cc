@@ -1,5 +1,5 @@
-// Serves requests of a generated model from 8 threads, through the C API: each thread computes its
-// requests by itself, and each answer is compared with the first one.
+// Serves requests of a generated model from 8 threads, through the C API: each thread runs its
+// requests independently, and each answer is compared with the first one.
 //
 //   serve MODEL REQUESTS
 #include <atomic>
@@ -15,7 +15,7 @@
 namespace {
 
 constexpr int kThreads = 8;
-constexpr size_t kOpenSize = 2;  // of each dimension that the program leaves open
+constexpr size_t kOpenSize = 2;  // of each dynamic dimension
 
 struct Input {
   ngraph_array array{};
@@ -43,7 +43,7 @@ Input zeros(const ngraph_declared& declared) {
   return made;
 }
 
-// One request: its answers, as bytes. Empty if it failed.
+// Runs one request; returns its results as bytes, or an empty string on failure.
 std::string answer(ngraph_model* model, const std::vector<ngraph_array>& inputs) {
   std::vector<ngraph_array> results(ngraph_model_num_results(model));
   if (ngraph_model_run(model, inputs.data(), results.data()) != 0) {

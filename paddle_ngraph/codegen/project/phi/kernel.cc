@@ -26,7 +26,7 @@ using Output = paddle::small_vector<phi::TensorBase*>;
 using MetaInput = paddle::small_vector<phi::MetaTensor, phi::kInputSmallVectorSize>;
 using MetaOutput = paddle::small_vector<phi::MetaTensor, phi::kOutputSmallVectorSize>;
 
-// Memory of the runtime, as PHI has it.
+// Memory of the runtime as an allocation of PHI.
 class Memory final : public phi::Allocation {
  public:
   Memory(std::shared_ptr<char> memory, size_t bytes)
@@ -63,7 +63,7 @@ std::unique_ptr<phi::CPUContext> new_context() {
   return made;
 }
 
-// What the rest of Paddle does for PHI in a process that has all of it.
+// The memory functions that the rest of Paddle registers with PHI in a process with full Paddle.
 std::unique_ptr<phi::MemoryInterface> memory_interface() {
   auto made = std::make_unique<phi::MemoryInterface>();
   made->alloc = [](const phi::Place&, size_t bytes) {
@@ -104,7 +104,7 @@ std::unique_ptr<phi::MemoryInterface> memory_interface() {
   return made;
 }
 
-// A process that has imported Paddle has set this up already.
+// In a process that has imported Paddle, PHI is initialized already.
 phi::CPUContext* context() {
   static const std::unique_ptr<phi::CPUContext> made = [] {
     if (!phi::DeviceContextPool::IsInitialized()) {
@@ -136,7 +136,7 @@ Tensor unwrapped(const Dense& tensor) {
   const ElementType type = type_named(phi::DataTypeToString(tensor.dtype()));
   const Shape shape(sizes.begin(), sizes.end());
   if (tensor.numel() == 0) return allocate(type, shape);
-  // Its own reference, for the runtime asks whether memory is shared.
+  // Shares the owner's reference count, since the runtime checks whether memory is shared.
   const auto* memory = dynamic_cast<const Memory*>(tensor.Holder().get());
   const size_t offset = tensor.meta().offset;
   if (memory != nullptr) {
@@ -151,10 +151,10 @@ Tensor unwrapped(const Dense& tensor) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// A call: what is read and written, as PHI has it.
+// The operands and results of a call, as tensors of PHI.
 struct Call {
   std::vector<std::deque<Dense>> operands;
-  std::vector<std::deque<Dense>> own;  // results with memory of their own
+  std::vector<std::deque<Dense>> own;  // results with separate memory
   std::vector<std::vector<Dense*>> results;
 };
 

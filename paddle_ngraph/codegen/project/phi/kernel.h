@@ -1,4 +1,4 @@
-// Kernels of Paddle (PHI), called as Paddle's executor calls them, without it and without Python.
+// Calls of Paddle's kernels (PHI), as in Paddle's executor, without the executor and Python.
 #pragma once
 
 #include <cstddef>
@@ -14,30 +14,29 @@
 
 namespace native {
 
-// What an operator reads: for each operand a tensor, or several if it is a list; none where an
-// operand is absent.
+// The operands of an operator: for each operand a tensor, several for a list, none if absent.
 using Operands = std::vector<Tensors>;
 
-// An attribute that an operand gives.
+// An attribute whose value is that of an operand.
 struct FromOperand {
   size_t number;
 };
 
-// What a kernel, or the function that infers its results, is given.
+// Arguments of a kernel, or of its InferMeta function.
 struct Arguments {
-  std::vector<size_t> inputs;  // operands, by number
+  std::vector<size_t> inputs;  // indices of operands
   std::vector<std::variant<phi::Attribute, FromOperand>> attributes;
 };
 
-// A result: a tensor, or `size` of them as a list; one that is absent has the size 0.
+// A result: a tensor, or a list of `size` tensors; an absent result has size 0.
 struct Result {
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t size = 1;
   bool is_list = false;
-  size_t overwrites = kNone;  // the operand whose memory it has
+  size_t overwrites = kNone;  // the operand that shares its memory
 };
 
-// A kernel for a CPU. Safe to call from several threads.
+// A kernel for CPU. Thread-safe.
 class Kernel {
  public:
   // `lists` are the operands that are lists. Throws Error if PHI has no such kernel.
@@ -45,8 +44,8 @@ class Kernel {
          std::vector<size_t> lists, Arguments meta_arguments, Arguments arguments,
          std::vector<Result> results);
 
-  // The results, those of lists one by one, without those that are absent. Operands that it
-  // overwrites are copied before. Throws Error with PHI's reason.
+  // Returns the results, with lists flattened, without absent ones. Copies operands before the
+  // kernel overwrites them. Throws Error with PHI's reason.
   Tensors operator()(const Operands& operands) const;
 
  private:

@@ -21,7 +21,7 @@ namespace {
 
 thread_local std::string failure;
 
-// Calls `work`; where it throws, notes the reason and returns `otherwise`.
+// Calls `work`; if it throws, stores the reason and returns `otherwise`.
 template <typename Work, typename Result>
 Result guarded(Result otherwise, const Work& work) {
   try {
@@ -46,14 +46,14 @@ ngraph_declared described(const std::vector<Declared>& all, size_t number, const
   return made;
 }
 
-// What a caller has to give.
+// Rejects a null argument.
 template <typename T>
 void require(const T* given, const char* what) {
   if (given == nullptr) throw Error(concat(what, " is NULL"));
 }
 
-// The caller's memory, which is only read while a run lasts: it has no owner here, so nobody takes
-// it for memory that the next run may write (Variant::take).
+// A tensor in the caller's memory, which is only read, during a run. The tensor has no owner, so
+// that the memory is never reused for results of the next run (Variant::take).
 Tensor borrowed(const ngraph_array& array) {
   if (array.dtype == nullptr || array.rank > NGRAPH_MODEL_MAX_RANK) {
     throw Error("an input has no dtype, or too many dimensions");

@@ -109,7 +109,7 @@ bool is_npy(const std::string& path) {
   return path.size() > 4 && path.compare(path.size() - 4, 4, ".npy") == 0;
 }
 
-// What words of the form NAME=... say of inputs, by their names, which may have a '=' too.
+// The values of arguments NAME=... by input name, which may contain '=', too.
 std::map<std::string, std::string> by_input(const Model& model, const std::string& option,
                                             const std::vector<std::string>& words) {
   std::map<std::string, std::string> found;
@@ -135,7 +135,7 @@ std::map<std::string, std::string> by_input(const Model& model, const std::strin
 
 using Shapes = std::map<std::string, std::string>;
 
-// The file of each input, in their order.
+// The file of each input, in the order of the inputs.
 std::vector<std::string> files_of(const Model& model, const Arguments& arguments) {
   const auto given = by_input(model, "--input", arguments.inputs);
   std::vector<std::string> files;
@@ -185,7 +185,7 @@ void print(const std::string& name, const Tensor& value) {
   std::cout << (value.count() > kShown ? " ...\n" : "\n");
 }
 
-// The most memory that the process has had, in MB.
+// The peak memory of the process, in MB.
 double peak_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -223,8 +223,8 @@ void infer(Model* model, const Arguments& arguments, double ms_to_open) {
               ms_to_open, first, times[times.size() / 2], times.size(), peak_memory());
 }
 
-// What an input is fed in the steps of a training: batches of the rows of a file, or one entry of
-// it after the other, or always all of it.
+// The feeds of an input in the steps of a training: batches of rows of a file, or one entry of the
+// file per step, or the whole file in each step.
 class Source {
  public:
   Source(const Declared& input, const std::string& path, size_t batch) : file_(path) {
@@ -245,10 +245,10 @@ class Source {
 
   bool has_rows() const { return rows_ > 0; }
   bool has_entries() const { return rows_ == 0 && entries_ > 0; }
-  // Batches, or entries; 0: every step is fed the same.
+  // The number of batches, or entries; 0: every step is fed the whole file.
   size_t entries() const { return entries_; }
 
-  // Throws Error unless another file has the rows, or entries, for as many steps.
+  // Throws Error unless another file has rows, or entries, for an equal number of steps.
   void require_as_many(const Source& other) const {
     const size_t rows = file_.shape()[0], others = other.file_.shape()[0];
     if (rows * std::max<size_t>(1, other.rows_) == others * std::max<size_t>(1, rows_)) return;
@@ -262,7 +262,7 @@ class Source {
     throw Error(concat(file_.path(), " has ", entries_, " entries for ", steps, " steps"));
   }
 
-  // For step `step` in all, or `batch` of an epoch.
+  // The feed of step `step` of the training, which is batch `batch` of an epoch.
   Tensor at(size_t step, size_t batch) {
     if (entries_ == 0) return file_.read();
     if (has_rows()) return file_.rows(batch * rows_, rows_);
@@ -273,12 +273,12 @@ class Source {
 
  private:
   NpyFile file_;
-  size_t rows_ = 0;     // of a batch
-  size_t entries_ = 0;  // or batches; 0: every step is fed the same
+  size_t rows_ = 0;     // per batch
+  size_t entries_ = 0;  // or batches; 0: every step is fed the whole file
 };
 
-// How many steps an epoch has: the batches of the files that are read by rows, or else the entries
-// of those that have one for each step. Throws Error where files do not agree.
+// The number of steps of an epoch: the batches of files that are read by rows, or else the entries
+// of files with one for each step. Throws Error if files differ in it.
 size_t steps_of(const std::vector<Source>& sources) {
   const Source* by_rows = nullptr;
   const Source* by_entries = nullptr;
@@ -309,7 +309,7 @@ void train(Model* model, const Arguments& arguments) {
   for (const auto& source : sources) {
     if (source.has_entries()) source.require_entries(steps, of_epoch);
   }
-  if (!arguments.save.empty()) make_folder(arguments.save);  // before any work is done
+  if (!arguments.save.empty()) make_folder(arguments.save);  // fails before the training, not after
   for (size_t step = 0; step < steps; ++step) {
     Tensors feeds;
     for (auto& source : sources) feeds.push_back(source.at(step, step % of_epoch));

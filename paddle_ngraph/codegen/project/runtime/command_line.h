@@ -3,8 +3,8 @@
 
 namespace native {
 
-// Runs or trains the model as the arguments say. The exit status: 0, or 2 where something is wrong,
-// which it says in one sentence.
+// Runs or trains the model as specified by the arguments. Returns the exit status: 0, or 2 on an
+// error, which is printed in one sentence.
 int command_line(int count, char** arguments);
 
 }  // namespace native

@@ -17,11 +17,11 @@ using paddle_ngraph::OvFunction;
 
 namespace {
 
-constexpr int64_t kUnknown = -1;  // an open size that no input has told yet
+constexpr int64_t kUnknown = -1;  // a dynamic size without a value yet
 constexpr int64_t kMostOpen = 1000;
 constexpr char kWideIntegers[] = "--wide-integers (wide_integers=True)";
 
-// Reads models; functions are compiled by the core's own.
+// Reads models; the core compiles functions by its own ov::Core.
 ov::Core& reader() {
   static ov::Core core = [] {
     ov::Core made;
@@ -53,7 +53,7 @@ paddle_ngraph::Floats floats(const Tensor& tensor) {
   return {tensor.data<float>(), tensor.count()};
 }
 
-// The same contents, in memory that nobody else has: that of the tensor if it is its alone.
+// The tensor if no other holder shares its memory, otherwise a copy.
 Tensor own(const Tensor& tensor) {
   if (tensor.memory.use_count() == 1) return tensor;
   Tensor copy = allocate(tensor.type, tensor.shape);
@@ -61,13 +61,13 @@ Tensor own(const Tensor& tensor) {
   return copy;
 }
 
-// Where nGraph says what is wrong; the lines before say where in nGraph.
+// The last line of an error of OpenVINO, its reason; the lines before are source locations.
 std::string last_line(std::string text) {
   text.erase(text.find_last_not_of(" \n") + 1);
   return text.substr(text.rfind('\n') + 1);
 }
 
-// The first element that needs more than 32 bits.
+// The first element that overflows int32.
 std::optional<int64_t> too_wide(const Tensor& tensor) {
   if (tensor.type != ElementType::i64) return std::nullopt;
   const auto* values = tensor.data<int64_t>();

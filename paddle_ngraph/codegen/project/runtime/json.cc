@@ -134,7 +134,7 @@ class JsonReader {
   void read_number(Json* value) {
     const size_t stop = std::min(text_.find_first_not_of("+-.0123456789eE", at_), text_.size());
     std::istringstream token(text_.substr(at_, stop - at_));
-    token.imbue(std::locale::classic());  // the program around may have another decimal point
+    token.imbue(std::locale::classic());  // the host program may have another decimal point
     if (!(token >> value->number_) || !token.eof()) refuse();
     const char* end = text_.data() + stop;
     value->kind_ = Json::Kind::kNumber;

@@ -1,4 +1,4 @@
-// JSON, as far as the manifest needs it.
+// The subset of JSON used in the manifest.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace native {
 
 class Json {
  public:
-  // Throws Error, which names the place, where the text is not JSON.
+  // Throws Error, with the position, if the text is not JSON.
   static Json parsed(const std::string& text);
 
-  // Each throws Error if this is something else.
+  // Each throws Error if the value has another type.
   const std::string& text() const;
   double number() const;
   int64_t whole() const;

@@ -21,7 +21,7 @@ Declared parsed(const Json& row, bool has_file) {
   return made;
 }
 
-// The stream that paddle.seed(seed) begins.
+// The random stream after paddle.seed(seed).
 Stream seeded(uint64_t seed) {
   std::seed_seq sequence({seed});
   return Stream(sequence);

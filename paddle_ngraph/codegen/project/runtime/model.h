@@ -1,4 +1,4 @@
-// A model directory that is open: the manifest, the functions and the variables.
+// An open model directory: the manifest, the functions and the variables.
 #pragma once
 
 #include <deque>
@@ -13,14 +13,14 @@
 
 namespace native {
 
-// What goes into the program, comes out of it, or outlives its runs.
+// An input, a result, or a variable that outlives runs.
 struct Declared {
   std::string name;
   ElementType type;
-  std::vector<int64_t> shape;  // -1 where any size will do
-  std::string file;            // what a variable holds at first
+  std::vector<int64_t> shape;  // -1 for dynamic dimensions
+  std::string file;            // the initial value of a variable
 
-  // Throws Error, which names it, unless a tensor of this dtype and shape can stand for it.
+  // Throws Error, with the name, unless a tensor of this dtype and shape is valid.
   void require(ElementType given_type, const Shape& given) const;
 };
 
@@ -38,15 +38,14 @@ class Model {
   const std::vector<Declared>& results() const { return results_; }
   const std::vector<Declared>& variables() const { return variables_; }
 
-  // Whether runs change what outlives them: variables, or the stream of random numbers.
+  // Whether runs change persistent state: variables, or the random stream.
   bool has_state() const { return has_state_; }
 
-  // Runs the program on an array for each input, in their order. Safe to call from several threads;
-  // runs that change something follow one another. Throws Error for arrays of another dtype or
-  // shape than declared.
+  // Runs the program on an array for each input, in the order of the inputs. Thread-safe; runs that
+  // change state are serialized. Throws Error for arrays of another dtype or shape than declared.
   Tensors run(const Tensors& feeds);
 
-  // Replaces what the variables hold with NAME.npy of a folder, or writes it there.
+  // Reads the variables from NAME.npy in a folder, or writes them there.
   void load(const std::string& folder);
   void save(const std::string& folder);
 

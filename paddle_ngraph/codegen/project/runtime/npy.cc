@@ -32,7 +32,7 @@ constexpr std::array<std::pair<ElementType, const char*>, 9> kTypes{{
     {ElementType::f64, "f8"},
 }};
 
-// What follows `key` in the dictionary of a header, up to one of the characters in `ends`.
+// The text after `key` in the dictionary of a header, up to one of the characters in `ends`.
 std::string field(const std::string& header, const std::string& key, const char* ends) {
   const size_t at = header.find("'" + key + "':");
   if (at == std::string::npos) return "";
@@ -116,7 +116,7 @@ Tensor NpyFile::read(uint64_t offset, const Shape& shape) {
 
 namespace {
 
-// Where the contents are that belong to `path`. Throws Error if they cannot be written.
+// Writes a tensor to a temporary file for `path`; returns its path. Throws Error on failure.
 std::string write_unfinished(const std::string& path, const Tensor& tensor) {
   std::string type;
   for (const auto& [known, name] : kTypes) {
@@ -146,7 +146,7 @@ std::string write_unfinished(const std::string& path, const Tensor& tensor) {
 }  // namespace
 
 void write_npy(const std::string& folder, const std::map<std::string, Tensor>& arrays) {
-  std::map<std::string, std::string> written;  // each path, and where its contents are
+  std::map<std::string, std::string> written;  // path -> temporary file
   try {
     for (const auto& [name, array] : arrays) {
       const std::string path = folder + "/" + file_name_of(name) + ".npy";

@@ -10,10 +10,10 @@
 
 namespace native {
 
-// An .npy file that is open for reading. Its size is checked against its header.
+// An .npy file open for reading, with its size checked against its header.
 class NpyFile {
  public:
-  // Throws Error if the file cannot be read, or is no array of numbers.
+  // Throws Error if the file cannot be read, or is not a numeric array.
   explicit NpyFile(std::string path);
 
   ElementType type() const { return type_; }
@@ -35,20 +35,20 @@ class NpyFile {
   uint64_t begin_ = 0;  // of the data
 };
 
-// Writes each array to FOLDER/NAME.npy: files that are there are replaced once all are written.
-// Throws Error if one cannot be written.
+// Writes each array to FOLDER/NAME.npy; existing files are replaced once all are written. Throws
+// Error if an array cannot be written.
 void write_npy(const std::string& folder, const std::map<std::string, Tensor>& arrays);
 
-// Throws Error if it cannot be made, or nothing can be written there.
+// Creates a folder. Throws Error if that fails, or the folder is not writable.
 void make_folder(const std::string& path);
 
-// The name of a file, without its extension, for a variable or result of any name.
+// The file name, without extension, for a variable or result of any name.
 std::string file_name_of(const std::string& name);
 
-// A file of nothing but elements. Throws Error unless it has exactly the size of the shape.
+// Reads a file of raw elements. Throws Error unless its size matches the shape exactly.
 Tensor read_raw(const std::string& path, ElementType type, const Shape& shape);
 
-// The whole file as text. Throws Error if it cannot be read.
+// The whole file as text. Throws Error if the file cannot be read.
 std::string read_text(const std::string& path);
 
 // The size of a file. Throws Error if there is none.

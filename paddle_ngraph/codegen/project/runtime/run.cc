@@ -15,7 +15,7 @@ Run::Run(Model* model, const Tensors& feeds) : model_(model) {
 
 namespace {
 
-// What a map has under a name. Throws Error if there is none: someone changed the manifest.
+// The value of a map for a name. Throws Error if missing: the manifest was modified.
 template <typename Map>
 auto& named(Map& map, const std::string& name) {
   const auto found = map.find(name);
@@ -79,7 +79,7 @@ void fill(const Tensor& tensor, T value) {
   std::fill_n(tensor.data<T>(), tensor.count(), value);
 }
 
-// Calls compute(x[i], y[i]) for each element; an operand with a single one is used for all.
+// Calls compute(x[i], y[i]) for each element; an operand with a single element is broadcast.
 template <typename Result, typename T, typename Compute>
 void map(const Tensor& x, const Tensor& y, const Tensor& result, const Compute& compute) {
   const size_t step_x = x.count() == 1 ? 0 : 1, step_y = y.count() == 1 ? 0 : 1;
@@ -154,7 +154,7 @@ Tensor cast(const Tensor& x, ElementType type) {
 
 Tensor scale(const Tensor& x, const Tensor& factor, double bias, bool bias_after_scale) {
   Tensor by = cast(factor, x.type);
-  by.shape = {};  // so that a scalar stays one
+  by.shape = {};  // so that a scalar stays a scalar
   const Tensor more = full(x.type, {}, bias);
   return bias_after_scale ? add(multiply(x, by), more) : multiply(add(x, more), by);
 }

@@ -1,5 +1,5 @@
-// What the functions in main.cc are written with: a run, and the little that a program computes
-// between its intervals.
+// The interface of the functions in main.cc: a run, and the operators that a program computes
+// between its subgraphs.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace native {
 
 class Model;
 
-// One run of the program. The functions of blocks hand it on to each other.
+// One run of the program, which is passed between the functions of blocks.
 class Run {
  public:
   Run(Model* model, const Tensors& feeds);
@@ -24,8 +24,8 @@ class Run {
   // A variable that outlives the run: a parameter, or the state of an optimizer.
   Tensor& variable(const std::string& name);
 
-  // Computes an interval. New values of states are computed beside those they are computed from;
-  // then the two change places, and the old memory is used by the next run.
+  // Computes a subgraph. New values of states are computed in separate memory; then old and new
+  // memory are swapped, and the old memory is reused by the next run.
   Tensors interval(size_t number, const Tensors& inputs, const std::vector<Tensor*>& states = {});
 
   void fetch(const std::string& name, const Tensor& value);
@@ -43,7 +43,7 @@ class Run {
 void program(Run& run);
 std::string program_id();
 
-// What a forward pass leaves for the backward pass: one entry for each time that it came by.
+// Values that a forward pass saves for the backward pass: one entry for each push.
 class Stack {
  public:
   void push(Tensors values) { entries_.push_back(std::move(values)); }
@@ -54,7 +54,7 @@ class Stack {
   std::vector<Tensors> entries_;
 };
 
-// Whether the only element is not zero. Throws Error if there are several.
+// Whether the only element is nonzero. Throws Error if there are several elements.
 bool is_true(const Tensor& condition);
 
 // Paddle's operators of these names, on operands of one shape or with a single element.

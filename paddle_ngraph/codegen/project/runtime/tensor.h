@@ -1,4 +1,4 @@
-// Tensors in memory, and what is known of their elements.
+// Tensors in memory, and their element types.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ using paddle_ngraph::ElementType;
 using Error = paddle_ngraph::NgraphError;
 using Shape = std::vector<size_t>;
 
-// A dense tensor in C order. Copies share the memory, which nobody writes once it is filled.
+// A dense tensor in C order. Copies share the memory, which is not written once it is filled.
 struct Tensor {
   ElementType type = ElementType::f32;
   Shape shape;
@@ -34,17 +34,17 @@ struct Tensor {
 
 using Tensors = std::vector<Tensor>;
 
-// Memory that is not filled, aligned to a cache line.
+// A tensor of uninitialized memory, aligned to a cache line.
 Tensor allocate(ElementType type, const Shape& shape);
 
 size_t bytes_of(ElementType type);
-// Those of a tensor; the largest number where there are more.
+// The size of a tensor in bytes; saturates at the maximum.
 uint64_t bytes_of(ElementType type, const Shape& shape);
 std::string name_of(ElementType type);            // Paddle's name, e.g. "float32"
-ElementType type_named(const std::string& name);  // throws Error for a name that is not known
+ElementType type_named(const std::string& name);  // throws Error for an unknown name
 std::string text_of(const Shape& shape);          // e.g. "[2, 3]"
 
-// Calls `use` with a null pointer to the C++ type of the elements. Throws Error for types without.
+// Calls `use` with a null pointer to the C++ type of the elements. Throws Error if there is none.
 template <typename Use>
 void with_type(ElementType type, const Use& use) {
   switch (type) {
