@@ -72,7 +72,7 @@ class BuildPython(build_py):
         info = target / "paddle_ngraph" / "_build_info.py"
         info.parent.mkdir(parents=True, exist_ok=True)
         info.write_text(
-            '"""Written by setup.py: what this build was compiled against."""\n\n'
+            '"""Written by setup.py: versions that this build was compiled against."""\n\n'
             f"WITH_NGRAPH = {WITH_NGRAPH}\n"
             f"WITH_MKL = {WITH_MKL}\n"
             f'PADDLE_VERSION = "{_version("paddlepaddle", "paddlepaddle-gpu")}"\n'

@@ -164,7 +164,7 @@ def _compare(
 ) -> Row:
     columns = {name: Column() for name in names}
     _prepare(work, columns, folder, processes, progress, known)
-    _take_turns(work, columns, pace, processes, progress)
+    _alternate(work, columns, pace, processes, progress)
     return Row(work.model, work.name, work.description, work.batch, columns)
 
 
@@ -200,7 +200,7 @@ def _prepare(
             column.failed = f"wrong: off by {column.error:.2g} times the tolerance"
 
 
-def _take_turns(
+def _alternate(
     work: Work,
     columns: Mapping[str, Column],
     pace: Pace,

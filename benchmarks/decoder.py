@@ -81,7 +81,7 @@ def measure(options: Namespace) -> None:
     report.write(options.output, "decoder", "A decoder", sections, {"ms": found}, beside)
 
 
-_Way = Callable[[], list[Array]]
+_Variant = Callable[[], list[Array]]
 
 
 class _Ops(NamedTuple):
@@ -235,17 +235,17 @@ def turns(batch: int, count: int) -> dict[str, list[float]]:
     paddle.enable_static()
     features = np.random.default_rng(1).standard_normal((batch, COLUMNS, FEATURES), "float32")
 
-    def of_paddle(engine: bool, in_place: bool) -> _Way:
+    def of_paddle(engine: bool, in_place: bool) -> _Variant:
         return _of_paddle(lambda: _program(in_place), {"features": features}, engine)
 
-    ways = {
+    variants = {
         "native": of_paddle(engine=False, in_place=False),
         "engine": of_paddle(engine=True, in_place=False),
         f"native, {IN_PLACE}": of_paddle(engine=False, in_place=True),
         f"engine, {IN_PLACE}": of_paddle(engine=True, in_place=True),
         "by hand": _of_openvino(_model(), features, 2),
     }
-    return _timed(ways, count)
+    return _timed(variants, count)
 
 
 def growing_turns(batch: int, with_cache: bool, count: int) -> dict[str, list[float]]:
@@ -255,18 +255,18 @@ def growing_turns(batch: int, with_cache: bool, count: int) -> dict[str, list[fl
         0, growing_decoder.WORDS, (batch, growing_decoder.PROMPT)
     )
 
-    def of_paddle(engine: bool) -> _Way:
+    def of_paddle(engine: bool) -> _Variant:
         return _of_paddle(lambda: [growing_decoder.program(with_cache)], {"prompt": prompt}, engine)
 
-    ways = {
+    variants = {
         "native": of_paddle(engine=False),
         "engine": of_paddle(engine=True),
         "by hand": _of_openvino(growing_decoder.model(with_cache), prompt, 1),
     }
-    return _timed(ways, count)
+    return _timed(variants, count)
 
 
-def _of_paddle(build: Callable[[], list[Any]], feed: dict[str, Array], engine: bool) -> _Way:
+def _of_paddle(build: Callable[[], list[Any]], feed: dict[str, Array], engine: bool) -> _Variant:
     """Returns a function that runs the program of ``build``."""
     executor = paddle.static.Executor(paddle.CPUPlace())
     main, startup = paddle.static.Program(), paddle.static.Program()
@@ -282,7 +282,7 @@ def _of_paddle(build: Callable[[], list[Any]], feed: dict[str, Array], engine: b
     return run
 
 
-def _of_openvino(model: ov.Model, feed: Array, count: int) -> _Way:
+def _of_openvino(model: ov.Model, feed: Array, count: int) -> _Variant:
     """Returns a function that runs a model by OpenVINO, and returns its first results."""
     compiled = ov.Core().compile_model(model, "CPU", functions.CONFIGURATION)
     request = compiled.create_infer_request()
@@ -294,26 +294,26 @@ def _of_openvino(model: ov.Model, feed: Array, count: int) -> _Way:
     return run
 
 
-def _timed(ways: Mapping[str, _Way], count: int) -> dict[str, list[float]]:
+def _timed(variants: Mapping[str, _Variant], count: int) -> dict[str, list[float]]:
     """Returns milliseconds of alternating runs of each variant.
 
     Raises:
         ValueError: Results of the variants differ, or the engine needs more than one operator.
     """
-    expected = ways["native"]()
-    for name, way in ways.items():
+    expected = variants["native"]()
+    for name, variant in variants.items():
         paddle_ngraph.reset_stats()
-        *rest, words = way()
+        *rest, words = variant()
         if not all(np.allclose(*pair, rtol=1e-3, atol=1e-4) for pair in zip(rest, expected)):
             raise ValueError(f"{name}: another result than native Paddle's")
         if not np.array_equal(words, expected[-1]):
             raise ValueError(f"{name}: other words than native Paddle's")
         if name.startswith("engine") and paddle_ngraph.stats()["engine_runs"] != 1:
             raise ValueError("the engine runs the decoder by more than one operator")
-    times: dict[str, list[float]] = {name: [] for name in ways}
+    times: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(count):
-        for name, way in ways.items():
+        for name, variant in variants.items():
             start = time.perf_counter()
-            way()
+            variant()
             times[name].append(1e3 * (time.perf_counter() - start))
     return times

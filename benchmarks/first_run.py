@@ -37,7 +37,7 @@ def measure(options: Namespace) -> None:
         ]
         for name, times in found.items()
     ]
-    header = ["seconds", "native Paddle", *_WAYS[1:]]
+    header = ["seconds", "native Paddle", *_VARIANTS[1:]]
     sections = [ABOUT.format(rounds=rounds), report.table(header, rows)]
     beside = report.column(header, rows, *header[1:])
     report.bars(
@@ -45,19 +45,19 @@ def measure(options: Namespace) -> None:
         "The first run, batch 1",
         "seconds",
         list(found),
-        {way: [_medians(times)[way] for times in found.values()] for way in _WAYS},
+        {variant: [_medians(times)[variant] for times in found.values()] for variant in _VARIANTS},
     )
     data = {"first_run": found}
     report.write(options.output, "first_run", "The first run", sections, data, beside)
 
 
-_WAYS = ("native", "cold", "warm", "background")
+_VARIANTS = ("native", "cold", "warm", "background")
 # Modules are compiled to bytecode, as those of an installed package are.
 _BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 def _measured(work: works.Work, assets: Assets, rounds: int) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {way: [] for way in _WAYS}
+    times: dict[str, list[float]] = {variant: [] for variant in _VARIANTS}
     for peer in (peers.REFERENCE, peers.ENGINE):  # creates the model, compiles the modules
         _seconds(work, assets, peer, {"FLAGS_ngraph_cache_dir": ""})
     for _ in range(rounds):
@@ -72,7 +72,7 @@ def _measured(work: works.Work, assets: Assets, rounds: int) -> dict[str, list[f
 
 
 def _medians(times: dict[str, list[float]]) -> dict[str, float]:
-    return {way: round(statistics.median(seconds), 3) for way, seconds in times.items()}
+    return {variant: round(statistics.median(seconds), 3) for variant, seconds in times.items()}
 
 
 def _seconds(work: works.Work, assets: Assets, peer: str, settings: dict[str, str]) -> float:

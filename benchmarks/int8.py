@@ -31,7 +31,7 @@ CALIBRATED, COMPARED = 8, 32  # batches
 FLOAT32, INT8 = "engine, float32", "engine, int8"
 SIMULATED, BY_ONEDNN = "Paddle, simulated", "simulated by oneDNN"
 # By variant: its program, whether it runs through the engine, and the settings of its process.
-WAYS: dict[str, tuple[str, bool, dict[str, str]]] = {
+VARIANTS: dict[str, tuple[str, bool, dict[str, str]]] = {
     FLOAT32: ("float32", True, {}),
     INT8: ("int8", True, {}),
     SIMULATED: ("int8", False, {}),
@@ -73,9 +73,9 @@ class Found:
     agreement: dict[str, float]
     right: dict[str, float]
 
-    def ms(self, way: str) -> float:
+    def ms(self, variant: str) -> float:
         """Returns the median of the turns, in milliseconds."""
-        return statistics.median(self.turns_ms[way])
+        return statistics.median(self.turns_ms[variant])
 
     @property
     def ratio(self) -> float:
@@ -127,14 +127,14 @@ def measure(options: Namespace) -> None:
 
 def _write(folder: Path, found: list[Found], plan: Plan) -> None:
     columns = ["ratio", "agreement", "by oneDNN", "not quantized", "right"]
-    header = ["", *(f"{way} (ms)" for way in WAYS), *columns]
+    header = ["", *(f"{variant} (ms)" for variant in VARIANTS), *columns]
     rows = [
         [
             INFERENCE_MODELS[item.name][0],
-            *(f"{item.ms(way):.2f}" for way in WAYS),
+            *(f"{item.ms(variant):.2f}" for variant in VARIANTS),
             f"{item.ratio:.2f}",
-            *(f"{item.agreement[way]:.1%}" for way in (INT8, BY_ONEDNN, FLOAT32)),
-            ", ".join(f"{item.right[way]:.1%}" for way in (FLOAT32, SIMULATED, INT8)),
+            *(f"{item.agreement[variant]:.1%}" for variant in (INT8, BY_ONEDNN, FLOAT32)),
+            ", ".join(f"{item.right[variant]:.1%}" for variant in (FLOAT32, SIMULATED, INT8)),
         ]
         for item in found
     ]
@@ -165,16 +165,16 @@ def _compare(name: str, plan: Plan, say: Callable[[str], None]) -> Found:
         programs = _made(name, folder, plan, say)
         say(f"{name}: compared")
         workers, answers, right = {}, {}, {}
-        for way, (program, engine, settings) in WAYS.items():
-            workers[way] = stack.enter_context(Worker(settings, timeout=3600))
-            workers[way].hold(Subject, folder, programs[program], engine)
-            answers[way], right[way] = workers[way].ask("answers")
-        turns: dict[str, list[float]] = {way: [] for way in WAYS}
+        for variant, (program, engine, settings) in VARIANTS.items():
+            workers[variant] = stack.enter_context(Worker(settings, timeout=3600))
+            workers[variant].hold(Subject, folder, programs[program], engine)
+            answers[variant], right[variant] = workers[variant].ask("answers")
+        turns: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
         for _ in range(plan.pace.rounds):
-            for way, worker in workers.items():
-                turns[way].append(worker.ask("turn", plan.pace.seconds))
+            for variant, worker in workers.items():
+                turns[variant].append(worker.ask("turn", plan.pace.seconds))
     expected = answers[SIMULATED]
-    agreement = {way: float(np.mean(found == expected)) for way, found in answers.items()}
+    agreement = {variant: float(np.mean(found == expected)) for variant, found in answers.items()}
     return Found(name, turns, agreement, right)
 
 
@@ -288,12 +288,12 @@ class Subject:
         found = [self._run(np.array(batch)).argmax(-1) for batch in self._pictures]
         if self._engine and paddle_ngraph.stats()["engine_runs"] == 0:
             raise PeerError("the engine did not run")
-        told = np.concatenate(found)
+        predictions = np.concatenate(found)
         right = [
             reads_as(answer, wanted) if isinstance(wanted, str) else answer == wanted
-            for answer, wanted in zip(told, self._wanted)
+            for answer, wanted in zip(predictions, self._wanted)
         ]
-        return told, float(np.mean(right))
+        return predictions, float(np.mean(right))
 
     def turn(self, seconds: float) -> float:
         """Runs for ``seconds``; returns the median milliseconds of a run."""

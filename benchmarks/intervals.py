@@ -188,14 +188,14 @@ def measure(options: Namespace) -> None:
 def _cell(chain: Chain, options: Namespace) -> Cell:
     cell = Cell(chain)
     with ExitStack() as stack:
-        ways = {name: stack.enter_context(Worker(_ALONE)) for name in ("onednn", "engine")}
-        for name, worker in ways.items():
+        variants = {name: stack.enter_context(Worker(_ALONE)) for name in ("onednn", "engine")}
+        for name, worker in variants.items():
             worker.hold(Runner, chain, name == "engine")
-        theirs, ours = (worker.ask("result") for worker in ways.values())
+        theirs, ours = (worker.ask("result") for worker in variants.values())
         if not np.abs(ours - theirs).max() <= TOLERANCE * np.abs(theirs).max():
             raise PeerError(f"{chain}: the two ways do not compute the same")
         for _ in range(1 if options.quick else options.rounds):
-            for name, worker in ways.items():
+            for name, worker in variants.items():
                 getattr(cell, name).append(worker.ask("turn", 0.1 if options.quick else 0.3))
     return cell
 

@@ -46,7 +46,7 @@ NETWORKS = {
     "rnn": Network(f"RNN of {RNN_WIDTH}, unrolled over {RNN_STEPS} steps", 32),
 }
 # By name: whether the engine is on, whether the program is optimized, and the memory budget.
-WAYS: dict[str, tuple[bool, bool, float | None]] = {
+VARIANTS: dict[str, tuple[bool, bool, float | None]] = {
     "native": (False, False, None),
     "native, optimized": (False, True, None),
     "native, recompute": (False, True, 0.0),
@@ -87,9 +87,10 @@ def measure(options: Namespace) -> None:
             progress.say(f"{kind}, {name}")
             items = _median([_compare(name, kind == "training", *pace) for _ in range(rounds)])
             _check(f"{kind}, {name}", items)
-            found[kind][name] = {way: asdict(item) for way, item in items.items()}
+            found[kind][name] = {variant: asdict(item) for variant, item in items.items()}
             summary = (
-                f"{way} {item.peak_mb:.0f} MB {item.ratio:.2f}x" for way, item in items.items()
+                f"{variant} {item.peak_mb:.0f} MB {item.ratio:.2f}x"
+                for variant, item in items.items()
             )
             progress.done(f"{kind}, {name}: {', '.join(summary)}")
             about = ABOUT.format(runs=pace[0], turns=pace[1], rounds=rounds)
@@ -102,39 +103,43 @@ def _compare(name: str, trains: bool, runs: int, turns: int) -> dict[str, Found]
     """Measures all variants of a network: those by Paddle, then those through the engine."""
     found = {}
     for base in ("native", "engine"):
-        ways = [way for way in WAYS if way.partition(",")[0] == base]
+        variants = [variant for variant in VARIANTS if variant.partition(",")[0] == base]
         with ExitStack() as stack:
-            workers = {way: stack.enter_context(_worker(name, trains, way)) for way in ways}
-            first = {way: worker.ask("first_runs", runs) for way, worker in workers.items()}
+            workers = {
+                variant: stack.enter_context(_worker(name, trains, variant)) for variant in variants
+            }
+            first = {variant: worker.ask("first_runs", runs) for variant, worker in workers.items()}
             taken = [{w: worker.ask("turn") for w, worker in workers.items()} for _ in range(turns)]
-        for way in ways:
-            peak, value = first[way]
-            ms = statistics.median(turn[way] for turn in taken) * 1000
-            ratio = statistics.median(turn[way] / turn[base] for turn in taken)
-            found[way] = Found(peak, ms, ratio, value)
+        for variant in variants:
+            peak, value = first[variant]
+            ms = statistics.median(turn[variant] for turn in taken) * 1000
+            ratio = statistics.median(turn[variant] / turn[base] for turn in taken)
+            found[variant] = Found(peak, ms, ratio, value)
     return found
 
 
-def _worker(name: str, trains: bool, way: str) -> Worker:
+def _worker(name: str, trains: bool, variant: str) -> Worker:
     worker = Worker({"FLAGS_ngraph_cache_dir": ""})
-    worker.hold(Subject, name, trains, *WAYS[way])
+    worker.hold(Subject, name, trains, *VARIANTS[variant])
     return worker
 
 
 def _median(rounds: list[dict[str, Found]]) -> dict[str, Found]:
     return {
-        way: Found(*(statistics.median(each) for each in zip(*(astuple(r[way]) for r in rounds))))
-        for way in WAYS
+        variant: Found(
+            *(statistics.median(each) for each in zip(*(astuple(r[variant]) for r in rounds)))
+        )
+        for variant in VARIANTS
     }
 
 
 def _check(work: str, found: dict[str, Found]) -> None:
     """Raises PeerError if results of an optimized program differ."""
     native = found["native"].value
-    for way, item in found.items():
-        tolerance = 0.0 if way.startswith("native") else 1e-3
+    for variant, item in found.items():
+        tolerance = 0.0 if variant.startswith("native") else 1e-3
         if not np.isclose(item.value, native, rtol=tolerance, atol=tolerance):
-            raise PeerError(f"{work}, {way}: {item.value} instead of {native}")
+            raise PeerError(f"{work}, {variant}: {item.value} instead of {native}")
 
 
 def _beside(found: dict[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, str]]:
@@ -153,14 +158,14 @@ def _title(name: str) -> str:
 
 
 def _table(kind: str, found: dict[str, dict[str, Any]]) -> str:
-    rows = [[_title(name), *(_cell(items, w) for w in WAYS)] for name, items in found.items()]
-    return f"## {kind.capitalize()}\n\n" + report.table([f"{kind}, MB", *WAYS], rows)
+    rows = [[_title(name), *(_cell(items, w) for w in VARIANTS)] for name, items in found.items()]
+    return f"## {kind.capitalize()}\n\n" + report.table([f"{kind}, MB", *VARIANTS], rows)
 
 
-def _cell(items: dict[str, Any], way: str) -> str:
-    item, native = items[way], items["native"]
-    pace = f"{item['ratio']:.2f}x" if "," in way else f"{item['ms']:.0f} ms"
-    if way == "native":
+def _cell(items: dict[str, Any], variant: str) -> str:
+    item, native = items[variant], items["native"]
+    pace = f"{item['ratio']:.2f}x" if "," in variant else f"{item['ms']:.0f} ms"
+    if variant == "native":
         return f"{item['peak_mb']:.0f} ({pace})"
     return f"{item['peak_mb']:.0f} ({item['peak_mb'] / native['peak_mb'] - 1:+.0%}, {pace})"
 

@@ -94,13 +94,13 @@ def measure(name: str, threads: int, rounds: int) -> Result:
     times: dict[str, tuple[list[float], list[float]]] = {c.name: ([], []) for c in contestants}
     for _ in range(rounds):
         for contestant in contestants:
-            for way, run in enumerate((contestant.infer, contestant.train)):
+            for variant, run in enumerate((contestant.infer, contestant.train)):
                 run()  # warm-up: threads of the previous contestant go to sleep
                 start = time.perf_counter()
                 run()
-                times[contestant.name][way].append(1e3 * (time.perf_counter() - start))
-    forward = {who: statistics.median(t[0]) for who, t in times.items()}
-    training = {who: statistics.median(t[1]) for who, t in times.items()}
+                times[contestant.name][variant].append(1e3 * (time.perf_counter() - start))
+    forward = {name: statistics.median(t[0]) for name, t in times.items()}
+    training = {name: statistics.median(t[1]) for name, t in times.items()}
     return Result(name, case.title, threads, forward, training)
 
 
@@ -177,15 +177,15 @@ def sections(results: list[Result], rounds: int) -> list[str]:
         "in one process; in brackets how much faster than Paddle with as many threads. Paddle's "
         "default is one thread."
     ]
-    for way in ("forward", "training"):
+    for variant in ("forward", "training"):
         names = list(results[0].forward)
         rows = []
         for result in results:
-            times = getattr(result, way)
+            times = getattr(result, variant)
             cells = [f"{times[n]:.1f} ({times['Paddle'] / times[n]:.1f}x)" for n in names]
             rows.append([result.title, str(result.threads), f"{times['Paddle']:.1f}", *cells[1:]])
         header = ["network", "threads", *names]
-        pages += [f"## {way.capitalize()}", report.table(header, rows)]
+        pages += [f"## {variant.capitalize()}", report.table(header, rows)]
     return pages
 
 
@@ -198,16 +198,16 @@ def plot(results: Sequence[Result], path: Path) -> None:
     figure = Figure(figsize=(11, 6), layout="constrained")
     most = max(result.threads for result in results)
     shown = [result for result in results if result.threads == most]
-    for axes, way in zip(figure.subplots(2, 1, sharex=True), ("forward", "training")):
+    for axes, variant in zip(figure.subplots(2, 1, sharex=True), ("forward", "training")):
         names = [name for name in shown[0].forward if name != "Paddle"]
         width = 0.8 / len(names)
         for index, name in enumerate(names):
-            ratios = [getattr(r, way)["Paddle"] / getattr(r, way)[name] for r in shown]
+            ratios = [getattr(r, variant)["Paddle"] / getattr(r, variant)[name] for r in shown]
             bars = axes.bar(np.arange(len(shown)) + index * width, ratios, width, label=name)
             axes.bar_label(bars, [f"{ratio:.1f}" for ratio in ratios], fontsize=7)
         axes.axhline(1, color="black", linewidth=0.8)
         axes.set_xticks(np.arange(len(shown)) + 0.4 - width / 2, [r.case for r in shown])
-        axes.set(title=f"{way.capitalize()}, {most} threads", ylabel="times as fast as Paddle")
+        axes.set(title=f"{variant.capitalize()}, {most} threads", ylabel="times as fast as Paddle")
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(path, dpi=110)
 

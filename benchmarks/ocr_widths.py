@@ -34,8 +34,8 @@ memory is what the process holds after so many lines (resident set)."""
 
 def widths(count: int) -> list[int]:
     """Returns random widths of lines, log-uniform from short words to whole lines."""
-    drawn = np.exp(np.random.default_rng(0).uniform(np.log(48), np.log(960), count))
-    return [int(width) for width in drawn.round()]
+    sizes = np.exp(np.random.default_rng(0).uniform(np.log(48), np.log(960), count))
+    return [int(width) for width in sizes.round()]
 
 
 @dataclass

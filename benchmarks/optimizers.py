@@ -69,7 +69,7 @@ class Steps(ABC):
         return statistics.median(times)
 
 
-def _drawn(shapes: Sequence[Sequence[int]]) -> list[tuple[Array, Array]]:
+def _random_tensors(shapes: Sequence[Sequence[int]]) -> list[tuple[Array, Array]]:
     """Returns random parameters and gradients."""
     generator = np.random.default_rng(0)
     draw = generator.standard_normal
@@ -79,13 +79,13 @@ def _drawn(shapes: Sequence[Sequence[int]]) -> list[tuple[Array, Array]]:
 class PaddleSteps(Steps):
     """Paddle's optimizer, with the engine on or off."""
 
-    def __init__(self, way: str, optimizer: str, shapes: Sequence[Sequence[int]]) -> None:
+    def __init__(self, variant: str, optimizer: str, shapes: Sequence[Sequence[int]]) -> None:
         import paddle
 
         import paddle_ngraph
 
         self._parameters = []
-        for number, gradient in _drawn(shapes):
+        for number, gradient in _random_tensors(shapes):
             made = paddle.create_parameter(number.shape, "float32")
             made.set_value(number)
             made.grad = paddle.to_tensor(gradient)
@@ -98,12 +98,12 @@ class PaddleSteps(Steps):
         else:
             clip = paddle.nn.ClipGradByGlobalNorm(NORM)
             self._optimizer = paddle.optimizer.AdamW(weight_decay=DECAY, grad_clip=clip, **given)
-        if way == ENGINE:
+        if variant == ENGINE:
             paddle_ngraph.enable()
         super().__init__()
         taken = paddle_ngraph.stats()["optimizer_steps"]
-        if taken != (STEPS * len(shapes) if way == ENGINE else 0):
-            raise PeerError(f"{way}: {taken} steps by the engine")
+        if taken != (STEPS * len(shapes) if variant == ENGINE else 0):
+            raise PeerError(f"{variant}: {taken} steps by the engine")
 
     def step(self) -> None:
         self._optimizer.step()
@@ -117,11 +117,11 @@ class PaddleSteps(Steps):
 class TorchSteps(Steps):
     """PyTorch's fused optimizer."""
 
-    def __init__(self, way: str, optimizer: str, shapes: Sequence[Sequence[int]]) -> None:
+    def __init__(self, variant: str, optimizer: str, shapes: Sequence[Sequence[int]]) -> None:
         import torch
 
         self._parameters = []
-        for number, gradient in _drawn(shapes):
+        for number, gradient in _random_tensors(shapes):
             made = torch.nn.Parameter(torch.from_numpy(number))
             made.grad = torch.from_numpy(gradient)
             self._parameters.append(made)
@@ -168,12 +168,12 @@ class Row:
     name: str
     turns_ms: dict[str, list[float]] = field(default_factory=dict)
 
-    def cell(self, way: str) -> str:
+    def cell(self, variant: str) -> str:
         """Formats milliseconds and, except for the engine, the ratio to the engine."""
-        if way not in self.turns_ms:
+        if variant not in self.turns_ms:
             return "-"
-        times = self.turns_ms[way]
-        if way == ENGINE:
+        times = self.turns_ms[variant]
+        if variant == ENGINE:
             return f"{statistics.median(times):.2f}"
         ratio = statistics.median(t / ours for t, ours in zip(times, self.turns_ms[ENGINE]))
         return f"{statistics.median(times):.2f} ({ratio:.2f})"
@@ -183,9 +183,9 @@ def measure(options: Namespace) -> None:
     """Measures the optimizers; writes ``optimizers.md`` and ``.json``."""
     pace = Pace(1, 0.05) if options.quick else Pace(options.rounds, 1.0)
     networks = ["mobilenet_v2"] if options.quick else list(NETWORKS)
-    ways: dict[str, type[Steps]] = {PADDLE: PaddleSteps, ENGINE: PaddleSteps}
+    variants: dict[str, type[Steps]] = {PADDLE: PaddleSteps, ENGINE: PaddleSteps}
     if find_spec("torch") is not None:
-        ways[TORCH] = TorchSteps
+        variants[TORCH] = TorchSteps
     rows = []
     with Progress("optimizers", len(networks) * len(OPTIMIZERS)) as progress:
         for network in networks:
@@ -195,28 +195,35 @@ def measure(options: Namespace) -> None:
             for optimizer in OPTIMIZERS:
                 row = Row(f"{NETWORKS[network]} ({size / 1e6:.1f} million), {optimizer}")
                 progress.say(row.name)
-                _in_turns(row, {way: (ways[way], way, optimizer, shapes) for way in ways}, pace)
-                progress.done(f"{row.name}: {', '.join(f'{w} {row.cell(w)}' for w in ways)}")
+                _alternate(
+                    row,
+                    {
+                        variant: (variants[variant], variant, optimizer, shapes)
+                        for variant in variants
+                    },
+                    pace,
+                )
+                progress.done(f"{row.name}: {', '.join(f'{w} {row.cell(w)}' for w in variants)}")
                 rows.append(row)
     table = report.table(
-        ["", *(f"{way} (ms)" for way in ways)],
-        [[row.name, *(row.cell(way) for way in ways)] for row in rows],
+        ["", *(f"{variant} (ms)" for variant in variants)],
+        [[row.name, *(row.cell(variant) for variant in variants)] for row in rows],
     )
     data = {"quick": options.quick, "rows": [vars(row) for row in rows]}
     sections = [ABOUT.format(rounds=pace.rounds), table]
     report.write(options.output, "optimizers", "Optimizers of dynamic mode", sections, data)
 
 
-def _in_turns(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
+def _alternate(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
     with ExitStack() as stack:
-        workers = {way: stack.enter_context(Worker({})) for way in starts}
+        workers = {variant: stack.enter_context(Worker({})) for variant in starts}
         found = {}
-        for way, worker in workers.items():
-            worker.hold(*starts[way])
-            found[way] = worker.ask("results")
-            off = float(np.abs(found[way] - found[PADDLE]).max()) / (STEPS * RATE)
-            if off > TOLERANCE[way]:
-                raise PeerError(f"{row.name}, {way}: off by {off:.1e}")
+        for variant, worker in workers.items():
+            worker.hold(*starts[variant])
+            found[variant] = worker.ask("results")
+            off = float(np.abs(found[variant] - found[PADDLE]).max()) / (STEPS * RATE)
+            if off > TOLERANCE[variant]:
+                raise PeerError(f"{row.name}, {variant}: off by {off:.1e}")
         for _ in range(pace.rounds):
-            for way, worker in workers.items():
-                row.turns_ms.setdefault(way, []).append(worker.ask("turn", pace.seconds))
+            for variant, worker in workers.items():
+                row.turns_ms.setdefault(variant, []).append(worker.ask("turn", pace.seconds))

@@ -56,7 +56,7 @@ class Network:
         return cls(title, 1, work.batch, work.trains, in_slices=True, work=work)
 
     @property
-    def ways(self) -> list[str]:
+    def variants(self) -> list[str]:
         return ["native", "one function", "2 slices" if self.in_slices else "plan"]
 
 
@@ -103,9 +103,12 @@ def measure(options: Namespace) -> None:
     with Progress("plan", len(names)) as progress:
         for name in names:
             progress.say(name)
-            ways = _compare(name, rounds, turns, seconds)
-            found[name] = {way: asdict(item) for way, item in ways.items()}
-            texts = (f"{way} {item.ms:.2f} ms {item.ratio:.2f}x" for way, item in ways.items())
+            variants = _compare(name, rounds, turns, seconds)
+            found[name] = {variant: asdict(item) for variant, item in variants.items()}
+            texts = (
+                f"{variant} {item.ms:.2f} ms {item.ratio:.2f}x"
+                for variant, item in variants.items()
+            )
             progress.done(f"{name}: {', '.join(texts)}")
             sections = [ABOUT.format(rounds=rounds), *_tables(found)]
             data: dict[str, Any] = {"plan": found}
@@ -142,33 +145,33 @@ def _table_of_choices(found: Mapping[str, Choice]) -> str:
                 ]
             )
     return report.table(
-        ["", "way", "predicted (ms)", "measured (ms)", "off", "why it is left out"], rows
+        ["", "variant", "predicted (ms)", "measured (ms)", "off", "why it is left out"], rows
     )
 
 
 def _compare(name: str, rounds: int, turns: int, seconds: float) -> dict[str, Found]:
-    names = NETWORKS[name].ways
-    times: dict[str, list[float]] = {way: [] for way in names}
-    peaks: dict[str, list[float]] = {way: [] for way in names}
+    names = NETWORKS[name].variants
+    times: dict[str, list[float]] = {variant: [] for variant in names}
+    peaks: dict[str, list[float]] = {variant: [] for variant in names}
     for _ in range(rounds):
         with ExitStack() as stack:
-            workers = {way: stack.enter_context(_worker(name, way)) for way in names}
-            values = {way: worker.ask("first_runs") for way, worker in workers.items()}
-            for way, value in values.items():
+            workers = {variant: stack.enter_context(_worker(name, variant)) for variant in names}
+            values = {variant: worker.ask("first_runs") for variant, worker in workers.items()}
+            for variant, value in values.items():
                 if not np.isclose(value, values["native"], rtol=TOLERANCE, atol=TOLERANCE):
-                    raise PeerError(f"{name}, {way}: {value} instead of {values['native']}")
+                    raise PeerError(f"{name}, {variant}: {value} instead of {values['native']}")
             for _ in range(turns):
-                for way, worker in workers.items():
-                    times[way].append(worker.ask("turn", seconds))
-            for way, worker in workers.items():
-                peaks[way].append(worker.ask("peak_mb"))
+                for variant, worker in workers.items():
+                    times[variant].append(worker.ask("turn", seconds))
+            for variant, worker in workers.items():
+                peaks[variant].append(worker.ask("peak_mb"))
     return {
-        way: Found(
+        variant: Found(
             statistics.median(mine) * 1000,
             statistics.median(one / other for one, other in zip(times["one function"], mine)),
-            statistics.median(peaks[way]),
+            statistics.median(peaks[variant]),
         )
-        for way, mine in times.items()
+        for variant, mine in times.items()
     }
 
 
@@ -185,10 +188,10 @@ def _tables(found: dict[str, dict[str, Any]]) -> list[str]:
         rows = {n: items for n, items in found.items() if NETWORKS[n].in_slices == in_slices}
         if not rows:
             continue
-        ways = NETWORKS[next(iter(rows))].ways
-        memory = [f"memory, {way}" for way in ways[1:]]
+        variants = NETWORKS[next(iter(rows))].variants
+        memory = [f"memory, {variant}" for variant in variants[1:]]
         cells = [[NETWORKS[n].title, *_cells(items)] for n, items in rows.items()]
-        tables.append(report.table(["", *ways, *memory], cells))
+        tables.append(report.table(["", *variants, *memory], cells))
     return tables
 
 
@@ -199,9 +202,9 @@ def _cells(items: dict[str, Any]) -> list[str]:
     return [*times, f"{one['peak_mb']:.0f} MB", f"{last['peak_mb']:.0f} MB ({part:.2f}x)"]
 
 
-def _worker(name: str, way: str) -> Worker:
+def _worker(name: str, variant: str) -> Worker:
     worker = Worker({})
-    worker.hold(Subject, name, way)
+    worker.hold(Subject, name, variant)
     return worker
 
 
@@ -221,7 +224,7 @@ class Subject:
 
     Args:
         name: Name in :data:`NETWORKS`.
-        way: Name of the variant.
+        variant: Name of the variant.
     """
 
     _program: Any
@@ -230,7 +233,7 @@ class Subject:
     _fetches: list[Any]
     _feed: Any
 
-    def __init__(self, name: str, way: str) -> None:
+    def __init__(self, name: str, variant: str) -> None:
         import paddle
 
         import paddle_ngraph
@@ -238,17 +241,17 @@ class Subject:
         paddle.enable_static()
         paddle_ngraph.disable()
         self._before_mb = memory_mb()
-        self._engine = way != "native"
+        self._engine = variant != "native"
         network = NETWORKS[name]
         if network.work is None:
             self._build(name, network)
         else:
             self._take(network.work)
-        if way == "plan":
+        if variant == "plan":
             groups = _core_groups(network.branches)
             plan = paddle_ngraph.execution_plan(self._program, groups, self._fetches)
             self._program, self._fetches = plan.program, plan.fetches
-        if way == "2 slices":
+        if variant == "2 slices":
             made = paddle_ngraph.data_parallel(self._program, 2, self._fetches)
             self._program, self._fetches = made.program, made.fetches
 

@@ -167,9 +167,9 @@ def render(folder: Path, topic: str) -> None:
     for name, data in found.items():
         sections = data["page"]["sections"][len(about) == 1 :]
         lines += [f"## {name}", *(re.sub("^##", "###", text) for text in sections)]
-        drawn = f"{topic}_{_slug(name)}.png"
-        if (folder / drawn).exists():
-            lines.append(f"![{newest['title']}, {name}]({drawn})")
+        plot = f"{topic}_{_slug(name)}.png"
+        if (folder / plot).exists():
+            lines.append(f"![{newest['title']}, {name}]({plot})")
         facts = {**data["environment"], "date": data["date"]}
         lines.append("\n".join(f"- {fact}: {value}" for fact, value in facts.items()))
     lines.append(f"Made by `{newest['command']}`.")
@@ -198,9 +198,9 @@ def bars(
     for index, (name, values) in enumerate(series.items()):
         places = [group + index * height for group in range(len(groups))]
         numbers = [float("nan") if value is None else value for value in values]
-        drawn = axes.barh(places, numbers, height, label=name)
+        plotted = axes.barh(places, numbers, height, label=name)
         texts = ["" if value is None else f"{value:.2f}" for value in values]
-        axes.bar_label(drawn, texts, fontsize=6, padding=2)
+        axes.bar_label(plotted, texts, fontsize=6, padding=2)
     axes.set_yticks([group + 0.42 - height / 2 for group in range(len(groups))], groups)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.invert_yaxis()

@@ -113,12 +113,12 @@ def _work(work: Work, models: Path, sides: tuple[Worker, Worker], turns: int) ->
     for side in sides:
         side.hold(peers.start, work, Assets(models), peers.ENGINE)
         side.ask("results")
-    times = _in_turns(sides, turns, lambda side: statistics.median(side.ask("turn", SECONDS)))
+    times = _alternate(sides, turns, lambda side: statistics.median(side.ask("turn", SECONDS)))
     name = f"{work.model}, training" if work.trains else work.name
     return Comparison(name, *([1e3 * second for second in seconds] for seconds in times))
 
 
-def _in_turns(
+def _alternate(
     sides: tuple[Worker, Worker], turns: int, step: Callable[[Worker], T]
 ) -> tuple[list[T], list[T]]:
     """Returns the results of ``step`` for both sides, which alternate in being first."""
@@ -132,7 +132,7 @@ def _in_turns(
 def _small(sides: tuple[Worker, Worker], turns: int) -> list[Comparison]:
     for side in sides:
         side.hold(small_programs.Prepared)
-    found = _in_turns(sides, turns, lambda side: side.ask("medians_us", SMALL_SECONDS))
+    found = _alternate(sides, turns, lambda side: side.ask("medians_us", SMALL_SECONDS))
     return [
         Comparison(name, *([1e-3 * turn[name] for turn in side] for side in found))
         for name in small_programs.PROGRAMS

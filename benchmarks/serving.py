@@ -142,7 +142,7 @@ def measure(options: Namespace) -> None:
                 for _ in range(rounds):
                     for mode, load in loads[way].items():
                         if load.failed is None:
-                            _take_turn(servers[mode], seconds, load)
+                            _load_once(servers[mode], seconds, load)
             progress.done(
                 f"{way}: {', '.join(f'{m} {_rate(load)}' for m, load in loads[way].items())}"
             )
@@ -161,7 +161,7 @@ def _servers(
     return workers
 
 
-def _take_turn(workers: Sequence[Worker], seconds: float, load: Load) -> None:
+def _load_once(workers: Sequence[Worker], seconds: float, load: Load) -> None:
     answers: list[tuple[int, float, float]] = []
     failures: list[PeerError] = []
 

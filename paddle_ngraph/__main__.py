@@ -400,7 +400,7 @@ def _transpile(options: argparse.Namespace) -> int:
         if prepare is not None:
             raise NgraphError("--ranks and --optimize-memory: give one of them")
         return _distribute(program, prefix, distributes, options)
-    _refuse_to_replace(saved_model.files_at(prefix), options.force)
+    _reject_existing(saved_model.files_at(prefix), options.force)
     _convert(program, prefix, prepare=prepare)
     print(f"saved as {prefix}.json")
     return 0
@@ -432,7 +432,7 @@ def _distribute(
     model = saved_model.SavedModel.at(program)
     made = distributing.programs_of(model, options.ranks, distributes)
     files = {prefix.with_name(f"{prefix.name}{ending}"): each for ending, each in made.items()}
-    _refuse_to_replace(list(files), options.force)
+    _reject_existing(list(files), options.force)
     try:
         distributing.save(files)
     except OSError as error:
@@ -442,7 +442,7 @@ def _distribute(
     return 0
 
 
-def _refuse_to_replace(files: Sequence[Path], is_forced: bool) -> None:
+def _reject_existing(files: Sequence[Path], is_forced: bool) -> None:
     for path in files:
         if path.exists() and not is_forced:
             raise NgraphError(f"{path} is there already: give --force to replace it")
@@ -523,10 +523,10 @@ def _convert(
         raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
 
 
-def _shapes(words: Sequence[str]) -> dict[str, list[int]]:
+def _shapes(arguments: Sequence[str]) -> dict[str, list[int]]:
     """Parses ``NAME=SIZExSIZE`` arguments into shapes by name."""
     found: dict[str, list[int]] = {}
-    for name, shape in map(_shape, words):
+    for name, shape in map(_shape, arguments):
         if name in found:
             raise NgraphError(f"--shapes gives {name} twice: begin others with --shapes again")
         found[name] = shape
@@ -536,10 +536,10 @@ def _shapes(words: Sequence[str]) -> dict[str, list[int]]:
 def _shape(text: str) -> tuple[str, list[int]]:
     """Parses a name and a shape from ``x=1x3x640x640``."""
     name, _, sizes = text.rpartition("=")
-    numbers = sizes.split("x")
-    if not name or not all(number.isdecimal() or number == "-1" for number in numbers):
+    dims = sizes.split("x")
+    if not name or not all(dim.isdecimal() or dim == "-1" for dim in dims):
         raise NgraphError(f"--shapes {text}: give NAME=SIZExSIZE, for example x=1x3x640x640")
-    return name, [int(number) for number in numbers]
+    return name, [int(dim) for dim in dims]
 
 
 def _simulate(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from paddle_ngraph.partitioning import background_compile, fallback
 
 
 def sizes() -> dict[str, int]:
-    """Returns the number of entries per cache, all of which :func:`clear` releases."""
+    """Returns the entries of each cache, and ``freed_bytes``; :func:`clear` releases all."""
     texts, keys = program_key.sizes()
     return {
         **_core.table_sizes(),

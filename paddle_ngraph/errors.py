@@ -12,6 +12,6 @@ class NgraphError(RuntimeError):
 INT32_OVERFLOW = "a whole number needs 64 bits in this run"
 
 
-def summarized(words: str) -> str:
+def summarized(message: str) -> str:
     """Returns the last line of an error message of a library: locations precede the message."""
-    return words.strip().rpartition("\n")[2].strip()
+    return message.strip().rpartition("\n")[2].strip()

@@ -58,7 +58,7 @@ def stats() -> dict[str, Any]:
         wait for a function; ``functions_reused``: hits of the function cache;
         ``functions_loaded`` and ``functions_built``: its misses, loaded from disk and compiled;
         ``functions_built_in_background``: those of the latter that no run waited for;
-        ``functions_with_weights``: number of functions built with weights as constants;
+        ``functions_with_weights``: misses whose functions have weights as constants;
         ``functions_with_weights_in_place``: those of them that read weights without prepacking in
         the memory of the variables;
         ``steps_in_place``: optimizer updates, and sums, that wrote to the memory of states;

@@ -7,9 +7,9 @@ The first line is read by the C++ engine::
 
 ``<value inputs>`` and ``<weights>`` are lists of indices, ``-`` if empty; ``<dtypes>`` are those
 of the inputs and states: a run in which one has another dtype falls back to Paddle;
-``<eager weights>`` and ``<trains>`` are 0 or 1; ``<threads>`` is the limit for each of ``<runs at
-once>``, 0: none; functions are compiled for ``<device>``: ``CPU`` for any group of cores, or
-``GPU``.
+``<eager weights>`` and ``<trains>`` are 0 or 1; ``<threads>`` is the limit for each of
+``<runs at once>``, 0: none; functions are compiled for ``<device>``: ``CPU`` for any group of
+cores, or ``GPU``.
 
 The body is JSON: the tensors, the operators in program order, and the ids of inputs and outputs.
 The string suffices to rebuild the function, and the operators themselves, so that Paddle can run
@@ -288,8 +288,8 @@ class Graph:
         sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
         dtypes = _listed(spec.dtype for spec in (*self.inputs, *self.states))
         lists = f"{_listed(self.value_inputs)} {_listed(self.weights)} {dtypes}"
-        kinds = f"{int(self.eager_weights)} {int(self.trains)} {self.threads} {self.runs_at_once}"
-        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {kinds} {self.compiled_for}"
+        limits = f"{int(self.eager_weights)} {int(self.trains)} {self.threads} {self.runs_at_once}"
+        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {limits} {self.compiled_for}"
 
     @staticmethod
     def from_string(text: str) -> Graph:
@@ -348,13 +348,13 @@ def verify(data: bytes) -> None:
 
 def _check_digest(text: str) -> None:
     header, _, body = text.partition("\n")
-    words = header.split(" ")
-    if len(words) != 14 or words[0] != MAGIC or words[1] != str(FORMAT):
+    fields = header.split(" ")
+    if len(fields) != 14 or fields[0] != MAGIC or fields[1] != str(FORMAT):
         raise NgraphError(
             "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
             "make the program again from the original one"
         )
-    if words[2] != _digest(body):
+    if fields[2] != _digest(body):
         raise NgraphError(
             "the attribute 'graph' is damaged: its digest does not match; "
             "make the program again from the original one"
@@ -418,10 +418,10 @@ def _form_to_json(op: Op, form: FallbackForm) -> list[Any]:
 def _form_from_json(
     item: list[Any], outputs: Mapping[str, tuple[Any, ...]], tensors: dict[int, TensorSpec]
 ) -> FallbackForm:
-    kinds, input_lists, output_lists, unused, differing = item
+    attribute_types, input_lists, output_lists, unused, differing = item
     results = {name: tuple(tensors[i] for i in ids) for name, ids in differing.items()}
     return FallbackForm(
-        attribute_types=kinds,
+        attribute_types=attribute_types,
         lists=(frozenset(input_lists), frozenset(output_lists)),
         unused={name: tuple(tensors[i] for i in ids) for name, ids in unused.items()},
         results={name: results.get(name, specs) for name, specs in outputs.items()},

@@ -210,34 +210,34 @@ def _check_boundary(data: dict[str, Any], known: set[int]) -> None:
         positions = data[field]
         if len(set(positions)) != len(positions) or any(place >= end for place in positions):
             raise Malformed(f"{field} names a position twice, or one beyond the {end} there are")
-    kinds = {number: dtype for number, dtype, _ in data["tensors"]}
+    dtype_of = {number: dtype for number, dtype, _ in data["tensors"]}
     for field in ("inputs", "states", "outputs", "state_outputs"):
         _require(data[field], known, f"graph.{field}")
-        for kind in {kinds[number] for number in data[field]} - dtypes.DTYPES.keys():
-            name = "a TensorArray" if kind in _ARRAYS else f"a tensor of {kind}"
+        for dtype in {dtype_of[number] for number in data[field]} - dtypes.DTYPES.keys():
+            name = "a TensorArray" if dtype in _ARRAYS else f"a tensor of {dtype}"
             raise Malformed(f"graph.{field}: {name} has no form outside of an interval")
 
 
 def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
     """Checks that blocks are graphs, with the input and output dtypes of their operator."""
-    kind, blocks = op["type"], op.get("blocks", [])
-    if len(blocks) != BLOCKS.get(kind, 0):
-        raise Malformed(f"{kind} has {len(blocks)} blocks")
+    op_type, blocks = op["type"], op.get("blocks", [])
+    if len(blocks) != BLOCKS.get(op_type, 0):
+        raise Malformed(f"{op_type} has {len(blocks)} blocks")
     if not blocks:
         return
     inputs, form = op["inputs"], op.get("form", [{}, [], [], {}, {}])
     if inputs.keys() != {"cond", "inputs", "captured"} or op["outputs"].keys() != {"out"}:
-        raise Malformed(f"{kind} has other inputs and outputs")
+        raise Malformed(f"{op_type} has other inputs and outputs")
     starts, produced = inputs["inputs"], form[4].get("out", op["outputs"]["out"])
-    is_loop = kind == "pd_op.while"
+    is_loop = op_type == "pd_op.while"
     if len(inputs["cond"]) != 1 or len(starts) != (len(produced) if is_loop else 0):
-        raise Malformed(f"{kind} does not end with as much as it starts from")
+        raise Malformed(f"{op_type} does not end with as much as it starts from")
     for block in blocks:
         known = _check_tensors(block)
         own = {row[0]: row for row in block["tensors"]}
-        _require(block["inputs"], known, f"an input inside of {kind}")
+        _require(block["inputs"], known, f"an input inside of {op_type}")
         if len(set(block["inputs"])) != len(block["inputs"]):
-            raise Malformed(f"inside of {kind}, a tensor is an input twice")
+            raise Malformed(f"inside of {op_type}, a tensor is an input twice")
         _check_flow({"states": [], "state_outputs": [], **block}, known)
         read = [*starts, *inputs["captured"]]
         results = [*(inputs["cond"] if is_loop else ()), *produced]
@@ -245,14 +245,14 @@ def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
             if [tensors[n][1] for n in theirs if n is not None] != [
                 own[n][1] for n, other in zip(mine, theirs) if other is not None
             ] or len(mine) != len(theirs):
-                raise Malformed(f"what is inside of {kind} reads or makes something else")
+                raise Malformed(f"what is inside of {op_type} reads or makes something else")
 
 
 def _check_flow(data: dict[str, Any], known: set[int]) -> None:
     """Checks that every tensor is computed once, before it is read."""
     tensors = {row[0]: row for row in data["tensors"]}
     defined = {*data["inputs"], *data["states"]}  # to converters
-    made_natively = set(defined)  # with outputs that have no reader, or that converters ignore
+    defined_by_paddle = set(defined)  # with outputs that have no reader, or that converters ignore
     for op in data["ops"]:
         for name, ids in op["inputs"].items():
             _require(ids, defined, f"input '{name}' of {op['type']}")
@@ -260,7 +260,7 @@ def _check_flow(data: dict[str, Any], known: set[int]) -> None:
             name: [number for number in ids if number is not None]
             for name, ids in op["outputs"].items()
         }
-        _check_form(op, outputs, known, made_natively)
+        _check_form(op, outputs, known, defined_by_paddle)
         _check_blocks(op, tensors)
         for name, produced in outputs.items():
             _require(produced, known, f"output '{name}' of {op['type']}")

@@ -19,25 +19,25 @@ from tools.tiers.trials import Trial, outcome_of, trial, tried_until
 STEP = "revert"
 CONFLICT = "conflict"
 COUNT = 12
-SAYS_SO = re.compile(
+BUG_WORDS = re.compile(
     r"\b(mend|fix(es|ed)?\b|repair|wrong|fault|bugs?\b|crash|hangs?\b|leak|races?\b|los(t|es)\b|"
     r"fail|broke|no longer|NaN|infinit)",
     re.IGNORECASE,
 )
-# Candidates after those of SAYS_SO.
+# Candidates after those of BUG_WORDS.
 HINTS = re.compile(
     r"\b(correct|never|not|no|instead|again|differ|refus|stay|surviv)", re.IGNORECASE
 )
 AUTHOR = ("-c", "user.name=tiers", "-c", "user.email=tiers@localhost")
 
 
-class Mend(NamedTuple):
+class BugFix(NamedTuple):
     commit: str
     subject: str
-    says_so: bool
+    mentions_bug: bool
 
 
-def candidates(log: str) -> list[Mend]:
+def candidates(log: str) -> list[BugFix]:
     """Returns commits whose message mentions a bug, and that change the package and its tests."""
     found = []
     for entry in log.split("\0")[1:]:
@@ -46,17 +46,17 @@ def candidates(log: str) -> list[Mend]:
         paths = files.split()
         sources = any(re.match(r"paddle_ngraph/.*\.(py|cc|h)$", path) for path in paths)
         tests = any(re.match(r"tests/.*\.py$", path) for path in paths)
-        says_so = bool(SAYS_SO.search(f"{subject}\n{body}"))
-        if sources and tests and (says_so or HINTS.search(subject)):
-            found.append(Mend(commit, subject, says_so))
+        mentions_bug = bool(BUG_WORDS.search(f"{subject}\n{body}"))
+        if sources and tests and (mentions_bug or HINTS.search(subject)):
+            found.append(BugFix(commit, subject, mentions_bug))
     return found
 
 
-def drawn(commit: str) -> list[Mend]:
+def shuffled(commit: str) -> list[BugFix]:
     log = git("log", "--no-merges", "--name-only", "--format=%x00%H%x01%s%x01%b%x02", commit)
     found = candidates(log)
     Random(f"{commit} reverts").shuffle(found)
-    return sorted(found, key=lambda mend: not mend.says_so)
+    return sorted(found, key=lambda fix: not fix.mentions_bug)
 
 
 def revert(checkout: Checkout, commit: str) -> bool:
@@ -102,34 +102,34 @@ def run_all(
     tests: Sequence[str],
     jobs: int,
 ) -> None:
-    def attempt(checkout: Checkout, mend: Mend) -> bool:
-        known = state.get(STEP, mend.commit)
-        outcome = known["outcome"] if known else run(checkout, mend)
+    def attempt(checkout: Checkout, fix: BugFix) -> bool:
+        known = state.get(STEP, fix.commit)
+        outcome = known["outcome"] if known else run(checkout, fix)
         return outcome != CONFLICT
 
-    def run(checkout: Checkout, mend: Mend) -> str:
-        outcome, test = _outcome(checkout, measured, state, mend, tests, jobs)
-        state.add(STEP, mend.commit, subject=mend.subject, outcome=outcome, test=test)
+    def run(checkout: Checkout, fix: BugFix) -> str:
+        outcome, test = _outcome(checkout, measured, state, fix, tests, jobs)
+        state.add(STEP, fix.commit, subject=fix.subject, outcome=outcome, test=test)
         return outcome
 
-    tried_until(count, drawn(checkouts[0].commit), attempt, checkouts, "reverts")
+    tried_until(count, shuffled(checkouts[0].commit), attempt, checkouts, "reverts")
 
 
 def _outcome(
     checkout: Checkout,
     measured: Measured,
     state: State,
-    mend: Mend,
+    fix: BugFix,
     tests: Sequence[str],
     jobs: int,
 ) -> tuple[str, str | None]:
-    if not revert(checkout, mend.commit):
+    if not revert(checkout, fix.commit):
         checkout.restore()
         return CONFLICT, None
     lines = list(changed_lines(git("diff", "-U0", "HEAD", cwd=checkout.path)))
     compiled = any(line.file.endswith((".cc", ".h")) for line in lines)
     checkout.restore()
-    with trial(checkout, state, lambda: revert(checkout, mend.commit), compiled) as made:
+    with trial(checkout, state, lambda: revert(checkout, fix.commit), compiled) as made:
         if not made.begin() or not checkout.imports():
             return CONFLICT, None
         return _noticed(made, measured, lines, tests, jobs)

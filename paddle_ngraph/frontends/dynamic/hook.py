@@ -118,8 +118,8 @@ def explain(layer: Any) -> CompiledReport:
     Raises:
         NgraphError: The layer was not compiled yet.
     """
-    mode: _InferenceTuner = attributes_of(layer)[_TUNER_ATTRIBUTE].latest
-    return explain_traces(mode.traces, mode.why_native)
+    tuner: _InferenceTuner = attributes_of(layer)[_TUNER_ATTRIBUTE].latest
+    return explain_traces(tuner.traces, tuner.why_native)
 
 
 def is_known(thing: Any) -> bool:
@@ -157,16 +157,16 @@ def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs
         return original(layer, *inputs, **kwargs)
     if is_sot_tracing():
         return original(layer, *inputs, **kwargs)
-    mode: _InferenceTuner | None = None
+    tuner: _InferenceTuner | None = None
     if not isinstance(layer.forward, (StaticFunction, Compiled)):
-        mode = attached_to(layer, _TUNER_ATTRIBUTE, _LayerTuner).mode(trains)
-        if mode.is_given_up:
+        tuner = attached_to(layer, _TUNER_ATTRIBUTE, _LayerTuner).tuner(trains)
+        if tuner.is_given_up:
             return original(layer, *inputs, **kwargs)
     _is_in_outermost_layer.value = True  # inner layers are tuned as part of this one
     try:
-        if mode is None:
+        if tuner is None:
             return original(layer, *inputs, **kwargs)
-        return mode.run(original, layer, inputs, kwargs)
+        return tuner.run(original, layer, inputs, kwargs)
     finally:
         _is_in_outermost_layer.value = False
 
@@ -179,8 +179,8 @@ class _LayerTuner:
     """
 
     def __init__(self) -> None:
-        self._modes: dict[bool, _InferenceTuner] = {}
-        self.latest = self.mode(False)
+        self._tuners: dict[bool, _InferenceTuner] = {}
+        self.latest = self.tuner(False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _LayerTuner:
         return _LayerTuner()
@@ -188,11 +188,11 @@ class _LayerTuner:
     def __reduce__(self) -> Any:
         return _LayerTuner, ()
 
-    def mode(self, trains: bool) -> _InferenceTuner:
+    def tuner(self, trains: bool) -> _InferenceTuner:
         """Returns the tuner for training or inference, and makes it the latest."""
-        found = self._modes.get(trains)
+        found = self._tuners.get(trains)
         if found is None:
-            found = self._modes.setdefault(
+            found = self._tuners.setdefault(
                 trains, _TrainingTuner() if trains else _InferenceTuner()
             )
         self.latest = found
@@ -562,12 +562,12 @@ class _InnerLayerProfiler:
         spent = 0.0
         pending, known = [self._outermost], {self._outermost}
         while pending:
-            for at, seconds in list(self._inner_seconds.get(pending.pop(), {}).items()):
-                if 2 * len(self._inner_shapes[at]) <= len(self._shapes):
+            for inner, seconds in list(self._inner_seconds.get(pending.pop(), {}).items()):
+                if 2 * len(self._inner_shapes[inner]) <= len(self._shapes):
                     spent += seconds
-                elif at not in known:  # its own inner layers may have fewer shapes
-                    known.add(at)
-                    pending.append(at)
+                elif inner not in known:  # its own inner layers may have fewer shapes
+                    known.add(inner)
+                    pending.append(inner)
         return spent > 0.0 and spent >= _MIN_INNER_TIME_SHARE * self._seconds
 
 
