@@ -37,6 +37,7 @@ from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import signals
 from tests.programs import Program, chain, cores_of_plans, floats
+from tests.zips import zip_equal
 
 # So often the run of each kind is interrupted by a timer.
 TRIES = 12
@@ -45,7 +46,7 @@ WAIT = background_compile.wait  # also where calls of it are interrupted
 
 
 def assert_close(found: Any, expected: Any) -> None:
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip_equal(found, expected):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
 
 

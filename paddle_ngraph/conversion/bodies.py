@@ -198,7 +198,7 @@ class InnerBridge(NgraphBridge):
         Raises:
             NgraphError: The rank changes, or the growth differs between iterations.
         """
-        shapes = zip(self.arg_shapes, results, strict=True)
+        shapes = zip(self.arg_shapes, results)
         return [_growth_between(before, after, self._outer_symbols) for before, after in shapes]
 
     def initial_values(self) -> list[Output]:

@@ -625,7 +625,7 @@ class NgraphBridge:
         ]
 
     def _declare_results(self, region: Region, shapes: Sequence[Sequence[Number]]) -> None:
-        for output, shape in zip(region.node.outputs(), shapes, strict=True):
+        for output, shape in zip(region.node.outputs(), shapes):
             self.set_shape(output, shape)
 
     def _placeholder_for(self, region: Region, index: int, shape: Sequence[Number]) -> Output:

@@ -151,9 +151,7 @@ class _Finder:
         """The states of an update that reads them unchanged, if nothing else reads its results."""
         found = []
         inputs = node.get_input_size()
-        for output, index in zip(
-            node.outputs(), [i for i in rule.states if i < inputs], strict=True
-        ):
+        for output, index in zip(node.outputs(), [i for i in rule.states if i < inputs]):
             name = node.input_value(index).get_node().get_name()
             state = self._feeds.get(name, -1) - self._num_inputs
             if not 0 <= state < len(self._values) or key_of(self._values[state]) != key_of(output):

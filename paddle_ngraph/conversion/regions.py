@@ -87,9 +87,7 @@ class Region(ABC):
         """
         values = self.node.input_values()
         self._condition = values[self._FIRST_SOURCE_INPUT - 1]
-        for index, value in zip(
-            self._parameter_order, values[self._FIRST_SOURCE_INPUT :], strict=True
-        ):
+        for index, value in zip(self._parameter_order, values[self._FIRST_SOURCE_INPUT :]):
             self._sources[index] = value
         constants = {
             index: self._sources[index].get_node()

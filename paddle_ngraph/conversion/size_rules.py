@@ -142,7 +142,7 @@ class Shapes:
         if found is None or [list(map(hint_of, dims)) for dims in found] != known:
             self._fix_inputs(node, inputs)
             found = known
-        for output, dims in zip(node.outputs(), found, strict=True):
+        for output, dims in zip(node.outputs(), found):
             for dim in dims:
                 # Empty tensors are special, and often computed by other nodes.
                 if isinstance(dim, Size) and not dim >= 1:

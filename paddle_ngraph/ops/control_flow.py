@@ -68,7 +68,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "out", output, number)
     for array, output in zip(sources[len(initial_values) : args], outputs[len(initial_values) :]):
         array.chunks = [output]
-    for position, output in zip(body.collected, outputs[args:], strict=True):
+    for position, output in zip(body.collected, outputs[args:]):
         _append_loop_elements(bridge, sources[position], output)
 
 
@@ -86,7 +86,7 @@ def if_(bridge: NgraphBridge, op: Op) -> None:
         _select_results(bridge, op, *(bridge.inline(block, sources) for block in op.blocks))
         return
     (first, _), (second, read) = (body_of_branch(bridge, block, sources) for block in op.blocks)
-    for one, other in zip(first.shapes, second.shapes, strict=True):
+    for one, other in zip(first.shapes, second.shapes):
         _require_equal(one, other, "the results of a branch have several shapes")
     if not first.shapes:
         return
@@ -100,7 +100,7 @@ def _select_results(
 ) -> None:
     """A Select in place of branches without computation, such as those of a ``break`` in a loop."""
     condition = reshaped(bridge, _condition(bridge, op), [])
-    for number, (one, other) in enumerate(zip(ones, others, strict=True)):
+    for number, (one, other) in enumerate(zip(ones, others)):
         shapes = bridge.shape(one), bridge.shape(other)
         _require_equal(*shapes, "the results of a branch have several shapes")
         bridge.set_output_node(op, "out", select(condition, one, other), number)

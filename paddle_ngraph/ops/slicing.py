@@ -177,12 +177,12 @@ def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[P
 def _runtime_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
     """Indices of slices whose starts are known only in a run; falls back if out of range."""
     pairs = bridge.offsets.slice_bounds(op)
-    if pairs is None:
-        raise NgraphError("input 'starts' is known only at run time")
     axes = [axis_of(axis, len(dims)) for axis in op.attr("axes")]
+    if pairs is None or len(pairs) != len(axes):
+        raise NgraphError("input 'starts' is known only at run time")
     spaces = [
         _UNBOUNDED_RANGE if start.base is None else (0, dims[axis] - (end.added - start.added) + 1)
-        for axis, (start, end) in zip(axes, pairs, strict=True)
+        for axis, (start, end) in zip(axes, pairs)
     ]
     low, high = ([int(at) for at in side] for side in zip(*spaces))
     bridge.require_range(op, "starts", low, high)

@@ -42,7 +42,7 @@ def _replace(shapes: Value, copies: list[Value], op: Operation) -> None:
     """Replaces the members of ``shapes`` with ``copies``."""
     for user in shapes.all_used_ops():
         if user.name() == "builtin.split":
-            for member, copy in zip(user.results(), copies, strict=True):
+            for member, copy in zip(user.results(), copies):
                 member.replace_all_uses_with(copy)
     (joined,) = _core.insert_operator(op, "builtin.combine", copies, [shapes], {})
     shapes.replace_all_uses_with(joined)

@@ -247,7 +247,7 @@ def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = T
     block = program.global_block()
     values: dict[int, Value] = {}
     sources = [*graph.inputs, *graph.states]
-    for index, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
+    for index, (spec, dtype) in enumerate(zip(sources, dtypes)):
         if graph.adapts and dtype not in (None, spec.dtype):
             as_declared, spec = False, replace(spec, dtype=dtype)
         values[spec.id] = _core.append_variable(block, _input_name(index), _type(spec))
@@ -389,14 +389,12 @@ def _append_region(
         types = list(map(_type, form.results[OUT]))
         first, second, results = _core.append_if(block, condition, types)
         bodies, args = [first, second], []
-    for inner, graph in zip(bodies, op.blocks, strict=True):
-        known = dict(zip((spec.id for spec in graph.inputs), [*args, *captured], strict=True))
+    for inner, graph in zip(bodies, op.blocks):
+        known = dict(zip((spec.id for spec in graph.inputs), [*args, *captured]))
         for each in graph.ops:
             _append(inner, each, known, as_declared)
         _core.append_yield(inner, [known[spec.id] for spec in graph.outputs])
-    values.update(
-        (spec.id, result) for spec, result in zip(form.results[OUT], results, strict=True)
-    )
+    values.update((spec.id, result) for spec, result in zip(form.results[OUT], results))
 
 
 def _reshaped(block: Block, value: Value, source: TensorSpec, target: TensorSpec) -> Value:

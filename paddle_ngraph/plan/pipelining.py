@@ -59,7 +59,7 @@ class _Stages:
         estimated = [0.0] * self._stages
         for node, us in self._us.items():
             estimated[self.stage[node]] += us
-        rates = [ms / us for ms, us in zip(measured, estimated, strict=True)]
+        rates = [ms / us for ms, us in zip(measured, estimated)]
         scale = sum(estimated) / sum(measured)  # transfers across a cut are in microseconds
         return self._cut({n: us * rates[self.stage[n]] * scale for n, us in self._us.items()})
 

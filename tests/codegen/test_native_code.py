@@ -28,6 +28,7 @@ from tests.codegen.native_project import Library, Project, called
 from tests.frontends import test_ngraph_transpiler as transpiled
 from tests.frontends.executor.test_hook import save_model
 from tests.programs import Program, chain, floats, linear_regression, parameter
+from tests.zips import zip_equal
 
 # The runtime of all projects takes a minute to compile.
 pytestmark = pytest.mark.slow("builds C++ projects")
@@ -427,7 +428,7 @@ def drawn_numbers(small, seed):
 
 
 def assert_same(found, expected):
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip_equal(found, expected):
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
 

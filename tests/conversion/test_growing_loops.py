@@ -23,6 +23,7 @@ from tests.programs import (
     floats,
     parameter,
 )
+from tests.zips import zip_equal
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -37,7 +38,7 @@ def agree(program: Program, **feed: np.ndarray) -> list[np.ndarray]:
         found = program.run(**feed)
         stats = paddle_ngraph.stats()
         assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
-        for expected, actual in zip(native, found, strict=True):
+        for expected, actual in zip_equal(native, found):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
     return native
@@ -420,7 +421,7 @@ def test_a_run_beyond_what_fits_is_paddles(
         found = program.run(**feed)
         stats = paddle_ngraph.stats()
         assert (stats["engine_runs"], stats["native_runs"]) == (0, 1)
-        for expected, actual in zip(native, found, strict=True):
+        for expected, actual in zip_equal(native, found):
             np.testing.assert_array_equal(actual, expected)
     agree(program, **rows(lengths[-1], 1), limit=np.array([4]))
     assert is_one_operator(program)
@@ -633,7 +634,7 @@ def test_what_no_turn_may_decide_is_paddles(build: Callable) -> None:
             with pytest.raises(Exception, match=r"(?i)broadcast"):
                 program.run(**feed)
             continue
-        for expected, actual in zip(native, program.run(**feed), strict=True):
+        for expected, actual in zip_equal(native, program.run(**feed)):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
     reasons = [op.reason for op in native_of(program) if op.type == "pd_op.while"]
@@ -679,7 +680,7 @@ def once_on_disk() -> None:
     program = Program(greedy)
     for seed, (length, limit) in enumerate([(2, 5), (3, 0), (4, 2), (5, 3)]):
         feed = {**feed_of_greedy(length, seed), "limit": np.array([limit])}
-        for one, other in zip(program.run(engine=False, **feed), program.run(**feed), strict=True):
+        for one, other in zip_equal(program.run(engine=False, **feed), program.run(**feed)):
             np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
     stats = paddle_ngraph.stats()
     assert stats["engine_runs"] == 4 and stats["native_runs"] == 0

@@ -21,6 +21,7 @@ from tests.programs import (
     floats,
     parameter,
 )
+from tests.zips import zip_equal
 
 WIDTH, CLASSES = 6, 5
 # A number that every sample has; one of a sample that makes a run fail is this.
@@ -136,7 +137,7 @@ def fed(size: tuple[int, int], fails: bool, seed: int) -> np.ndarray:
 def close(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
     return all(
         one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-5)
-        for one, other in zip(found, expected, strict=True)
+        for one, other in zip_equal(found, expected)
     )
 
 

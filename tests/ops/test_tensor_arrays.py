@@ -28,6 +28,7 @@ from tests.programs import (
     floats,
     parameter,
 )
+from tests.zips import zip_equal
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -77,7 +78,7 @@ def agree(program: Program, by_paddle: bool = False, **feed: np.ndarray) -> list
         found = program.run(**feed)
         stats = paddle_ngraph.stats()
         assert (stats["engine_runs"], stats["native_runs"]) == (1 - by_paddle, int(by_paddle))
-        for expected, actual in zip(native, found, strict=True):
+        for expected, actual in zip_equal(native, found):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
     return native
@@ -672,7 +673,7 @@ def test_other_arrays_are_paddles(build: Callable, reason: str) -> None:
         with in_program_order():
             native = program.run(engine=False, x=x)
         found = program.run(x=x)
-        for expected, actual in zip(native, found, strict=True):
+        for expected, actual in zip_equal(native, found):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
     report = paddle_ngraph.explain(program.main)
@@ -821,7 +822,7 @@ def test_a_list_is_one_operator(body: Callable, dynamic: None) -> None:
             found = run(size, turns)
         stats = paddle_ngraph.stats()
         assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
-        for expected, actual in zip(native, found, strict=True):
+        for expected, actual in zip_equal(native, found):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
 
@@ -848,7 +849,7 @@ def once_on_disk() -> None:
             with in_program_order():
                 native = program.run(engine=False, **feed)
             found = program.run(**feed)
-            for one, other in zip(native, found, strict=True):
+            for one, other in zip_equal(native, found):
                 np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
     stats = paddle_ngraph.stats()
     assert stats["engine_runs"] == 2 * len(RUNS) and stats["native_runs"] == 0

@@ -27,6 +27,7 @@ from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode, twice
 from tests.programs import Program, at_once, chain, floats, linear_regression, strict_runs
+from tests.zips import zip_equal
 
 SECONDS = 120  # a test that waits longer has failed
 
@@ -90,7 +91,7 @@ def counts() -> tuple[int, int, int]:
 
 def assert_close(expected: list[np.ndarray], found: list[np.ndarray]) -> None:
     """Equal but for roundings, which a training carries on."""
-    for one, other in zip(expected, found, strict=True):
+    for one, other in zip_equal(expected, found):
         assert one.dtype == other.dtype and one.shape == other.shape
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
 
@@ -180,7 +181,7 @@ def test_every_run_is_as_native_before_and_after_the_function_is_there(make, see
     native = life(make, False, np.random.default_rng(seed))
     paddle_ngraph.reset_stats()
     found = life(make, True, np.random.default_rng(seed))
-    for expected, results in zip(native, found, strict=True):
+    for expected, results in zip_equal(native, found):
         assert_close(expected, results)
     engine, meanwhile, built = counts()
     assert meanwhile > 0 and built > 0 and engine >= len(SHAPES[make])
@@ -201,7 +202,7 @@ def test_programs_and_shapes_take_turns(native_in_order):
 
     native = list(lives(False))
     paddle_ngraph.reset_stats()
-    for expected, results in zip(native, lives(True), strict=True):
+    for expected, results in zip_equal(native, lives(True)):
         assert_close(expected, results)
     assert counts()[1] > 0
 
@@ -468,7 +469,7 @@ def test_a_training_program_beside_one_that_infers():
     shared: list[Any] = []
     native = list(lives(False))
     paddle_ngraph.reset_stats()
-    for expected, found in zip(native, lives(True), strict=True):
+    for expected, found in zip_equal(native, lives(True)):
         assert_close(expected, found)
     assert counts()[0] > 0 and counts()[1] > 0
 

@@ -23,6 +23,7 @@ from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import fallback, program_pass
 from tests.paddle_private.test_own_scope import status_of_child
 from tests.programs import Program, at_once, counted, floats, is_ended, summary
+from tests.zips import zip_equal
 
 ENGINE_STEPS = ["data", "compile", "run", "allocate"]
 
@@ -107,8 +108,8 @@ def left_behind(program):
 
 
 def assert_same(expected, found):
-    for one, other in zip(expected, found, strict=True):
-        for a, b in zip(one, other, strict=True):
+    for one, other in zip_equal(expected, found):
+        for a, b in zip_equal(one, other):
             assert a.dtype == b.dtype and a.shape == b.shape
             np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-6)
 
@@ -379,7 +380,7 @@ def test_nobody_writes_over_what_a_branch_hands_on(is_loop, hand_on, read):
     paddle.set_flags({"FLAGS_pir_apply_inplace_pass": True})
     paddle_ngraph.reset_stats()
     program = Program(build)
-    for feed, wanted in zip(feeds, expected, strict=True):
+    for feed, wanted in zip_equal(feeds, expected):
         paddle_ngraph.clear_cache()
         _core.fail_at("run")
         with warnings.catch_warnings(action="ignore"):
@@ -476,7 +477,7 @@ class _Intervals:
         interval = self.made()
         interval.itself = interval
         for found in (self.run(interval.run), self.run(fallback.run, self.text)):
-            for one, other in zip(self.expected, found, strict=True):
+            for one, other in zip_equal(self.expected, found):
                 np.testing.assert_array_equal(one, other)
 
 

@@ -31,6 +31,7 @@ from paddle_ngraph.plan.data_dependency_engine import (
 from tests.clocks import Clock
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import at_once, floats, is_ended
+from tests.zips import zip_equal
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -350,7 +351,7 @@ def test_its_scope_ends_with_it(is_garbage, planned_runs):
     planned_runs.clear()
     gc.collect()
     assert is_ended(scope)
-    for one, other in zip(expected, fetched, strict=True):
+    for one, other in zip_equal(expected, fetched):
         np.testing.assert_array_equal(np.array(other), one)  # which do not go with it
     planned.both(x=floats(4, WIDTH))
 
@@ -368,7 +369,7 @@ def test_planned_programs_end_beside_others_that_run(planned_runs):
             engine: Any = PlannedProgram(schedules[number], each.engine.scope)
             engine.itself = engine
             found = engine.run_on({"x": floats(4, WIDTH)})
-            for one, other in zip(expected, found, strict=True):
+            for one, other in zip_equal(expected, found):
                 np.testing.assert_array_equal(other, one)
             del engine
             gc.collect(0)

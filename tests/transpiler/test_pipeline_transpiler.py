@@ -23,6 +23,7 @@ from paddle_ngraph.partitioning.analysis.placement import NATIVE, device_of
 from paddle_ngraph.transpiler.building import ACCUMULATED
 from tests.frontends.test_ngraph_transpiler import text_of
 from tests.transpiler.test_memory_transpiler import settled
+from tests.zips import zip_equal
 
 NgraphError = paddle_ngraph.NgraphError
 STEPS, BATCH = 20, 12
@@ -220,7 +221,7 @@ def assert_trains_alike(build, feeds, stages=2, micro_batches=2, rtol=2e-5, **op
     assert stats["functions_with_weights"] == 0, "a copy of what the next update changes"
     for each, results in zip(found, expected):
         for of_stage in each:
-            for mine, other in zip(of_stage, results, strict=True):
+            for mine, other in zip_equal(of_stage, results):
                 np.testing.assert_allclose(mine, other, rtol=rtol, atol=1e-6)
     variables = together.variables()
     for name, value in variables.items():

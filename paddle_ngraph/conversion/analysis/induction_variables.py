@@ -51,7 +51,7 @@ class Counters:
         self._producers = {spec.id: op for op in block.ops for spec in op.output_specs()}
         self._args = {spec.id: index for index, spec in enumerate(block.inputs[:args])}
         results = block.outputs[1:]
-        pairs = enumerate(zip(block.inputs[:args], results, strict=True))
+        pairs = enumerate(zip(block.inputs[:args], results))
         found = {n: self._offsets.increment(arg, result) for n, (arg, result) in pairs}
         self.steps = {n: step for n, step in found.items() if step}
         self._condition = block.outputs[0]

@@ -16,6 +16,7 @@ import paddle_ngraph
 from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from tests.ops.test_control_flow import agree, graph_of
 from tests.programs import Program, counted, fed_limit, floats, parameter
+from tests.zips import zip_equal
 
 WIDTH = 6
 
@@ -136,7 +137,7 @@ def test_loops_without_a_turn_agree(kind: str) -> None:
     drawn.kinds = [kind]
     program = Program(drawn.build)
     feed = {"x": floats(4, WIDTH), "place": np.array([1]), "limit": np.array([0])}
-    for expected, found in zip(program.run(engine=False, **feed), program.run(**feed), strict=True):
+    for expected, found in zip_equal(program.run(engine=False, **feed), program.run(**feed)):
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
     assert paddle_ngraph.stats()["engine_runs"] == 1
 

@@ -13,6 +13,7 @@ import paddle_ngraph
 from tests.ops.test_control_flow import parameter, while_loop
 from tests.partitioning.analysis.test_single_assignment import WIDTH, in_order, is_one_interval
 from tests.programs import Program, floats
+from tests.zips import zip_equal
 
 LONGEST = 8
 
@@ -58,7 +59,7 @@ def test_a_greedy_decoder_is_one_interval(shape: list[int]) -> None:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.full(shape, limit)}
         native = twin.run(engine=False, **fed)
         before = paddle_ngraph.stats()
-        for expected, found in zip(native, program.run(**fed), strict=True):
+        for expected, found in zip_equal(native, program.run(**fed)):
             assert (expected.dtype, expected.shape) == (found.dtype, found.shape)
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
         after = paddle_ngraph.stats()
@@ -81,5 +82,5 @@ def test_positions_out_of_range_are_as_natively(back: int, limit: int) -> None:
     if isinstance(found[0], type):
         assert found[1] is found[0]
         return
-    for expected, actual in zip(*found, strict=True):
+    for expected, actual in zip_equal(*found):
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)

@@ -14,6 +14,7 @@ from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
 from paddle_ngraph.partitioning.analysis.capability import Candidates
 from tests.programs import Program, floats
+from tests.zips import zip_equal
 
 pytestmark = pytest.mark.usefixtures("nothing_cached")
 
@@ -28,7 +29,7 @@ def run_both(program, in_engine, **feed):
     found = program.run(**feed)
     stats = paddle_ngraph.stats()
     assert (stats["engine_runs"], stats["native_runs"]) == ((1, 0) if in_engine else (0, 1))
-    for one, other in zip(native, found, strict=True):
+    for one, other in zip_equal(native, found):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(other, one)
 
@@ -199,7 +200,7 @@ def test_casts_inside_of_branches_and_loops(value):
         run_both(program, True, x=x)
     x[2, 1] = value
     for feed in (x, -x):
-        for one, other in zip(program.run(engine=False, x=feed), program.run(x=feed), strict=True):
+        for one, other in zip_equal(program.run(engine=False, x=feed), program.run(x=feed)):
             np.testing.assert_array_equal(other, one)
 
 
@@ -450,7 +451,7 @@ def test_what_never_fits_is_left_to_paddle():
     paddle_ngraph.reset_stats()
     program.run(**feed)
     assert paddle_ngraph.stats()["engine_runs"] == 1 and not paddle_ngraph.stats()["native_runs"]
-    for one, other in zip(native, found, strict=True):
+    for one, other in zip_equal(native, found):
         np.testing.assert_array_equal(other, one)
     report = paddle_ngraph.explain(program.main)
     assert {op.type for op in report.native} == {"pd_op.scale"}
@@ -491,7 +492,7 @@ def test_what_certainly_fits_stays_the_engines(name, inside):
     assert is_one_interval(wide_one)
     native = wide_one.run(engine=False, **feed)
     for _ in range(18):
-        for one, other in zip(native, wide_one.run(**feed), strict=True):
+        for one, other in zip_equal(native, wide_one.run(**feed)):
             np.testing.assert_array_equal(other, one)
     assert paddle_ngraph.explain(wide_one.main).native
     paddle_ngraph.reset_stats()

@@ -21,6 +21,7 @@ import paddle_ngraph
 from paddle_ngraph import _core
 from tests.dynamic import dynamic_mode
 from tests.programs import Program, floats, strict_runs
+from tests.zips import zip_equal
 
 SHAPE = [4, 6]
 NUMBERS = floats(*SHAPE, seed=9)
@@ -271,8 +272,8 @@ WAYS: dict[str, Callable[[Drawn, Path], Runner]] = {
 
 
 def run_and_compare(run: Runner, expected: list[list[np.ndarray]]) -> None:
-    for x, results in zip(feeds(), expected, strict=True):
-        for found, right in zip(run(x), results, strict=True):
+    for x, results in zip_equal(feeds(), expected):
+        for found, right in zip_equal(run(x), results):
             np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import paddle_ngraph
 from tests.programs import Program, floats
+from tests.zips import zip_equal
 
 WIDE = 2**40 + 1
 IDS = np.array([[3, 0, 1, 0], [0, 2, 5, 1]])
@@ -214,7 +215,7 @@ def test_what_a_refused_run_has_made_has_no_range(name):
     program.both(n=np.array([1, 2, 3, 9]), x=floats(4, 4))
     for n in ([2**40, 2, -(2**40), 2**40 + 2**33], [2**31, 2**33, 5, -7], [2**20, 5, -(2**30), 3]):
         feed = {"n": np.array(n), "x": floats(4, 4)}
-        for one, other in zip(program.run(engine=False, **feed), program.run(**feed), strict=True):
+        for one, other in zip_equal(program.run(engine=False, **feed), program.run(**feed)):
             np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
@@ -258,7 +259,7 @@ def test_what_is_checked_behind_wide_numbers_is_made_in_64_bits(made, read):
     for x in ([1, 2, 3, 4], [2**31 - 1, 2**31 - 1, 3, 4], [65536, -65536, 2**31 - 1, 131072]):
         x = np.array(x, "int32")
         native, found = (program.run(engine, x=x) for engine in (False, True))
-        for one, other in zip(native, found, strict=True):
+        for one, other in zip_equal(native, found):
             np.testing.assert_array_equal(other, one)
 
 
@@ -286,7 +287,7 @@ def test_ranges_are_of_the_sizes_that_are_fed(name):
     program = Program(build)
     for size in (4, 4, 90, 4, 300):
         x = floats(2, size, seed=size)
-        for one, other in zip(program.run(engine=False, x=x), program.run(x=x), strict=True):
+        for one, other in zip_equal(program.run(engine=False, x=x), program.run(x=x)):
             np.testing.assert_array_equal(other, one)
 
 

@@ -14,6 +14,7 @@ from paddle_ngraph.partitioning.analysis import single_assignment
 from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first, mark_sequential
 from tests.ops.test_control_flow import graph_of, parameter, while_loop
 from tests.programs import Program, floats
+from tests.zips import zip_equal
 
 WIDTH = 6
 
@@ -130,7 +131,7 @@ def test_a_drawn_loop_hands_on_what_it_overwrites(seed: int) -> None:
         native = twin.run(engine=False, **fed)
         before = paddle_ngraph.stats()["engine_runs"]
         for _ in range(2):
-            for expected, found in zip(native, program.run(**fed), strict=True):
+            for expected, found in zip_equal(native, program.run(**fed)):
                 assert (expected.dtype, expected.shape) == (found.dtype, found.shape)
                 np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
         assert paddle_ngraph.stats()["engine_runs"] > before
@@ -158,7 +159,7 @@ def test_counters_and_a_recurrence_are_one_interval() -> None:
     assert is_one_interval(program)
     for rows, limit in [(3, 5), (2, 0), (4, 1), (3, 5)]:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.array([limit])}
-        for expected, found in zip(twin.run(engine=False, **fed), program.run(**fed), strict=True):
+        for expected, found in zip_equal(twin.run(engine=False, **fed), program.run(**fed)):
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
     assert paddle_ngraph.stats()["engine_runs"] == 4
 
@@ -219,7 +220,7 @@ def test_what_is_assigned_to_is_handed_on() -> None:
     assert is_one_interval(program)
     for seed in range(3):
         x = floats(4, WIDTH, seed=seed)
-        for expected, found in zip(([3], x + 6.0, [3.0]), program.run(x=x), strict=True):
+        for expected, found in zip_equal(([3], x + 6.0, [3.0]), program.run(x=x)):
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
 
 
@@ -241,7 +242,7 @@ def test_a_loop_starts_from_what_was_written_before() -> None:
     assert is_one_interval(program)
     table = np.concatenate([x[:2], np.full([2, WIDTH], 2.0, "float32")])
     total = np.concatenate([x[:2] * 3.0, np.full([2, WIDTH], 3.0, "float32")])
-    for expected, found in zip([total, table], program.run(x=x), strict=True):
+    for expected, found in zip_equal([total, table], program.run(x=x)):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -283,7 +284,7 @@ def test_what_is_assigned_a_constant_is_known(build: Callable) -> None:
     program, x = in_order(build), floats(4, WIDTH)
     assert not paddle_ngraph.explain(program.main).native
     assert in_place(program) == []
-    for expected, found in zip(program.run(engine=False, x=x), program.run(x=x), strict=True):
+    for expected, found in zip_equal(program.run(engine=False, x=x), program.run(x=x)):
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
     assert paddle_ngraph.stats()["engine_runs"] == 1
 
