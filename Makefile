@@ -12,7 +12,8 @@ SEED ?= 1
 KILLS ?= 20
 THREADS ?= 1 3 8 64
 ISAS ?= AVX512_CORE AVX512_CORE_VNNI
-BY_PROCESSOR := tests/ops tests/mkl_packed $(addprefix tests/test_,blocked.py products.py int8.py mixed_precision.py batch_parts.py algebra.py)
+BY_PROCESSOR := tests/ops tests/mkl_packed \
+	$(addprefix tests/conversion/passes/test_,blocked_layout.py matmuls.py int8.py mixed_precision.py batch_split.py algebra.py)
 # Processes of the tests: each takes up to 3 GB.
 JOBS ?= $(shell [ $$(nproc) -gt 1 ] && echo 2 || echo 1)
 PYTEST = $(RUN) -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile)
@@ -20,8 +21,8 @@ SANITIZERS ?= address
 SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.* paddle_ngraph/core/*/*/*.*) \
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
 
-CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard paddle_ngraph/transpiler/native/project/*.h \
-	paddle_ngraph/transpiler/native/project/*/*.cc paddle_ngraph/transpiler/native/project/*/*.h)
+CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard paddle_ngraph/codegen/project/*.h \
+	paddle_ngraph/codegen/project/*/*.cc paddle_ngraph/codegen/project/*/*.h)
 # Without files that need MKL, or the OpenMP of a compiler other than clang.
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 

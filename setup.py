@@ -1,12 +1,13 @@
-"""Builds the C++ core: writes build.ninja for what is installed here, and Ninja compiles.
+"""Builds the C++ core: writes build.ninja for the installed packages, and Ninja compiles.
 
-WITH_NGRAPH=OFF leaves the core out: the package can be imported, and says what is missing.
-WITH_MKL=ON|OFF builds the provider "mkl" of the packed layers or leaves it out; where nothing is
-said, it is built if the packages mkl and mkl-include are installed.
+WITH_NGRAPH=OFF omits the core: the package can be imported, and reports that the core is missing.
+WITH_MKL=ON|OFF builds or omits the provider "mkl" of the packed layers; by default it is built if
+the packages mkl and mkl-include are installed.
 SANITIZE=address|thread builds the core with this sanitizer of the compiler, for the tests (`make
-sanitize`); it then needs the sanitizer's library preloaded, and finds others where they are now.
+sanitize`); the core then needs the sanitizer's library preloaded, and has absolute paths to other
+libraries.
 SANITIZE=coverage counts the lines that run, for gcov (`make coverage`).
-CXX, CXXFLAGS and LDFLAGS are those of every build system.
+CXX, CXXFLAGS and LDFLAGS have their usual meaning.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _is_off(name: str, default: str = "ON") -> bool:
 
 
 def _file_of(package: str, name: str) -> Path | None:
-    """A file that an installed package brings; the last part of its path, or more, says which."""
+    """Returns the first file of an installed package whose path ends with ``name``, or ``None``."""
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError:
@@ -55,15 +56,15 @@ MKL_SOURCE = "paddle_ngraph/mkl_packed/mkl/mkl_layers.cc"
 WITH_NGRAPH = not _is_off("WITH_NGRAPH")
 WITH_MKL = WITH_NGRAPH and not _is_off("WITH_MKL", "ON" if MKL_HEADER and MKL_CORE else "OFF")
 SANITIZE = os.environ.get("SANITIZE", "")
-# The release whose headers fit the oneDNN 3.6 that Paddle brings.
+# The release whose headers match the oneDNN 3.6 in Paddle's wheel.
 ONEDNN_HEADERS = "onednn-devel==2025.0.0"
 
-if int(setuptools_version.split(".")[0]) < 77:  # it would not read pyproject.toml
+if int(setuptools_version.split(".")[0]) < 77:  # cannot read the license field of pyproject.toml
     raise SystemExit("paddle-ngraph needs setuptools 77 to build: run `pip install -U setuptools`.")
 
 
 class BuildPython(build_py):
-    """Writes down what the package was compiled against."""
+    """Writes the versions that the package is compiled against to ``_build_info.py``."""
 
     def run(self) -> None:
         super().run()
@@ -71,7 +72,7 @@ class BuildPython(build_py):
         info = target / "paddle_ngraph" / "_build_info.py"
         info.parent.mkdir(parents=True, exist_ok=True)
         info.write_text(
-            '"""Written by setup.py: what this build was compiled against."""\n\n'
+            '"""Written by setup.py: versions that this build was compiled against."""\n\n'
             f"WITH_NGRAPH = {WITH_NGRAPH}\n"
             f"WITH_MKL = {WITH_MKL}\n"
             f'PADDLE_VERSION = "{_version("paddlepaddle", "paddlepaddle-gpu")}"\n'
@@ -80,7 +81,7 @@ class BuildPython(build_py):
 
 
 class BuildCore(build_ext):
-    """Names the libraries without a Python version, and leaves their compilation to Ninja.
+    """Names the libraries without a Python version, and compiles them with Ninja.
 
     Paddle loads the core by its file name, Python by its module name.
     """
@@ -90,7 +91,7 @@ class BuildCore(build_ext):
         super().run()
 
     def build_extensions(self) -> None:
-        # setuptools has another temporary folder for each editable installation.
+        # setuptools uses a new temporary folder for each editable installation.
         folder = Path("build", "core") if self.stays_in_tree else Path(self.build_temp)
         ninja = NinjaFile(folder)
         core, *mkl = (str(folder / self.get_ext_filename(ext.name)) for ext in self.extensions)
@@ -110,9 +111,10 @@ class BuildCore(build_ext):
 
 
 class NinjaFile:
-    """The commands that build libraries in a folder, each written out.
+    """A build.ninja file for libraries in a folder.
 
-    Ninja runs those of which the command, the source, a header of ours or a version has changed.
+    Ninja runs the commands whose text, source, header in this tree, or installed version of a
+    library has changed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -126,7 +128,7 @@ class NinjaFile:
         self.precompiled: set[str] = set()
         self.commands: list[dict[str, object]] = []  # without precompiled headers
         folder.mkdir(parents=True, exist_ok=True)
-        # Stands for the headers of others, which Ninja does not look at.
+        # A dependency in place of the headers of libraries, which Ninja does not track.
         self.versions = folder / "versions"
         versions = _versions()
         if not self.versions.is_file() or self.versions.read_text() != versions:
@@ -134,30 +136,47 @@ class NinjaFile:
         self.onednn = _onednn_headers(folder)
 
     def link(self, library: str, sources: Sequence[str], libraries: Sequence[str]) -> None:
-        # The largest first, as they take longest.
-        by_size = sorted(sources, key=os.path.getsize, reverse=True)
-        compiled = {source: self._compile(source) for source in by_size}
-        objects = [compiled[source] for source in sources]
+        groups = [[source] for source in sources if os.path.getsize(source) >= _SMALL_BYTES]
+        groups += _unity_groups([s for s in sources if os.path.getsize(s) < _SMALL_BYTES])
+        # The largest sources first, since they take longest.
+        groups.sort(key=lambda group: sum(map(os.path.getsize, group)), reverse=True)
+        objects = [self._compile(group) for group in groups]
         flags = [*shlex.split(os.environ.get("LDFLAGS", "")), *(_sanitizer() or ["-s"])]
         if SANITIZE == "coverage":  # the recorder of tests calls these functions
             flags += ["-Wl,-u,__gcov_dump,-u,__gcov_reset"]
         command = [*_compiler(), "-shared", *flags, "-o", library]
         self._build("link", library, objects, [*command, *objects, *libraries])
 
-    def _compile(self, source: str) -> str:
-        target = f"{self.folder / source}.o"
+    def _compile(self, sources: Sequence[str]) -> str:
+        """Adds the object of one source, or of several that are compiled as one."""
+        source = sources[0]
         group = _group_of(source)
-        command = [*_compiler(), *_flags_of(group, self.onednn)]
-        arguments = [*command, "-c", source]
-        self.commands.append({"directory": str(ROOT), "file": source, "arguments": arguments})
-        after = []
+        command = [*_compiler(), *_flags_of(group, self.onednn, _optimization_of(source))]
+        for each in sources:
+            arguments = [*command, "-c", each]
+            self.commands.append({"directory": str(ROOT), "file": each, "arguments": arguments})
+        after = list(sources[1:])
         if group in _PRECOMPILED:
             header = str(self.folder / _PRECOMPILED[group])
-            after = [self._precompile(_PRECOMPILED[group], f"{header}.gch", command)]
+            common = [*_compiler(), *_flags_of(group, self.onednn, _OPTIMIZATION)]
+            after.append(self._precompile(_PRECOMPILED[group], f"{header}.gch", common))
             command += ["-include", header]
+        if len(sources) > 1:
+            source = self._unity(sources)
+            # Each source is an included file here; GCC warns of types with internal linkage there.
+            command += ["-I.", "-Wno-subobject-linkage"]
+        target = f"{self.folder / sources[0]}.o"
         output = ["-MMD", "-MF", f"{target}.d", "-o", target]
         self._build("compile", target, [source], [*command, *output, "-c", source], after)
         return target
+
+    def _unity(self, sources: Sequence[str]) -> str:
+        file = (self.folder / "unity" / sources[0]).with_suffix(".cc")
+        text = "".join(f'#include "{source}"\n' for source in sources)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.is_file() or file.read_text() != text:
+            file.write_text(text)
+        return str(file)
 
     def _precompile(self, header: str, target: str, command: Sequence[str]) -> str:
         if target not in self.precompiled:
@@ -215,7 +234,7 @@ def _why_failed(folder: Path) -> str:
 
 
 def _versions() -> str:
-    """What decides what is compiled, beside the commands and the files of this tree."""
+    """Returns versions of packages and compiler: inputs of the build that Ninja does not track."""
     compiler = subprocess.run([*_compiler(), "--version"], capture_output=True, text=True).stdout
     names = ("paddlepaddle", "paddlepaddle-gpu", "openvino", "onednn-devel", "mkl", "mkl-include")
     return "".join([f"{name} {_version(name)}\n" for name in names] + [compiler])
@@ -228,17 +247,17 @@ def _core_sources() -> list[str]:
 
 
 def _core_libraries(stays_here: bool) -> list[str]:
-    """What the core is linked with.
+    """Returns the link flags of the core.
 
-    Two libraries meet in it, each with an ABI of its own: ``core/ov`` is compiled for the openvino
-    wheel, the rest for Paddle's.
+    The core combines two C++ ABIs: ``core/ov`` is compiled for the openvino wheel, the rest for
+    Paddle's.
     """
     libraries = _openvino() / "libs"
     return [
         # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
         str(next(libraries.glob("libopenvino.so.*"))),
         str(next(libraries.glob("libtbb.so.*"))),
-        # Paddle's own: one oneDNN and one OpenMP in the process.
+        # From Paddle's wheel, so that the process has one oneDNN and one OpenMP runtime.
         str(_paddle_library("libdnnl.so.3")),
         str(_paddle_library("libiomp5.so")),
         *(f"-L{_paddle() / 'base'}", "-Wl,--no-as-needed", "-l:libpaddle.so"),
@@ -248,19 +267,19 @@ def _core_libraries(stays_here: bool) -> list[str]:
 
 
 def _sanitizer() -> list[str]:
-    """Flags of compiler and linker."""
+    """Returns the flags of ``SANITIZE`` for compiler and linker."""
     if not SANITIZE:
         return []
     if SANITIZE == "coverage":
         return ["--coverage", "-fprofile-update=atomic", "-O1", "-Wno-error"]
-    # GCC warns of what a sanitizer inserts.
+    # GCC warns of code that a sanitizer inserts.
     return [f"-fsanitize={SANITIZE}", "-O1", "-g1", "-fno-omit-frame-pointer", "-Wno-error"]
 
 
 def _mkl_libraries() -> list[str]:
-    """MKL by its explicit layers, for a library that the core opens when it needs it.
+    """Returns the link flags of MKL's explicit layers, for a library that the core loads lazily.
 
-    Its threads are those of the OpenMP runtime that Paddle brings.
+    MKL uses the OpenMP runtime of Paddle's wheel.
     """
     folder = _mkl_folder(MKL_CORE)
     layers = ("libmkl_intel_lp64.so.2", "libmkl_intel_thread.so.2", "libmkl_core.so.2")
@@ -269,7 +288,7 @@ def _mkl_libraries() -> list[str]:
         str(_paddle_library("libiomp5.so")),
         *(str(folder / layer) for layer in layers),
         "-Wl,-rpath,$ORIGIN/../../paddle/libs",
-        "-Wl,-rpath,$ORIGIN/../../../..",  # <environment>/lib, where the wheel puts it
+        "-Wl,-rpath,$ORIGIN/../../../..",  # <environment>/lib, the folder of the mkl wheel
         f"-Wl,-rpath,{folder}",
     ]
 
@@ -281,10 +300,10 @@ def _mkl_folder(file: Path | None) -> Path:
 
 
 def _onednn_headers(folder: Path) -> Path:
-    """The folder of oneDNN's headers, in an installed package or fetched into ``folder``.
+    """Returns the folder of oneDNN's headers, in an installed package or downloaded to ``folder``.
 
-    Paddle's wheel has the library, but not its headers. The package that has them asks for half a
-    gigabyte of other packages, so that it is taken alone.
+    Paddle's wheel has the library, but not its headers. The package with the headers requires half
+    a gigabyte of other packages, so it is downloaded without dependencies.
     """
     package = ONEDNN_HEADERS.split("==")[0]
     installed = _file_of(package, "/oneapi/dnnl/dnnl.hpp")
@@ -300,7 +319,43 @@ def _onednn_headers(folder: Path) -> Path:
     return next(target.glob("*.data/data/include"))
 
 
-# Headers of others that most sources of a group include, compiled once.
+# Sources below this size are compiled as one, up to this many at once: their headers take longer to
+# compile than their code.
+_SMALL_BYTES = 5000
+_UNITY_SOURCES = 5
+# The loops of the core's own operators are vectorized.
+_OPTIMIZATION = "-O3"
+# Code that runs once per graph or process, not per run: -O1 compiles a quarter faster.
+_RUNS_ONCE = (
+    "core/python_module.cc",
+    "core/engine/disk_cache.cc",
+    "core/engine/model_builder.cc",
+    "core/engine/stored_function.cc",
+    "core/ov/extension_ops.cc",
+    "core/paddle/kernel_call.cc",
+    "core/paddle/native_operator.cc",
+    "core/paddle/ngraph_pass.cc",
+    "core/paddle/program_editor.cc",
+)
+
+
+def _optimization_of(source: str) -> str:
+    return "-O1" if source.endswith(_RUNS_ONCE) else _OPTIMIZATION
+
+
+def _unity_groups(sources: Sequence[str]) -> list[list[str]]:
+    """Groups sources to compile as one: with equal flags, in the order of their names."""
+    by_flags: dict[tuple[str, str], list[str]] = {}
+    for source in sorted(sources):
+        by_flags.setdefault((_group_of(source), _optimization_of(source)), []).append(source)
+    return [
+        together[first : first + _UNITY_SOURCES]
+        for together in by_flags.values()
+        for first in range(0, len(together), _UNITY_SOURCES)
+    ]
+
+
+# Precompiled headers of libraries, by group of sources.
 _PRECOMPILED = {
     "paddle": "paddle_ngraph/core/precompiled/paddle.h",
     "openvino": "paddle_ngraph/core/precompiled/openvino.h",
@@ -308,7 +363,7 @@ _PRECOMPILED = {
 
 
 def _group_of(source: str) -> str:
-    """Whose headers and ABI a source is compiled with, by the folder that it is in."""
+    """Returns the group of a source, which determines headers and ABI, by its folder."""
     folders = Path(source).relative_to("paddle_ngraph").parts[:-1]
     if folders[:1] == ("mkl_packed",):
         return folders[-1]
@@ -317,12 +372,11 @@ def _group_of(source: str) -> str:
     return "common" if folders[-1] == "common" else "paddle"
 
 
-def _flags_of(group: str, onednn: Path) -> list[str]:
-    """Compiler flags.
+def _flags_of(group: str, onednn: Path, optimization: str) -> list[str]:
+    """Returns the compiler flags of a group of sources.
 
-    -O3: the loops of the core's own operators are vectorized, those with a choice or a root in
-    them too, as nothing here looks at floating-point exceptions or errno. Products and sums are
-    rounded one by one.
+    Loops with a select or a square root are vectorized, too, since the core does not read
+    floating-point exceptions or errno. No fused multiply-add: products and sums round separately.
     """
     if group == "mkl":
         headers = [f"-isystem{_mkl_folder(MKL_HEADER)}"]
@@ -333,9 +387,9 @@ def _flags_of(group: str, onednn: Path) -> list[str]:
     else:
         headers = _paddle_flags()
     return [
-        *("-std=c++17", "-O3", "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off"),
+        *("-std=c++17", optimization, "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off"),
         *("-fwrapv", "-DNDEBUG", "-fPIC", "-pipe", "-fvisibility=hidden"),
-        *("--param", "ggc-min-heapsize=1048576"),  # of the compiler, which collects garbage else
+        *("--param", "ggc-min-heapsize=1048576"),  # fewer garbage collections of the compiler
         *("-Wall", "-Wextra", "-Werror"),
         # Messages name headers by their path; an isolated build has them in a temporary folder.
         f"-fmacro-prefix-map={_openvino().parent}/=",
@@ -351,7 +405,7 @@ def _paddle_library(name: str) -> Path:
 
 
 def _paddle_flags() -> list[str]:
-    # Those that Paddle's cpp_extension names. The headers of others are not held to our warnings.
+    # The flags of Paddle's cpp_extension. -isystem: no warnings for headers of libraries.
     include = _paddle() / "include"
     compat = include / "paddle" / "phi" / "api" / "include" / "compat"
     torch = compat / "torch" / "csrc" / "api" / "include"
@@ -371,7 +425,7 @@ def _openvino_flags() -> list[str]:
     return [
         f"-D_GLIBCXX_USE_CXX11_ABI={int(not old_abi)}",
         f"-isystem{_openvino() / 'include'}",
-        # Releases before 2026 deprecate ov::Tensor::data() const for its return type of then.
+        # Releases before 2026 deprecate ov::Tensor::data() const, because of its old return type.
         "-Wno-error=deprecated-declarations",
     ]
 
@@ -382,7 +436,7 @@ def _openvino_platform() -> str:
 
 @cache
 def _platform_of(bindings: Path) -> str:
-    """The platform that bindings were built for, as pybind11 writes it into them."""
+    """Returns the platform that bindings were built for, which pybind11 stores in the binary."""
     with bindings.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as code:
         found = re.search(rb"__pybind11_internals_v\d+(_\w+?)__\0", code)
         if found is None:
@@ -395,7 +449,7 @@ _LIBRARY_FOLDERS = ("openvino/libs", "paddle/base", "paddle/libs")
 
 @cache
 def _folder_of(package: str) -> Path:
-    """Where a package is, without importing it, which takes seconds."""
+    """Returns the folder of a package without importing it, which would take seconds."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise SystemExit(f"The core is compiled against {package}, which is not installed.")
@@ -411,7 +465,7 @@ def _paddle() -> Path:
 
 
 def _absolute_rpaths() -> list[str]:
-    """For a library that stays in the source tree."""
+    """Returns the link flags of a library that stays in the source tree."""
     return [f"-Wl,-rpath,{_openvino().parent / folder}" for folder in _LIBRARY_FOLDERS]
 
 
@@ -425,7 +479,7 @@ def _version(*names: str) -> str:
 
 
 def _requirements() -> list[str]:
-    """Exactly what the core was compiled against; without a core, any release will do."""
+    """Returns exactly the versions that the core was compiled against; without a core, any."""
     if not WITH_NGRAPH:
         return ["paddlepaddle>=3.0", "openvino", "numpy"]
     return [

@@ -1,4 +1,4 @@
-"""Measures paddle-ngraph against its peers; writes a table, its data and a plot for each topic.
+"""Compares paddle-ngraph with its peers; writes a table, its data and a plot for each topic.
 
   inference    one run of published and common networks
   training     one training step
@@ -7,25 +7,25 @@
   memory       peak memory of programs, optimized for memory or not
   scaling      cost as the batch or the sequence grows
   threads      the same work on one thread and on more, up to all cores and beyond
-  products     matrix products by the plugin and by oneDNN
+  products     matmuls by the plugin and by oneDNN
   decoder      a decoder with a loop over its steps, against OpenVINO's own loop
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 against float32
   int8         networks quantized by Paddle's tools: int8 against float32
   mixed_precision  training in bfloat16 against float32, and both of PyTorch
   convergence  test metrics after training in bfloat16 and in float32
-  intervals    networks split into several intervals, against Paddle's oneDNN
+  intervals    networks split into several subgraphs, against Paddle's oneDNN
   serving      clones of a predictor in threads, and processes, under load
   to_static    layers by compile() and paddle.jit.to_static, models by paddle.jit.load
-  optimizers   steps of optimizers in dynamic mode
-  plan         independent parts on core groups of their own
+  optimizers   optimizer updates in dynamic mode
+  plan         independent subgraphs on core groups
   ranks        steps of 1, 2 and 4 processes, and the simulator's predictions of more
   native       generated C++ projects, against the engine in Python and Paddle Inference
   paddleocr    a page with PaddleOCR, in each mode that Paddle offers (if it is installed)
   revisions    inference, training and small programs against another checkout (--before)
 
-The peers are native Paddle in several settings, Paddle Inference, raw OpenVINO, and PyTorch where
-it is installed (pip install -r requirements/bench.txt).
+The peers are plain Paddle in several settings, Paddle Inference, raw OpenVINO, and PyTorch if
+installed (pip install -r requirements/bench.txt).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ TOPICS: dict[str, Callable] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit status."""
+    """Runs the command line, and returns the exit status."""
     command = parser(__doc__, TOPICS)
     options = command.parse_args(arguments)
     unknown = [topic for topic in options.topics if topic not in TOPICS]
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _all_topics(options: Namespace) -> list[str]:
-    """Those that can be measured here."""
+    """Returns the topics that can be measured on this machine."""
     left_out = set() if options.before else {"revisions"}
     if not paddleocr_pages.is_installed():
         print(f"paddleocr: left out: {paddleocr_pages.NOT_INSTALLED}")

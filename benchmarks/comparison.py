@@ -1,4 +1,4 @@
-"""Measures works on several peers in turns, checks what they compute, and makes rows of it."""
+"""Measures workloads on alternating peers, checks their results, and creates rows of a table."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Pace:
-    """How long is measured.
+    """Duration of a measurement, in which the peers alternate.
 
     Attributes:
-        rounds: Turns of each peer.
-        seconds: The length of a turn.
+        rounds: Number of turns of each peer.
+        seconds: Duration of a turn.
     """
 
     rounds: int = 3
@@ -35,14 +35,14 @@ class Pace:
 
 @dataclass
 class Column:
-    """What one peer did with one work.
+    """Results of one peer for one workload.
 
     Attributes:
         turns_ms: The median step of each turn, in milliseconds.
-        first_s: The first run, in seconds, compilation included.
-        error: How far its results are from native Paddle's, as a share of what is tolerated.
-        failed: Why there are no times.
-        notes: What the peer told.
+        first_s: The first run, in seconds, including compilation.
+        error: Difference of its results from plain Paddle's, relative to the tolerance.
+        failed: Reason why there are no times.
+        notes: Notes of the peer.
     """
 
     turns_ms: list[float] = field(default_factory=list)
@@ -53,13 +53,13 @@ class Column:
 
     @property
     def median_ms(self) -> float | None:
-        """The median turn; ``None`` where it failed."""
+        """The median turn, in milliseconds; ``None`` if the peer failed."""
         return statistics.median(self.turns_ms) if self.turns_ms else None
 
 
 @dataclass
 class Row:
-    """A work and what each peer did with it, by the peer's name."""
+    """A workload, and the results of each peer, by the peer's name."""
 
     model: str
     name: str
@@ -68,26 +68,26 @@ class Row:
     columns: dict[str, Column]
 
     def milliseconds(self, peer: str) -> str:
-        """The median time of a peer, for people."""
+        """Formats the median time of a peer."""
         value = self.columns.get(peer, Column()).median_ms
         if value is None:
             return "-"
         return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
     def ratio(self, peer: str) -> float | None:
-        """How many times as long as the engine ``peer`` takes: the median over the turns."""
+        """Returns the time of ``peer`` over that of the engine: the median over the turns."""
         theirs, ours = (self.columns.get(p, Column()).turns_ms for p in (peer, ENGINE))
         ratios = [a / b for a, b in zip(theirs, ours)]
         return statistics.median(ratios) if ratios else None
 
     def best_ratio(self, names: Sequence[str]) -> float | None:
-        """The ratio of the fastest of several peers."""
+        """Returns the ratio of the fastest of several peers."""
         ratios = [ratio for ratio in map(self.ratio, names) if ratio is not None]
         return min(ratios, default=None)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Row:
-        """What :meth:`to_json` made plain data of."""
+        """Returns the row of data from :meth:`to_json`."""
         names = [item.name for item in fields(Column)]
         columns = {
             name: Column(**{key: column[key] for key in names})
@@ -96,7 +96,7 @@ class Row:
         return Row(**{**data, "columns": columns})
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, with ratios."""
+        """Returns JSON data, with ratios."""
         data = asdict(self)
         for name, column in self.columns.items():
             data["columns"][name]["median_ms"] = column.median_ms
@@ -112,19 +112,19 @@ def compare(
     settings: Mapping[str, str] | None = None,
     known: dict[Work, Results] | None = None,
 ) -> Iterator[Row]:
-    """One row for each work, as soon as it is measured.
+    """Yields a row for each workload, as soon as it is measured.
 
-    Each peer has a new process for each work: what ran there before decides what the next work
-    takes (how the C library gives memory back, which pages there are), by up to half as much again.
-    Native Paddle always computes what is compared against.
+    Each peer has a new process for each workload: earlier workloads in a process would change times
+    by up to 50 % (state of the allocator, resident pages). The reference results are always those
+    of plain Paddle.
 
     Args:
-        works: What to measure.
+        works: The workloads.
         names: The peers.
-        pace: For how long.
-        progress: Is told what goes on.
-        settings: Environment variables on top of each peer's own.
-        known: What native Paddle computes of works; what is not there is put there.
+        pace: Duration of the measurement.
+        progress: Shows the progress.
+        settings: Environment variables in addition to each peer's own.
+        known: Plain Paddle's results by workload; missing ones are added.
     """
     results = {} if known is None else known
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +136,7 @@ def compare(
 
 
 class _Processes:
-    """The process of each peer, started when it is first needed."""
+    """The process of each peer, started lazily."""
 
     def __init__(self, stack: ExitStack, settings: Mapping[str, str]) -> None:
         self._stack = stack
@@ -164,7 +164,7 @@ def _compare(
 ) -> Row:
     columns = {name: Column() for name in names}
     _prepare(work, columns, folder, processes, progress, known)
-    _take_turns(work, columns, pace, processes, progress)
+    _alternate(work, columns, pace, processes, progress)
     return Row(work.model, work.name, work.description, work.batch, columns)
 
 
@@ -176,7 +176,7 @@ def _prepare(
     progress: Progress,
     known: dict[Work, Results],
 ) -> None:
-    """Has each peer do its first steps, and compares what they compute."""
+    """Runs the first steps of each peer, and compares the results."""
     needs_weights = any(name.startswith("torch") for name in columns)
     weights = processes.of(REFERENCE).call(peers.weights, work) if needs_weights else []
     expected = known.get(work)
@@ -196,11 +196,11 @@ def _prepare(
         expected = known.setdefault(work, results)
         column.first_s, column.notes = results.first_seconds, results.notes
         column.error = difference(work, expected, results)
-        if not column.error <= 1:  # NaN is wrong too
+        if not column.error <= 1:  # rejects NaN, too
             column.failed = f"wrong: off by {column.error:.2g} times the tolerance"
 
 
-def _take_turns(
+def _alternate(
     work: Work,
     columns: Mapping[str, Column],
     pace: Pace,
@@ -213,7 +213,7 @@ def _take_turns(
             if column.failed is None:
                 try:
                     seconds = processes.of(name).ask("turn", pace.seconds)
-                except PeerError as error:  # the system ends one of many when memory is short
+                except PeerError as error:  # e.g. killed for lack of memory
                     column.failed, column.turns_ms = str(error), []
                     processes.end(name)
                     continue
@@ -221,7 +221,7 @@ def _take_turns(
 
 
 def difference(work: Work, expected: Results, found: Results) -> float:
-    """How far results are from the expected ones, as a share of what ``work`` tolerates."""
+    """Returns the difference of results from the expected ones, relative to the tolerance."""
     size = abs(float(expected.values[0])) if work.trains else 0.0
     shares = [0.0]
     for ours, theirs in zip(found.values, expected.values):
@@ -232,7 +232,7 @@ def difference(work: Work, expected: Results, found: Results) -> float:
     if found.changes:
         apart = {name: found.changes[name] - way for name, way in expected.changes.items()}
         shares.append(_length(apart) / _length(expected.changes) / work.drift)
-    return float(np.max(shares))  # NaN, where there is one
+    return float(np.max(shares))  # NaN if any share is NaN
 
 
 def _length(arrays: Mapping[str, Array]) -> float:

@@ -1,4 +1,4 @@
-"""Test metrics after training in bfloat16 beside those after training in float32."""
+"""Test metrics after training in bfloat16, compared with training in float32."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ for bfloat16 (AVX512_BF16, AMX; the list below would name them), the two are the
 
 
 class Data(NamedTuple):
-    """Inputs and labels [rows, 1], to train and to test."""
+    """Inputs and labels [rows, 1], for training and test."""
 
     train: tuple[Array, Array]
     test: tuple[Array, Array]
@@ -36,15 +36,15 @@ class Data(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """A network, what it learns from, and for how long.
+    """A network, its data, and the length of its training.
 
     Attributes:
-        description: What a reader of the table needs.
-        data: Draws the split, given a seed.
-        layout: Makes logits of the input, in a program.
+        description: Text for the table.
+        data: Returns a random split, given a seed.
+        layout: Builds logits from the input, in a program.
         inputs: The shape and the dtype of the input.
-        rate: Of Adam.
-        steps: With batches of 64.
+        rate: Learning rate of Adam.
+        steps: Number of steps, with batches of 64.
     """
 
     description: str
@@ -146,7 +146,7 @@ def _batches(data: tuple[Array, Array], seed: int) -> Iterator[tuple[Array, Arra
 
 
 def trained(name: str, seed: int, steps: int) -> float:
-    """Test accuracy in percent after training. Called in a process with its precision set."""
+    """Returns the test accuracy in percent after training, in the precision of this process."""
     import paddle
     from paddle.static import InputSpec
 
@@ -178,18 +178,18 @@ def trained(name: str, seed: int, steps: int) -> float:
 
 @dataclass(frozen=True)
 class Found:
-    """The accuracies of one task, by precision, a number for each seed."""
+    """The accuracies of one task, by precision, one per seed."""
 
     name: str
     accuracies: dict[str, list[float]]
 
     def mean(self, precision: str) -> float:
-        """Over the seeds."""
+        """Returns the mean over the seeds."""
         return statistics.mean(self.accuracies[precision])
 
 
 def measure(options: Namespace) -> None:
-    """Trains; writes ``convergence.md`` and ``.json``."""
+    """Trains all tasks; writes ``convergence.md`` and ``.json``."""
     names, seeds = (list(TASKS)[:1], SEEDS[:1]) if options.quick else (list(TASKS), SEEDS)
     with ExitStack() as stack, Progress("convergence", len(names)) as progress:
         workers = {

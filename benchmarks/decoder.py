@@ -1,7 +1,8 @@
-"""A decoder that writes word by word: native, through the engine, and as OpenVINO's own loop.
+"""An autoregressive decoder: by Paddle, through the engine, and as OpenVINO's own loop.
 
-It is the decoder of a table's structure, greedy: in each step it looks at an encoder's columns
-(additive attention), a GRU cell reads that and the last word, and the likeliest word is the next.
+The greedy decoder of a table's structure: in each iteration, additive attention over an encoder's
+columns, a GRU cell that reads the attended column and the last token, and the most likely token as
+the next one.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _SHAPES = {
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``decoder.md`` and ``.json``."""
+    """Measures the decoders; writes ``decoder.md`` and ``.json``."""
     rows, found = [], {}
     count = 3 if options.quick else 15
     works = [(f"batch {batch}", str(batch), turns, batch) for batch in (1, 8)] + [
@@ -80,18 +81,18 @@ def measure(options: Namespace) -> None:
     report.write(options.output, "decoder", "A decoder", sections, {"ms": found}, beside)
 
 
-_Way = Callable[[], list[Array]]
+_Variant = Callable[[], list[Array]]
 
 
 class _Ops(NamedTuple):
-    """What a step is written with: Paddle's operators or OpenVINO's nodes."""
+    """The operators of an iteration: Paddle's operators or OpenVINO's nodes."""
 
     weights: Mapping[str, Any]
     matmul: Callable[[Any, Any], Any]
     tanh: Callable[[Any], Any]
     sigmoid: Callable[[Any], Any]
     columns: Callable[[Any], Any]  # [rows, n] for each column: [rows, 1, n]
-    attended: Callable[[Any, Any], Any]  # the mean of columns by scores
+    attended: Callable[[Any, Any], Any]  # the mean of columns, weighted by scores
     thirds: Callable[[Any], tuple[Any, Any, Any]]
     joined: Callable[[Any, Any], Any]
     looked_up: Callable[[Any], Any]
@@ -99,7 +100,7 @@ class _Ops(NamedTuple):
 
 
 def _logits(ops: _Ops, features: Any, keys: Any, word: Any, h: Any) -> tuple[Any, Any]:
-    """A step: the next hidden state, and how likely each word is."""
+    """Builds an iteration: the next hidden state, and the logits of the tokens."""
     w = ops.weights
     query = ops.columns(ops.matmul(h, w["query"]))
     seen = ops.attended(ops.matmul(ops.tanh(keys + query), w["score"]), features)
@@ -112,7 +113,7 @@ def _logits(ops: _Ops, features: Any, keys: Any, word: Any, h: Any) -> tuple[Any
 
 
 def _numbers() -> dict[str, Array]:
-    """The weights: so small that a step does not multiply the rounding of the last one."""
+    """Returns the weights, small enough that rounding errors do not grow over iterations."""
     generator = np.random.default_rng(0)
     return {
         name: 0.1 * generator.standard_normal(shape, "float32") for name, shape in _SHAPES.items()
@@ -120,10 +121,10 @@ def _numbers() -> dict[str, Array]:
 
 
 def _program(in_place: bool) -> list[Any]:
-    """The decoder in Paddle; fetches the last hidden state and the words.
+    """Builds the decoder in Paddle; fetches the last hidden state and the tokens.
 
     Args:
-        in_place: Whether a word is written into its column; otherwise, logits by a sum with a mask.
+        in_place: Whether a token is assigned to its column; otherwise, logits are added by a mask.
     """
     features = paddle.static.data("features", [-1, COLUMNS, FEATURES])
     weights = parameters(_numbers())
@@ -175,7 +176,7 @@ def _words_in_place(ops: _Ops, features: Any, keys: Any, word: Any, h: Any) -> l
 
 
 def _model() -> ov.Model:
-    """The decoder as OpenVINO's own ``Loop``."""
+    """Builds the decoder as OpenVINO's own ``Loop``."""
 
     def third(x: Any, number: int) -> Any:
         first = number * HIDDEN
@@ -230,43 +231,43 @@ def _model() -> ov.Model:
 
 
 def turns(batch: int, count: int) -> dict[str, list[float]]:
-    """Milliseconds of runs in turns, by way to run it: see :func:`_timed`."""
+    """Returns milliseconds of alternating runs, by variant: see :func:`_timed`."""
     paddle.enable_static()
     features = np.random.default_rng(1).standard_normal((batch, COLUMNS, FEATURES), "float32")
 
-    def of_paddle(engine: bool, in_place: bool) -> _Way:
+    def of_paddle(engine: bool, in_place: bool) -> _Variant:
         return _of_paddle(lambda: _program(in_place), {"features": features}, engine)
 
-    ways = {
+    variants = {
         "native": of_paddle(engine=False, in_place=False),
         "engine": of_paddle(engine=True, in_place=False),
         f"native, {IN_PLACE}": of_paddle(engine=False, in_place=True),
         f"engine, {IN_PLACE}": of_paddle(engine=True, in_place=True),
         "by hand": _of_openvino(_model(), features, 2),
     }
-    return _timed(ways, count)
+    return _timed(variants, count)
 
 
 def growing_turns(batch: int, with_cache: bool, count: int) -> dict[str, list[float]]:
-    """The same of a decoder that keeps what it writes (growing_decoder.py)."""
+    """Returns :func:`turns` of a decoder that concatenates its tokens (growing_decoder.py)."""
     paddle.enable_static()
     prompt = np.random.default_rng(1).integers(
         0, growing_decoder.WORDS, (batch, growing_decoder.PROMPT)
     )
 
-    def of_paddle(engine: bool) -> _Way:
+    def of_paddle(engine: bool) -> _Variant:
         return _of_paddle(lambda: [growing_decoder.program(with_cache)], {"prompt": prompt}, engine)
 
-    ways = {
+    variants = {
         "native": of_paddle(engine=False),
         "engine": of_paddle(engine=True),
         "by hand": _of_openvino(growing_decoder.model(with_cache), prompt, 1),
     }
-    return _timed(ways, count)
+    return _timed(variants, count)
 
 
-def _of_paddle(build: Callable[[], list[Any]], feed: dict[str, Array], engine: bool) -> _Way:
-    """A run of a program that ``build`` makes."""
+def _of_paddle(build: Callable[[], list[Any]], feed: dict[str, Array], engine: bool) -> _Variant:
+    """Returns a function that runs the program of ``build``."""
     executor = paddle.static.Executor(paddle.CPUPlace())
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup):
@@ -281,8 +282,8 @@ def _of_paddle(build: Callable[[], list[Any]], feed: dict[str, Array], engine: b
     return run
 
 
-def _of_openvino(model: ov.Model, feed: Array, count: int) -> _Way:
-    """A run of a model by OpenVINO itself, which returns the first results."""
+def _of_openvino(model: ov.Model, feed: Array, count: int) -> _Variant:
+    """Returns a function that runs a model by OpenVINO, and returns its first results."""
     compiled = ov.Core().compile_model(model, "CPU", functions.CONFIGURATION)
     request = compiled.create_infer_request()
 
@@ -293,26 +294,26 @@ def _of_openvino(model: ov.Model, feed: Array, count: int) -> _Way:
     return run
 
 
-def _timed(ways: Mapping[str, _Way], count: int) -> dict[str, list[float]]:
-    """Milliseconds of each way, in turns.
+def _timed(variants: Mapping[str, _Variant], count: int) -> dict[str, list[float]]:
+    """Returns milliseconds of alternating runs of each variant.
 
     Raises:
-        ValueError: The ways give different results, or the engine needs more than one operator.
+        ValueError: Results of the variants differ, or the engine needs more than one operator.
     """
-    expected = ways["native"]()
-    for name, way in ways.items():
+    expected = variants["native"]()
+    for name, variant in variants.items():
         paddle_ngraph.reset_stats()
-        *rest, words = way()
+        *rest, words = variant()
         if not all(np.allclose(*pair, rtol=1e-3, atol=1e-4) for pair in zip(rest, expected)):
             raise ValueError(f"{name}: another result than native Paddle's")
         if not np.array_equal(words, expected[-1]):
             raise ValueError(f"{name}: other words than native Paddle's")
         if name.startswith("engine") and paddle_ngraph.stats()["engine_runs"] != 1:
             raise ValueError("the engine runs the decoder by more than one operator")
-    times: dict[str, list[float]] = {name: [] for name in ways}
+    times: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(count):
-        for name, way in ways.items():
+        for name, variant in variants.items():
             start = time.perf_counter()
-            way()
+            variant()
             times[name].append(1e3 * (time.perf_counter() - start))
     return times

@@ -1,4 +1,4 @@
-"""The first run of a model: with the program pass, conversion and compilation, or from the disk."""
+"""The first run of a model: with program pass, conversion and compilation, or from the disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ before. What was stored of a cold run counts as its time, too. Background: as co
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``first_run.md``, ``.json`` and ``.png``."""
+    """Measures first runs; writes ``first_run.md``, ``.json`` and ``.png``."""
     rounds = 1 if options.quick else options.rounds
     names = chosen(options, MODELS)
     found: dict[str, dict[str, list[float]]] = {}
@@ -37,7 +37,7 @@ def measure(options: Namespace) -> None:
         ]
         for name, times in found.items()
     ]
-    header = ["seconds", "native Paddle", *_WAYS[1:]]
+    header = ["seconds", "native Paddle", *_VARIANTS[1:]]
     sections = [ABOUT.format(rounds=rounds), report.table(header, rows)]
     beside = report.column(header, rows, *header[1:])
     report.bars(
@@ -45,20 +45,20 @@ def measure(options: Namespace) -> None:
         "The first run, batch 1",
         "seconds",
         list(found),
-        {way: [_medians(times)[way] for times in found.values()] for way in _WAYS},
+        {variant: [_medians(times)[variant] for times in found.values()] for variant in _VARIANTS},
     )
     data = {"first_run": found}
     report.write(options.output, "first_run", "The first run", sections, data, beside)
 
 
-_WAYS = ("native", "cold", "warm", "background")
-# An installed package has its modules compiled.
+_VARIANTS = ("native", "cold", "warm", "background")
+# Modules are compiled to bytecode, as those of an installed package are.
 _BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 def _measured(work: works.Work, assets: Assets, rounds: int) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {way: [] for way in _WAYS}
-    for peer in (peers.REFERENCE, peers.ENGINE):  # makes the model, compiles the modules
+    times: dict[str, list[float]] = {variant: [] for variant in _VARIANTS}
+    for peer in (peers.REFERENCE, peers.ENGINE):  # creates the model, compiles the modules
         _seconds(work, assets, peer, {"FLAGS_ngraph_cache_dir": ""})
     for _ in range(rounds):
         times["native"].append(_seconds(work, assets, peers.REFERENCE, {}))
@@ -72,7 +72,7 @@ def _measured(work: works.Work, assets: Assets, rounds: int) -> dict[str, list[f
 
 
 def _medians(times: dict[str, list[float]]) -> dict[str, float]:
-    return {way: round(statistics.median(seconds), 3) for way, seconds in times.items()}
+    return {variant: round(statistics.median(seconds), 3) for variant, seconds in times.items()}
 
 
 def _seconds(work: works.Work, assets: Assets, peer: str, settings: dict[str, str]) -> float:

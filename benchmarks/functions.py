@@ -1,7 +1,7 @@
-"""The functions that the engine makes of a program: run alone, without Paddle, and profiled.
+"""The engine's functions of a program: run alone, without Paddle, and profiled.
 
-A program is run through the engine once, and what the program pass made of it is kept. From the
-graph of each interval the bridge builds the function again, and OpenVINO's own bindings run it.
+A program runs through the engine once, and its graphs are recorded. The bridge builds the function
+of each graph again, and OpenVINO's own bindings run it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import openvino as ov
 import paddle_ngraph
 from benchmarks.worker import PeerError
 from benchmarks.works import Array, Feed
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.build import make_model
-from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program import program_pass
-from paddle_ngraph.program.view import value_id
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.build import make_model
+from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning.analysis.block_view import value_id
 
 CONFIGURATION = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
 
 
 @dataclass(frozen=True)
 class Function:
-    """The function of one interval.
+    """The function of one subgraph.
 
     Attributes:
-        model: Not compiled.
-        inputs: What its parameters held in the recorded run, in their order.
-        fetched: Where in its results the program's fetches stand, in their order.
-        graph: The interval, as the engine gets it.
+        model: The model, not compiled.
+        inputs: Values of its parameters in the recorded run, in order.
+        fetched: Indices of the program's fetches in its results, in order of the fetches.
+        graph: The graph string of the subgraph.
     """
 
     model: ov.Model
@@ -43,7 +43,7 @@ class Function:
     graph: str
 
     def request(self, **configuration: str) -> ov.InferRequest:
-        """Compiled for the CPU in float32, with memory for its inputs and results."""
+        """Compiles the model for the CPU in float32; returns a request with its memory."""
         compiled = ov.Core().compile_model(self.model, "CPU", {**CONFIGURATION, **configuration})
         request = compiled.create_infer_request()
         for position, array in enumerate(self.inputs):
@@ -57,16 +57,16 @@ class Function:
 def only_function(
     run: Callable[[Feed], Any], scope: Any, feed: Feed, constant_weights: bool
 ) -> Function:
-    """The function of a program that becomes a single one.
+    """Returns the function of a program with a single one.
 
     Args:
         run: Runs the program on a feed.
-        scope: The program's variables.
-        feed: What to run it on.
-        constant_weights: Make the program's parameters constants of the function.
+        scope: The scope with the program's variables.
+        feed: The feed of the recorded run.
+        constant_weights: Whether the program's parameters are constants of the function.
 
     Raises:
-        PeerError: The program becomes several functions, or has native operators before it.
+        PeerError: The program has several functions, or fallback operators before the function.
     """
     found = functions(run, scope, feed, constant_weights)
     if len(found) != 1:
@@ -77,7 +77,7 @@ def only_function(
 def functions(
     run: Callable[[Feed], Any], scope: Any, feed: Feed, constant_weights: bool
 ) -> list[Function]:
-    """The functions of a program, in the order in which they run; see :func:`only_function`."""
+    """Returns the functions of a program in execution order; see :func:`only_function`."""
     with program_pass.rewritten_programs() as programs, paddle_ngraph.use_ngraph(True):
         run(feed)
     return [
@@ -106,11 +106,11 @@ def _function(op: Any, program: Any, scope: Any, feed: Feed, constant_weights: b
 def _tensors_read(op: Any) -> Iterator[Any]:
     for value in op.operands_source():
         if value.initialized():
-            yield from value.get_defining_op().operands_source()  # a list
+            yield from value.get_defining_op().operands_source()  # the elements of a list
 
 
 def _source(value: Any) -> str:
-    """The name of a variable that the program does not compute."""
+    """Returns the name of a variable that the program does not compute."""
     op = value.get_defining_op()
     if op.name() == "builtin.parameter":
         return str(op.attrs()["parameter_name"])

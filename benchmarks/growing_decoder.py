@@ -1,7 +1,7 @@
-"""Decoders that keep what they have written: native, through the engine, and as OpenVINO's loop.
+"""Decoders whose loop-carried tensors grow: by Paddle, through the engine, and as OpenVINO's loop.
 
-One layer of a Transformer writes word by word after a prompt. With a cache it keeps the keys and
-values of all words; without one it computes them again in each step.
+One layer of a Transformer generates tokens after a prompt. With a cache, keys and values of all
+tokens are loop-carried; without one they are computed again in each iteration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHAPES = {
 
 
 class _Ops(NamedTuple):
-    """What a step is written with: Paddle's operators or OpenVINO's nodes."""
+    """The operators of an iteration: Paddle's operators or OpenVINO's nodes."""
 
     weights: Mapping[str, Any]
     matmul: Callable[[Any, Any], Any]
@@ -47,7 +47,7 @@ class _Ops(NamedTuple):
 
 
 def numbers() -> dict[str, Array]:
-    """The weights: so small that a step does not multiply the rounding of the last one."""
+    """Returns the weights, small enough that rounding errors do not grow over iterations."""
     generator = np.random.default_rng(0)
     return {
         name: (0.5 / shape[0] ** 0.5) * generator.standard_normal(shape, "float32")
@@ -56,7 +56,7 @@ def numbers() -> dict[str, Array]:
 
 
 def _next_word(ops: _Ops, x: Any, keys: Any, values: Any) -> Any:
-    """The word that follows the last one of ``x``, which looks at ``keys`` and ``values``."""
+    """Builds the token after the last one of ``x``, with attention over ``keys`` and ``values``."""
     w = ops.weights
     query, key, value = map(ops.heads, (ops.matmul(x, w["query"]), keys, values))
     seen = ops.matmul(ops.softmax(ops.scores(query, key)), value)
@@ -80,7 +80,7 @@ def _again(ops: _Ops, i: Any, words: Any) -> list[Any]:
 
 
 def _starts(ops: _Ops, prompt: Any, with_cache: bool) -> list[Any]:
-    """What the first step starts from."""
+    """Returns the initial values of the loop."""
     if not with_cache:
         return [prompt]
     x = ops.looked_up("word", prompt)
@@ -89,7 +89,7 @@ def _starts(ops: _Ops, prompt: Any, with_cache: bool) -> list[Any]:
 
 
 def parameters(arrays: Mapping[str, Array]) -> dict[str, Any]:
-    """Parameters of the program that is being built, which start from arrays."""
+    """Creates parameters of the program that is being built, initialized from arrays."""
     return {
         name: paddle.static.create_parameter(
             list(array.shape),
@@ -101,12 +101,12 @@ def parameters(arrays: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def ints(*values: int) -> Any:
-    """Whole numbers as a node of OpenVINO's."""
+    """Returns integers as a constant of OpenVINO."""
     return opset15.constant(np.array(values, np.int64))
 
 
 def program(with_cache: bool) -> Any:
-    """The decoder in Paddle; fetches the words."""
+    """Builds the decoder in Paddle; fetches the tokens."""
     weights = parameters(numbers())
     ops = _Ops(
         weights,
@@ -131,7 +131,7 @@ def program(with_cache: bool) -> Any:
 
 
 def model(with_cache: bool) -> ov.Model:
-    """The decoder as OpenVINO's own ``Loop``."""
+    """Builds the decoder as OpenVINO's own ``Loop``."""
 
     def likeliest(x: Any) -> Any:
         best = opset15.topk(x, opset15.constant(np.int64(1)), 2, "max", "value")
@@ -170,6 +170,6 @@ def model(with_cache: bool) -> ov.Model:
         loop.set_merged_input(parameter, start.output(0), end.output(0))
     found = [loop.get_iter_value(end.output(0), -1) for end in ends]
     words = found.pop(1 if with_cache else 0)
-    # The plugin takes sizes of the first step for those of all where nothing reads the end of what
-    # is handed on.
+    # If the last value of a loop-carried tensor has no reader, the plugin assumes the sizes of the
+    # first iteration for all.
     return ov.Model([opset15.result(each) for each in (words, *found)], [prompt])

@@ -1,4 +1,4 @@
-"""Networks quantized by Paddle's own tools: int8 through the engine, beside float32."""
+"""Networks quantized by Paddle's own tools: int8 through the engine, compared with float32."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ BATCH = 8
 CALIBRATED, COMPARED = 8, 32  # batches
 FLOAT32, INT8 = "engine, float32", "engine, int8"
 SIMULATED, BY_ONEDNN = "Paddle, simulated", "simulated by oneDNN"
-# The program it runs, whether through the engine, and the settings of its process.
-WAYS: dict[str, tuple[str, bool, dict[str, str]]] = {
+# By variant: its program, whether it runs through the engine, and the settings of its process.
+VARIANTS: dict[str, tuple[str, bool, dict[str, str]]] = {
     FLOAT32: ("float32", True, {}),
     INT8: ("int8", True, {}),
     SIMULATED: ("int8", False, {}),
     BY_ONEDNN: ("int8", False, {"FLAGS_use_onednn": "1"}),
 }
-_SEEDS = {"calibrated": 0, "compared": 1}  # of the pictures; those of the training have another
-_STEPS = 10  # of the training, between two looks at it
+_SEEDS = {"calibrated": 0, "compared": 1}  # of the images; training uses another seed
+_STEPS = 10  # training steps between two progress reports
 _PICTURES, _WANTED = "pictures.npy", "wanted.json"
 ABOUT = """\
 Networks quantized by Paddle's `PostTrainingQuantization` (weights by channel, activations by
@@ -66,34 +66,34 @@ right if all but its first and its last character, which may be cut, stand in th
 
 @dataclass(frozen=True)
 class Found:
-    """One model: times of turns, shares of answers that are as simulated, and of right ones."""
+    """One model: times of turns, shares of predictions as simulated, and of correct ones."""
 
     name: str
     turns_ms: dict[str, list[float]]
     agreement: dict[str, float]
     right: dict[str, float]
 
-    def ms(self, way: str) -> float:
-        """The median of the turns."""
-        return statistics.median(self.turns_ms[way])
+    def ms(self, variant: str) -> float:
+        """Returns the median of the turns, in milliseconds."""
+        return statistics.median(self.turns_ms[variant])
 
     @property
     def ratio(self) -> float:
-        """How many times as fast int8 is."""
+        """The speedup of int8 over float32."""
         pairs = zip(self.turns_ms[FLOAT32], self.turns_ms[INT8])
         return statistics.median(a / b for a, b in pairs)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is done. What results depend on is in ``basis``.
+    """Extent of the measurement. ``basis`` has the settings that results depend on.
 
     Attributes:
-        pace: Of the turns.
-        calibrated: Batches that scales are of.
-        compared: Batches whose answers are compared.
-        stages: What the networks learn from, by name.
-        algorithm: By which scales follow from activations.
+        pace: Duration of the measurement.
+        calibrated: Number of batches for calibration of the scales.
+        compared: Number of batches whose predictions are compared.
+        stages: Stages of training, by name of the network.
+        algorithm: Calibration algorithm: scales from activations.
     """
 
     pace: Pace
@@ -104,13 +104,13 @@ class Plan:
 
     @property
     def basis(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The settings as JSON data."""
         stages = {name: [asdict(each) for each in stages] for name, stages in self.stages.items()}
         return {"calibrated": self.calibrated, "compared": self.compared, "stages": stages}
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``int8.md`` and ``.json``."""
+    """Measures the networks; writes ``int8.md`` and ``.json``."""
     plan = Plan(Pace(options.rounds), CALIBRATED, COMPARED, learning.STAGES)
     if options.quick:
         plan = Plan(Pace(1, 0.1), 1, 2, dict.fromkeys(learning.STAGES, learning.QUICK), "avg")
@@ -127,14 +127,14 @@ def measure(options: Namespace) -> None:
 
 def _write(folder: Path, found: list[Found], plan: Plan) -> None:
     columns = ["ratio", "agreement", "by oneDNN", "not quantized", "right"]
-    header = ["", *(f"{way} (ms)" for way in WAYS), *columns]
+    header = ["", *(f"{variant} (ms)" for variant in VARIANTS), *columns]
     rows = [
         [
             INFERENCE_MODELS[item.name][0],
-            *(f"{item.ms(way):.2f}" for way in WAYS),
+            *(f"{item.ms(variant):.2f}" for variant in VARIANTS),
             f"{item.ratio:.2f}",
-            *(f"{item.agreement[way]:.1%}" for way in (INT8, BY_ONEDNN, FLOAT32)),
-            ", ".join(f"{item.right[way]:.1%}" for way in (FLOAT32, SIMULATED, INT8)),
+            *(f"{item.agreement[variant]:.1%}" for variant in (INT8, BY_ONEDNN, FLOAT32)),
+            ", ".join(f"{item.right[variant]:.1%}" for variant in (FLOAT32, SIMULATED, INT8)),
         ]
         for item in found
     ]
@@ -165,21 +165,21 @@ def _compare(name: str, plan: Plan, say: Callable[[str], None]) -> Found:
         programs = _made(name, folder, plan, say)
         say(f"{name}: compared")
         workers, answers, right = {}, {}, {}
-        for way, (program, engine, settings) in WAYS.items():
-            workers[way] = stack.enter_context(Worker(settings, timeout=3600))
-            workers[way].hold(Subject, folder, programs[program], engine)
-            answers[way], right[way] = workers[way].ask("answers")
-        turns: dict[str, list[float]] = {way: [] for way in WAYS}
+        for variant, (program, engine, settings) in VARIANTS.items():
+            workers[variant] = stack.enter_context(Worker(settings, timeout=3600))
+            workers[variant].hold(Subject, folder, programs[program], engine)
+            answers[variant], right[variant] = workers[variant].ask("answers")
+        turns: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
         for _ in range(plan.pace.rounds):
-            for way, worker in workers.items():
-                turns[way].append(worker.ask("turn", plan.pace.seconds))
+            for variant, worker in workers.items():
+                turns[variant].append(worker.ask("turn", plan.pace.seconds))
     expected = answers[SIMULATED]
-    agreement = {way: float(np.mean(found == expected)) for way, found in answers.items()}
+    agreement = {variant: float(np.mean(found == expected)) for variant, found in answers.items()}
     return Found(name, turns, agreement, right)
 
 
 def _made(name: str, folder: Path, plan: Plan, say: Callable[[str], None]) -> dict[str, Path]:
-    """The old-style programs of a network, by how they compute; the pictures lie beside them."""
+    """Creates the ProgramDesc programs of a network, by precision, with images in their folder."""
     with Worker({}, timeout=3600) as worker:
         if name in plan.stages:
             _learn(worker, name, plan.stages[name], say)
@@ -203,17 +203,17 @@ def _learn(
         say(f"{name}: learns, step {min(done + _STEPS, steps)} of {steps}, loss {loss:.2f}")
 
 
-# -- in a process of its own -----------------------------------------------------------------------
+# -- in a separate process -------------------------------------------------------------------------
 
 
 @cache
 def _source(name: str) -> Lines | Crops:
-    """Of pictures: a page is read for it."""
+    """Returns the source of images of a network; that of lines reads a page."""
     return Lines() if name == "rec" else Crops()
 
 
 def _batches(name: str, count: int, purpose: str) -> tuple[Array, list[Any]]:
-    """So many batches of pictures [count, batch, ...], and what is told right of each."""
+    """Returns ``count`` batches of images [count, batch, ...], and the label of each."""
     import paddle
 
     paddle.enable_static()
@@ -224,14 +224,14 @@ def _batches(name: str, count: int, purpose: str) -> tuple[Array, list[Any]]:
 
 
 def draw(name: str, folder: Path, count: int) -> None:
-    """Leaves batches in a folder, for all processes the same."""
+    """Writes batches to a folder, which all processes read."""
     pictures, wanted = _batches(name, count, "compared")
     np.save(folder / _PICTURES, pictures)
     (folder / _WANTED).write_text(json.dumps(wanted))
 
 
 def quantized(name: str, program: Path, folder: Path, count: int, algorithm: str) -> Path:
-    """The quantized program of a network, with scales of so many batches."""
+    """Returns the quantized program of a network, calibrated with ``count`` batches."""
     from benchmarks import quantizing
 
     pictures, _ = _batches(name, count, "calibrated")
@@ -243,12 +243,12 @@ def quantized(name: str, program: Path, folder: Path, count: int, algorithm: str
 
 
 class Subject:
-    """A program, through the engine or natively.
+    """A program, run through the engine or by Paddle.
 
     Args:
-        folder: Where the pictures are.
-        program: The old-style program, with its parameters beside it.
-        engine: Whether it runs through the engine.
+        folder: The folder with the images.
+        program: The ProgramDesc program, with its parameters in the same folder.
+        engine: Whether the program runs through the engine.
     """
 
     def __init__(self, folder: Path, program: Path, engine: bool) -> None:
@@ -278,25 +278,25 @@ class Subject:
             )[0]
 
     def answers(self) -> tuple[Array, float]:
-        """The likeliest class of each picture, or of each time step of it; and how many are right.
+        """Returns the predicted class of each image, or of each time step; and the accuracy.
 
         Raises:
-            PeerError: The engine was to run, and did not.
+            PeerError: The engine should have run, and did not.
         """
         import paddle_ngraph
 
         found = [self._run(np.array(batch)).argmax(-1) for batch in self._pictures]
         if self._engine and paddle_ngraph.stats()["engine_runs"] == 0:
             raise PeerError("the engine did not run")
-        told = np.concatenate(found)
+        predictions = np.concatenate(found)
         right = [
             reads_as(answer, wanted) if isinstance(wanted, str) else answer == wanted
-            for answer, wanted in zip(told, self._wanted)
+            for answer, wanted in zip(predictions, self._wanted)
         ]
-        return told, float(np.mean(right))
+        return predictions, float(np.mean(right))
 
     def turn(self, seconds: float) -> float:
-        """The median milliseconds of runs, for so long."""
+        """Runs for ``seconds``; returns the median milliseconds of a run."""
         pictures = np.array(self._pictures[0])
         times: list[float] = []
         end = time.perf_counter() + seconds

@@ -1,6 +1,6 @@
-"""What an interval costs where Paddle's oneDNN is the other way: networks cut into pieces.
+"""Cost of a subgraph compared with Paddle's oneDNN: networks partitioned into pieces.
 
-``paddle_ngraph.program.cost.pays_over_onednn`` follows from the table.
+``paddle_ngraph.partitioning.cost_model.pays_over_onednn`` is derived from the table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.worker import PeerError, Worker
 
 PIECES = 8
 DEPTHS = (1, 2, 4, 8, 16)
-# Channels and side of the pictures; what a convolution of one computes grows with both.
+# Channels and side of the images; the work of a convolution grows with both.
 SIZES = ((8, 14), (32, 28))
 BETWEEN = ("copysign", "depthwise_conv2d")
 TOLERANCE = 1e-3
@@ -43,9 +43,9 @@ class Chain:
     """A network of ``PIECES`` pieces.
 
     Attributes:
-        channels, side: Of the pictures.
-        depth: Operators of a piece.
-        between: The type of the operator between two.
+        channels, side: Size of the images.
+        depth: Number of operators of a piece.
+        between: The type of the operator between two pieces.
     """
 
     channels: int
@@ -54,12 +54,12 @@ class Chain:
     between: str
 
     def feed(self) -> Any:
-        """A picture."""
+        """Returns an image."""
         shape = (1, self.channels, self.side, self.side)
         return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
 
     def save(self, folder: Path) -> str:
-        """Saves the network. Returns the path without endings."""
+        """Saves the network. Returns the path without extensions."""
         import paddle
 
         paddle.enable_static()
@@ -109,7 +109,7 @@ class Chain:
 
 
 class Runner:
-    """Runs a network in a process of its own."""
+    """Runs a network in a separate process."""
 
     def __init__(self, chain: Chain, engine: bool) -> None:
         import paddle
@@ -122,10 +122,10 @@ class Runner:
         config.disable_onednn() if engine else config.enable_onednn()
         if engine:
             import paddle_ngraph
-            from paddle_ngraph.function.registry import unregister
+            from paddle_ngraph.conversion.registry import unregister
 
             unregister(f"pd_op.{chain.between}")
-            # Each piece is an interval, however short: what that costs is measured.
+            # Each piece is a subgraph, however short, since the cost of one is measured.
             paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
             paddle_ngraph.enable()
         self._predictor = paddle.inference.create_predictor(config)
@@ -139,13 +139,13 @@ class Runner:
                 raise PeerError(f"{runs} intervals ran, not {PIECES}")
 
     def result(self) -> Any:
-        """What the network computes."""
+        """Returns the result of the network."""
         self._predictor.run()
         (name,) = self._predictor.get_output_names()
         return self._predictor.get_output_handle(name).copy_to_cpu()
 
     def turn(self, seconds: float) -> float:
-        """The time of the fastest run, in milliseconds."""
+        """Returns the time of the fastest run, in milliseconds."""
         end = time.perf_counter() + seconds
         times: list[float] = []
         while time.perf_counter() < end or len(times) < 8:
@@ -157,7 +157,7 @@ class Runner:
 
 @dataclass
 class Cell:
-    """The turns of both ways with one network, in milliseconds."""
+    """The turns of both variants of one network, in milliseconds."""
 
     chain: Chain
     engine: list[float] = field(default_factory=list)
@@ -165,7 +165,7 @@ class Cell:
 
     @property
     def gain_us(self) -> float:
-        """What an interval gains: the median over the turns."""
+        """The time that a subgraph saves, in microseconds: the median over the turns."""
         pairs = zip(self.onednn, self.engine)
         return statistics.median(1e3 * (theirs - ours) / PIECES for theirs, ours in pairs)
 
@@ -188,14 +188,14 @@ def measure(options: Namespace) -> None:
 def _cell(chain: Chain, options: Namespace) -> Cell:
     cell = Cell(chain)
     with ExitStack() as stack:
-        ways = {name: stack.enter_context(Worker(_ALONE)) for name in ("onednn", "engine")}
-        for name, worker in ways.items():
+        variants = {name: stack.enter_context(Worker(_ALONE)) for name in ("onednn", "engine")}
+        for name, worker in variants.items():
             worker.hold(Runner, chain, name == "engine")
-        theirs, ours = (worker.ask("result") for worker in ways.values())
+        theirs, ours = (worker.ask("result") for worker in variants.values())
         if not np.abs(ours - theirs).max() <= TOLERANCE * np.abs(theirs).max():
             raise PeerError(f"{chain}: the two ways do not compute the same")
         for _ in range(1 if options.quick else options.rounds):
-            for name, worker in ways.items():
+            for name, worker in variants.items():
                 getattr(cell, name).append(worker.ask("turn", 0.1 if options.quick else 0.3))
     return cell
 

@@ -1,4 +1,4 @@
-"""Networks that learn to tell photographs apart, through the engine, within minutes."""
+"""Image classifiers that are trained on photographs, through the engine, within minutes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CLASSES = len(PHOTOGRAPHS)
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the training, with pictures of one size.
+    """A stage of training, with images of one size.
 
     Attributes:
-        side: Pixels of a picture.
-        batch: Pictures of a step.
-        steps: How many.
-        rate: The highest learning rate of Adam. It rises to it in a tenth of the steps, and falls
-            to 0.
+        side: Width and height of an image, in pixels.
+        batch: Images per step.
+        steps: Number of steps.
+        rate: The highest learning rate of Adam, reached after a tenth of the steps; the rate then
+            falls to 0.
     """
 
     side: int
@@ -38,14 +38,14 @@ class Stage:
     rate: float
 
     def rates(self) -> Iterator[float]:
-        """Of each step."""
+        """Yields the learning rate of each step."""
         rise = max(1, self.steps // 10)
         for step in range(self.steps):
             fall = (1 + math.cos(math.pi * step / self.steps)) / 2
             yield self.rate * min(1.0, (step + 1) / rise) * fall
 
 
-# Small pictures first: a step costs a fraction, and the filters learn most of it there.
+# Small images first: a step costs a fraction of that of large ones, and trains most of the filters.
 STAGES: dict[str, tuple[Stage, ...]] = {
     "resnet50": (Stage(64, 16, 400, 5e-4), Stage(SIDE, 8, 80, 2e-4)),
     "mobilenet_v2": (Stage(96, 16, 600, 1e-3), Stage(SIDE, 8, 100, 2e-4)),
@@ -58,8 +58,8 @@ class Learner:
     """A network of ``paddle.vision.models`` that is trained in all its layers, in dynamic mode.
 
     Args:
-        name: Of the network.
-        stages: What it is trained on.
+        name: Name of the network.
+        stages: Stages of training.
     """
 
     def __init__(self, name: str, stages: tuple[Stage, ...]) -> None:
@@ -70,7 +70,7 @@ class Learner:
         self._steps = self._all_steps(stages)
 
     def learn(self, steps: int) -> float:
-        """Does so many steps, or those that are left; returns their mean loss.
+        """Runs ``steps`` steps, or those that are left; returns their mean loss.
 
         Raises:
             PeerError: The engine did not run.
@@ -83,7 +83,7 @@ class Learner:
         return float(np.mean(losses))
 
     def save(self, folder: Path) -> Path:
-        """Writes an old-style program for pictures ``x`` of 224 x 224, as it computes later."""
+        """Writes a ProgramDesc program in evaluation mode, for images ``x`` of 224 x 224."""
         prefix = folder / "learned"
         inputs = [InputSpec([None, 3, SIDE, SIDE], "float32", "x")]
         with paddle.pir_utils.OldIrGuard():

@@ -1,4 +1,4 @@
-"""Peak memory of programs, as they are and optimized by ``paddle_ngraph.optimize_memory``."""
+"""Peak memory of programs with and without ``paddle_ngraph.optimize_memory``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ natively, or through the engine, without it. Results of native runs are equal to
 
 @dataclass(frozen=True)
 class Network:
-    """What is measured: its name in the table, samples at once, and what it is fed."""
+    """A measured network: its name in the table, batch size, and feeds."""
 
     title: str
     batch: int
@@ -45,8 +45,8 @@ NETWORKS = {
     "bert": Network("BERT-base, 128 tokens", 4),
     "rnn": Network(f"RNN of {RNN_WIDTH}, unrolled over {RNN_STEPS} steps", 32),
 }
-# Name, whether the engine is on, whether the program is optimized, and the budget.
-WAYS: dict[str, tuple[bool, bool, float | None]] = {
+# By name: whether the engine is on, whether the program is optimized, and the memory budget.
+VARIANTS: dict[str, tuple[bool, bool, float | None]] = {
     "native": (False, False, None),
     "native, optimized": (False, True, None),
     "native, recompute": (False, True, 0.0),
@@ -58,14 +58,13 @@ WAYS: dict[str, tuple[bool, bool, float | None]] = {
 
 @dataclass(frozen=True)
 class Found:
-    """One network in one way.
+    """Results of one variant of one network.
 
     Attributes:
-        peak_mb: The most that the process held, less what it held before.
-        ms: The median time of a run.
-        ratio: The median of the times of a run, measured by those of the same turns without
-            optimization.
-        value: The mean of what the last of the first runs fetched.
+        peak_mb: Peak memory of the process, minus its memory before.
+        ms: The median time of a run, in milliseconds.
+        ratio: The median, over turns, of the time of a run over that without optimization.
+        value: The mean of the fetches in the last of the first runs.
     """
 
     peak_mb: float
@@ -75,7 +74,7 @@ class Found:
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``memory.md`` and ``.json`` after each network."""
+    """Measures the networks; writes ``memory.md`` and ``.json`` after each of them."""
     names = ["rnn"] if options.quick else chosen(options, NETWORKS)
     rounds = 1 if options.quick else options.rounds
     pace = (3, 1) if options.quick else (RUNS, TURNS)
@@ -88,9 +87,10 @@ def measure(options: Namespace) -> None:
             progress.say(f"{kind}, {name}")
             items = _median([_compare(name, kind == "training", *pace) for _ in range(rounds)])
             _check(f"{kind}, {name}", items)
-            found[kind][name] = {way: asdict(item) for way, item in items.items()}
+            found[kind][name] = {variant: asdict(item) for variant, item in items.items()}
             summary = (
-                f"{way} {item.peak_mb:.0f} MB {item.ratio:.2f}x" for way, item in items.items()
+                f"{variant} {item.peak_mb:.0f} MB {item.ratio:.2f}x"
+                for variant, item in items.items()
             )
             progress.done(f"{kind}, {name}: {', '.join(summary)}")
             about = ABOUT.format(runs=pace[0], turns=pace[1], rounds=rounds)
@@ -100,42 +100,46 @@ def measure(options: Namespace) -> None:
 
 
 def _compare(name: str, trains: bool, runs: int, turns: int) -> dict[str, Found]:
-    """All ways of a network: the native ones, then those through the engine."""
+    """Measures all variants of a network: those by Paddle, then those through the engine."""
     found = {}
     for base in ("native", "engine"):
-        ways = [way for way in WAYS if way.partition(",")[0] == base]
+        variants = [variant for variant in VARIANTS if variant.partition(",")[0] == base]
         with ExitStack() as stack:
-            workers = {way: stack.enter_context(_worker(name, trains, way)) for way in ways}
-            first = {way: worker.ask("first_runs", runs) for way, worker in workers.items()}
+            workers = {
+                variant: stack.enter_context(_worker(name, trains, variant)) for variant in variants
+            }
+            first = {variant: worker.ask("first_runs", runs) for variant, worker in workers.items()}
             taken = [{w: worker.ask("turn") for w, worker in workers.items()} for _ in range(turns)]
-        for way in ways:
-            peak, value = first[way]
-            ms = statistics.median(turn[way] for turn in taken) * 1000
-            ratio = statistics.median(turn[way] / turn[base] for turn in taken)
-            found[way] = Found(peak, ms, ratio, value)
+        for variant in variants:
+            peak, value = first[variant]
+            ms = statistics.median(turn[variant] for turn in taken) * 1000
+            ratio = statistics.median(turn[variant] / turn[base] for turn in taken)
+            found[variant] = Found(peak, ms, ratio, value)
     return found
 
 
-def _worker(name: str, trains: bool, way: str) -> Worker:
+def _worker(name: str, trains: bool, variant: str) -> Worker:
     worker = Worker({"FLAGS_ngraph_cache_dir": ""})
-    worker.hold(Subject, name, trains, *WAYS[way])
+    worker.hold(Subject, name, trains, *VARIANTS[variant])
     return worker
 
 
 def _median(rounds: list[dict[str, Found]]) -> dict[str, Found]:
     return {
-        way: Found(*(statistics.median(each) for each in zip(*(astuple(r[way]) for r in rounds))))
-        for way in WAYS
+        variant: Found(
+            *(statistics.median(each) for each in zip(*(astuple(r[variant]) for r in rounds)))
+        )
+        for variant in VARIANTS
     }
 
 
 def _check(work: str, found: dict[str, Found]) -> None:
-    """Raises PeerError if an optimized program computes something else."""
+    """Raises PeerError if results of an optimized program differ."""
     native = found["native"].value
-    for way, item in found.items():
-        tolerance = 0.0 if way.startswith("native") else 1e-3
+    for variant, item in found.items():
+        tolerance = 0.0 if variant.startswith("native") else 1e-3
         if not np.isclose(item.value, native, rtol=tolerance, atol=tolerance):
-            raise PeerError(f"{work}, {way}: {item.value} instead of {native}")
+            raise PeerError(f"{work}, {variant}: {item.value} instead of {native}")
 
 
 def _beside(found: dict[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, str]]:
@@ -154,30 +158,30 @@ def _title(name: str) -> str:
 
 
 def _table(kind: str, found: dict[str, dict[str, Any]]) -> str:
-    rows = [[_title(name), *(_cell(items, w) for w in WAYS)] for name, items in found.items()]
-    return f"## {kind.capitalize()}\n\n" + report.table([f"{kind}, MB", *WAYS], rows)
+    rows = [[_title(name), *(_cell(items, w) for w in VARIANTS)] for name, items in found.items()]
+    return f"## {kind.capitalize()}\n\n" + report.table([f"{kind}, MB", *VARIANTS], rows)
 
 
-def _cell(items: dict[str, Any], way: str) -> str:
-    item, native = items[way], items["native"]
-    pace = f"{item['ratio']:.2f}x" if "," in way else f"{item['ms']:.0f} ms"
-    if way == "native":
+def _cell(items: dict[str, Any], variant: str) -> str:
+    item, native = items[variant], items["native"]
+    pace = f"{item['ratio']:.2f}x" if "," in variant else f"{item['ms']:.0f} ms"
+    if variant == "native":
         return f"{item['peak_mb']:.0f} ({pace})"
     return f"{item['peak_mb']:.0f} ({item['peak_mb'] / native['peak_mb'] - 1:+.0%}, {pace})"
 
 
-# -- in a process of its own -----------------------------------------------------------------------
+# -- in a separate process -------------------------------------------------------------------------
 
 
 class Subject:
-    """A network in one way, in a process of its own.
+    """One variant of a network, in a separate process.
 
     Args:
-        name: Of :data:`NETWORKS`.
-        trains: A training step, or an inference.
-        engine: Whether it runs through the engine.
-        optimized: Whether its program is optimized for memory.
-        budget: What it may be computed again for: see ``optimize_memory``.
+        name: Name in :data:`NETWORKS`.
+        trains: Whether a run is a training step or an inference.
+        engine: Whether the program runs through the engine.
+        optimized: Whether the program is optimized for memory.
+        budget: Memory budget of recomputation, in MB: see ``optimize_memory``.
     """
 
     def __init__(
@@ -192,7 +196,7 @@ class Subject:
         paddle_ngraph.disable()
         self._engine = engine
         self._before = memory_mb()
-        Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
         network = paddle_models.built(*_layouts()[name])
         self._scope, self._executor = paddle_models.started(network.startup)
         self._program, fetch = network.train, network.loss
@@ -208,7 +212,7 @@ class Subject:
             )
 
     def first_runs(self, runs: int) -> tuple[float, float]:
-        """The peak in MB over so many runs, and the mean of what the last one fetched."""
+        """Returns the peak memory in MB over the runs, and the mean of the last one's fetches."""
         import paddle_ngraph
 
         for _ in range(runs):
@@ -218,7 +222,7 @@ class Subject:
         return memory_mb("VmHWM") - self._before, float(np.mean(value))
 
     def turn(self) -> float:
-        """The seconds of a run."""
+        """Returns the seconds of a run."""
         start = time.perf_counter()
         self._run()
         return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Training steps in bfloat16: the engine in both precisions, beside PyTorch in both."""
+"""Training steps in bfloat16 and float32: the engine, compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ bfloat16 a step takes: the median of the ratios of the turns. *Loss off by*: the
 AMX; the list below would name them), the engine uses float32 in both."""
 
 
-class Way(NamedTuple):
-    """A way to train: what the table calls it, how its runner is made, and its environment."""
+class Variant(NamedTuple):
+    """A training configuration: its title in the table, its runner, and its environment."""
 
     title: str
     start: Callable[[Work, Assets], Runner]
@@ -52,7 +52,7 @@ class _Autocast(peers.TorchTraining):
 
 
 class _LastAutocast(_Autocast):
-    """The same with channels last."""
+    """An eager training step under autocast to bfloat16, with channels last."""
 
     channels_last = True
 
@@ -64,7 +64,7 @@ def _torch(plain: Any, last: Any, work: Work, assets: Assets) -> Runner:
 
 
 class _Amp(peers.EngineTraining):
-    """A program that ``paddle.amp`` has put casts into, at level O1."""
+    """A program with casts from ``paddle.amp`` at level O1."""
 
     def parts(self, layout: Any, inputs: Any, make_optimizer: Any) -> tuple[Any, Any, Any]:
         import paddle
@@ -78,45 +78,45 @@ class _Amp(peers.EngineTraining):
 
 _TORCH = peers.PEERS["torch"].settings
 OURS, FLOAT32 = "engine, bfloat16", "engine, float32"
-WAYS = {
-    way.title: way
-    for way in (
-        Way(OURS, peers.EngineTraining, {"FLAGS_ngraph_precision": "bf16"}),
-        Way("engine, paddle.amp", _Amp, {"FLAGS_ngraph_precision": "f32"}),
-        Way(FLOAT32, peers.EngineTraining, {"FLAGS_ngraph_precision": "f32"}),
-        Way(
+VARIANTS = {
+    variant.title: variant
+    for variant in (
+        Variant(OURS, peers.EngineTraining, {"FLAGS_ngraph_precision": "bf16"}),
+        Variant("engine, paddle.amp", _Amp, {"FLAGS_ngraph_precision": "f32"}),
+        Variant(FLOAT32, peers.EngineTraining, {"FLAGS_ngraph_precision": "f32"}),
+        Variant(
             "PyTorch, float32",
             partial(_torch, peers.TorchTraining, peers.ChannelsLastTraining),
             _TORCH,
         ),
-        Way("PyTorch, autocast", partial(_torch, _Autocast, _LastAutocast), _TORCH),
+        Variant("PyTorch, autocast", partial(_torch, _Autocast, _LastAutocast), _TORCH),
     )
 }
 
 
 @dataclass(frozen=True)
 class Found:
-    """One work: the milliseconds of each way's turns, and how far its loss is from float32's."""
+    """One workload: milliseconds of the turns, and difference of the loss from float32."""
 
     name: str
     description: str
     turns_ms: dict[str, list[float]]
     loss_off: float
 
-    def milliseconds(self, way: str) -> str:
-        """The median of a way's turns, for people."""
-        turns = self.turns_ms.get(way)
+    def milliseconds(self, variant: str) -> str:
+        """Formats the median of the turns of a configuration."""
+        turns = self.turns_ms.get(variant)
         return f"{statistics.median(turns):.2f}" if turns else "-"
 
-    def ratio(self, way: str) -> float | None:
-        """How many times as long as ours a way takes."""
-        pairs = zip(self.turns_ms.get(way, ()), self.turns_ms[OURS])
+    def ratio(self, variant: str) -> float | None:
+        """Returns the time of a configuration over that of the engine."""
+        pairs = zip(self.turns_ms.get(variant, ()), self.turns_ms[OURS])
         ratios = [theirs / ours for theirs, ours in pairs]
         return statistics.median(ratios) if ratios else None
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``mixed_precision.md`` and ``.json``."""
+    """Measures the workloads; writes ``mixed_precision.md`` and ``.json``."""
     pace = Pace(1, 0.1) if options.quick else Pace(options.rounds)
     wanted = [works.TRAINING[name] for name in chosen(options, works.TRAINING)]
     earlier = report.earlier(options.output, "mixed_precision").get("works", [])
@@ -125,26 +125,28 @@ def measure(options: Namespace) -> None:
         for work in wanted:
             progress.say(work.name)
             found[work.name] = item = _compare(work, pace)
-            ratios = ", ".join(f"{way} {_cell(item.ratio(way))}x" for way in list(WAYS)[1:])
+            ratios = ", ".join(
+                f"{variant} {_cell(item.ratio(variant))}x" for variant in list(VARIANTS)[1:]
+            )
             progress.done(f"{work.name}: {item.milliseconds(OURS)} ms; {ratios}")
             _write(options.output, list(found.values()), pace)
 
 
 def _write(folder: Path, found: list[Found], pace: Pace) -> None:
-    others = list(WAYS)[1:]
+    others = list(VARIANTS)[1:]
     rows = [
         [
             item.description,
-            *(item.milliseconds(way) for way in WAYS),
-            *(_cell(item.ratio(way)) for way in others),
+            *(item.milliseconds(variant) for variant in VARIANTS),
+            *(_cell(item.ratio(variant)) for variant in others),
             f"{item.loss_off:.1e}",
         ]
         for item in found
     ]
     header = [
         "",
-        *(f"{way} (ms)" for way in WAYS),
-        *(f"{way} (ratio)" for way in others),
+        *(f"{variant} (ms)" for variant in VARIANTS),
+        *(f"{variant} (ratio)" for variant in others),
         "loss off by",
     ]
     about = ABOUT.format(rounds=pace.rounds, steps=peers.CHECKED_STEPS)
@@ -161,20 +163,22 @@ def _cell(value: float | None) -> str:
 def _compare(work: Work, pace: Pace) -> Found:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        workers = {way: stack.enter_context(Worker(WAYS[way].settings)) for way in WAYS}
+        workers = {
+            variant: stack.enter_context(Worker(VARIANTS[variant].settings)) for variant in VARIANTS
+        }
         assets = Assets(folder, workers[OURS].call(peers.weights, work))
         losses: dict[str, list[Array]] = {}
-        for way, worker in list(workers.items()):
+        for variant, worker in list(workers.items()):
             try:
-                worker.hold(WAYS[way].start, work, assets)
-                losses[way] = worker.ask("results").values
-            except PeerError:  # no PyTorch; or Paddle cannot build what its lists say
-                if way in (OURS, FLOAT32):
+                worker.hold(VARIANTS[variant].start, work, assets)
+                losses[variant] = worker.ask("results").values
+            except PeerError:  # no PyTorch; or Paddle cannot build a program with its AMP lists
+                if variant in (OURS, FLOAT32):
                     raise
-                del workers[way]
-        turns: dict[str, list[float]] = {way: [] for way in workers}
+                del workers[variant]
+        turns: dict[str, list[float]] = {variant: [] for variant in workers}
         for _ in range(pace.rounds):
-            for way, worker in workers.items():
-                turns[way].append(1e3 * statistics.median(worker.ask("turn", pace.seconds)))
-    found, expected = (float(losses[way][-1]) for way in (OURS, FLOAT32))
+            for variant, worker in workers.items():
+                turns[variant].append(1e3 * statistics.median(worker.ask("turn", pace.seconds)))
+    found, expected = (float(losses[variant][-1]) for variant in (OURS, FLOAT32))
     return Found(work.name, work.description, turns, abs(found - expected) / abs(expected))

@@ -1,10 +1,10 @@
-"""Measures the packed recurrent layers beside Paddle's and PyTorch's, in one run.
+"""Compares the packed recurrent layers with Paddle's and PyTorch's, in one run.
 
     python benchmarks/mkl_packed.py --cases rnn gru --threads 1 8
 
-Every contestant computes the same network on the same input, in turns, with one thread and with all
-cores; each provider takes part packed and unpacked, so that what packing itself brings can be seen.
-The outputs are compared before anything is measured.
+The contestants alternate; each computes the same network on the same input, with one thread and
+with all cores. Each provider is measured packed and unpacked, which shows the effect of packing.
+Outputs are compared before times are measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-# Run as a script, only the folder of this file is searched for modules.
+# A script finds modules in its own folder only.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import paddle
@@ -59,7 +59,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Contestant:
-    """What computes the network: a forward pass, which gives a tensor, and one with gradients."""
+    """An implementation of the network: a forward pass, and a forward and backward pass."""
 
     name: str
     infer: Callable[[], Any]
@@ -78,7 +78,7 @@ class Result:
 
 
 def measure(name: str, threads: int, rounds: int) -> Result:
-    """Measures one case; every time is the median over ``rounds`` turns."""
+    """Measures one case; each time is the median over ``rounds`` turns."""
     case = CASES[name]
     _set_threads(threads)
     x = np.random.default_rng(0).standard_normal((STEPS, case.batch, case.input))
@@ -94,13 +94,13 @@ def measure(name: str, threads: int, rounds: int) -> Result:
     times: dict[str, tuple[list[float], list[float]]] = {c.name: ([], []) for c in contestants}
     for _ in range(rounds):
         for contestant in contestants:
-            for way, run in enumerate((contestant.infer, contestant.train)):
-                run()  # not counted: the threads of another contestant go to sleep
+            for variant, run in enumerate((contestant.infer, contestant.train)):
+                run()  # warm-up: threads of the previous contestant go to sleep
                 start = time.perf_counter()
                 run()
-                times[contestant.name][way].append(1e3 * (time.perf_counter() - start))
-    forward = {who: statistics.median(t[0]) for who, t in times.items()}
-    training = {who: statistics.median(t[1]) for who, t in times.items()}
+                times[contestant.name][variant].append(1e3 * (time.perf_counter() - start))
+    forward = {name: statistics.median(t[0]) for name, t in times.items()}
+    training = {name: statistics.median(t[1]) for name, t in times.items()}
     return Result(name, case.title, threads, forward, training)
 
 
@@ -111,7 +111,7 @@ def _set_threads(threads: int) -> None:
 
 
 def _paddle(case: Case, x: np.ndarray) -> list[Contestant]:
-    """Paddle's layer, and the packed one with the same weights by each provider."""
+    """Returns Paddle's layer, and the packed one of each provider with equal weights."""
     paddle.seed(1)
     sizes = (case.input, case.hidden, case.layers)
     native = getattr(paddle.nn, case.kind)(*sizes, time_major=True)
@@ -171,26 +171,26 @@ def _torch(case: Case, x: np.ndarray) -> list[Contestant]:
 
 
 def sections(results: list[Result], rounds: int) -> list[str]:
-    """The results in Markdown."""
+    """Returns the results in Markdown."""
     pages = [
         f"Milliseconds for {STEPS} steps in float32, median over {rounds} turns, all contestants "
         "in one process; in brackets how much faster than Paddle with as many threads. Paddle's "
         "default is one thread."
     ]
-    for way in ("forward", "training"):
+    for variant in ("forward", "training"):
         names = list(results[0].forward)
         rows = []
         for result in results:
-            times = getattr(result, way)
+            times = getattr(result, variant)
             cells = [f"{times[n]:.1f} ({times['Paddle'] / times[n]:.1f}x)" for n in names]
             rows.append([result.title, str(result.threads), f"{times['Paddle']:.1f}", *cells[1:]])
         header = ["network", "threads", *names]
-        pages += [f"## {way.capitalize()}", report.table(header, rows)]
+        pages += [f"## {variant.capitalize()}", report.table(header, rows)]
     return pages
 
 
 def plot(results: Sequence[Result], path: Path) -> None:
-    """Writes how much faster than Paddle, as a bar chart, where matplotlib is installed."""
+    """Writes a bar chart of the speedups over Paddle, if matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -198,16 +198,16 @@ def plot(results: Sequence[Result], path: Path) -> None:
     figure = Figure(figsize=(11, 6), layout="constrained")
     most = max(result.threads for result in results)
     shown = [result for result in results if result.threads == most]
-    for axes, way in zip(figure.subplots(2, 1, sharex=True), ("forward", "training")):
+    for axes, variant in zip(figure.subplots(2, 1, sharex=True), ("forward", "training")):
         names = [name for name in shown[0].forward if name != "Paddle"]
         width = 0.8 / len(names)
         for index, name in enumerate(names):
-            ratios = [getattr(r, way)["Paddle"] / getattr(r, way)[name] for r in shown]
+            ratios = [getattr(r, variant)["Paddle"] / getattr(r, variant)[name] for r in shown]
             bars = axes.bar(np.arange(len(shown)) + index * width, ratios, width, label=name)
             axes.bar_label(bars, [f"{ratio:.1f}" for ratio in ratios], fontsize=7)
         axes.axhline(1, color="black", linewidth=0.8)
         axes.set_xticks(np.arange(len(shown)) + 0.4 - width / 2, [r.case for r in shown])
-        axes.set(title=f"{way.capitalize()}, {most} threads", ylabel="times as fast as Paddle")
+        axes.set(title=f"{variant.capitalize()}, {most} threads", ylabel="times as fast as Paddle")
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(path, dpi=110)
 
@@ -230,7 +230,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _with_earlier(results: list[Result], folder: Path) -> list[Result]:
-    """The results, and what an earlier run on the same machine found for other cases."""
+    """Returns the results, and those of other cases from an earlier run on this machine."""
     measured = {(result.case, result.threads) for result in results}
     found = [Result(**values) for values in report.earlier(folder, TOPIC).get("results", [])]
     results = results + [r for r in found if (r.case, r.threads) not in measured]

@@ -29,18 +29,18 @@ the engine in Python finds its functions on disk, as it does from the second pro
 median of {runs} in a process. Memory: the most that this process had. Median of {rounds} processes.
 On disk: the program and the libraries that it opens, without the model; for Python the packages
 paddle, openvino and numpy, without the interpreter."""
-# Of the openvino wheel.
+# Libraries of the openvino wheel.
 _LIBRARIES = (
     "libopenvino.so.*",
     "libopenvino_intel_cpu_plugin.so",
     "libopenvino_ir_frontend.so.*",
     "libtbb.so.*",
 )
-_TOLERANCE = 1e-4  # of the largest number in a result
+_TOLERANCE = 1e-4  # of the largest element of a result
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``native.md`` and ``native.json``."""
+    """Measures the projects; writes ``native.md`` and ``native.json``."""
     runs, rounds = (5, 1) if options.quick else (100, options.rounds)
     names = chosen(options, MODELS)
     found: dict[str, dict[str, Any]] = {}
@@ -93,10 +93,10 @@ class _Case:
         return self._folder / "project"
 
     def build(self, prebuilt: Path | None) -> Path:
-        """Makes the C++ program. Returns a folder with libraries for others."""
-        from paddle_ngraph.saved_models.saved_model import SavedModel
+        """Builds the C++ program. Returns the folder of libraries, which other cases share."""
+        from paddle_ngraph.codegen import toolchain
+        from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
         from paddle_ngraph.transpiler import generate_native
-        from paddle_ngraph.transpiler.native import toolchain
 
         program, scope = SavedModel.at(self._model).load()
         shapes = {name: array.shape for name, array in self._feed.items()}
@@ -110,9 +110,9 @@ class _Case:
         return prebuilt or folder
 
     def measured(self, rounds: int) -> dict[str, Any]:
-        """For each way: seconds to start, ms of a run, MB of memory and on disk."""
+        """Returns, per variant: seconds to start, ms of a run, MB of memory and on disk."""
         expected = self._run(INFERENCE, 0)["values"]
-        self._run(ENGINE, 0)  # leaves its functions on disk
+        self._run(ENGINE, 0)  # stores its functions on disk
         times: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
         for _ in range(rounds):
             for way in WAYS:
@@ -130,7 +130,7 @@ class _Case:
         }
 
     def _ask(self, way: str) -> dict[str, Any]:
-        """Once for the time to start, and once for the rest."""
+        """Runs a variant twice: for the time to start, and for the other results."""
         start = time.perf_counter()
         self._run(way, 0)
         seconds = time.perf_counter() - start
@@ -163,7 +163,7 @@ class _Case:
         return {"run": run, "memory": memory, "values": values}
 
     def _sizes(self) -> dict[str, float]:
-        """MB on disk of each way."""
+        """Returns MB on disk of each variant."""
         import openvino
         import paddle
 
@@ -192,7 +192,7 @@ def _output(command: Sequence[Any]) -> str:
 
 
 def _compare(way: str, values: Sequence[Any], expected: Sequence[Any]) -> None:
-    """Raises PeerError where a result is wrong; C++ names its results, and so orders them."""
+    """Raises PeerError if a result is wrong. C++ results are ordered by name."""
     for ours, theirs in zip(sorted(values), sorted(expected)):
         apart = np.abs(np.subtract(ours, theirs)).max()
         if not apart <= _TOLERANCE * np.abs(theirs).max():

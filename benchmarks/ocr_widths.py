@@ -1,6 +1,6 @@
 """500 lines of text of random widths through PP-OCRv4 recognition: total time, and memory.
 
-Nearly every width is new, so whatever is compiled for a shape is part of the time.
+Nearly every width is new, so the time includes compilation for new shapes.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ memory is what the process holds after so many lines (resident set)."""
 
 
 def widths(count: int) -> list[int]:
-    """Widths of lines: from short words to whole lines, the logarithm evenly distributed."""
-    drawn = np.exp(np.random.default_rng(0).uniform(np.log(48), np.log(960), count))
-    return [int(width) for width in drawn.round()]
+    """Returns random widths of lines, log-uniform from short words to whole lines."""
+    sizes = np.exp(np.random.default_rng(0).uniform(np.log(48), np.log(960), count))
+    return [int(width) for width in sizes.round()]
 
 
 @dataclass
 class Replay:
-    """What one peer did.
+    """Results of one peer.
 
     Attributes:
-        seconds: Of each line.
-        memory_mb: Held after each turn; at first, before the first line.
-        error: The largest difference from native Paddle's results, which are probabilities.
-        failed: Why it did not come to the end.
+        seconds: Time of each line.
+        memory_mb: Memory before the first line, and after each turn.
+        error: The largest difference from plain Paddle's results, which are probabilities.
+        failed: Reason why the peer did not finish, or ``None``.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -56,13 +56,13 @@ class Replay:
 
 
 class Reader:
-    """Runs lines in a process of its own."""
+    """Runs lines in a separate process."""
 
     def __init__(self, folder: Path, peer: str) -> None:
         self._runner = peers.start(works.inference("rec", 1), Assets(folder), peer)
 
     def read(self, lines: list[int]) -> tuple[list[float], Array, float]:
-        """The time of each line, the results of the last one, and the memory held afterwards."""
+        """Returns the time of each line, the results of the last one, and the memory afterwards."""
         seconds, output = [], np.empty(0)
         with self._runner.in_use():
             for width in lines:
@@ -79,7 +79,7 @@ def _line(width: int) -> Feed:
 
 
 def memory_mb(field_name: str = "VmRSS") -> float:
-    """A field of this process's status that says how much memory it takes; VmHWM is the peak."""
+    """Returns a memory field of this process's status, in MB; VmHWM is the peak."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field_name}:"):
             return int(line.split()[1]) / 1024
@@ -87,7 +87,7 @@ def memory_mb(field_name: str = "VmRSS") -> float:
 
 
 def measure(options: Namespace) -> None:
-    """Replays the lines; writes ``ocr_widths.md``, ``.json`` and ``.png``."""
+    """Runs the lines; writes ``ocr_widths.md``, ``.json`` and ``.png``."""
     lines = widths(40 if options.quick else 500)
     chunk = len(lines) // CHUNKS
     names = [name for name in NAMES if name in options.peers]

@@ -1,6 +1,6 @@
-"""Steps of optimizers in dynamic mode: natively, through the engine, and by PyTorch.
+"""Optimizer updates in dynamic mode: by Paddle, through the engine, and by PyTorch.
 
-No framework is imported here: the ways run in processes of their own.
+No framework is imported here: each variant runs in a separate process.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ OPTIMIZERS = (MOMENTUM, ADAM, CLIPPED)
 NETWORKS = {"mobilenet_v2": "MobileNetV2", "resnet18": "ResNet-18", "bert": "BERT-base"}
 RATE, DECAY, NORM = 1e-3, 0.01, 1.0
 PADDLE, ENGINE, TORCH = "Paddle", "engine", "PyTorch"
-COMPARED = 64  # numbers of each parameter
+COMPARED = 64  # elements of each parameter
 STEPS = 3
-TOLERANCE = {PADDLE: 0.0, ENGINE: 1e-4, TORCH: 1e-3}  # of the way that parameters may have gone
+TOLERANCE = {PADDLE: 0.0, ENGINE: 1e-4, TORCH: 1e-3}  # relative to the change of the parameters
 ABOUT = """\
 `optimizer.step()` on the parameters of a network, whose gradients are there: milliseconds, median
 of {rounds} turns, and how many times as long as the engine's it takes. *engine*: with no other
@@ -39,7 +39,7 @@ with native Paddle's."""
 
 
 class Steps(ABC):
-    """An optimizer with parameters and gradients, in a process of its own."""
+    """An optimizer with parameters and gradients, in a separate process."""
 
     def __init__(self) -> None:
         for _ in range(STEPS):
@@ -48,18 +48,18 @@ class Steps(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """One step."""
+        """Updates all parameters once."""
 
     @abstractmethod
     def numbers(self) -> Array:
-        """Some of each parameter."""
+        """Returns some elements of each parameter."""
 
     def results(self) -> Array:
-        """Those numbers after the first steps."""
+        """Returns :meth:`numbers` after the first updates."""
         return self._first
 
     def turn(self, seconds: float) -> float:
-        """The milliseconds of the median step, of so many seconds and three steps at least."""
+        """Runs for ``seconds``, at least three updates; returns the median milliseconds."""
         times: list[float] = []
         end = time.perf_counter() + seconds
         while len(times) < 3 or time.perf_counter() < end:
@@ -69,23 +69,23 @@ class Steps(ABC):
         return statistics.median(times)
 
 
-def _drawn(shapes: Sequence[Sequence[int]]) -> list[tuple[Array, Array]]:
-    """Parameters and gradients."""
+def _random_tensors(shapes: Sequence[Sequence[int]]) -> list[tuple[Array, Array]]:
+    """Returns random parameters and gradients."""
     generator = np.random.default_rng(0)
     draw = generator.standard_normal
     return [(draw(s, np.float32), draw(s, np.float32)) for s in map(tuple, shapes)]
 
 
 class PaddleSteps(Steps):
-    """Paddle's optimizer, natively or not."""
+    """Paddle's optimizer, with the engine on or off."""
 
-    def __init__(self, way: str, optimizer: str, shapes: Sequence[Sequence[int]]) -> None:
+    def __init__(self, variant: str, optimizer: str, shapes: Sequence[Sequence[int]]) -> None:
         import paddle
 
         import paddle_ngraph
 
         self._parameters = []
-        for number, gradient in _drawn(shapes):
+        for number, gradient in _random_tensors(shapes):
             made = paddle.create_parameter(number.shape, "float32")
             made.set_value(number)
             made.grad = paddle.to_tensor(gradient)
@@ -98,12 +98,12 @@ class PaddleSteps(Steps):
         else:
             clip = paddle.nn.ClipGradByGlobalNorm(NORM)
             self._optimizer = paddle.optimizer.AdamW(weight_decay=DECAY, grad_clip=clip, **given)
-        if way == ENGINE:
+        if variant == ENGINE:
             paddle_ngraph.enable()
         super().__init__()
         taken = paddle_ngraph.stats()["optimizer_steps"]
-        if taken != (STEPS * len(shapes) if way == ENGINE else 0):
-            raise PeerError(f"{way}: {taken} steps by the engine")
+        if taken != (STEPS * len(shapes) if variant == ENGINE else 0):
+            raise PeerError(f"{variant}: {taken} steps by the engine")
 
     def step(self) -> None:
         self._optimizer.step()
@@ -115,13 +115,13 @@ class PaddleSteps(Steps):
 
 
 class TorchSteps(Steps):
-    """PyTorch's, fused."""
+    """PyTorch's fused optimizer."""
 
-    def __init__(self, way: str, optimizer: str, shapes: Sequence[Sequence[int]]) -> None:
+    def __init__(self, variant: str, optimizer: str, shapes: Sequence[Sequence[int]]) -> None:
         import torch
 
         self._parameters = []
-        for number, gradient in _drawn(shapes):
+        for number, gradient in _random_tensors(shapes):
             made = torch.nn.Parameter(torch.from_numpy(number))
             made.grad = torch.from_numpy(gradient)
             self._parameters.append(made)
@@ -149,7 +149,7 @@ class TorchSteps(Steps):
 
 
 def shapes_of(network: str) -> list[list[int]]:
-    """Of a network's parameters."""
+    """Returns the shapes of a network's parameters."""
     import paddle
 
     if network == "bert":
@@ -163,29 +163,29 @@ def shapes_of(network: str) -> list[list[int]]:
 
 @dataclass
 class Row:
-    """What was measured of one optimizer on one network: milliseconds of each turn, by way."""
+    """One optimizer on one network: milliseconds of each turn, by variant."""
 
     name: str
     turns_ms: dict[str, list[float]] = field(default_factory=dict)
 
-    def cell(self, way: str) -> str:
-        """Milliseconds and, of another way than the engine, their ratio to the engine's."""
-        if way not in self.turns_ms:
+    def cell(self, variant: str) -> str:
+        """Formats milliseconds and, except for the engine, the ratio to the engine."""
+        if variant not in self.turns_ms:
             return "-"
-        times = self.turns_ms[way]
-        if way == ENGINE:
+        times = self.turns_ms[variant]
+        if variant == ENGINE:
             return f"{statistics.median(times):.2f}"
         ratio = statistics.median(t / ours for t, ours in zip(times, self.turns_ms[ENGINE]))
         return f"{statistics.median(times):.2f} ({ratio:.2f})"
 
 
 def measure(options: Namespace) -> None:
-    """Measures them; writes ``optimizers.md`` and ``.json``."""
+    """Measures the optimizers; writes ``optimizers.md`` and ``.json``."""
     pace = Pace(1, 0.05) if options.quick else Pace(options.rounds, 1.0)
     networks = ["mobilenet_v2"] if options.quick else list(NETWORKS)
-    ways: dict[str, type[Steps]] = {PADDLE: PaddleSteps, ENGINE: PaddleSteps}
+    variants: dict[str, type[Steps]] = {PADDLE: PaddleSteps, ENGINE: PaddleSteps}
     if find_spec("torch") is not None:
-        ways[TORCH] = TorchSteps
+        variants[TORCH] = TorchSteps
     rows = []
     with Progress("optimizers", len(networks) * len(OPTIMIZERS)) as progress:
         for network in networks:
@@ -195,28 +195,35 @@ def measure(options: Namespace) -> None:
             for optimizer in OPTIMIZERS:
                 row = Row(f"{NETWORKS[network]} ({size / 1e6:.1f} million), {optimizer}")
                 progress.say(row.name)
-                _in_turns(row, {way: (ways[way], way, optimizer, shapes) for way in ways}, pace)
-                progress.done(f"{row.name}: {', '.join(f'{w} {row.cell(w)}' for w in ways)}")
+                _alternate(
+                    row,
+                    {
+                        variant: (variants[variant], variant, optimizer, shapes)
+                        for variant in variants
+                    },
+                    pace,
+                )
+                progress.done(f"{row.name}: {', '.join(f'{w} {row.cell(w)}' for w in variants)}")
                 rows.append(row)
     table = report.table(
-        ["", *(f"{way} (ms)" for way in ways)],
-        [[row.name, *(row.cell(way) for way in ways)] for row in rows],
+        ["", *(f"{variant} (ms)" for variant in variants)],
+        [[row.name, *(row.cell(variant) for variant in variants)] for row in rows],
     )
     data = {"quick": options.quick, "rows": [vars(row) for row in rows]}
     sections = [ABOUT.format(rounds=pace.rounds), table]
     report.write(options.output, "optimizers", "Optimizers of dynamic mode", sections, data)
 
 
-def _in_turns(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
+def _alternate(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
     with ExitStack() as stack:
-        workers = {way: stack.enter_context(Worker({})) for way in starts}
+        workers = {variant: stack.enter_context(Worker({})) for variant in starts}
         found = {}
-        for way, worker in workers.items():
-            worker.hold(*starts[way])
-            found[way] = worker.ask("results")
-            off = float(np.abs(found[way] - found[PADDLE]).max()) / (STEPS * RATE)
-            if off > TOLERANCE[way]:
-                raise PeerError(f"{row.name}, {way}: off by {off:.1e}")
+        for variant, worker in workers.items():
+            worker.hold(*starts[variant])
+            found[variant] = worker.ask("results")
+            off = float(np.abs(found[variant] - found[PADDLE]).max()) / (STEPS * RATE)
+            if off > TOLERANCE[variant]:
+                raise PeerError(f"{row.name}, {variant}: off by {off:.1e}")
         for _ in range(pace.rounds):
-            for way, worker in workers.items():
-                row.turns_ms.setdefault(way, []).append(worker.ask("turn", pace.seconds))
+            for variant, worker in workers.items():
+                row.turns_ms.setdefault(variant, []).append(worker.ask("turn", pace.seconds))

@@ -1,4 +1,4 @@
-"""What the topics have in common: their command line, and the progress they show."""
+"""Command line and progress bar of the topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks import peers, report, works
 
 
 def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentParser:
-    """The command line of ``python -m benchmarks``."""
+    """Returns the parser of ``python -m benchmarks``."""
     models = sorted({*works.INFERENCE_MODELS, *works.CHAINS, *works.TRAINING})
     options = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -67,7 +67,7 @@ def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentP
 
 
 def chosen(options: argparse.Namespace, known: Iterable[str]) -> list[str]:
-    """The models of a topic that are wanted."""
+    """Returns the selected models of a topic."""
     return [name for name in known if not options.models or name in options.models]
 
 
@@ -79,7 +79,7 @@ def _positive(text: str) -> int:
 
 
 class Progress:
-    """A bar where tqdm is installed and a terminal is watching, and a line for each thing done."""
+    """A progress bar, if tqdm is installed and the output is a terminal, and a line per result."""
 
     def __init__(self, title: str, total: int) -> None:
         try:
@@ -90,12 +90,12 @@ class Progress:
             self._bar = tqdm(total=total, desc=title, leave=False, disable=None)
 
     def say(self, text: str) -> None:
-        """What is going on."""
+        """Shows the current step."""
         if self._bar is not None:
             self._bar.set_postfix_str(text)
 
     def done(self, text: str) -> None:
-        """One thing is done."""
+        """Prints a result, and advances the bar."""
         if self._bar is None:
             print(text, flush=True)
             return

@@ -1,4 +1,4 @@
-"""What the engine costs beside computing: an operator, small programs, memory."""
+"""Overhead of the engine: an engine operator, small programs, memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STEPS = 5
 
 
 def measure(options: Namespace) -> None:
-    """Measures all of it; writes ``overhead.md``, ``.json`` and ``.png``."""
+    """Measures the overheads; writes ``overhead.md``, ``.json`` and ``.png``."""
     sections = [ABOUT]
     data: dict[str, Any] = {}
     with Progress("overhead", 3) as progress:

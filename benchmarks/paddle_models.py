@@ -1,4 +1,4 @@
-"""The measured networks in Paddle: programs that train, and saved models that infer."""
+"""The measured networks in Paddle: training programs, and saved inference models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OCR = {"det": "PP-OCRv4_det", "rec": "PP-OCRv4_rec", "cls": "PP-OCRv2_cls"}
 
 
 class Bert(nn.Layer):  # type: ignore[misc]
-    """BERT: words, positions and segments, an encoder, a pooler over the first word."""
+    """BERT: word, position and segment embeddings, an encoder, a pooler over the first token."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Bert(nn.Layer):  # type: ignore[misc]
         self.pooler = nn.Linear(width, width)
 
     def forward(self, words: Variable, segments: Variable) -> tuple[Variable, Variable]:
-        """Words and segments, int64 [batch, length], to a vector each, and one for the text."""
+        """Maps words and segments, int64 [batch, length], to a vector per token and per text."""
         positions = paddle.arange(words.shape[1], dtype="int64").unsqueeze(0)
         embedded = self.words(words) + self.positions(positions) + self.segments(segments)
         sequence = self.encoder(self.norm(embedded))
@@ -63,7 +63,7 @@ def _encoder(words: Variable) -> Variable:
 
 
 def bert_classes(words: Variable) -> Variable:
-    """BERT as it is fine-tuned to tell classes of texts apart, each of one segment."""
+    """Builds BERT as fine-tuned for text classification, with one segment per text."""
     _, pooled = Bert()(words, paddle.zeros_like(words))
     return nn.Linear(BERT.width, CLASSES)(pooled)
 
@@ -86,12 +86,12 @@ def _resnet18(image: Variable) -> Variable:
 
 def _mobilenet_v2(image: Variable) -> Variable:
     network = paddle.vision.models.mobilenet_v2()
-    network.classifier[0].p = 0  # no dropout: the results of all peers can be compared
+    network.classifier[0].p = 0  # no dropout, so that the results of all peers can be compared
     return network(image)
 
 
 def labelled(*shape: int, name: str = "image") -> tuple[InputSpec, InputSpec]:
-    """The inputs of a network that reads arrays of a shape, and tells classes apart."""
+    """Returns the inputs of a classifier of arrays of a shape."""
     return (
         InputSpec([None, *shape], "float32", name),
         InputSpec([None, 1], "int64", "label"),
@@ -99,12 +99,12 @@ def labelled(*shape: int, name: str = "image") -> tuple[InputSpec, InputSpec]:
 
 
 def labelled_words(length: int) -> tuple[InputSpec, InputSpec]:
-    """The inputs of a network that reads texts of so many words."""
+    """Returns the inputs of a classifier of texts of ``length`` tokens."""
     return InputSpec([None, length], "int64", "words"), InputSpec([None, 1], "int64", "label")
 
 
 CNN = networks.text_cnn(VOCABULARY)
-# Layout, inputs, optimizer.
+# By model: layout, inputs, optimizer.
 _TRAINED: dict[str, tuple[networks.Layout, Any, Callable[[], Any]]] = {
     "mlp": (networks.mlp, labelled(784), lambda: networks.momentum(0.01)),
     "tower": (_tower, labelled(TOWER[0], name="features"), lambda: networks.momentum(0.01)),
@@ -120,17 +120,17 @@ _TRAINED: dict[str, tuple[networks.Layout, Any, Callable[[], Any]]] = {
 
 
 def training(model: str) -> Network:
-    """The programs that train ``model``, a name in ``works.TRAINING``."""
+    """Builds the training programs of ``model``, a name in ``works.TRAINING``."""
     return built(*trained(model))
 
 
 def trained(model: str) -> tuple[networks.Layout, Any, Callable[[], Any]]:
-    """Layout, inputs and optimizer of ``model``, a name in ``works.TRAINING``."""
+    """Returns layout, inputs and optimizer of ``model``, a name in ``works.TRAINING``."""
     return _TRAINED[model]
 
 
 def built(layout: networks.Layout, inputs: Any, make_optimizer: Callable[[], Any]) -> Network:
-    """The programs of a network that tells classes apart."""
+    """Builds the programs of a classifier."""
     return networks.build_network(layout, networks.cross_entropy, inputs, make_optimizer)
 
 
@@ -166,10 +166,10 @@ _BUILT: dict[str, Callable[[], tuple[list[Variable], list[Variable]]]] = {
 
 
 def saved(model: str, folder: Path) -> Path:
-    """Where the program of ``model`` lies, a name that ``works.inference`` knows.
+    """Returns the path of the program of ``model``, a name known to ``works.inference``.
 
-    A published one is downloaded; another one is made from seeded weights in ``folder``, unless it
-    is there already.
+    A published model is downloaded; another one is created with seeded weights in ``folder``,
+    unless it exists.
     """
     if model in OCR:
         return files.network(OCR[model])
@@ -186,9 +186,9 @@ def saved(model: str, folder: Path) -> Path:
 
 
 def weights(model: str, trains: bool) -> list[Array]:
-    """The initial weights of ``model`` in the order in which the network makes them.
+    """Returns the initial weights of ``model`` in the order in which the network creates them.
 
-    In training, the optimizer's slots follow. Published models have none.
+    In training, the optimizer's slots follow. Published models have no initial weights.
     """
     if trains:
         startup = training(model).startup
@@ -203,7 +203,7 @@ def weights(model: str, trains: bool) -> list[Array]:
 
 
 def started(startup: Program) -> tuple[Any, Any]:
-    """A scope in which ``startup`` has run from the seed, and its executor."""
+    """Returns a scope in which ``startup`` has run from the seed, and its executor."""
     paddle.seed(SEED)
     scope = paddle.static.Scope()
     executor = paddle.static.Executor(paddle.CPUPlace())

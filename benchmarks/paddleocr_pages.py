@@ -1,4 +1,4 @@
-"""PaddleOCR as it is: milliseconds of a page through the engine, and in the modes Paddle offers."""
+"""Unchanged PaddleOCR: milliseconds of a page through the engine, and in Paddle's own modes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Array
 from demos.ocr_demo import files
 
-# Copies of the photographed page below each other, and by how much they are enlarged.
+# Number of copies of the photographed page below each other, and their scale.
 SIZES = {"small": (1, 1.0), "large": (1, 2.0), "long": (3, 1.0)}
 TOLERANCE = 1e-3  # of a score, which is a probability
 REFERENCE = "plain"
@@ -41,7 +41,7 @@ default mode; and *oneDNN, old IR*, that with `enable_new_ir` off."""
 
 
 def _unchanged() -> None:
-    """Paddle as it is."""
+    """Leaves Paddle as it is."""
 
 
 def _with_engine() -> None:
@@ -51,7 +51,7 @@ def _with_engine() -> None:
 
 
 def _without_optimization() -> None:
-    """PaddleX has no setting for it: whoever wants that turns it off in every configuration."""
+    """Turns the optimization off in every configuration, since PaddleX has no setting for it."""
     import paddle.inference
 
     create = paddle.inference.create_predictor
@@ -65,12 +65,12 @@ def _without_optimization() -> None:
 
 @dataclass(frozen=True)
 class Mode:
-    """A way to run PaddleOCR.
+    """A mode of PaddleOCR.
 
     Attributes:
-        title: What the tables call it.
+        title: Title in the tables.
         settings: Arguments of ``PaddleOCR``.
-        prepare: Is called first.
+        prepare: Function to call first.
     """
 
     title: str
@@ -92,7 +92,7 @@ MODES = {
 
 
 def picture(size: str) -> Array:
-    """A page as PaddleOCR takes it: height, width, blue-green-red."""
+    """Returns a page in PaddleOCR's layout: height, width, blue-green-red."""
     copies, scale = SIZES[size]
     page = files.open_picture("page")
     page = page.resize((round(page.width * scale), round(page.height * scale)))
@@ -100,7 +100,7 @@ def picture(size: str) -> Array:
 
 
 class Reader:
-    """Reads pages in a process of its own."""
+    """Reads pages in a separate process."""
 
     def __init__(self, version: str, mode: str) -> None:
         from demos.paddleocr_demo import read
@@ -110,7 +110,7 @@ class Reader:
         self._reader = read.reader(version, **MODES[mode].settings)
 
     def read(self, size: str) -> tuple[float, list[tuple[str, float]]]:
-        """Milliseconds of a page, and its lines with their scores."""
+        """Returns milliseconds of a page, and its lines with their scores."""
         pixels = picture(size)
         start = time.perf_counter()
         (result,) = self._reader.predict(pixels)
@@ -127,7 +127,7 @@ class Reader:
 
 
 def is_installed() -> bool:
-    """Whether there is a PaddleOCR to measure."""
+    """Returns whether PaddleOCR is installed."""
     return find_spec("paddleocr") is not None
 
 
@@ -176,7 +176,7 @@ def _row(version: str, size: str) -> Row:
 
 
 def _first_pages(row: Row, size: str, workers: Mapping[str, Worker]) -> None:
-    """The first page of each mode, whose text is compared, and an uncounted second one."""
+    """Runs the first page of each mode, whose text is compared, and a second one as warm-up."""
     expected: list[tuple[str, float]] | None = None
     for name in (REFERENCE, *(other for other in row.columns if other != REFERENCE)):
         column = row.columns[name]

@@ -1,6 +1,6 @@
-"""The peers: what runs a work, with which settings, each in a process of its own.
+"""The peers: runners of a workload and their settings, each in a separate process.
 
-A runner is made and asked inside that process (``benchmarks.worker``).
+A runner is created and called inside that process (``benchmarks.worker``).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CHECKED_STEPS = 4
 
 @dataclass(frozen=True)
 class Assets:
-    """What several peers of one work share.
+    """Files and weights that the peers of one workload share.
 
     Attributes:
-        folder: Of the saved models.
-        weights: The initial weights, in the order in which Paddle's network makes them.
+        folder: Folder of the saved models.
+        weights: The initial weights, in the order in which Paddle's network creates them.
     """
 
     folder: Path
@@ -38,13 +38,13 @@ class Assets:
 
 @dataclass(frozen=True)
 class Results:
-    """What a peer computed, to be compared.
+    """Results of a peer, for comparison.
 
     Attributes:
         values: Inference: the outputs. Training: the first losses.
-        changes: Training by Paddle: how these steps changed the parameters, by name.
-        first_seconds: Of the first run, compilation included.
-        notes: What else the report should keep.
+        changes: Training by Paddle: the changes of the parameters in these steps, by name.
+        first_seconds: Time of the first run, including compilation.
+        notes: Further data for the report.
     """
 
     values: list[Array]
@@ -54,7 +54,7 @@ class Results:
 
 
 class Runner(ABC):
-    """Runs one work in the way of one peer."""
+    """Runs one workload with one peer."""
 
     def __init__(self, work: Work, assets: Assets) -> None:
         self.work = work
@@ -63,22 +63,22 @@ class Runner(ABC):
 
     @abstractmethod
     def run(self, feed: Feed) -> list[Array]:
-        """One inference or training step: its outputs, or its loss."""
+        """Runs one inference or training step; returns its outputs, or its loss."""
 
     def in_use(self) -> AbstractContextManager[Any]:
-        """A context in which it can run."""
+        """Returns a context manager in which the runner can run."""
         return nullcontext()
 
     def changes(self) -> dict[str, Array]:
-        """How the parameters changed since the start."""
+        """Returns the changes of the parameters since the start."""
         return {}
 
     def notes(self) -> dict[str, Any]:
-        """What else the report should keep; raises where the run was not what it should be."""
+        """Returns further data for the report. Raises PeerError if the run was not as intended."""
         return {}
 
     def results(self) -> Results:
-        """Runs the first steps."""
+        """Runs the first steps, and returns their results."""
         with self.in_use():
             start = time.perf_counter()
             values = self._step()
@@ -89,10 +89,10 @@ class Runner(ABC):
             return Results(values, self.changes(), first_seconds, self.notes())
 
     def turn(self, seconds: float) -> list[float]:
-        """The times of as many steps as fit into ``seconds``, at least one.
+        """Returns the times of as many steps as fit into ``seconds``, at least one.
 
-        One uncounted step first lets the threads of others go to sleep and those here wake up;
-        where a step takes longer than that matters, it counts.
+        A warm-up step first lets the threads of other processes go to sleep, and those of this one
+        wake up; if a step is so long that this does not matter, its time counts.
         """
         with self.in_use():
             times = [self._timed_step()]
@@ -175,11 +175,11 @@ class PaddleTraining(PaddleRunner):
         self._start = {name: self._parameter(name) for name in network.parameters}
 
     def parts(self, layout: Any, inputs: Any, make_optimizer: Any) -> tuple[Any, Any, Any]:
-        """What the program is made of, given that of the work."""
+        """Returns layout, inputs and optimizer of the program, given those of the workload."""
         return layout, inputs, make_optimizer
 
     def changes(self) -> dict[str, Array]:
-        # Asked for once: nine processes with copies of a large network do not fit into memory.
+        # Returned once: nine processes with copies of a large network do not fit into memory.
         start, self._start = self._start, {}
         return {name: self._parameter(name) - array for name, array in start.items()}
 
@@ -188,7 +188,7 @@ class PaddleTraining(PaddleRunner):
 
 
 class _Accelerated(Runner):
-    """Switches the engine on in this process, and tells what it did."""
+    """Enables the engine in this process, and notes its counters."""
 
     def __init__(self, work: Work, assets: Assets) -> None:
         import paddle_ngraph
@@ -258,7 +258,7 @@ class OneDnnPredictor(Predictor):
 
 
 class EnginePredictor(_Accelerated, OneDnnPredictor):
-    """The same with the engine switched on before."""
+    """A saved model, run by Paddle Inference with oneDNN and the engine on."""
 
     def __init__(self, work: Work, assets: Assets) -> None:
         import paddle_ngraph
@@ -269,9 +269,9 @@ class EnginePredictor(_Accelerated, OneDnnPredictor):
 
 
 class _FunctionAlone(PaddleRunner):
-    """The one function that the engine makes of the program, called without Paddle.
+    """The engine's only function of the program, called without Paddle.
 
-    In inference, weights are constants of it. In training they are inputs and stay as they are.
+    In inference, weights are its constants. In training, weights are inputs that do not change.
     """
 
     def __init__(self, work: Work, assets: Assets) -> None:
@@ -283,7 +283,7 @@ class _FunctionAlone(PaddleRunner):
             function = functions.only_function(
                 super().run, self.scope, self.feeds[0], constant_weights=not work.trains
             )
-        self.scope = None  # the function has its own copy of the network
+        self.scope = None  # frees the weights: the function has a copy
         self._start: dict[str, Array] = {}
         paddle_ngraph.clear_cache()
         self._request = function.request()
@@ -299,7 +299,7 @@ class InferenceFunction(_FunctionAlone, PaddleInference):
 
 
 class TrainingFunction(_FunctionAlone, PaddleTraining):
-    """The function of a training program. It trains nothing: there is no result to check."""
+    """The function of a training program. Parameters do not change, so results are unchecked."""
 
     def results(self) -> Results:
         done = super().results()
@@ -340,7 +340,7 @@ class _Torch(Runner):
             self.function = torch.compile(self.network, dynamic=False)
 
     def tensors(self, feed: Feed) -> list[Any]:
-        """The feed without a copy, but for the order of channels."""
+        """Returns the feed as tensors, without a copy except to reorder channels."""
         tensors = [self.torch.from_numpy(array) for array in feed.values()]
         if self.channels_last:
             tensors[0] = tensors[0].to(memory_format=self.torch.channels_last)
@@ -390,13 +390,13 @@ class ChannelsLastTraining(TorchTraining):
 
 
 class CompiledInference(TorchInference):
-    """Inference by ``torch.compile``; pictures with channels last."""
+    """Inference by ``torch.compile``; images with channels last."""
 
     compiled = True
 
 
 class CompiledTraining(TorchTraining):
-    """A training step with ``torch.compile``; pictures with channels last."""
+    """A training step with ``torch.compile``; images with channels last."""
 
     compiled = True
 
@@ -409,10 +409,10 @@ class Peer:
     """A column of the tables.
 
     Attributes:
-        name: What the command line calls it.
-        title: What the tables call it.
-        inference, training: Its runners, where it can do that.
-        settings: The environment that its process starts with.
+        name: Name on the command line.
+        title: Title in the tables.
+        inference, training: Its runners, or ``None`` if not supported.
+        settings: Environment variables of its process.
     """
 
     name: str
@@ -452,10 +452,10 @@ PEERS = {
 
 
 def start(work: Work, assets: Assets, peer: str) -> Runner:
-    """The runner of ``peer`` for ``work``.
+    """Returns the runner of ``peer`` for ``work``.
 
     Raises:
-        PeerError: It has none.
+        PeerError: The peer has none.
     """
     make = PEERS[peer].training if work.trains else PEERS[peer].inference
     if make is None:
@@ -464,7 +464,7 @@ def start(work: Work, assets: Assets, peer: str) -> Runner:
 
 
 def weights(work: Work) -> list[Array]:
-    """The initial weights of a work that Paddle builds, in the order in which they are made."""
+    """Returns the initial weights of a workload, in the order in which Paddle creates them."""
     import paddle
 
     from benchmarks import paddle_models

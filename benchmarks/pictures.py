@@ -1,4 +1,4 @@
-"""Real pictures: crops of photographs, and pieces of the lines of a printed page."""
+"""Real images: crops of photographs, and of text lines of a printed page."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _PAGE = (
 
 
 class Crops:
-    """Squares of photographs, as networks read them that were made for ImageNet.
+    """Square crops of photographs, preprocessed as for ImageNet.
 
-    They differ in place, size, brightness, contrast, and in whether they are mirrored.
+    Crops differ in position, size, brightness, contrast, and mirroring.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Crops:
     def batch(
         self, generator: np.random.Generator, count: int, side: int = SIDE
     ) -> tuple[Array, list[int]]:
-        """Pictures, float32 [count, 3, side, side], and the numbers of their photographs."""
+        """Returns images, float32 [count, 3, side, side], and the indices of their photographs."""
         numbers = generator.integers(len(self._pictures), size=count).tolist()
         crops = [self._crop(generator, number, side) for number in numbers]
         return np.stack(crops).astype("float32"), numbers
@@ -73,9 +73,9 @@ class Crops:
 
 
 class Lines:
-    """Pieces of the lines that PP-OCR finds on a photographed page, as it reads them.
+    """Crops of the lines that PP-OCR detects on a photographed page, preprocessed as in PP-OCR.
 
-    They differ in place, in how exactly they were found, in brightness and contrast.
+    Crops differ in position, in the accuracy of the box, in brightness and contrast.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Lines:
         self._corners = [line.corners for line in lines]
 
     def batch(self, generator: np.random.Generator, count: int) -> tuple[Array, list[str]]:
-        """Pictures, float32 [count, 3, 48, 320], and the texts of the lines they are from."""
+        """Returns images, float32 [count, 3, 48, 320], and the texts of their lines."""
         numbers = generator.integers(len(_PAGE), size=count)
         pieces = [self._piece(generator, number) for number in numbers]
         return np.stack(pieces).astype("float32"), [_PAGE[number] for number in numbers]
@@ -102,9 +102,9 @@ class Lines:
 
 
 def reads_as(numbers: Array, line: str) -> bool:
-    """Whether a piece of ``line`` was read right: the likeliest character of each time step.
+    """Returns whether a crop of ``line`` was read right, given the character of each time step.
 
-    The network leaves out spaces. The characters at both ends may be cut.
+    The network omits spaces. The characters at both ends may be cut.
     """
     text = text_of(numbers, files.characters("v4")).replace(" ", "")[1:-1]
     return bool(text) and text in line.replace(" ", "")
@@ -118,14 +118,14 @@ def _opened(path: Any) -> Image.Image:
 def _cut(
     generator: np.random.Generator, picture: Image.Image, width: int, height: int
 ) -> Image.Image:
-    """A part of a picture, at a place that is drawn."""
+    """Returns a crop of an image at a random position."""
     left = int(generator.integers(picture.width - width + 1))
     top = int(generator.integers(picture.height - height + 1))
     return picture.crop((left, top, left + width, top + height))
 
 
 def _lit(generator: np.random.Generator, picture: Image.Image) -> Image.Image:
-    """A picture a little darker or lighter, with a little less or more contrast."""
+    """Returns an image with slightly changed brightness and contrast."""
     for change in (ImageEnhance.Brightness, ImageEnhance.Contrast):
         picture = change(picture).enhance(float(generator.uniform(0.8, 1.2)))
     return picture

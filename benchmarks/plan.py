@@ -1,4 +1,4 @@
-"""Execution plans: independent parts on core groups, and slices of a batch, against all cores."""
+"""Execution plans: independent subgraphs on core groups, and batch slices, against all cores."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ what it held before it built the program, in brackets by that of one function.""
 
 @dataclass(frozen=True)
 class Network:
-    """What is measured: its name in the table, its branches, samples at once, whether it trains;
-    and whether in slices of its batch, or with branches on core groups. Or a work of the others."""
+    """A measured network: its name in the table, branches, batch size, whether it trains, and
+    whether in batch slices or with branches on core groups. Or a workload of other topics."""
 
     title: str
     branches: int
@@ -51,12 +51,12 @@ class Network:
 
     @classmethod
     def of_others(cls, work: Work) -> Network:
-        """In slices."""
+        """Returns the network of a workload of other topics, in slices."""
         title = work.description if work.trains else f"{work.description}, batch {work.batch}"
         return cls(title, 1, work.batch, work.trains, in_slices=True, work=work)
 
     @property
-    def ways(self) -> list[str]:
+    def variants(self) -> list[str]:
         return ["native", "one function", "2 slices" if self.in_slices else "plan"]
 
 
@@ -82,12 +82,12 @@ are there. What it chose is in bold."""
 
 @dataclass(frozen=True)
 class Found:
-    """One network in one way.
+    """Results of one variant of one network.
 
     Attributes:
-        ms: The median time of a run.
+        ms: The median time of a run, in milliseconds.
         ratio: The median, over turns, of the time of one function over this time.
-        peak_mb: The most that the process held, less what it held before; the median over rounds.
+        peak_mb: Peak memory of the process, minus its memory before; the median over rounds.
     """
 
     ms: float
@@ -96,16 +96,19 @@ class Found:
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``plan.md`` and ``.json`` after each network."""
+    """Measures the networks; writes ``plan.md`` and ``.json`` after each of them."""
     names = ["two_towers", "towers_trained_in_slices"] if options.quick else list(NETWORKS)
     rounds, turns, seconds = (1, 2, 0.1) if options.quick else (options.rounds, TURNS, SECONDS)
     found: dict[str, dict[str, Any]] = {}
     with Progress("plan", len(names)) as progress:
         for name in names:
             progress.say(name)
-            ways = _compare(name, rounds, turns, seconds)
-            found[name] = {way: asdict(item) for way, item in ways.items()}
-            texts = (f"{way} {item.ms:.2f} ms {item.ratio:.2f}x" for way, item in ways.items())
+            variants = _compare(name, rounds, turns, seconds)
+            found[name] = {variant: asdict(item) for variant, item in variants.items()}
+            texts = (
+                f"{variant} {item.ms:.2f} ms {item.ratio:.2f}x"
+                for variant, item in variants.items()
+            )
             progress.done(f"{name}: {', '.join(texts)}")
             sections = [ABOUT.format(rounds=rounds), *_tables(found)]
             data: dict[str, Any] = {"plan": found}
@@ -117,7 +120,7 @@ def measure(options: Namespace) -> None:
 
 
 def _automatic(names: Sequence[str]) -> dict[str, Choice]:
-    """What was chosen for each network, by its title."""
+    """Returns the automatic plan of each network, by its title."""
     found: dict[str, Choice] = {}
     with Progress("automatic plans", len(names)) as progress:
         for name in names:
@@ -142,33 +145,33 @@ def _table_of_choices(found: Mapping[str, Choice]) -> str:
                 ]
             )
     return report.table(
-        ["", "way", "predicted (ms)", "measured (ms)", "off", "why it is left out"], rows
+        ["", "variant", "predicted (ms)", "measured (ms)", "off", "why it is left out"], rows
     )
 
 
 def _compare(name: str, rounds: int, turns: int, seconds: float) -> dict[str, Found]:
-    names = NETWORKS[name].ways
-    times: dict[str, list[float]] = {way: [] for way in names}
-    peaks: dict[str, list[float]] = {way: [] for way in names}
+    names = NETWORKS[name].variants
+    times: dict[str, list[float]] = {variant: [] for variant in names}
+    peaks: dict[str, list[float]] = {variant: [] for variant in names}
     for _ in range(rounds):
         with ExitStack() as stack:
-            workers = {way: stack.enter_context(_worker(name, way)) for way in names}
-            values = {way: worker.ask("first_runs") for way, worker in workers.items()}
-            for way, value in values.items():
+            workers = {variant: stack.enter_context(_worker(name, variant)) for variant in names}
+            values = {variant: worker.ask("first_runs") for variant, worker in workers.items()}
+            for variant, value in values.items():
                 if not np.isclose(value, values["native"], rtol=TOLERANCE, atol=TOLERANCE):
-                    raise PeerError(f"{name}, {way}: {value} instead of {values['native']}")
+                    raise PeerError(f"{name}, {variant}: {value} instead of {values['native']}")
             for _ in range(turns):
-                for way, worker in workers.items():
-                    times[way].append(worker.ask("turn", seconds))
-            for way, worker in workers.items():
-                peaks[way].append(worker.ask("peak_mb"))
+                for variant, worker in workers.items():
+                    times[variant].append(worker.ask("turn", seconds))
+            for variant, worker in workers.items():
+                peaks[variant].append(worker.ask("peak_mb"))
     return {
-        way: Found(
+        variant: Found(
             statistics.median(mine) * 1000,
             statistics.median(one / other for one, other in zip(times["one function"], mine)),
-            statistics.median(peaks[way]),
+            statistics.median(peaks[variant]),
         )
-        for way, mine in times.items()
+        for variant, mine in times.items()
     }
 
 
@@ -179,16 +182,16 @@ def _beside(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:
 
 
 def _tables(found: dict[str, dict[str, Any]]) -> list[str]:
-    """A table for the plans, and one for the slices."""
+    """Returns a table of the plans, and one of the slices."""
     tables = []
     for in_slices in (False, True):
         rows = {n: items for n, items in found.items() if NETWORKS[n].in_slices == in_slices}
         if not rows:
             continue
-        ways = NETWORKS[next(iter(rows))].ways
-        memory = [f"memory, {way}" for way in ways[1:]]
+        variants = NETWORKS[next(iter(rows))].variants
+        memory = [f"memory, {variant}" for variant in variants[1:]]
         cells = [[NETWORKS[n].title, *_cells(items)] for n, items in rows.items()]
-        tables.append(report.table(["", *ways, *memory], cells))
+        tables.append(report.table(["", *variants, *memory], cells))
     return tables
 
 
@@ -199,29 +202,29 @@ def _cells(items: dict[str, Any]) -> list[str]:
     return [*times, f"{one['peak_mb']:.0f} MB", f"{last['peak_mb']:.0f} MB ({part:.2f}x)"]
 
 
-def _worker(name: str, way: str) -> Worker:
+def _worker(name: str, variant: str) -> Worker:
     worker = Worker({})
-    worker.hold(Subject, name, way)
+    worker.hold(Subject, name, variant)
     return worker
 
 
-# -- in a process of its own -----------------------------------------------------------------------
+# -- in a separate process -------------------------------------------------------------------------
 
 
 class Choice(TypedDict):
-    """An automatic plan: what it chose; and the name, the predicted and the measured time in
-    milliseconds of each way, and why it is left out."""
+    """An automatic plan: the choice; and, of each candidate, name, predicted and measured time in
+    milliseconds, and the reason why it was discarded."""
 
     chosen: str
     options: list[tuple[str, float | None, float | None, str]]
 
 
 class Subject:
-    """A network in one way, in a process of its own.
+    """One variant of a network, in a separate process.
 
     Args:
-        name: Of :data:`NETWORKS`.
-        way: One of its ways.
+        name: Name in :data:`NETWORKS`.
+        variant: Name of the variant.
     """
 
     _program: Any
@@ -230,7 +233,7 @@ class Subject:
     _fetches: list[Any]
     _feed: Any
 
-    def __init__(self, name: str, way: str) -> None:
+    def __init__(self, name: str, variant: str) -> None:
         import paddle
 
         import paddle_ngraph
@@ -238,17 +241,17 @@ class Subject:
         paddle.enable_static()
         paddle_ngraph.disable()
         self._before_mb = memory_mb()
-        self._engine = way != "native"
+        self._engine = variant != "native"
         network = NETWORKS[name]
         if network.work is None:
             self._build(name, network)
         else:
             self._take(network.work)
-        if way == "plan":
+        if variant == "plan":
             groups = _core_groups(network.branches)
             plan = paddle_ngraph.execution_plan(self._program, groups, self._fetches)
             self._program, self._fetches = plan.program, plan.fetches
-        if way == "2 slices":
+        if variant == "2 slices":
             made = paddle_ngraph.data_parallel(self._program, 2, self._fetches)
             self._program, self._fetches = made.program, made.fetches
 
@@ -277,11 +280,11 @@ class Subject:
         self._feed = taken.feeds[0]
 
     def peak_mb(self) -> float:
-        """The most that the process has held, less what it held before."""
+        """Returns the peak memory of the process, minus its memory before, in MB."""
         return memory_mb("VmHWM") - self._before_mb
 
     def first_runs(self) -> float:
-        """The mean of what the last of some runs fetched."""
+        """Returns the mean of the fetches of the last of some runs."""
         import paddle_ngraph
 
         for _ in range(5):
@@ -291,7 +294,7 @@ class Subject:
         return float(np.mean(value))
 
     def automatic(self) -> Choice:
-        """The automatic plan of the program."""
+        """Returns the automatic plan of the program."""
         import paddle
 
         import paddle_ngraph
@@ -302,7 +305,7 @@ class Subject:
         return {"chosen": made.chosen, "options": options}
 
     def turn(self, seconds: float) -> float:
-        """The median seconds of a run, in a turn of so many."""
+        """Runs for ``seconds``; returns the median seconds of a run."""
         times: list[float] = []
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(times) < 3:
@@ -322,7 +325,7 @@ class Subject:
 
 
 def _core_groups(branches: int) -> list[str]:
-    """Groups of equal size of the cores: one for each branch, if there are enough."""
+    """Returns core groups of equal size: one per branch, if there are enough cores."""
     import paddle_ngraph
 
     cores = [int(name.split(":")[1]) for name in paddle_ngraph.devices() if ":" in name]
@@ -333,7 +336,7 @@ def _core_groups(branches: int) -> list[str]:
 
 
 def _samples(network: Network) -> int:
-    """The first dimension of what is fed: slices need it open."""
+    """Returns the first dimension of the feeds: slices need a dynamic one."""
     return -1 if network.in_slices else network.batch
 
 

@@ -1,4 +1,4 @@
-"""Inference in bfloat16 beside float32: how much faster, and how far off."""
+"""Inference in bfloat16 against float32: speedup and error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ is used in both."""
 
 @dataclass(frozen=True)
 class Found:
-    """One model in both precisions: median milliseconds, and how far off bfloat16 is."""
+    """One model in both precisions: median milliseconds, and the error of bfloat16."""
 
     name: str
     description: str
@@ -41,12 +41,12 @@ class Found:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast bfloat16 is."""
+        """The speedup of bfloat16 over float32."""
         return self.f32_ms / self.bf16_ms
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``precision.md``, ``.json`` and ``.png``."""
+    """Measures the models; writes ``precision.md``, ``.json`` and ``.png``."""
     pace = Pace(1, 0.1) if options.quick else Pace(options.rounds)
     batch = 1 if options.quick else BATCH
     wanted = [works.inference(name, batch) for name in chosen(options, works.INFERENCE_MODELS)]

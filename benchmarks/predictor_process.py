@@ -1,9 +1,9 @@
-"""One process with a predictor, as its user writes it; ``benchmarks.native`` runs it.
+"""One process with a predictor, as in user code; ``benchmarks.native`` runs it.
 
     python predictor_process.py WAY MODEL FEEDS RUNS
 
-It imports nothing of this project unless WAY is the engine. Prints the median time of a run in ms,
-the most memory in MB, and the first numbers of each result, as JSON.
+This project is imported only if WAY is the engine. Prints the median time of a run in ms, the peak
+memory in MB, and the first elements of each result, as JSON.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 ENGINE, INFERENCE = "engine in Python", "Paddle Inference"
-SHOWN = 100  # numbers of a result
+SHOWN = 100  # elements of a result
 
 
 def answer(way: str, model: str, feeds: str, runs: int) -> dict[str, Any]:
-    """One run of a predictor, and then so many to be timed."""
+    """Runs a predictor once, then ``runs`` times with timing; returns the data to print."""
     if way == ENGINE:
         sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
         import paddle_ngraph

@@ -1,4 +1,4 @@
-"""Matrix products by the plugin and by oneDNN: what the rules in function/products.py decide."""
+"""Matmuls by the plugin and by oneDNN, for the rules in conversion/passes/matmuls.py."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from openvino import opset15
 
 from benchmarks import report
 from benchmarks.options import Progress
-from paddle_ngraph.function import products
-from paddle_ngraph.function.extensions import extension
+from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.passes import matmuls
 
-# Rows, what is summed over, columns: the MLP, the Transformer and BERT, around the limits.
+# (M, K, N) of the MLP, the Transformer and BERT, and around the limits of the rules.
 SHAPES = (
     (128, 1024, 1024),
     (256, 512, 512),
@@ -37,7 +37,7 @@ oneDNN. *Packed*: the right operand is a weight that the function knows."""
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``products.md`` and ``.json``."""
+    """Measures the matmuls; writes ``products.md`` and ``.json``."""
     turns = 3 if options.quick else 15
     ratios: dict[str, float] = {}
     with Progress("products", 2 * len(SHAPES)) as progress:
@@ -62,7 +62,7 @@ def _cell(ratio: float, is_ruled: bool) -> str:
 
 
 def _ruled() -> list[str]:
-    """The products that the rule for this processor gives to oneDNN."""
+    """Returns the matmuls that the rule for this processor assigns to oneDNN."""
     return [
         _name(shape, packs)
         for shape in SHAPES
@@ -72,14 +72,14 @@ def _ruled() -> list[str]:
 
 
 def _model(shape: tuple[int, int, int], packs: bool, by_rule: bool) -> tuple[ov.Model, str]:
-    """A function with one product, and the type of its node."""
+    """Builds a model with one matmul; returns it and the type of its node."""
     m, k, n = shape
     a, b = opset15.parameter([m, k]), opset15.parameter([k, n])
     right = opset15.constant(_data(k, n)) if packs else b
     result = opset15.result(opset15.matmul(a, right, False, False))
     model = ov.Model([result], [a] if packs else [a, b], "product")
     if by_rule:
-        products.by_onednn(model, extension)
+        matmuls.use_onednn_matmuls(model, extension)
     return model, str(result.input_value(0).get_node().get_type_name())
 
 
@@ -118,7 +118,7 @@ def _runner(model: ov.Model, arrays: list[np.ndarray]) -> Callable[[], None]:
 
 
 def _seconds(run: Callable[[], None]) -> float:
-    """Of the thread, so that other processes do not count."""
+    """Returns seconds of a run, in CPU time of the thread, which excludes other processes."""
     begin = time.thread_time()
     for _ in range(3):
         run()

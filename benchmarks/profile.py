@@ -1,10 +1,10 @@
-"""Shows which nodes of a model's compiled functions take the time, and with which kernels.
+"""Shows the slowest nodes of a model's compiled functions, and their kernels.
 
   python -m benchmarks.profile resnet50
   python -m benchmarks.profile --train resnet18 --top 30
 
-A kernel with `ref` in its name is OpenVINO's reference code: slow, and a reason to formulate the
-computation in another way.
+A kernel with `ref` in its name is OpenVINO's reference code, which is slow: convert the operator to
+other nodes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Node:
 
     Attributes:
         milliseconds: The median over the runs.
-        type: What it computes, as OpenVINO names it.
-        kernel: Which code does it.
-        shape: Of its first result.
+        type: OpenVINO's type of the node.
+        kernel: Name of the kernel.
+        shape: Shape of its first result.
         name: Its name in the function.
     """
 
@@ -46,7 +46,7 @@ class Node:
 
 
 def nodes(work: Work, folder: Path) -> list[list[Node]]:
-    """The nodes of each function that a work becomes, the slowest first; runs inside a worker."""
+    """Returns the nodes of each function of a workload, the slowest first; runs in a worker."""
     from benchmarks import functions
 
     make = peers.PaddleTraining if work.trains else peers.PaddleInference
@@ -82,7 +82,7 @@ def _nodes(request: Any) -> list[Node]:
 
 
 def table(found: Sequence[Node], top: int) -> str:
-    """The slowest nodes, and how much of the whole they are."""
+    """Returns a table of the slowest nodes, with their shares of the total time."""
     total = sum(node.milliseconds for node in found)
     rows = [
         [
@@ -105,7 +105,7 @@ def table(found: Sequence[Node], top: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit status."""
+    """Runs the command line, and returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.profile",
         description=__doc__,
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # The worker finds functions by the name of their module, which is not __main__ there.
+    # Pickle needs the module's name, which is not __main__ in the worker.
     from benchmarks import profile
 
     sys.exit(profile.main())

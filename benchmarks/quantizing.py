@@ -1,6 +1,6 @@
 """Quantizes saved models by Paddle's own tools, those behind PaddleSlim's ``quant_post_static``.
 
-The tools know old-style programs only. Everything runs natively.
+The tools support ProgramDesc programs only. Paddle runs them, without the engine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import paddle_ngraph
 from benchmarks.works import Feed
 
 PROGRAM, PARAMETERS = "inference.pdmodel", "inference.pdiparams"
-# What has int8 kernels. Sums and poolings between them stay in float32.
+# Operators with int8 kernels. Sums and poolings between them stay in float32.
 DENSE = ("conv2d", "matmul", "matmul_v2", "mul")
 OPERATORS = (*DENSE, "depthwise_conv2d")
 ALGORITHMS = ("abs_max", "avg", "hist", "KL", "mse")
@@ -31,16 +31,16 @@ def post_training(
     in_pairs: bool = True,
     operators: Sequence[str] = OPERATORS,
 ) -> Path:
-    """Quantizes weights by channel and activations by tensor, as the activations of feeds ask for.
+    """Quantizes weights per channel and activations per tensor, calibrated with ``feeds``.
 
     Args:
-        program: A ``.pdmodel``, with its parameters in the ``.pdiparams`` beside it.
+        program: A ``.pdmodel``, with its parameters in a ``.pdiparams`` of the same name.
         feeds: Inputs by name, with the batch as axis 0; all batches of one size.
-        folder: Where the quantized model is written.
-        algorithm: How scales follow from activations, of ``ALGORITHMS``.
-        in_pairs: Whether each tensor is quantized and dequantized by operators of its own, as in
-            ONNX (``onnx_format``), with weights as int8; otherwise products are dequantized.
-        operators: What is quantized; the rest stays in float32.
+        folder: Folder of the quantized model.
+        algorithm: Calibration algorithm, of ``ALGORITHMS``: scales from activations.
+        in_pairs: Whether each tensor has a pair of quantize and dequantize operators, as in ONNX
+            (``onnx_format``), with weights as int8; otherwise results of matmuls are dequantized.
+        operators: Types of operators to quantize; others stay in float32.
 
     Returns:
         The program of the quantized model.
@@ -48,7 +48,7 @@ def post_training(
     with (
         _old_style(),
         open(os.devnull, "w") as nowhere,
-        redirect_stdout(nowhere),  # bars of progress
+        redirect_stdout(nowhere),  # progress bars
         redirect_stderr(nowhere),
     ):
         tool = PostTrainingQuantization(

@@ -1,8 +1,8 @@
-"""One rank of a job that ``benchmarks.ranks`` starts: measures, and rank 0 writes what it found.
+"""One rank of a job that ``benchmarks.ranks`` starts; rank 0 writes the measurements.
 
-A job measures either steps and all-reduces, or the parts of a step without the other ranks: Paddle
-gives all collectives of a process the gloo context that was used first. The ranks of a job measure
-parts at the same time, so that they share caches and memory as they do in a step.
+A job measures either steps and all-reduces, or the parts of a step without the other ranks, since
+Paddle gives all collectives of a process the gloo context that was used first. The ranks of a job
+measure parts concurrently, so that they share caches and memory as in a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-# Run as a script, only the folder of this file is searched for modules.
+# A script finds modules in its own folder only.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import paddle
@@ -27,26 +27,27 @@ from benchmarks.worker import PeerError
 from demos.networks import Network
 from paddle_ngraph import distributed
 from paddle_ngraph.distributed import first_run, job
-from paddle_ngraph.transpiler import cutting, distribution_transpiler, ngraph_transpiler
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.transpiler import cutting, distribution_transpiler
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
 
 BUCKET_MB = 5.0
 SIZES = (2**12, 2**16, 2**20, 2**22, 10 * 2**20)  # bytes of an all-reduce
-_CHAINED = 4  # all-reduces of a run: what a run costs besides is divided by it
+_CHAINED = 4  # all-reduces per run, which divides the overhead of a run
 _TURNS = 5
 _OPTIONS = distribution_transpiler.Options(bucket_mb=BUCKET_MB)
 Run = Callable[[], object]
 
 
 def main(what: str, folder: str, started: str, seconds: str, models: str) -> None:
-    """A rank.
+    """Runs a rank.
 
     Args:
         what: ``parts`` or ``steps``.
-        folder: Where rank 0 writes ``found.json``.
-        started: When the job was started, in seconds since the epoch.
-        seconds: How long everything is measured, each thing about as long.
-        models: Names in ``works.TRAINING``, with commas.
+        folder: The folder in which rank 0 writes ``found.json``.
+        started: Start time of the job, in seconds since the epoch.
+        seconds: Duration of the measurement, divided about equally.
+        models: Names in ``works.TRAINING``, separated by commas.
     """
     paddle.enable_static()
     distributed.init(seed=0)
@@ -79,9 +80,9 @@ def main(what: str, folder: str, started: str, seconds: str, models: str) -> Non
 
 
 def _measured(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
-    """The milliseconds of runs that take turns: what else the machine does slows down all of them.
+    """Returns milliseconds of alternating runs: other load on the machine slows down all of them.
 
-    All ranks do the same number of runs, or one would wait for another in a collective.
+    All ranks do the same number of runs: otherwise one would wait for another in a collective.
     """
     firsts = []
     for run in runs.values():
@@ -106,12 +107,12 @@ def _timed(run: Run) -> float:
 
 
 def _all_reduce(size: int) -> Run:
-    """A run of some all-reduces of so many bytes, one after the other, each of what was scaled."""
+    """Returns a run of consecutive all-reduces of ``size`` bytes, each of scaled data."""
     program = paddle.static.Program()
     with paddle.static.program_guard(program, paddle.static.Program()):
         data = paddle.zeros([size // 4])
         for _ in range(_CHAINED):
-            data = data * 0.5  # as in a step: in another place, which is in no cache
+            data = data * 0.5  # as in a step: in other memory, which is not cached
             paddle.distributed.all_reduce(data)
         first = data[:1]
     executor = paddle.static.Executor(paddle.CPUPlace())
@@ -122,7 +123,7 @@ class Steps:
     """A network that trains, as a rank of the job runs it.
 
     Args:
-        name: Of ``works.TRAINING``; the batch is that of each rank.
+        name: Name in ``works.TRAINING``; the batch is that of each rank.
     """
 
     def __init__(self, name: str) -> None:
@@ -146,7 +147,7 @@ class Steps:
 
     @property
     def bucket_bytes(self) -> list[int]:
-        """The bytes of each bucket of gradients."""
+        """Returns the bytes of each bucket of gradients."""
         return [sum(4 * prod(g.value.shape) for g in bucket) for bucket in self._buckets()]
 
     def _buckets(self) -> list[list[Gradient]]:
@@ -155,18 +156,18 @@ class Steps:
         return list(distribution_transpiler.gradient_buckets(training, _OPTIONS))
 
     def runs(self) -> dict[str, Run]:
-        """What is measured of it."""
+        """Returns the runs to measure."""
         return {"step": self._running(*self._step)}
 
     def checkpoint_s(self, folder: Path) -> float:
-        """The seconds that a checkpoint takes."""
+        """Returns the seconds of a checkpoint."""
         start = time.perf_counter()
         distributed.checkpoint(self._step[0], 1, folder / self._name, self._scope)
         return time.perf_counter() - start
 
     @property
     def _step(self) -> tuple[Any, list[Any]]:
-        """The program of a rank, and what it fetches."""
+        """Returns the program of a rank, and its fetches."""
         if distributed.ranks() > 1:
             return self._distributed, self._fetches
         return self._alone.train, [self._alone.loss]
@@ -178,16 +179,16 @@ class Steps:
 
 
 class Parts(Steps):
-    """The same without the other ranks: a step, with buckets and without; and its beginnings."""
+    """A network without other ranks: a step with and without buckets, and prefixes of the step."""
 
     def _prepare(self, startup: Any) -> None:
-        """Nothing: it does not talk to other ranks."""
+        """Does nothing: there is no communication with other ranks."""
 
     def runs(self) -> dict[str, Run]:
         network = self._alone
         complete = accumulate([[g.value for g in each] for each in self._buckets()], initial=[])
         beginnings = [_beginning(network, gradients) for gradients in complete]
-        alone, fetches = first_run.alone(self._distributed, self._fetches)
+        alone, fetches = first_run.single_rank_program(self._distributed, self._fetches)
         return {
             **{f"beginning {n}": self._running(*each) for n, each in enumerate(beginnings)},
             "whole": self._running(network.train, [network.loss]),
@@ -196,10 +197,10 @@ class Parts(Steps):
 
 
 def _beginning(network: Network, gradients: list[Any]) -> tuple[Any, list[Any]]:
-    """The part of a program that computes the loss and some gradients, and what it fetches."""
+    """Returns the prefix of a program with the loss and some gradients, and its fetches."""
     program, fetching = ngraph_transpiler.copied(network.train, [network.loss, *gradients])
     cutting.keep(program.global_block(), cutting.ancestors(fetching))
-    return program, ngraph_transpiler.taken_out(program, fetching)
+    return program, ngraph_transpiler.remove_fetches(program, fetching)
 
 
 if __name__ == "__main__":

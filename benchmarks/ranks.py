@@ -1,8 +1,8 @@
-"""Steps of data parallelism on the ranks of one machine, and what the simulator says of them.
+"""Steps of data parallelism on the ranks of one machine, and the predictions of the simulator.
 
-Jobs of 1, 2 and 4 ranks measure what a profile of ``paddle_ngraph.simulation`` holds; each profile
-is written, the steps it predicts are compared with those measured, and ``docs/scaling.md`` gets the
-tables and pictures.
+Jobs of 1, 2 and 4 ranks measure the data of a profile of ``paddle_ngraph.simulation``. Each profile
+is written, its predicted steps are compared with the measured ones, and tables and figures are
+added to ``docs/scaling.md``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Found = Mapping[str, Any]
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``ranks.md``, ``ranks.json``, the profiles, and ``docs/scaling.md``."""
+    """Measures the jobs; writes ``ranks.md`` and ``.json``, the profiles, ``docs/scaling.md``."""
     seconds, rounds = (1.0, 1) if options.quick else (SECONDS, ROUNDS)
     models = [name for name in MODELS if not options.models or name in options.models]
     cores = len(os.sched_getaffinity(0))
@@ -62,7 +62,7 @@ def measure(options: Namespace) -> None:
 
 
 def _job(what: str, ranks: int, seconds: float, models: Sequence[str], disk: Path) -> Found:
-    """What a job of so many ranks has measured."""
+    """Runs a job of ``ranks`` ranks, and returns its measurements."""
     with tempfile.TemporaryDirectory() as folder:
         rank = [what, folder, time.time(), seconds, ",".join(models)]
         job = ["-m", "paddle_ngraph", "launch", "--nproc", ranks, "--log-dir", folder]
@@ -93,9 +93,9 @@ def _job(what: str, ranks: int, seconds: float, models: Sequence[str], disk: Pat
 def _profiles(
     models: Sequence[str], found: Mapping[str, Mapping[int, Sequence[Found]]]
 ) -> dict[str, Profile]:
-    """The profile of each network, of the round that was fastest.
+    """Returns the profile of each network, from its fastest round.
 
-    What else the machine does makes everything slower, for longer than a part of a round: parts of
+    Other load on the machine slows down everything for longer than a part of a round, so parts of
     one round do not explain the steps of another.
     """
 
@@ -115,7 +115,7 @@ def _profiles(
 
 
 def _samples(steps: Mapping[int, Found]) -> list[Sample]:
-    """The measured all-reduces."""
+    """Returns the measured all-reduces."""
     cores = len(os.sched_getaffinity(0))
     return [
         Sample(ranks, -(-ranks // cores), int(name.split()[1]), _ms(job, *name.split()))
@@ -126,7 +126,7 @@ def _samples(steps: Mapping[int, Found]) -> list[Sample]:
 
 
 def _ms(job: Found, subject: str, what: str) -> float:
-    """The median milliseconds of something."""
+    """Returns the median milliseconds of one measurement."""
     return statistics.median(job["ms"][f"{subject} {what}"])
 
 
@@ -137,7 +137,7 @@ def _profile(
     link: Link,
     restart_s: float,
 ) -> Profile:
-    """The profile of a network."""
+    """Returns the profile of a network."""
     cores = len(os.sched_getaffinity(0))
     sizes = [0, *parts[1]["bucket_bytes"][name]]
     by_cores = {cores // ranks: _Parts(job, name, len(sizes)) for ranks, job in parts.items()}
@@ -162,12 +162,12 @@ def _profile(
 
 
 class _Parts:
-    """The parts of a step, from how long its beginnings take."""
+    """The parts of a step, from the times of its prefixes."""
 
     def __init__(self, job: Found, name: str, count: int) -> None:
         whole = _ms(job, name, "whole")
         ends = [_ms(job, name, f"beginning {number}") for number in range(count)]
-        # A beginning hands out gradients, which takes time that a whole step does not need.
+        # A prefix fetches gradients, which takes time that a whole step does not need.
         factor = min(1.0, whole / max(ends))
         ends = [max(ends[: number + 1]) * factor for number in range(len(ends))]
         self.intervals_ms = [end - start for start, end in zip([0.0, *ends], ends)]
@@ -176,7 +176,7 @@ class _Parts:
 
 
 def _spread(times: Sequence[float]) -> float:
-    """The standard deviation of the logarithm of times, by their quartiles."""
+    """Returns the standard deviation of the logarithm of times, from their quartiles."""
     early, _, late = statistics.quantiles(map(math.log, times), n=4)
     return (late - early) / (2 * statistics.NormalDist().inv_cdf(0.75))
 
@@ -205,7 +205,7 @@ def _write(folder: Path, profiles: Mapping[str, Profile], found: Mapping[str, An
 
 
 def _summary(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was measured, with the quartiles of times."""
+    """Returns the measurements, with the quartiles of times."""
     return {
         what: {
             ranks: [
@@ -234,7 +234,7 @@ def _facts(profile: Profile) -> str:
 
 
 def replaced(page: str, sections: Sequence[str]) -> str:
-    """A page with other sections between the marks."""
+    """Returns the page with other sections between the marks."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return "\n\n".join([before.rstrip(), BEGIN, *sections, END]) + after

@@ -1,4 +1,4 @@
-"""What was measured, as Markdown, JSON and a picture, with what it depends on."""
+"""Reports of measurements as Markdown, JSON and plots, with their environment."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from paddle_ngraph.function import processor
+from paddle_ngraph.conversion import processor
 
 FOLDER = Path(__file__).resolve().parent / "results"
-_ACROSS = 3  # panels of a picture side by side
+_ACROSS = 3  # panels per row of a plot
 _PACKAGES = ("paddlepaddle", "openvino", "paddle-ngraph", "torch", "numpy")
 _UNITS = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
 _ZEN = {"23": "2", "25": "3", "26": "5"}  # by family
 
 
 def environment() -> dict[str, str]:
-    """What the numbers depend on: machine, processor, cores, versions."""
+    """Returns the environment of the measurements: machine, processor, cores, versions."""
     return {
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0))),
@@ -38,7 +38,7 @@ def _version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        if package == "paddle-ngraph":  # beside us, not installed
+        if package == "paddle-ngraph":  # in the source tree, not installed
             from paddle_ngraph.version import __version__
 
             return __version__
@@ -46,7 +46,7 @@ def _version(package: str) -> str:
 
 
 def _processor() -> str:
-    """Its name, and the numbers of its generation, which virtual machines leave out of the name."""
+    """Returns the processor's name, family and model, which virtual machines omit from the name."""
     name = processor.field("model name") or platform.processor() or "unknown"
     family, model = processor.field("cpu family"), processor.field("model")
     return f"{name} (family {family}, model {model})" if family and model else name
@@ -59,10 +59,10 @@ def _vector_units() -> str:
 
 
 def short_name(machine: Mapping[str, str]) -> str:
-    """What a processor is called, by what :func:`environment` says of it.
+    """Returns a short name of the processor of an :func:`environment`.
 
-    A generation of AMD, or a line of Intel with its widest units. Results of processors with one
-    name replace each other.
+    The name is a generation of AMD, or a line of Intel with its widest vector units. Results of
+    processors with one name replace each other.
     """
     name, units = machine["processor"], machine["vector units"]
     widest = next((title for unit, title in _UNITS.items() if unit in units), "")
@@ -76,7 +76,7 @@ def short_name(machine: Mapping[str, str]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, numbers to the right."""
+    """Returns a table in Markdown, with right-aligned numbers."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -84,7 +84,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def column(
     header: Sequence[str], rows: Sequence[Sequence[str]], *names: str
 ) -> dict[str, dict[str, str]]:
-    """Columns of a table as one, which stands beside those of other processors."""
+    """Merges columns of a table into one, to compare processors."""
     places = [header.index(name) for name in names]
     return {", ".join(names): {row[0]: ", ".join(row[place] for place in places) for row in rows}}
 
@@ -101,13 +101,13 @@ def write(
     """Writes ``<topic>_<processor>.json``, and ``<topic>.md`` of all processors that have one.
 
     Args:
-        folder: Where to.
+        folder: The output folder.
         topic: The name of the files.
         title: The title of the page.
-        sections: Markdown; the first one explains what is measured.
-        data: What was measured.
-        beside: Tables that have a column for each processor: their titles, and cells by row.
-        command: What made it, if not the topic of ``python -m benchmarks``.
+        sections: Markdown; the first one explains the measurement.
+        data: The measurements.
+        beside: Tables with a column for each processor: their titles, and cells by row.
+        command: The command of the measurement, if not the topic of ``python -m benchmarks``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     machine = environment()
@@ -129,7 +129,7 @@ def write(
 
 
 def earlier(folder: Path, topic: str) -> dict[str, Any]:
-    """The data of an earlier run, if nothing that numbers depend on has changed; else nothing."""
+    """Returns the data of an earlier run in an equal environment, or an empty dictionary."""
     try:
         data: dict[str, Any] = json.loads(_path(folder, topic, "json").read_text())
     except (OSError, ValueError):
@@ -138,7 +138,7 @@ def earlier(folder: Path, topic: str) -> dict[str, Any]:
 
 
 def picture(folder: Path, topic: str) -> Path:
-    """Where the picture of this processor is: a page shows it if it is there."""
+    """Returns the path of this processor's plot, which pages show if it exists."""
     folder.mkdir(parents=True, exist_ok=True)
     return _path(folder, topic, "png")
 
@@ -152,11 +152,11 @@ def _slug(name: str) -> str:
 
 
 def render(folder: Path, topic: str) -> None:
-    """Writes ``<topic>.md`` of what each processor has found."""
+    """Writes ``<topic>.md`` from the results of all processors."""
     found = {}
     for path in sorted(folder.glob(f"{topic}_*.json")):
         data = json.loads(path.read_text())
-        if data.get("topic") == topic:  # others begin with this name, too
+        if data.get("topic") == topic:  # names of other topics may begin with this one
             found[data["processor"]] = data
     pages = {name: data["page"] for name, data in found.items()}
     about = {page["sections"][0] for page in pages.values()}
@@ -167,9 +167,9 @@ def render(folder: Path, topic: str) -> None:
     for name, data in found.items():
         sections = data["page"]["sections"][len(about) == 1 :]
         lines += [f"## {name}", *(re.sub("^##", "###", text) for text in sections)]
-        drawn = f"{topic}_{_slug(name)}.png"
-        if (folder / drawn).exists():
-            lines.append(f"![{newest['title']}, {name}]({drawn})")
+        plot = f"{topic}_{_slug(name)}.png"
+        if (folder / plot).exists():
+            lines.append(f"![{newest['title']}, {name}]({plot})")
         facts = {**data["environment"], "date": data["date"]}
         lines.append("\n".join(f"- {fact}: {value}" for fact, value in facts.items()))
     lines.append(f"Made by `{newest['command']}`.")
@@ -177,7 +177,7 @@ def render(folder: Path, topic: str) -> None:
 
 
 def _beside(pages: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The tables with a column for each processor."""
+    """Returns the tables with a column for each processor."""
     tables = []
     for title in dict.fromkeys(title for page in pages.values() for title in page["beside"]):
         columns = {name: page["beside"].get(title, {}) for name, page in pages.items()}
@@ -198,9 +198,9 @@ def bars(
     for index, (name, values) in enumerate(series.items()):
         places = [group + index * height for group in range(len(groups))]
         numbers = [float("nan") if value is None else value for value in values]
-        drawn = axes.barh(places, numbers, height, label=name)
+        plotted = axes.barh(places, numbers, height, label=name)
         texts = ["" if value is None else f"{value:.2f}" for value in values]
-        axes.bar_label(drawn, texts, fontsize=6, padding=2)
+        axes.bar_label(plotted, texts, fontsize=6, padding=2)
     axes.set_yticks([group + 0.42 - height / 2 for group in range(len(groups))], groups)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.invert_yaxis()
@@ -215,7 +215,7 @@ def lines(
     label: str,
     scale: str = "log",
 ) -> None:
-    """Writes one panel for each title, with curves by name: their x, their y."""
+    """Plots a panel for each title, with curves by name: their x, their y."""
     columns = min(len(panels), _ACROSS)
     figure, axes = _figure(3.5, columns, -(-len(panels) // columns))
     if axes is None:
@@ -235,7 +235,7 @@ def lines(
 
 
 def _label_plainly(panel: Any, sizes: Sequence[float]) -> None:
-    """Labels the sizes that were measured, and times without powers of ten."""
+    """Labels the measured sizes, and times without powers of ten."""
     from matplotlib.ticker import LogFormatter, NullLocator
 
     panel.xaxis.set_minor_locator(NullLocator())

@@ -1,7 +1,7 @@
-"""This checkout beside another one: the same works in turns, each checkout in a process of its own.
+"""Compares this checkout with another one: alternating runs of the same workloads.
 
-What a change costs is smaller than what a machine's neighbours do to a time; so only the ratios of
-turns that follow each other count.
+Each checkout has a separate process. The cost of a change is smaller than the effect of other
+virtual machines on times; so only ratios of consecutive turns are used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Work
 
 BATCHES = (1, 8)
-TURNS = 3  # for each round of the other topics: small differences are looked for
+TURNS = 3  # per round of other topics, to detect small differences
 SECONDS = 0.4
 SMALL_SECONDS = 0.03
 EXPLANATION = """\
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Comparison:
-    """A work, and the times of its turns in milliseconds."""
+    """A workload, and the times of its turns in milliseconds."""
 
     name: str
     here: list[float]
@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def ratios(self) -> list[float]:
-        """Time here over time there, for each pair of turns."""
+        """The time of this checkout over that of the other one, for each pair of turns."""
         return [mine / theirs for mine, theirs in zip(self.here, self.before)]
 
     @property
@@ -52,21 +52,21 @@ class Comparison:
         return statistics.median(self.ratios)
 
     def cells(self) -> list[str]:
-        """A row of the table."""
+        """Returns a row of the table."""
         lower, upper = interval_of_median(self.ratios)
         milliseconds = [f"{statistics.median(times):.3f}" for times in (self.here, self.before)]
         return [self.name, *milliseconds, f"{self.ratio:.3f}", f"{lower:.3f} to {upper:.3f}"]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns JSON data."""
         return {"name": self.name, "ms": self.here, "before_ms": self.before, "ratio": self.ratio}
 
 
 def interval_of_median(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % confidence interval of a median, or all of the range if there are few values.
+    """Returns the 95 % confidence interval of a median, or the whole range if values are few.
 
-    Whether a value is below the median is a toss of a coin, so the ranks follow from the binomial
-    distribution (Conover, Practical Nonparametric Statistics, 1999, section 3.2).
+    A value is below the median with probability 1/2, so the ranks of the bounds follow from the
+    binomial distribution (Conover, Practical Nonparametric Statistics, 1999, section 3.2).
     """
     ordered, count = sorted(values), len(values)
     below, left_out = 0.5**count, 0
@@ -78,10 +78,10 @@ def interval_of_median(values: Sequence[float]) -> tuple[float, float]:
 
 
 def measure(options: Namespace) -> None:
-    """Measures all of it; writes ``revisions.md``, ``.json`` and ``.png``.
+    """Measures all workloads; writes ``revisions.md``, ``.json`` and ``.png``.
 
     Raises:
-        PeerError: No other checkout is named, or it is none.
+        PeerError: No other checkout is given, or the path is no checkout.
     """
     if options.before is None or not (options.before / "benchmarks").is_dir():
         raise PeerError("--before has to name another checkout of this repository")
@@ -113,15 +113,15 @@ def _work(work: Work, models: Path, sides: tuple[Worker, Worker], turns: int) ->
     for side in sides:
         side.hold(peers.start, work, Assets(models), peers.ENGINE)
         side.ask("results")
-    times = _in_turns(sides, turns, lambda side: statistics.median(side.ask("turn", SECONDS)))
+    times = _alternate(sides, turns, lambda side: statistics.median(side.ask("turn", SECONDS)))
     name = f"{work.model}, training" if work.trains else work.name
     return Comparison(name, *([1e3 * second for second in seconds] for seconds in times))
 
 
-def _in_turns(
+def _alternate(
     sides: tuple[Worker, Worker], turns: int, step: Callable[[Worker], T]
 ) -> tuple[list[T], list[T]]:
-    """The results of ``step`` for both; who is first changes from turn to turn."""
+    """Returns the results of ``step`` for both sides, which alternate in being first."""
     found: tuple[list[T], list[T]] = ([], [])
     for turn in range(turns):
         for side in (0, 1) if turn % 2 else (1, 0):
@@ -132,7 +132,7 @@ def _in_turns(
 def _small(sides: tuple[Worker, Worker], turns: int) -> list[Comparison]:
     for side in sides:
         side.hold(small_programs.Prepared)
-    found = _in_turns(sides, turns, lambda side: side.ask("medians_us", SMALL_SECONDS))
+    found = _alternate(sides, turns, lambda side: side.ask("medians_us", SMALL_SECONDS))
     return [
         Comparison(name, *([1e-3 * turn[name] for turn in side] for side in found))
         for name in small_programs.PROGRAMS

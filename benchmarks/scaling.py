@@ -1,4 +1,4 @@
-"""Cost as the work grows: samples at once, the length of a text."""
+"""Time as the workload grows: batch size, sequence length."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ front says how much work it is."""
 
 @dataclass(frozen=True)
 class Curve:
-    """A work in several sizes.
+    """A workload in several sizes.
 
     Attributes:
-        title: What is done.
-        axis: What grows.
-        works: By how much of it.
+        title: Title of the curve.
+        axis: Label of the growing size.
+        works: Workloads by size.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Curve:
 
 
 def curves(quick: bool, full: bool) -> list[Curve]:
-    """What is measured, up to the sizes wanted."""
+    """Returns the curves to measure, with sizes up to those of the options."""
     batch, length = (256, 2048) if full else (2, 32) if quick else (16, 512)
     picture, text = works.inference("mobilenet_v2", 1), works.TRAINING["transformer"]
     mlp, resnet = works.TRAINING["mlp"], works.TRAINING["resnet18"]
@@ -63,7 +63,7 @@ def curves(quick: bool, full: bool) -> list[Curve]:
 
 
 def powers(low: int, high: int) -> list[int]:
-    """Doubled from ``low`` on, and ``high``."""
+    """Returns ``low``, its doubles up to ``high``, and ``high``."""
     sizes = [low]
     while 2 * sizes[-1] < high:
         sizes.append(2 * sizes[-1])
@@ -109,7 +109,7 @@ def _write(
 
 
 def table(axis: str, rows: Mapping[int, Row], names: Sequence[str]) -> str:
-    """Milliseconds by size, of the peers that have any."""
+    """Returns a table of milliseconds by size, of the peers with results."""
     used = _used(rows, names)
     body = [[str(size), *(row.milliseconds(n) for n in used)] for size, row in rows.items()]
     return report.table([axis, *(PEERS[name].title for name in used)], body)
@@ -118,7 +118,7 @@ def table(axis: str, rows: Mapping[int, Row], names: Sequence[str]) -> str:
 def points(
     rows: Mapping[int, Row], names: Sequence[str]
 ) -> dict[str, tuple[list[float], list[float]]]:
-    """The curves of the peers: sizes and milliseconds by title."""
+    """Returns the curves of the peers: sizes and milliseconds by title."""
     curves = {}
     for name in _used(rows, names):
         found = [(n, row.columns[name].median_ms) for n, row in rows.items() if name in row.columns]

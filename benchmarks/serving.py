@@ -26,7 +26,7 @@ MODEL, TITLE = "mobilenet_v2", "MobileNetV2, 224 x 224"
 BATCHES = (1, 2, 4)
 CLONES, PROCESSES = 8, 4
 TOLERANCE = 1e-3
-# Modes: whether they take oneDNN, and the threads of each predictor.
+# Modes: whether they use oneDNN, and the threads of each predictor.
 ENGINE = {"engine": (True, 1), "engine, all": (True, CORES)}
 MODES = {
     **ENGINE,
@@ -44,7 +44,7 @@ compared with native Paddle's. Memory is what one process holds."""
 
 @dataclass
 class Load:
-    """What one mode did: requests in a second of each turn, and megabytes at the end."""
+    """Results of one mode: requests per second of each turn, and megabytes at the end."""
 
     rates: list[float] = field(default_factory=list)
     memory_mb: float = 0.0
@@ -52,7 +52,7 @@ class Load:
 
 
 class Server:
-    """Clones of a predictor in one process, each in a thread of its own."""
+    """Clones of a predictor in one process, each in a separate thread."""
 
     def __init__(self, folder: Path, mode: str, clones: int) -> None:
         import paddle
@@ -76,7 +76,7 @@ class Server:
         return [_answer(predictor, pictures) for pictures in self._pictures]
 
     def serve(self, seconds: float) -> tuple[int, float, float]:
-        """How many requests in how many seconds, and the memory held afterwards."""
+        """Returns the number of requests, their seconds, and the memory afterwards in MB."""
         counts: list[int] = []
         start = time.perf_counter()
         threads = [
@@ -142,7 +142,7 @@ def measure(options: Namespace) -> None:
                 for _ in range(rounds):
                     for mode, load in loads[way].items():
                         if load.failed is None:
-                            _take_turn(servers[mode], seconds, load)
+                            _load_once(servers[mode], seconds, load)
             progress.done(
                 f"{way}: {', '.join(f'{m} {_rate(load)}' for m, load in loads[way].items())}"
             )
@@ -161,7 +161,7 @@ def _servers(
     return workers
 
 
-def _take_turn(workers: Sequence[Worker], seconds: float, load: Load) -> None:
+def _load_once(workers: Sequence[Worker], seconds: float, load: Load) -> None:
     answers: list[tuple[int, float, float]] = []
     failures: list[PeerError] = []
 
@@ -184,9 +184,9 @@ def _take_turn(workers: Sequence[Worker], seconds: float, load: Load) -> None:
 
 
 def _ratio(loads: Mapping[str, Load]) -> float | None:
-    """The throughput of the engine by that of native Paddle, the fastest mode of each.
+    """Returns the engine's throughput over plain Paddle's, in the fastest mode of each.
 
-    The median over the turns.
+    The ratio is the median over the turns.
     """
     working = {mode: load.rates for mode, load in loads.items() if not load.failed}
     ours = [rates for mode, rates in working.items() if mode in ENGINE]

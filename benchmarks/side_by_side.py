@@ -1,4 +1,4 @@
-"""Inference and training steps: the engine beside every other peer, in turns."""
+"""Inference and training steps: the engine alternating with every other peer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.options import Progress, chosen
 from benchmarks.works import Work
 
 BATCHES = (1, 8)
-# Peers of a group differ in settings only: the fastest one counts.
+# Peers of a group differ in settings only: the fastest one is compared.
 GROUPS = {
     "Paddle, defaults": ("paddle",),
     "Paddle, best": ("paddle", "paddle-threads", "paddle-onednn"),
@@ -65,7 +65,7 @@ def _measure(topic: str, title: str, wanted: Sequence[Work], options: Namespace)
 
 
 def summary(row: Row) -> str:
-    """One line for people who watch."""
+    """Returns a line for the progress output."""
     cells = [f"{name} {_number(row.best_ratio(group))}x" for name, group in GROUPS.items()]
     return f"{row.name}: engine {row.milliseconds(peers.ENGINE)} ms; {', '.join(cells)}"
 

@@ -1,4 +1,4 @@
-"""Programs so small that what surrounds the computation counts; runs inside a worker."""
+"""Programs so small that dispatch overhead dominates; runs inside a worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paddle_ngraph import _core, flags
 
 CHAIN = 32
 ELEMENTS = 64
-OFTEN = 100  # runs, after which no program is too small for the engine
+OFTEN = 100  # runs after which the engine takes any program, however small
 Variable = Any
 
 
@@ -90,7 +90,7 @@ PROGRAMS: dict[str, Callable[[], Variable]] = {
 
 
 class _Runnable:
-    """A program with a scope for each way to run it, both from the same seed."""
+    """A program with a scope for each variant, both initialized from one seed."""
 
     def __init__(self, build: Callable[[], Variable]) -> None:
         self.program, startup = Program(), Program()
@@ -139,7 +139,7 @@ def _feed(program: Any) -> Feed:
 
 
 class Prepared:
-    """All of ``PROGRAMS``, run so often that the engine has taken over what it takes over."""
+    """All of ``PROGRAMS``, after enough runs that the engine has taken over its operators."""
 
     def __init__(self) -> None:
         paddle.enable_static()
@@ -150,15 +150,15 @@ class Prepared:
                     runnable.run(True)
 
     def medians_us(self, seconds: float) -> dict[str, float]:
-        """The engine's time of one run, in microseconds, by program."""
+        """Returns the engine's time of one run, in microseconds, by program."""
         return {name: each.median_us(True, seconds) for name, each in self._runnables.items()}
 
 
 def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
-    """Times each of ``PROGRAMS``, native and through the engine in turns.
+    """Times each of ``PROGRAMS``, by Paddle and through the engine in alternation.
 
     Raises:
-        ValueError: The two give different results.
+        ValueError: Their results differ.
     """
     paddle.enable_static()
     return [_measure(name, _Runnable(build), rounds, seconds) for name, build in PROGRAMS.items()]
@@ -188,16 +188,16 @@ def _measure(name: str, runnable: _Runnable, rounds: int, seconds: float) -> dic
 
 
 def engine_operator(repeats: int) -> dict[str, float]:
-    """Microseconds of one engine operator, of its function alone, and of a native operator."""
+    """Returns microseconds of an engine operator, of its function, and of an operator of Paddle."""
     paddle.enable_static()
-    flags.set("ngraph_min_interval_us", 0)  # one operator alone would stay native
+    flags.set("ngraph_min_interval_us", 0)  # otherwise a single operator falls back to Paddle
     native = [_Chain(length, None) for length in (1, CHAIN + 1)]
     function = functions.only_function(native[0].run, None, native[0].feed, False)
     engine = [_Chain(length, function.graph) for length in (1, CHAIN + 1)]
     request = function.request()
     times: dict[str, list[float]] = {"operator_us": [], "native_us": [], "function_us": []}
-    # The chain of engine operators is there already; it runs where the hook has such programs run.
-    in_this_thread = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+    # The chain contains engine operators already; run it in this thread, as the hook does.
+    in_this_thread = _core.FlagOverride("enable_pir_in_executor_trace_run")
     with paddle_ngraph.use_ngraph(False), in_this_thread:
         for _ in range(repeats):
             times["operator_us"].append(_seconds_each(*engine))
@@ -207,7 +207,7 @@ def engine_operator(repeats: int) -> dict[str, float]:
 
 
 class _Chain:
-    """So many operators, one after the other: relu, or the engine's operator of a ``graph``."""
+    """A chain of equal operators: relu, or the engine operator of a ``graph``."""
 
     def __init__(self, length: int, graph: str | None) -> None:
         self.feed = {"x": np.ones(ELEMENTS, "float32")}
@@ -230,7 +230,7 @@ class _Chain:
 
 
 def _seconds_each(one: _Chain, many: _Chain) -> float:
-    """The time of one operator of the chain: what the long one takes beyond the short one."""
+    """Returns the seconds per operator, from the difference of a long and a short chain."""
     long = _seconds(lambda: many.run(many.feed))
     return (long - _seconds(lambda: one.run(one.feed))) / CHAIN
 

@@ -1,8 +1,8 @@
-"""How the core's operators divide their work among more threads than there are cores here.
+"""Load balance of the core's operators on more threads than this machine has cores.
 
-The operators are evaluated as in a training step while the core notes how each of their loops is
-divided: the number of tasks, and the largest share of a thread over the mean, if each thread takes
-the next task when it has finished one.
+The operators are evaluated as in a training step while the core records the division of each of
+their loops: the number of tasks, and the largest share of a thread over the mean, if each thread
+takes the next task when it has finished one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from openvino import opset15
 
 from benchmarks import report
 from paddle_ngraph import _core
-from paddle_ngraph.function import blocked
-from paddle_ngraph.function.extensions import extension
+from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.passes import blocked_layout
 
 THREADS = (4, 8, 16, 32, 64)
 GOAL = 1.15
@@ -30,12 +30,12 @@ for. **Bold**: above {goal}. The first row is of all loops of the table."""
 
 
 class Division(NamedTuple):
-    """How the loops of an operator are divided.
+    """Division of the loops of an operator.
 
     Attributes:
-        tasks: Of the loop with the most work.
-        work: Of all loops, in multiplications.
-        imbalance: The largest share over the mean, of all loops by their work.
+        tasks: Number of tasks of the loop with the most work.
+        work: Work of all loops, in multiplications.
+        imbalance: The largest share over the mean, averaged over loops by their work.
     """
 
     tasks: int
@@ -48,10 +48,10 @@ class Layer:
     """An operator of the core on inputs of some shapes.
 
     Attributes:
-        title: What it is in the network.
-        name: Of the operator.
-        inputs: The shapes; all float32, but for the ids of ``EmbeddingGrad``.
-        attributes: Of the operator.
+        title: Its role in the network.
+        name: Name of the operator.
+        inputs: Shapes of the inputs; all float32, except the ids of ``EmbeddingGrad``.
+        attributes: Attributes of the operator.
     """
 
     title: str
@@ -60,7 +60,7 @@ class Layer:
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def division(self, threads: int) -> Division:
-        """Among so many threads."""
+        """Returns the division among this number of threads."""
         generator = np.random.default_rng(0)
         arrays = [generator.uniform(0.1, 1, shape).astype("float32") for shape in self.inputs]
         if self.name == "EmbeddingGrad":
@@ -69,14 +69,14 @@ class Layer:
         node = extension(self.name, inputs, **self.attributes)
         outputs = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
         given = [ov.Tensor(array) for array in arrays]
-        loops = _core.with_threads(threads, lambda: node.evaluate(outputs, given))
+        loops = _core.run_with_threads(threads, lambda: node.evaluate(outputs, given))
         tasks, _, _ = max(loops, key=lambda loop: loop[1])
         work = sum(products for _, products, _ in loops)
         return Division(tasks, work, _by_work((each[1:] for each in loops), work))
 
 
 def _by_work(parts: Iterable[tuple[float, float]], work: float) -> float:
-    """The imbalance of several parts of a work, given the work and the imbalance of each."""
+    """Returns the imbalance of all parts, given the work and the imbalance of each."""
     return sum(products * imbalance for products, imbalance in parts) / work
 
 
@@ -97,8 +97,8 @@ _CONVOLUTIONS = (
 
 
 def resnet18(batch: int) -> Iterator[Layer]:
-    """The operators of a training step."""
-    block = max(8, blocked.widest_block())
+    """Yields the operators of a training step."""
+    block = max(8, blocked_layout.widest_block())
 
     def data(channels: int, size: int) -> tuple[int, ...]:
         if channels % block:
@@ -133,7 +133,7 @@ def resnet18(batch: int) -> Iterator[Layer]:
 
 
 def bert(batch: int, length: int = 128) -> Iterator[Layer]:
-    """The operators of a training step of BERT-base that are the core's; products by ``Gemm``."""
+    """Yields the core's operators in a training step of BERT-base; matmuls by ``Gemm``."""
     rows, width, inner = batch * length, 768, 3072
     plain = {"transpose_a": False, "transpose_b": False}
     for m, k, n in ((rows, width, width), (rows, width, inner), (rows, inner, width)):
@@ -179,7 +179,7 @@ NETWORKS = {
 
 
 def sections() -> tuple[list[str], dict[str, Any]]:
-    """The tables of all networks, and their data."""
+    """Returns the tables of all networks, and their data."""
     pages, data = [ABOUT.format(goal=GOAL)], {}
     for network, layers in NETWORKS.items():
         found = {

@@ -1,4 +1,4 @@
-"""The same work on more and more threads: how much of them arrives."""
+"""Speedup of a workload on increasing numbers of threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.works import Work
 
 NAMES = ("engine", "torch", "torch-last")
 PYTORCH = NAMES[1:]
-# More threads than there are cores must not cost anything.
+# More threads than cores, which must not be slower.
 BEYOND = 8
 PRODUCT = 2048
 EXPLANATION = """\
@@ -40,7 +40,7 @@ WORKS = [
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``threads.md``, ``.json`` and ``.png``."""
+    """Measures the workloads; writes ``threads.md``, ``.json`` and ``.png``."""
     pace = Pace(1, 0.1) if options.quick else Pace(options.rounds, 0.25)
     names = [name for name in NAMES if name in options.peers]
     counts = options.threads or [*scaling.powers(1, CORES), BEYOND * CORES]
@@ -54,7 +54,7 @@ def measure(options: Namespace) -> None:
         for work in wanted:
             known: dict[Work, Results] = {}
             rows = found.rows.setdefault(_title(work), {})
-            for count in sorted(counts, reverse=True):  # native Paddle computes with all, once
+            for count in sorted(counts, reverse=True):  # plain Paddle runs once, on all threads
                 settings = _settings(count)
                 (rows[count],) = compare([work], names, pace, progress.say, settings, known)
                 times = ", ".join(f"{n} {rows[count].milliseconds(n)}" for n in names)
@@ -64,11 +64,11 @@ def measure(options: Namespace) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """What is measured so far.
+    """Results so far.
 
     Attributes:
-        gflops: The product's, by the number of threads.
-        rows: By the title of a work and the number of threads.
+        gflops: GFLOP/s of the matmul, by the number of threads.
+        rows: Rows by the title of a workload and the number of threads.
     """
 
     gflops: dict[int, float]
@@ -105,7 +105,7 @@ def _product_on(count: int) -> float:
 
 
 def product(threads: int) -> float:
-    """GFLOP/s of a product of matrices by the plugin on as many threads."""
+    """Returns GFLOP/s of a matmul by the plugin on this number of threads."""
     import openvino as ov
     from openvino import opset15
 

@@ -1,4 +1,4 @@
-"""What begins in dynamic mode: layers as they are, by ``to_static``, and by ``jit.load``."""
+"""Code of dynamic mode: plain layers, layers by ``to_static``, and models by ``jit.load``."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from benchmarks.comparison import Pace
 from benchmarks.options import Progress
 from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Array
-from paddle_ngraph.hook import dynamic_hook
+from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 
 CLASSES = 100
 WORDS, WIDTH = 1000, 256
-STEPS = 3  # whose losses are compared
+STEPS = 3  # number of losses to compare
 TOLERANCE = 1e-3
 DYNAMIC, TO_STATIC, ENGINE, PROGRAM = "dynamic", "to_static", "to_static, engine", "program, engine"
 COMPILED, SWITCHED = "compile(), engine", "enable(dynamic=True), engine"
 SWITCHED_TRAINING = 'enable(dynamic="training"), engine'
-TRAINING_WAYS = (DYNAMIC, TO_STATIC, COMPILED, SWITCHED_TRAINING, ENGINE, PROGRAM)
-LAYER_WAYS = (DYNAMIC, COMPILED, SWITCHED)
-_CALLS_TO_DECIDE = 14  # enable(dynamic=...) looks at the clock for fewer
+TRAINING_VARIANTS = (DYNAMIC, TO_STATIC, COMPILED, SWITCHED_TRAINING, ENGINE, PROGRAM)
+LAYER_VARIANTS = (DYNAMIC, COMPILED, SWITCHED)
+_CALLS_TO_DECIDE = 14  # enable(dynamic=...) decides after fewer calls
 LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR = (
     "jit.load",
     "jit.load, engine",
@@ -63,7 +63,7 @@ Feeding and fetching count."""
 
 
 class Mean(nn.Layer):  # type: ignore[misc]
-    """A Transformer encoder over words; their mean decides."""
+    """A Transformer encoder over tokens; a classifier of their mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Mean(nn.Layer):  # type: ignore[misc]
 
 
 class Recurrent(nn.Layer):  # type: ignore[misc]
-    """Two recurrent layers over words; the mean over time decides."""
+    """Two recurrent layers over tokens; a classifier of the mean over time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Recurrent(nn.Layer):  # type: ignore[misc]
 
 def _mobilenet() -> Any:
     network = paddle.vision.models.mobilenet_v2(num_classes=CLASSES)
-    network.classifier[0].p = 0  # no dropout: losses can be compared
+    network.classifier[0].p = 0  # no dropout, so that losses can be compared
     return network
 
 
@@ -100,11 +100,11 @@ class Net:
     """A network to train.
 
     Attributes:
-        title: For the table.
-        make: Its layer.
-        shape, quick_shape: Of a batch: pictures, or words where there are two dimensions.
-        tolerance: How far losses may be off, as a share: weights that differ in their last bit
-            part those of small batches that are normalized and rectified, natively too.
+        title: Title in the table.
+        make: Creates the layer.
+        shape, quick_shape: Shape of a batch: of images, or of tokens if it has two dimensions.
+        tolerance: Relative tolerance of losses. With small batches, normalization and ReLU, weights
+            that differ in their last bit lead to such differences, by Paddle too.
     """
 
     title: str
@@ -114,7 +114,7 @@ class Net:
     tolerance: float = 1e-2
 
     def describe(self, batch: int) -> str:
-        """What it is with so many pictures or texts."""
+        """Returns the title with the batch size, in images or texts."""
         if len(self.shape) == 2:
             return f"{self.title}, {batch} x {self.shape[1]}"
         return f"{self.title}, {self.shape[-2]} x {self.shape[-1]}, batch {batch}"
@@ -140,26 +140,26 @@ NETS = {
 }
 
 
-class Way(ABC):
-    """One way to run something, in a process of its own."""
+class Variant(ABC):
+    """One variant of a run, in a separate process."""
 
     def __init__(self) -> None:
         self.found = [self.run() for _ in range(STEPS)]
 
     @abstractmethod
     def run(self) -> Array:
-        """One step, and what it computes."""
+        """Runs one step, and returns its result."""
 
     def results(self) -> list[Array]:
-        """Of the first steps."""
+        """Returns the results of the first steps."""
         return self.found
 
     def engine_runs(self) -> int:
-        """How often the engine ran."""
+        """Returns the number of engine runs."""
         return int(paddle_ngraph.stats()["engine_runs"])
 
     def turn(self, seconds: float) -> list[float]:
-        """Milliseconds of each step for so long, of three at least."""
+        """Runs for ``seconds``, at least three steps; returns the milliseconds of each."""
         times: list[float] = []
         end = time.perf_counter() + seconds
         while len(times) < 3 or time.perf_counter() < end:
@@ -185,29 +185,29 @@ def _made(net: Net) -> Any:
 
 
 def _switch_on(dynamic: bool | Literal["training"]) -> None:
-    dynamic_hook._SHARE = float("inf")  # measured is what it decides, not when
+    dynamic_hook._MAX_TUNING_TIME_SHARE = float("inf")  # decide at once: tuning is not measured
     paddle_ngraph.enable(dynamic=dynamic)
 
 
-class DynamicTraining(Way):
-    """A layer, by ``to_static`` or not."""
+class DynamicTraining(Variant):
+    """A layer, with or without ``to_static``."""
 
-    def __init__(self, name: str, way: str, is_quick: bool) -> None:
+    def __init__(self, name: str, variant: str, is_quick: bool) -> None:
         net = NETS[name]
-        paddle_ngraph.enable() if way == ENGINE else paddle_ngraph.disable()
+        paddle_ngraph.enable() if variant == ENGINE else paddle_ngraph.disable()
         layer = _made(net)
         self._network = layer
-        if way == SWITCHED_TRAINING:
+        if variant == SWITCHED_TRAINING:
             _switch_on("training")
-        elif way == COMPILED:
+        elif variant == COMPILED:
             self._network = paddle_ngraph.compile(layer)
-        elif way != DYNAMIC:
+        elif variant != DYNAMIC:
             self._network = paddle.jit.to_static(layer, full_graph=True)
         self._optimizer = paddle.optimizer.Momentum(1e-3, 0.9, layer.parameters())
         batch = _batch(net.quick_shape if is_quick else net.shape)
         self._data, self._labels = map(paddle.to_tensor, batch)
         super().__init__()
-        if way == SWITCHED_TRAINING:
+        if variant == SWITCHED_TRAINING:
             for _ in range(_CALLS_TO_DECIDE):
                 self.run()
 
@@ -219,10 +219,10 @@ class DynamicTraining(Way):
         return np.array(loss)
 
 
-class ProgramTraining(Way):
-    """A static program of the same layer, with the same parameters."""
+class ProgramTraining(Variant):
+    """A static program of the layer, with equal parameters."""
 
-    def __init__(self, name: str, way: str, is_quick: bool) -> None:
+    def __init__(self, name: str, variant: str, is_quick: bool) -> None:
         net = NETS[name]
         data, labels = _batch(net.quick_shape if is_quick else net.shape)
         values = {name: value.numpy() for name, value in _made(net).state_dict().items()}
@@ -249,16 +249,16 @@ class ProgramTraining(Way):
         return np.array(loss)
 
 
-class LayerInference(Way):
-    """A layer in evaluation, batch 1."""
+class LayerInference(Variant):
+    """A layer in evaluation mode, batch size 1."""
 
-    def __init__(self, name: str, way: str, is_quick: bool) -> None:
+    def __init__(self, name: str, variant: str, is_quick: bool) -> None:
         net = NETS[name]
-        if way == SWITCHED:
+        if variant == SWITCHED:
             _switch_on(True)
         layer = _made(net)
         layer.eval()
-        self._network = paddle_ngraph.compile(layer) if way == COMPILED else layer
+        self._network = paddle_ngraph.compile(layer) if variant == COMPILED else layer
         data, _ = _batch((1, *(net.quick_shape if is_quick else net.shape)[1:]))
         self._data = paddle.to_tensor(data)
         for _ in range(_CALLS_TO_DECIDE):
@@ -270,15 +270,15 @@ class LayerInference(Way):
             return np.array(self._network(self._data))
 
 
-class Inference(Way):
+class Inference(Variant):
     """A saved model by ``jit.load``, a predictor or an Executor."""
 
-    def __init__(self, prefix: str, way: str, shape: tuple[int, ...]) -> None:
-        paddle_ngraph.disable() if way == LOADED else paddle_ngraph.enable()
+    def __init__(self, prefix: str, variant: str, shape: tuple[int, ...]) -> None:
+        paddle_ngraph.disable() if variant == LOADED else paddle_ngraph.enable()
         data, _ = _batch(shape)
-        self._step = {PREDICTOR: self._predictor, EXECUTOR: self._program}.get(way, self._layer)(
-            prefix, data
-        )
+        self._step = {PREDICTOR: self._predictor, EXECUTOR: self._program}.get(
+            variant, self._layer
+        )(prefix, data)
         super().__init__()
 
     def run(self) -> Array:
@@ -329,20 +329,20 @@ def save_mobilenet(prefix: str, shape: tuple[int, ...]) -> None:
 
 @dataclass
 class Row:
-    """What was measured of one network: the median step of each turn, by way."""
+    """One network: the median step of each turn, in milliseconds, by variant."""
 
     name: str
     description: str
     tolerance: float = TOLERANCE
     turns_ms: dict[str, list[float]] = field(default_factory=dict)
 
-    def milliseconds(self, way: str) -> float:
-        """The median turn."""
-        return statistics.median(self.turns_ms[way])
+    def milliseconds(self, variant: str) -> float:
+        """Returns the median turn."""
+        return statistics.median(self.turns_ms[variant])
 
-    def ratio(self, way: str, reference: str) -> float:
-        """How many times as long as ``reference`` it takes: the median over the turns."""
-        pairs = zip(self.turns_ms[way], self.turns_ms[reference])
+    def ratio(self, variant: str, reference: str) -> float:
+        """Returns the time of ``variant`` over that of ``reference``: the median over the turns."""
+        pairs = zip(self.turns_ms[variant], self.turns_ms[reference])
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
 
@@ -357,14 +357,18 @@ def measure(options: Namespace) -> None:
         for name in names:
             net = NETS[name]
             progress.say(name)
-            makers = {way: DynamicTraining for way in TRAINING_WAYS} | {PROGRAM: ProgramTraining}
+            makers = {variant: DynamicTraining for variant in TRAINING_VARIANTS} | {
+                PROGRAM: ProgramTraining
+            }
             row = Row(name, net.describe(net.shape[0]), net.tolerance)
-            _in_turns(row, {w: (m, name, w, options.quick) for w, m in makers.items()}, pace)
+            _alternate(row, {w: (m, name, w, options.quick) for w, m in makers.items()}, pace)
             progress.done(f"{name}: {row.ratio(DYNAMIC, ENGINE):.2f}x")
             rows.append(row)
             progress.say(f"{name} in evaluation")
             row = Row(name, net.describe(1))
-            _in_turns(row, {w: (LayerInference, name, w, options.quick) for w in LAYER_WAYS}, pace)
+            _alternate(
+                row, {w: (LayerInference, name, w, options.quick) for w in LAYER_VARIANTS}, pace
+            )
             progress.done(f"{name}: {row.ratio(DYNAMIC, COMPILED):.2f}x")
             layers.append(row)
         progress.say("inference")
@@ -379,37 +383,39 @@ def _inference(shape: tuple[int, ...], pace: Pace) -> Row:
         prefix = str(Path(folder) / "model")
         with Worker({}) as worker:
             worker.call(save_mobilenet, prefix, shape)
-        ways = (LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR)
-        _in_turns(row, {way: (Inference, prefix, way, shape) for way in ways}, pace)
+        variants = (LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR)
+        _alternate(
+            row, {variant: (Inference, prefix, variant, shape) for variant in variants}, pace
+        )
     return row
 
 
-def _in_turns(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
-    """Fills a row; the first way is native Paddle, whose results count."""
+def _alternate(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
+    """Fills a row; the first variant is plain Paddle, whose results are the reference."""
     with ExitStack() as stack:
-        workers = {way: stack.enter_context(Worker({})) for way in starts}
+        workers = {variant: stack.enter_context(Worker({})) for variant in starts}
         expected: Sequence[Array] = []
-        for way, worker in workers.items():
-            worker.hold(*starts[way])
+        for variant, worker in workers.items():
+            worker.hold(*starts[variant])
             found = worker.ask("results")
             expected = expected or found
-            _check(row, way, found, expected)
-            if (worker.ask("engine_runs") > 0) != way.endswith("engine"):
-                raise PeerError(f"{row.name}, {way}: whether the engine ran is not as wanted")
+            _check(row, variant, found, expected)
+            if (worker.ask("engine_runs") > 0) != variant.endswith("engine"):
+                raise PeerError(f"{row.name}, {variant}: whether the engine ran is not as wanted")
         for _ in range(pace.rounds):
-            for way, worker in workers.items():
+            for variant, worker in workers.items():
                 turn = statistics.median(worker.ask("turn", pace.seconds))
-                row.turns_ms.setdefault(way, []).append(turn)
+                row.turns_ms.setdefault(variant, []).append(turn)
 
 
-def _check(row: Row, way: str, found: Sequence[Array], expected: Sequence[Array]) -> None:
+def _check(row: Row, variant: str, found: Sequence[Array], expected: Sequence[Array]) -> None:
     offs = [
         float(np.abs(ours - theirs).max() / np.abs(theirs).max())
         for ours, theirs in zip(found, expected)
     ]
-    # The first one was computed of equal weights.
+    # The first loss is computed from equal weights.
     if not (offs[0] <= TOLERANCE and all(off <= row.tolerance for off in offs)):
-        raise PeerError(f"{row.name}, {way}: off by {max(offs):.1e}")
+        raise PeerError(f"{row.name}, {variant}: off by {max(offs):.1e}")
 
 
 def _write(
@@ -425,11 +431,11 @@ def _write(
         "## Training",
         TRAINING,
         ABOUT.format(rounds=pace.rounds, reference=f"*{ENGINE}*"),
-        _table(rows, TRAINING_WAYS, ENGINE),
+        _table(rows, TRAINING_VARIANTS, ENGINE),
         "## Layers",
         LAYERS,
         ABOUT.format(rounds=pace.rounds, reference=f"*{COMPILED}*"),
-        _table(layers, LAYER_WAYS, COMPILED),
+        _table(layers, LAYER_VARIANTS, COMPILED),
         "## Saved models",
         INFERENCE.format(batch=shape[0], side=shape[-1]),
         ABOUT.format(rounds=pace.rounds, reference=f"*{EXECUTOR}*"),
@@ -443,7 +449,7 @@ def _write(
         "A training step",
         f"times as long as {ENGINE}",
         [row.name for row in rows],
-        {way: [row.ratio(way, ENGINE) for row in rows] for way in TRAINING_WAYS},
+        {variant: [row.ratio(variant, ENGINE) for row in rows] for variant in TRAINING_VARIANTS},
     )
     beside = {
         f"{title}: dynamic, measured by {reference}": {
@@ -457,15 +463,19 @@ def _write(
     report.write(options.output, "to_static", "Programs of dynamic mode", sections, data, beside)
 
 
-def _table(rows: Sequence[Row], ways: Sequence[str], reference: str) -> str:
-    header = ["", *(f"{way} (ms)" for way in ways), *(f"{way}, ratio" for way in ways)]
+def _table(rows: Sequence[Row], variants: Sequence[str], reference: str) -> str:
+    header = [
+        "",
+        *(f"{variant} (ms)" for variant in variants),
+        *(f"{variant}, ratio" for variant in variants),
+    ]
     return report.table(
         header,
         [
             [
                 row.description,
-                *(f"{row.milliseconds(way):.2f}" for way in ways),
-                *(f"{row.ratio(way, reference):.2f}" for way in ways),
+                *(f"{row.milliseconds(variant):.2f}" for variant in variants),
+                *(f"{row.ratio(variant, reference):.2f}" for variant in variants),
             ]
             for row in rows
         ],

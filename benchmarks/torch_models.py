@@ -1,6 +1,6 @@
-"""The measured networks in PyTorch, built in the order in which Paddle's make their weights.
+"""The measured networks in PyTorch, with weights in the order of Paddle's networks.
 
-So :func:`load` can give them Paddle's initial weights, and their results can be compared.
+So :func:`load` can copy Paddle's initial weights, and the results can be compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.works import (
 
 
 class PackedLinear(nn.Linear):
-    """Several linear layers of one input as one, as for query, key and value."""
+    """Several linear layers of one input, fused into one, as for query, key and value."""
 
     def __init__(self, inputs: int, outputs: int, parts: int) -> None:
         super().__init__(inputs, outputs * parts)
@@ -62,7 +62,7 @@ def _layers(size: EncoderSize, activation: Callable[[Tensor], Tensor]) -> nn.Mod
 
 
 class Bert(nn.Module):
-    """As benchmarks.paddle_models.Bert."""
+    """The network of benchmarks.paddle_models.Bert."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Bert(nn.Module):
 
 
 class BertClasses(nn.Module):
-    """As benchmarks.paddle_models.bert_classes."""
+    """The network of benchmarks.paddle_models.bert_classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class BertClasses(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Words to vectors, a transformer's encoder, the mean over the text, classes."""
+    """An embedding, a Transformer encoder, the mean over the text, a classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Encoder(nn.Module):
 
 
 class TextCnn(nn.Module):
-    """As demos.networks.text_cnn: words int64 [batch, length] to logits float32 [batch, 2]."""
+    """The network of demos.networks.text_cnn: int64 [batch, length] to float32 [batch, 2]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class TextCnn(nn.Module):
 
 
 class Lstm(nn.Module):
-    """Two layers over a sequence, classes from the last step."""
+    """Two LSTM layers over a sequence, and a classifier of the last time step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ def _normalized(
 
 
 class ResidualBlock(nn.Module):
-    """Convolutions whose result is added to their input, which is fitted where need be."""
+    """Convolutions with a skip connection, which has a projection where shapes differ."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, layers: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ def _resnet(block: Callable[..., tuple[int, list[nn.Module]]], depths: Sequence[
 
 
 class InvertedResidual(nn.Module):
-    """Wide, depthwise, narrow; added to the input where the shapes are equal."""
+    """Expansion, depthwise convolution, projection; with a skip connection if shapes are equal."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -254,7 +254,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 
 
 def optimizer(model: str, parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
-    """As in ``paddle_models``, in PyTorch's fastest form."""
+    """Returns the optimizer of ``paddle_models``, in PyTorch's fastest variant."""
     if model == "cnn-adagrad":
         return torch.optim.Adagrad(parameters, 0.02, eps=1e-6, fused=True)
     adam = {"cnn-adam": 1e-3, "lstm": 1e-3, "transformer": 1e-4, "bert-tuning": 1e-5}
@@ -266,10 +266,10 @@ def optimizer(model: str, parameters: Iterator[nn.Parameter]) -> torch.optim.Opt
 
 @torch.no_grad()
 def load(network: nn.Module, weights: Sequence[Array]) -> None:
-    """Copies ``weights``, in the order in which Paddle's network made them.
+    """Copies ``weights``, in the order in which Paddle's network created them.
 
     Raises:
-        ValueError: A shape is another one: the networks differ.
+        ValueError: A shape differs, so the networks do.
     """
     arrays = iter(weights)
     for module in network.modules():
@@ -281,7 +281,7 @@ def load(network: nn.Module, weights: Sequence[Array]) -> None:
             for tensor in _tensors(module):
                 _copy(tensor, torch.from_numpy(next(arrays)))
             if isinstance(module, nn.LSTM):
-                # Paddle has all of these weights in one as well, and a state of its dropout.
+                # Paddle also has all of these weights as one tensor, and a state of its dropout.
                 next(arrays), next(arrays)
 
 
@@ -298,5 +298,5 @@ def _copy(target: Tensor, source: Tensor) -> None:
 
 
 def tensors(feed: dict[str, Array]) -> list[Any]:
-    """A feed in its order, sharing its memory."""
+    """Returns the tensors of a feed in its order, sharing its memory."""
     return [torch.from_numpy(array) for array in feed.values()]

@@ -1,7 +1,7 @@
-"""Processes of their own, with settings of their own, in which functions are called.
+"""Worker processes with separate settings, in which functions are called.
 
-Threads, oneDNN and PyTorch are settled when a process starts: each peer of a benchmark has one. The
-processes wait while they are not asked, so that peers can be measured in turns.
+Settings of threads, oneDNN and PyTorch are fixed when a process starts, so each peer of a benchmark
+has one. A process is idle between calls, so that measurements of peers can alternate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-# What a peer's settings decide; the environment of the benchmark has no say in it.
+# Variables that only a peer's settings set: those of the benchmark's environment are removed.
 _DECIDED = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -27,26 +27,26 @@ _DECIDED = (
     "FLAGS_use_ngraph",
     "FLAGS_ngraph_cache_dir",
 )
-# What is measured is compiled anew, unless the disk is what is measured.
+# Functions are compiled, not loaded from disk, unless the disk cache is measured.
 _DEFAULTS = {
     "GLOG_minloglevel": "2",
     "FLAGS_ngraph_cache_dir": "",
-    "FLAGS_ngraph_background_compile": "0",  # what is measured is the engine
+    "FLAGS_ngraph_background_compile": "0",  # no fallback runs in the measurement
 }
 _LAST_LINES = 3
 
 
 class PeerError(RuntimeError):
-    """A peer cannot do what it was asked; the message is one sentence for the table."""
+    """A peer cannot run a call; the message is one sentence for the table."""
 
 
 class Worker:
-    """A process. It can hold one object between calls.
+    """A worker process, which can hold one object between calls.
 
     Args:
-        settings: Environment variables that it starts with, added to those of this process.
-        timeout: Seconds after which a call is given up and the process ended.
-        checkout: Whose benchmarks and package the process imports.
+        settings: Environment variables of the process, added to those of this process.
+        timeout: Seconds after which a call is aborted, and the process ended.
+        checkout: The checkout whose benchmarks and package the process imports.
     """
 
     def __init__(
@@ -68,19 +68,19 @@ class Worker:
         theirs.close()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """``function(*arguments)`` in the process; the function stands in a module.
+        """Returns ``function(*arguments)``, called in the process; the function is in a module.
 
         Raises:
-            PeerError: It raised, the process died, or the time is up.
+            PeerError: The function raised, the process died, or the call timed out.
         """
         return self._request(function, arguments)
 
     def hold(self, make: Callable[..., Any], *arguments: Any) -> None:
-        """Keeps ``make(*arguments)`` in the process, instead of what it held before."""
+        """Creates the object ``make(*arguments)`` in the process, in place of an earlier one."""
         self._request("hold", (make, *arguments))
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """A method of the object that the process holds."""
+        """Calls a method of the object in the process, and returns its result."""
         return self._request(method, arguments)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Worker:
 
 
 def serve(connection: Connection) -> None:
-    """Answers what a :class:`Worker` asks until it closes."""
+    """Serves the calls of a :class:`Worker` until it closes the connection."""
     held: Any = None
     while True:
         try:
@@ -125,13 +125,13 @@ def serve(connection: Connection) -> None:
             return
         try:
             if target == "hold":
-                held = None  # the memory of the old one first
+                held = None  # releases the old object before the new one is created
                 make, *rest = arguments
                 held, answer = make(*rest), None
             else:
                 function = getattr(held, target) if isinstance(target, str) else target
                 answer = function(*arguments)
-        except Exception as error:  # whatever a framework raises is the answer
+        except Exception as error:  # any error of a framework is the result
             connection.send((False, _one_line(error)))
         else:
             connection.send((True, answer))
@@ -139,7 +139,7 @@ def serve(connection: Connection) -> None:
 
 def _one_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
-    # Paddle puts its error type and sentence after the call stack.
+    # Paddle prints error type and message after the call stack.
     summary = next((line for line in lines if "Error:" in line), lines[0] if lines else "")
     return f"{type(error).__name__}: {summary}"[:200]
 

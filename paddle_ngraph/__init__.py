@@ -4,7 +4,7 @@
 
     import paddle_ngraph
 
-    paddle_ngraph.enable()  # every Executor.run from here on goes through nGraph
+    paddle_ngraph.enable()  # every later Executor.run goes through nGraph
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any as _Any
 
 from paddle_ngraph import installation as _installation
 from paddle_ngraph import library as _library
+from paddle_ngraph import moved as _moved
 from paddle_ngraph.api import (
     automatic_plan,
     cache_info,
@@ -41,9 +42,9 @@ from paddle_ngraph.api import (
     use_ngraph,
     wait_for_compiles,
 )
+from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.version import __version__
 
 __all__ = [
@@ -82,9 +83,11 @@ __all__ = [
     "wait_for_compiles",
 ]
 
+_moved.install()
+
 if (_reason := _installation.why_unavailable()) is None:
     _library.load()
-elif _installation.wanted_by_environment():
+elif _installation.is_requested_by_environment():
     _warnings.warn(f"FLAGS_use_ngraph has no effect: {_reason}", stacklevel=2)
 
 
@@ -96,7 +99,7 @@ def __getattr__(name: str) -> _Any:
 
         return NgraphEngine
     if name == "NgraphBridge":
-        from paddle_ngraph.function.bridge import NgraphBridge
+        from paddle_ngraph.conversion.bridge import NgraphBridge
 
         return NgraphBridge
     if name == "distributed":

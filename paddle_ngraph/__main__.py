@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit status."""
+    """Runs the command line, and returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options) or 0)
@@ -335,9 +335,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _launch(options: argparse.Namespace) -> int:
     """Run SCRIPT on N processes (ranks) of this machine, which train together by means of
-    paddle_ngraph.distributed. If one fails or is stuck, all are ended; with --max-restarts they are
-    started again, and continue from the last complete checkpoint. Rank 0 prints here. The exit
-    status is 0 if all ranks end well, 1 if one does not, 2 if all refuse to run."""
+    paddle_ngraph.distributed. If one fails or is stuck, all are stopped; with --max-restarts they
+    are started again, and continue from the last complete checkpoint. Rank 0 prints here. The exit
+    status is 0 if all ranks succeed, 1 if one fails, 2 if all fail with the same NgraphError."""
     from paddle_ngraph.distributed import launcher
 
     return launcher.launch(
@@ -357,7 +357,7 @@ def _launch(options: argparse.Namespace) -> int:
 def _explain(options: argparse.Namespace) -> int:
     """Print which operators of a saved model run through nGraph, and why others do not."""
     library.load()
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.frontends.saved_models import saved_model
 
     programs = saved_model.find(options.model)
     for program in programs:
@@ -368,29 +368,31 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _save(options: argparse.Namespace) -> int:
-    """Save a model with engine operators in place of its intervals: an ordinary Paddle model
-    (OUTPUT.json, OUTPUT.pdiparams) that runs wherever paddle_ngraph is imported, with nothing
-    switched on. With --shapes, functions compiled for these shapes are stored beside it: a process
-    with the same versions, processor and number of threads uses them, others compile their own."""
+    """Save a model with engine operators in place of its subgraphs: an ordinary Paddle model
+    (OUTPUT.json, OUTPUT.pdiparams) that runs wherever paddle_ngraph is imported, without enable().
+    With --shapes, functions compiled for these shapes are stored next to it: a process with the
+    same versions, processor and number of threads uses them, others compile their own."""
     library.load()
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.frontends.saved_models import saved_model
 
     program, prefix = _model_and_prefix(options)
     _convert(program, prefix, [_shapes(given) for given in options.shapes])
-    functions = list(saved_model.functions_beside(f"{prefix}.json").glob(saved_model.FUNCTIONS))
+    functions = list(
+        saved_model.functions_folder(f"{prefix}.json").glob(saved_model.FUNCTIONS_GLOB)
+    )
     print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
     return 0
 
 
 def _transpile(options: argparse.Namespace) -> int:
-    """Make an ordinary Paddle model (PREFIX.json, PREFIX.pdiparams) with engine operators in place
-    of the intervals of a saved model, in either format. It runs wherever paddle_ngraph is imported,
-    with nothing switched on. With --ranks, the program is one that trains (paddle.static.save), and
-    what is made are programs for paddle.load: PREFIX.json, that of each rank, PREFIX.startup.json,
+    """Create an ordinary Paddle model (PREFIX.json, PREFIX.pdiparams) with engine operators in
+    place of the subgraphs of a saved model, in either format. It runs wherever paddle_ngraph is
+    imported, without enable(). With --ranks, the model is a training program (paddle.static.save),
+    and the files are programs for paddle.load: PREFIX.json, that of each rank, PREFIX.startup.json,
     which gives all ranks the variables of rank 0, and, with --accumulate, PREFIX.accumulating.json.
-    Its parameters stay where they are."""
+    The parameters are not copied."""
     library.load()
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.frontends.saved_models import saved_model
 
     prepare, distributes = _memory_transpiler(options), _distribution_options(options)
     program, prefix = _model_and_prefix(options)
@@ -398,14 +400,14 @@ def _transpile(options: argparse.Namespace) -> int:
         if prepare is not None:
             raise NgraphError("--ranks and --optimize-memory: give one of them")
         return _distribute(program, prefix, distributes, options)
-    _refuse_to_replace(saved_model.files_at(prefix), options.force)
+    _reject_existing(saved_model.files_at(prefix), options.force)
     _convert(program, prefix, prepare=prepare)
     print(f"saved as {prefix}.json")
     return 0
 
 
 def _distribution_options(options: argparse.Namespace) -> DistributionOptions | None:
-    """How a program is distributed, if that was asked for."""
+    """Returns the options of ``--ranks``, or ``None`` without it."""
     from paddle_ngraph.transpiler.distribution_transpiler import Options
 
     given = {
@@ -424,12 +426,13 @@ def _distribution_options(options: argparse.Namespace) -> DistributionOptions | 
 def _distribute(
     program: Path, prefix: Path, distributes: DistributionOptions, options: argparse.Namespace
 ) -> int:
-    from paddle_ngraph.saved_models import distributing, saved_model
+    from paddle_ngraph.frontends.saved_models import saved_model
+    from paddle_ngraph.transpiler import distributing
 
     model = saved_model.SavedModel.at(program)
     made = distributing.programs_of(model, options.ranks, distributes)
     files = {prefix.with_name(f"{prefix.name}{ending}"): each for ending, each in made.items()}
-    _refuse_to_replace(list(files), options.force)
+    _reject_existing(list(files), options.force)
     try:
         distributing.save(files)
     except OSError as error:
@@ -439,14 +442,14 @@ def _distribute(
     return 0
 
 
-def _refuse_to_replace(files: Sequence[Path], is_forced: bool) -> None:
+def _reject_existing(files: Sequence[Path], is_forced: bool) -> None:
     for path in files:
         if path.exists() and not is_forced:
             raise NgraphError(f"{path} is there already: give --force to replace it")
 
 
 def _memory_transpiler(options: argparse.Namespace) -> Callable[[Any], None] | None:
-    """What optimizes a program for memory, if that was asked for, and prints what it did."""
+    """Returns the transpiler of ``--optimize-memory``, which prints a report, or ``None``."""
     from paddle_ngraph.transpiler import memory_transpiler
 
     names = ("recompute", "open_size", "shapes")
@@ -465,9 +468,9 @@ def _codegen(options: argparse.Namespace) -> int:
     """Generate a C++ project of a saved model, in either format. It builds with cmake against
     OpenVINO and oneDNN, and has a command line and a library with a C API."""
     library.load()
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.codegen import toolchain
+    from paddle_ngraph.frontends.saved_models import saved_model
     from paddle_ngraph.transpiler import generate_native
-    from paddle_ngraph.transpiler.native import toolchain
 
     program, scope = saved_model.SavedModel.at(_only_model(options.model)).load()
     report = generate_native(
@@ -488,8 +491,8 @@ def _codegen(options: argparse.Namespace) -> int:
 
 
 def _only_model(path: str) -> Path:
-    """The program of the only model that was named."""
-    from paddle_ngraph.saved_models import saved_model
+    """Returns the program of the only model at a path."""
+    from paddle_ngraph.frontends.saved_models import saved_model
 
     programs = saved_model.find(path)
     if len(programs) > 1:
@@ -499,7 +502,7 @@ def _only_model(path: str) -> Path:
 
 
 def _model_and_prefix(options: argparse.Namespace) -> tuple[Path, Path]:
-    """The program of the only model that was named, and where the new one goes."""
+    """Returns the program of the only model at a path, and the prefix of the new model."""
     program, output = _only_model(options.model), Path(options.output)
     return program, output / program.stem if output.is_dir() else output
 
@@ -510,8 +513,8 @@ def _convert(
     shapes: Sequence[dict[str, list[int]]] = (),
     prepare: Callable[[Any], None] | None = None,
 ) -> None:
-    """Saves an engine program of a saved one, and prints what was converted."""
-    from paddle_ngraph.saved_models import saved_model, saving
+    """Saves a model with engine operators, and prints the partitioning report."""
+    from paddle_ngraph.frontends.saved_models import saved_model, saving
 
     model = saved_model.SavedModel.at(program)
     try:
@@ -520,10 +523,10 @@ def _convert(
         raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
 
 
-def _shapes(words: Sequence[str]) -> dict[str, list[int]]:
-    """Shapes by name from several of :func:`_shape`."""
+def _shapes(arguments: Sequence[str]) -> dict[str, list[int]]:
+    """Parses ``NAME=SIZExSIZE`` arguments into shapes by name."""
     found: dict[str, list[int]] = {}
-    for name, shape in map(_shape, words):
+    for name, shape in map(_shape, arguments):
         if name in found:
             raise NgraphError(f"--shapes gives {name} twice: begin others with --shapes again")
         found[name] = shape
@@ -531,21 +534,21 @@ def _shapes(words: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _shape(text: str) -> tuple[str, list[int]]:
-    """A name and a shape from ``x=1x3x640x640``."""
+    """Parses a name and a shape from ``x=1x3x640x640``."""
     name, _, sizes = text.rpartition("=")
-    numbers = sizes.split("x")
-    if not name or not all(number.isdecimal() or number == "-1" for number in numbers):
+    dims = sizes.split("x")
+    if not name or not all(dim.isdecimal() or dim == "-1" for dim in dims):
         raise NgraphError(f"--shapes {text}: give NAME=SIZExSIZE, for example x=1x3x640x640")
-    return name, [int(number) for number in numbers]
+    return name, [int(dim) for dim in dims]
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    """Print how long a training step takes on N ranks, from what was measured on one machine:
-    intervals, buckets of gradients, latency and bandwidth. First the steps that were measured
-    beside their predictions; then the numbers of ranks asked for, with a ring and a hierarchical
-    all-reduce, after the backward pass or overlapping with it; what waiting for the slowest rank
-    adds to the shortest of these times; which part of it is computation; how often to write
-    checkpoints, and which part of the time is then useful, in spite of failures."""
+    """Predict the time of a training step on N ranks, from measurements on one machine: subgraphs,
+    buckets of gradients, latency and bandwidth. Print first the measured steps next to their
+    predictions; then, for each requested number of ranks, a ring and a hierarchical all-reduce,
+    after the backward pass or overlapping with it; the time that stragglers add to the shortest of
+    these; the share of computation; the best checkpoint interval, and the share of useful time with
+    failures."""
     from dataclasses import replace
 
     from paddle_ngraph.simulation import prediction, profile
@@ -582,17 +585,17 @@ def _simulate(options: argparse.Namespace) -> int:
 def _operators(options: argparse.Namespace) -> int:
     """Print every operator that nGraph can run and the limits of its converter, as Markdown."""
     library.load()
-    from paddle_ngraph.function import operator_table
+    from paddle_ngraph.conversion import operator_table
 
     print(operator_table.markdown(), end="")
     return 0
 
 
 def _cache(options: argparse.Namespace) -> int:
-    """Print where compiled functions are kept on disk, how many there are and how large."""
+    """Print the folder, number and size of the compiled functions on disk."""
     library.load()
     from paddle_ngraph import flags
-    from paddle_ngraph.function import disk_cache
+    from paddle_ngraph.conversion import disk_cache
 
     folder = flags.get("ngraph_cache_dir")
     if not folder:

@@ -1,36 +1,36 @@
-"""What is kept from run to run: how much there is, and how to release it."""
+"""Sizes of the caches of the process, and their release."""
 
 from __future__ import annotations
 
 from paddle_ngraph import _core
-from paddle_ngraph.function import build, dynamic_shapes, refusals
-from paddle_ngraph.hook import program_key, scopes
-from paddle_ngraph.program import background, native_interval
+from paddle_ngraph.conversion import build, denylist, dynamic_shapes
+from paddle_ngraph.frontends.executor import program_key, scope_tracking
+from paddle_ngraph.partitioning import background_compile, fallback
 
 
 def sizes() -> dict[str, int]:
-    """How much is kept from run to run, by kind; :func:`clear` releases it."""
+    """Returns the entries of each cache, and ``freed_bytes``; :func:`clear` releases all."""
     texts, keys = program_key.sizes()
     return {
         **_core.table_sizes(),
         "programs": texts,
         "keys": keys,
-        "bindings": scopes.count(),
+        "bindings": scope_tracking.count(),
         "shapes": dynamic_shapes.count(),
-        "native_intervals": native_interval.count(),
-        "refusals": refusals.count(),
+        "native_intervals": fallback.count(),
+        "refusals": denylist.count(),
     }
 
 
 def clear() -> None:
-    """Releases all of it: compiled functions, memory for the next run, and refusals.
+    """Releases all caches: compiled functions, memory for the next run, and the denylist.
 
-    Nothing becomes of functions that are being compiled.
+    Functions that are being compiled are discarded.
     """
-    background.cancel()
+    background_compile.cancel()
     dynamic_shapes.forget()
-    native_interval.clear()
+    fallback.clear()
     build.forget()
     program_key.forget()
-    refusals.clear()
+    denylist.clear()
     _core.clear_cache()

@@ -1,8 +1,7 @@
-"""The one place for flags: names, defaults, meaning, environment variables.
+"""Flags: names, defaults, meaning, environment variables.
 
-The table is the core's (core/paddle/flags.h), which exports each flag: ``paddle.set_flags`` and
-``paddle.get_flags`` know it, and ``FLAGS_<name>`` in the environment sets it when the package is
-imported.
+The core defines and exports the flags (core/paddle/flags.h), for ``paddle.set_flags`` and
+``paddle.get_flags``. ``FLAGS_<name>`` in the environment sets one when the package is imported.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import flag_values
+from paddle_ngraph.paddle_private.names import flag_values
 
-_PATHS = frozenset({"ngraph_cache_dir"})
+_PATH_FLAGS = frozenset({"ngraph_cache_dir"})
 
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag: its name without ``FLAGS_``, its default, and what it does."""
+    """A flag: its name without ``FLAGS_``, its default, and its meaning."""
 
     name: str
     default: bool | int | str
@@ -31,12 +30,12 @@ class Flag:
 
     @property
     def key(self) -> str:
-        """The name that ``paddle.set_flags`` and the environment use."""
+        """The name for ``paddle.set_flags`` and the environment."""
         return f"FLAGS_{self.name}"
 
 
 def cache_directory() -> str:
-    """The user's cache directory for this package; empty if there is no home directory."""
+    """Returns the user's cache directory for this package; empty without a home directory."""
     folder = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(folder):
         folder = os.path.expanduser("~/.cache")
@@ -44,7 +43,9 @@ def cache_directory() -> str:
 
 
 FLAGS = {
-    name: Flag(name, cache_directory() if name in _PATHS else default, meaning, name in _PATHS)
+    name: Flag(
+        name, cache_directory() if name in _PATH_FLAGS else default, meaning, name in _PATH_FLAGS
+    )
     for name, default, meaning in _core.flags
 }
 
@@ -53,8 +54,8 @@ _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 
 def get(name: str) -> Any:
-    """The value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
-    # What paddle.get_flags reads, without its checks: each run reads flags several times.
+    """Returns the value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
+    # Without the checks of paddle.get_flags, since each run reads flags several times.
     return flag_values()[FLAGS[name].key]
 
 
@@ -64,14 +65,14 @@ def set(name: str, value: bool | int | str) -> None:
 
 
 def read_environment() -> None:
-    """Takes over every ``FLAGS_...`` of ours that is set in the environment.
+    """Sets the flags of the package that are in the environment, and the path flags.
 
-    The core does not know the user's cache directory, so it is set here.
+    The default of a path flag is the user's cache directory, which the core does not compute.
 
     Raises:
         NgraphError: A value is not of the flag's type.
     """
-    paddle.get_flags([flag.key for flag in FLAGS.values()])  # tells Paddle's table of them
+    paddle.get_flags([flag.key for flag in FLAGS.values()])  # adds the flags to Paddle's table
     for flag in FLAGS.values():
         if flag.key in os.environ:
             set(flag.name, _parse(flag, os.environ[flag.key]))

@@ -1,4 +1,4 @@
-"""What is installed, and whether it matches what the core was compiled against."""
+"""Installed packages, and whether they match those that the core was compiled against."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps .`
 
 @cache
 def why_unavailable() -> str | None:
-    """Why the engine cannot be used, in one sentence with the remedy; ``None`` when it can."""
+    """Returns the reason why the engine cannot be used, with the remedy; ``None`` if it can."""
     if _build_info is None:
         return "paddle-ngraph was not built: run `pip install .` in its source tree."
     if not _build_info.WITH_NGRAPH:
@@ -39,7 +39,7 @@ def why_unavailable() -> str | None:
                 f"{'none' if found is None else found} is installed: "
                 f"`pip install {package}=={built}`, or {_REBUILD}."
             )
-    from paddle_ngraph.paddle_seam import check  # needs Paddle
+    from paddle_ngraph.paddle_private import check  # needs Paddle
 
     reason = check.why_unfit()
     if reason is not None and is_unchecked():
@@ -65,28 +65,28 @@ def _installed_version(package: str) -> str | None:
 
 
 def require() -> None:
-    """Raises NgraphError with :func:`why_unavailable` when the engine cannot be used."""
+    """Raises NgraphError with the reason of :func:`why_unavailable`, if there is one."""
     reason = why_unavailable()
     if reason is not None:
         raise NgraphError(reason)
 
 
 def is_unchecked() -> bool:
-    """Whether the core is loaded into a Paddle that lacks private names, to port the package.
+    """Returns whether the core is loaded into a Paddle that lacks private names, for porting.
 
-    Results may be wrong then: among these names are those by which writes to weights are noticed.
+    Results may be wrong then: some of these names serve to detect writes to weights.
     """
     return os.environ.get(_UNCHECKED) == "1"
 
 
-def wanted_by_environment() -> bool:
-    """Whether ``FLAGS_use_ngraph`` in the environment asks for the engine."""
+def is_requested_by_environment() -> bool:
+    """Returns whether ``FLAGS_use_ngraph`` in the environment enables the engine."""
     value = os.environ.get("FLAGS_use_ngraph", "")  # noqa: SIM112 - Paddle's own spelling
     return value.strip().lower() in ("1", "true", "yes", "on")
 
 
 def versions() -> list[str]:
-    """One line per package that has to match: the versions installed and compiled against."""
+    """Returns a line per package that has to match: the versions installed and compiled against."""
     lines = []
     for package, name in (("paddlepaddle", "PADDLE_VERSION"), ("openvino", "OPENVINO_VERSION")):
         built = getattr(_build_info, name, "nothing")

@@ -12,14 +12,17 @@ from paddle_ngraph import installation
 
 @cache
 def load() -> None:
-    """Loads the core into Paddle: operator, pass, flags and hooks. Once per process."""
+    """Loads the core into Paddle, once per process: operators, flags and patches of frontends."""
     installation.require()
     _preload_openvino()
     from paddle.utils import cpp_extension
 
     from paddle_ngraph import _core, flags
-    from paddle_ngraph.hook import block_values, executor_hook, predictor_hook, to_static_hook
-    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.frontends.executor import hook as executor_hook
+    from paddle_ngraph.frontends.predictor import hook as predictor_hook
+    from paddle_ngraph.frontends.saved_models import saved_model
+    from paddle_ngraph.frontends.to_static import hook as to_static_hook
+    from paddle_ngraph.paddle_private import block_values
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
     block_values.install()
@@ -32,7 +35,7 @@ def load() -> None:
 
 def _preload_openvino() -> None:
     # libpaddle.so exports symbols of the older OpenVINO that it was built with. If libopenvino.so
-    # is loaded on its own, before the core, which links both, it binds only to its own symbols.
+    # is loaded alone, before the core, which links both, it binds only to its own symbols.
     spec = find_spec("openvino")
     assert spec is not None and spec.origin is not None
     for library in sorted((Path(spec.origin).parent / "libs").glob("libopenvino.so.*")):

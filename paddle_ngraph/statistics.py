@@ -1,15 +1,13 @@
-"""Counters: what ran through the engine and what did not."""
+"""Counters of runs, conversions and caches."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from paddle_ngraph import _core
-from paddle_ngraph.locks import new_lock
-
-if TYPE_CHECKING:
-    from paddle_ngraph.program.report import Report
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 _lock = new_lock()
 _native_by_type: Counter[str] = Counter()
@@ -26,8 +24,25 @@ class CacheInfo(NamedTuple):
     evictions: int
 
 
-def count(report: Report) -> None:
-    """Adds what the program pass did to one program."""
+class Operator(Protocol):
+    """An operator that falls back to Paddle."""
+
+    @property
+    def type(self) -> str: ...
+
+
+class Conversion(Protocol):
+    """A report of the program pass on one program."""
+
+    @property
+    def ops_converted(self) -> int: ...
+
+    @property
+    def native(self) -> Sequence[Operator]: ...
+
+
+def count(report: Conversion) -> None:
+    """Adds the operators of one program that the program pass converted, and that fall back."""
     global _converted
     with _lock:
         _converted += report.ops_converted
@@ -35,7 +50,7 @@ def count(report: Report) -> None:
 
 
 def stats() -> dict[str, Any]:
-    """What happened since the start or the last :func:`reset_stats`.
+    """Returns counters since the start or the last :func:`reset_stats`.
 
     Returns:
         ``engine_runs``: runs of a function by an ``ngraph_engine`` operator; ``native_runs``: runs
@@ -43,16 +58,16 @@ def stats() -> dict[str, Any]:
         wait for a function; ``functions_reused``: hits of the function cache;
         ``functions_loaded`` and ``functions_built``: its misses, loaded from disk and compiled;
         ``functions_built_in_background``: those of the latter that no run waited for;
-        ``functions_with_weights``: how many of those keep weights as constants;
-        ``functions_with_weights_in_place``: how many of these read what they have not packed where
-        the variables are;
-        ``steps_in_place``: steps of optimizers, and sums, that wrote where states are;
-        ``optimizer_steps``: steps of optimizers of dynamic mode, one for each parameter, that were
-        taken on all threads; ``clipping_loops``: norms of gradients, and products with one
-        number, that were computed so, too;
-        ``gradients_held``: how many gradients these read in the memory of a function;
-        ``rests_shared_out``: runs in which all threads shared the parts of a batch that were left
-        over;
+        ``functions_with_weights``: misses whose functions have weights as constants;
+        ``functions_with_weights_in_place``: those of them that read weights without prepacking in
+        the memory of the variables;
+        ``steps_in_place``: optimizer updates, and sums, that wrote to the memory of states;
+        ``optimizer_steps``: optimizer updates of dynamic mode, one per parameter, that ran on all
+        threads; ``clipping_loops``: norms of gradients, and multiplications with a scalar, that ran
+        on all threads, too;
+        ``gradients_held``: number of gradients that these read in the memory of a function (pinned
+        gradients);
+        ``rests_shared_out``: runs in which all threads shared the leftover chunks of a batch;
         ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;
         ``native_by_type``: the latter by operator type.
     """
@@ -75,5 +90,5 @@ def reset_stats() -> None:
 
 
 def cache_info() -> CacheInfo:
-    """Hits, misses, capacity, current size and evictions of the function cache."""
+    """Returns hits, misses, capacity, current size and evictions of the function cache."""
     return CacheInfo(**_core.cache_info())

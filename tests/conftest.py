@@ -19,10 +19,12 @@ import pytest
 
 import paddle_ngraph
 from benchmarks import report
-from paddle_ngraph import _core, clock
-from paddle_ngraph.function import build, refusals, registry
-from paddle_ngraph.hook import captured_graph
-from paddle_ngraph.paddle_seam import call_stacks
+from paddle_ngraph import _core
+from paddle_ngraph.conversion import build, denylist, registry
+from paddle_ngraph.conversion.draft import Draft
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
+from paddle_ngraph.paddle_private import call_stacks
+from paddle_ngraph.utils import clock
 from tests import tiers
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode
@@ -61,7 +63,7 @@ def _free_call_stacks() -> None:
         latest.stack = original(frame)
         return latest.stack
 
-    traceback.extract_stack = call_stacks.answering(answer)
+    traceback.extract_stack = call_stacks.intercepting_extract_stack(answer)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -73,7 +75,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def ticking_clock() -> Iterator[None]:
     """A second passes with each look, however loaded the machine is."""
-    with clock.set_to(Clock(tick=1.0)):
+    with clock.overridden(Clock(tick=1.0)):
         yield
 
 
@@ -82,8 +84,8 @@ def static_mode() -> Iterator[None]:
     paddle.enable_static()
     paddle_ngraph.disable()
     paddle_ngraph.reset_stats()
-    refusals.clear()
-    captured_graph._busy_until = 0.0
+    denylist.clear()
+    trace_graph._exclusive_retry_at = 0.0
     yield
     _core.fail_at("")
     paddle_ngraph.disable()
@@ -130,7 +132,7 @@ def kinds(nothing_cached: None, monkeypatch: pytest.MonkeyPatch) -> Counter[str]
     """Counts the nodes of all functions that are built, by type: none is there from other tests."""
     counts: Counter[str] = Counter()
 
-    def count(draft: build.Draft) -> None:
+    def count(draft: Draft) -> None:
         counts.update(n.get_type_name() for n in draft.model.get_ops())
 
     spy = build.Pass("count", "what is compiled is counted", count)

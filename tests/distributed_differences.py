@@ -13,8 +13,8 @@ import paddle.nn.functional as F
 
 import paddle_ngraph
 from paddle_ngraph import distributed, flags
+from paddle_ngraph.conversion import registry
 from paddle_ngraph.distributed import first_run
-from paddle_ngraph.function import registry
 from tests.distributed_networks import Training, batches
 
 # What each rank leaves native.

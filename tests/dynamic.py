@@ -16,7 +16,7 @@ from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecu
 from paddle.jit.sot.utils.envs import min_graph_size_guard
 
 import paddle_ngraph
-from paddle_ngraph.hook import captured_graph
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 
 CLASSES = 5
 WORDS = 60
@@ -26,8 +26,8 @@ BY = pytest.mark.parametrize("by_ast", [True, False], ids=["AST", "SOT"])
 @contextmanager
 def dynamic_mode() -> Iterator[None]:
     """Dynamic mode, in which every graph is one and goes to the engine, however small."""
-    captured_graph._training = itertools.count(1)  # each test may make as many as a process
-    captured_graph._of_loops = itertools.count(1)
+    trace_graph._training_scope_ids = itertools.count(1)  # each test may make as many as a process
+    trace_graph._loop_scope_ids = itertools.count(1)
     paddle.disable_static()
     before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})

@@ -1,4 +1,4 @@
-"""Signals that come while the core calls Python. Run by tests/test_interruptions.py.
+"""Signals that come while the core calls Python. Run by tests/utils/test_signals.py.
 
 Handlers of signals run in the main thread, which tests do not have for themselves, and a fault of
 the kind looked for hangs: so this is a script of its own, ``python -m tests.interruptions CASE``.
@@ -30,20 +30,23 @@ import paddle.nn.functional as F
 from paddle import inference
 
 import paddle_ngraph
-from paddle_ngraph import _core, flags, interruptions
-from paddle_ngraph.function import build, refusals, registry
-from paddle_ngraph.hook import captured_calls, gradients
-from paddle_ngraph.program import background
+from paddle_ngraph import _core, flags
+from paddle_ngraph.conversion import build, denylist, registry
+from paddle_ngraph.frontends.dynamic.lazy import calls as captured_calls
+from paddle_ngraph.frontends.to_static import gradients
+from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.utils import signals
 from tests.programs import Program, chain, cores_of_plans, floats
+from tests.zips import zip_equal
 
 # So often the run of each kind is interrupted by a timer.
 TRIES = 12
 
-WAIT = background.wait  # also where calls of it are interrupted
+WAIT = background_compile.wait  # also where calls of it are interrupted
 
 
 def assert_close(found: Any, expected: Any) -> None:
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip_equal(found, expected):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
 
 
@@ -108,7 +111,7 @@ class Play:
         program = Program(self.make)
         expected = [program.run(False, **feed) for feed in self.feeds]
         paddle_ngraph.clear_cache()
-        refusals.clear()
+        denylist.clear()
         flags.set("ngraph_background_compile", self.background)
         met = []
         with once_at(module, name, interrupt, is_late) as calls:
@@ -125,9 +128,9 @@ class Play:
             assert len(met) == 1, f"{name}: {len(met)} of {len(calls)} calls raised it"
         before = paddle_ngraph.stats()["engine_runs"]
         if self.fails_at:  # its operators stay native
-            refusals.clear()
+            denylist.clear()
             program = Program(self.make)
-        assert refusals.count() == 0, f"{name}: an interruption is no failure"
+        assert denylist.count() == 0, f"{name}: an interruption is no failure"
         for feed, right in zip(self.feeds, expected):
             assert_close(program.run(**feed), right)
         assert paddle_ngraph.stats()["engine_runs"] > before, f"{name}: the engine runs again"
@@ -245,7 +248,7 @@ def calls(of: int, parts: int) -> None:
         Play(chain, background="1"),
         *(by_name, acquitted, loaded, awaited, left),
     ]
-    for module, name in _core.python_calls[of::parts]:
+    for module, name in _core.python_callbacks[of::parts]:
         if name == "NgraphError":  # which is no function
             continue
         met = sum(play(module, name, is_late) for play in plays for is_late in (False, True))
@@ -433,7 +436,7 @@ def at_any_moment(name: str) -> None:
     for _ in range(3):
         assert_close(run(), native)
     assert paddle_ngraph.stats()["engine_runs"] > before
-    assert refusals.count() == 0
+    assert denylist.count() == 0
     print(name, interrupted, "of", total)
     assert interrupted >= TRIES // 6
 
@@ -493,7 +496,7 @@ def timeouts() -> None:
         for _ in range(3):
             assert_close(run(), native)
         assert paddle_ngraph.stats()["engine_runs"] > before
-        assert refusals.count() == 0
+        assert denylist.count() == 0
         paddle_ngraph.disable()
 
 
@@ -555,7 +558,7 @@ def in_another_thread() -> None:
     assert paddle_ngraph.wait_for_compiles(60)
     assert_close(program.run(x=floats(2, 4)), right)
     assert paddle_ngraph.stats()["functions_built_in_background"] == 1
-    assert paddle_ngraph.stats()["engine_runs"] == 1 and refusals.count() == 0
+    assert paddle_ngraph.stats()["engine_runs"] == 1 and denylist.count() == 0
 
 
 def during_a_build() -> None:
@@ -567,7 +570,7 @@ def during_a_build() -> None:
     may_go_on = threading.Event()
     build.PASSES = (*home, build.Pass("hold", "", lambda _: may_go_on.wait(60)))
     assert_close(program.run(x=floats(2, 4)), right)
-    assert len(background._orders) == 1
+    assert len(background_compile._queue) == 1
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
@@ -600,7 +603,7 @@ def in_a_build(act: Callable[[], Any]) -> Iterator[Callable[[], None]]:
             results = program.run(x=floats(2, 4))
         finally:
             assert paddle_ngraph.stats()["engine_runs"] == before + 1, "the engine did not run"
-            assert refusals.count() == 0
+            assert denylist.count() == 0
         assert_close(results, right)
 
     try:
@@ -619,7 +622,7 @@ def handlers_that_raise() -> None:
     came: list[int] = []
 
     def handle(number: int, frame: Any) -> None:
-        assert frame.f_code.co_filename not in (interruptions.__file__, contextlib.__file__)
+        assert frame.f_code.co_filename not in (signals.__file__, contextlib.__file__)
         came.append(number)
         raise TimeoutError(number)
 
@@ -725,7 +728,7 @@ def at_any_exchange() -> None:
         raised = None
         with at_exchange(place, partial(signal.raise_signal, number), is_late) as exchanged:
             try:
-                with interruptions.put_off(but_ctrl_c):
+                with signals.deferred_signals(but_ctrl_c):
                     pass
             except (KeyboardInterrupt, TimeoutError) as error:
                 raised = error
@@ -782,7 +785,7 @@ def where_autograd_calls() -> None:
     for _ in range(4):
         assert_close(run(), native)
     assert paddle_ngraph.stats()["engine_runs"] > 0
-    with once_at_method(gradients._Watch, "_why_not", interrupt) as calls:
+    with once_at_method(gradients._BackwardGuard, "_reason_against", interrupt) as calls:
         try:
             run()
         except KeyboardInterrupt:

@@ -20,7 +20,7 @@ from paddle import inference, nn
 
 import paddle_ngraph
 from paddle_ngraph import caches
-from paddle_ngraph.paddle_seam.names import end_scope
+from paddle_ngraph.paddle_private.names import free_scope
 from paddle_ngraph.plan import data_dependency_engine
 from tests.programs import Program, cores_of_plans, floats, parameter
 
@@ -41,7 +41,7 @@ def _run_program(build: Callable[[], Any]) -> None:
     program = Program(build)
     for _ in range(2):
         program.run_as_is(x=floats(3, 8))
-    end_scope(program.scope)
+    free_scope(program.scope)
 
 
 def _network(factor: float = 1.0) -> Any:
@@ -83,7 +83,7 @@ def program_that_fails(_on: bool, number: int) -> None:
     try:
         program.run_as_is(x=floats(3, 8), at=np.array([99]))
     except Exception:
-        end_scope(program.scope)
+        free_scope(program.scope)
         return
     raise AssertionError("there is no row 99")
 
@@ -99,7 +99,7 @@ def predictor(_on: bool, number: int) -> None:
             paddle.static.save_inference_model(
                 path, [fed], program.fetches, program.executor, program=program.main
             )
-        end_scope(program.scope)
+        free_scope(program.scope)
         config = inference.Config(path + ".json", path + ".pdiparams")
         config.disable_glog_info()
         made = inference.create_predictor(config)
@@ -125,7 +125,7 @@ def planned_program(on: bool, number: int) -> None:
             run, fetches = plan.program, plan.fetches
         for _ in range(2):
             program.executor.run(run, {"x": floats(3, 8)}, fetches, scope=program.scope)
-    end_scope(program.scope)
+    free_scope(program.scope)
 
 
 PROGRAMS = frozenset(LIVES)

@@ -17,7 +17,7 @@ import openvino as ov
 from openvino import opset15
 
 from paddle_ngraph import _core
-from paddle_ngraph.function.extensions import extension
+from paddle_ngraph.conversion.extensions import extension
 
 THREADS = (1, 2, 3, 8, 64)
 Sizes = Mapping[str, int]
@@ -60,7 +60,7 @@ class Example:
         outputs = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
         for output in outputs:
             output.data[...] = 77  # and not what the memory happens to hold
-        _core.with_threads(threads, lambda: node.evaluate(outputs, given))
+        _core.run_with_threads(threads, lambda: node.evaluate(outputs, given))
         if self.tells_places:
             return [
                 _at(place, size) for place, size in outputs[0].data.view("uint64").reshape(-1, 2)
@@ -198,7 +198,7 @@ EXAMPLES = (
     Example("ArgMax", ("A B",), _MATRIX, _always(axis=1)),
     Example("ArgMax", ("A B",), _MATRIX, _always(axis=0)),
     Example("CheckRange", ("A B:9",), _MATRIX, _always(low=[0], high=[9], message="Whole.")),
-    Example("OfAnySize", ("A B", "1"), _MATRIX, _always(axes=[])),
+    Example("ShapeBarrier", ("A B", "1"), _MATRIX, _always(axes=[])),
     Example("BlockedConvolution", (_DATA, _FILTER), _IMAGES, _conv("8"), refused=("H", "W")),
     Example("BlockedConvolution", ("N C H W", "8OB C KH KW"), {**_GROUPS, "C": 3, "OB": 5},
             _conv("8"), refused=("H", "W")),
@@ -264,7 +264,7 @@ EXAMPLES = (
             _always(transpose_a=False, transpose_b=False)),
     Example("Gemm", ("K M", "N K"), {"M": 512, "K": 70, "N": 300},
             _always(transpose_a=True, transpose_b=True)),
-    Example("Hold", ("A B", "C D", "A:9"), {**_MATRIX, "C": 7, "D": 5}, _always(count=2),
+    Example("PinValues", ("A B", "C D", "A:9"), {**_MATRIX, "C": 7, "D": 5}, _always(count=2),
             nothing={"A": [0.0, None], "C": [None, 0.0], **{n: [None, None] for n in "BD"}},
             tells_places=True),
     Example("LayerNorm", ("A B", "B", "B"), _MATRIX, _always(epsilon=1e-5),

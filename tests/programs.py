@@ -17,7 +17,7 @@ import numpy as np
 import paddle
 
 import paddle_ngraph
-from paddle_ngraph.paddle_seam.names import remove_scope
+from paddle_ngraph.paddle_private.names import remove_scope
 from paddle_ngraph.plan import data_dependency_engine, devices
 
 

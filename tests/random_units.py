@@ -14,7 +14,7 @@ import openvino as ov
 from openvino import Model, Type
 from openvino import opset15 as ops
 
-from paddle_ngraph.function import plugin_faults
+from paddle_ngraph.conversion.passes import plugin_workarounds
 
 _CONFIGURATION = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
 _ONES = (
@@ -129,11 +129,11 @@ def main(first: int, end: int) -> None:
     core, compiled, marked = ov.Core(), 0, 0
     for seed in range(first, end):
         model = _Draw(seed).model()
-        plugin_faults.divide_exactly(model)
-        plugin_faults.squeeze_to_scalars(model)
-        plugin_faults.keep_what_abs_reads(model)
-        plugin_faults.compare_from_below(model)
-        plugin_faults.keep_loops_apart(model)
+        plugin_workarounds.divide_exactly(model)
+        plugin_workarounds.squeeze_to_scalars(model)
+        plugin_workarounds.separate_abs_input(model)
+        plugin_workarounds.compare_by_less(model)
+        plugin_workarounds.disable_loop_fusion(model)
         if model.has_rt_info("ngraph_loops_apart"):
             marked += 1
             continue

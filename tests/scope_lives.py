@@ -1,4 +1,6 @@
-"""Lives of programs on scopes, against what each run has to give. Run by tests/test_scopes.py.
+"""Lives of programs on scopes, against what each run has to give.
+
+tests/frontends/executor/test_scope_tracking.py runs them.
 
 A step of a life runs a program or makes variables anew; what a run gives depends on nothing but
 the number of training steps since the variables were made. A fault of the kind looked for ends the

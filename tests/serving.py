@@ -1,4 +1,6 @@
-"""Serves requests of mixed shapes from one model; ``tests/test_serving.py`` runs it.
+"""Serves requests of mixed shapes from one model.
+
+``tests/frontends/predictor/test_serving.py`` runs it.
 
     python tests/serving.py WAY PROGRAM PARAMETERS REQUESTS
 

@@ -19,10 +19,10 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_ngraph.graph import FORMAT
-from tests.test_old_models import classifier
-from tests.test_predictor_hook import convnet, images, perceptron
-from tests.test_saving import Built
+from paddle_ngraph.ir.graph import FORMAT
+from tests.frontends.predictor.test_hook import convnet, images, perceptron
+from tests.frontends.saved_models.test_old_models import classifier
+from tests.frontends.saved_models.test_saving import Built
 
 ROOT = Path(__file__).parents[1]
 # Form of a model: how it is built, and its files.

@@ -10,7 +10,7 @@ import pytest
 
 from paddle_ngraph import flags
 from paddle_ngraph.__main__ import main
-from tests.test_executor_hook import save_model
+from tests.frontends.executor.test_hook import save_model
 
 
 def test_help_names_the_commands(capsys):

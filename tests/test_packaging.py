@@ -6,9 +6,11 @@ import importlib
 import re
 from pathlib import Path
 
+import pytest
+
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.function import disk_cache, registry
+from paddle_ngraph.conversion import disk_cache, registry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,8 +45,8 @@ def test_every_converter_module_has_its_tests():
 
 
 def test_what_the_core_calls_is_there():
-    assert _core.python_calls
-    for module, name in _core.python_calls:
+    assert _core.python_callbacks
+    for module, name in _core.python_callbacks:
         assert callable(getattr(importlib.import_module(module), name))
 
 
@@ -59,11 +61,20 @@ def test_the_disk_cache_knows_the_whole_package(monkeypatch, tmp_path):
     assert Path(paddle_ngraph.__file__).parent == disk_cache._PACKAGE
     sources = disk_cache._sources()
     monkeypatch.setattr(disk_cache, "_PACKAGE", tmp_path)
-    for name in ("flags.py", "hook/x.py", "_core.so"):
+    for name in ("flags.py", "frontends/x.py", "_core.so"):
         before = disk_cache._sources()
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"1")
         assert disk_cache._sources() not in (before, sources)
+
+
+def test_names_that_docs_told_users_have_not_gone():
+    """docs/adding_an_operator.md named ``paddle_ngraph.function.registry.unregister``."""
+    with pytest.warns(DeprecationWarning, match="conversion.registry"):
+        from paddle_ngraph.function.registry import unregister
+    with pytest.warns(DeprecationWarning, match="conversion.registry"):
+        assert paddle_ngraph.function.registry.unregister is unregister
+    assert unregister is registry.unregister
 
 
 def test_the_citation_has_the_version_and_the_address_of_the_package():

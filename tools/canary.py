@@ -1,4 +1,4 @@
-"""``make canary``: tries another Paddle or OpenVINO, and writes a page of the differences.
+"""``make canary``: tests another Paddle or OpenVINO, and writes a report of the differences.
 
 The sources are copied to build/canary/PADDLE-OPENVINO/tree with the pins of these releases, and the
 Makefile of the copy creates its environment, builds the core and runs the tests there. Each step
@@ -31,7 +31,7 @@ class Releases(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A command that has run."""
+    """A finished command."""
 
     name: str
     status: int
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 def newest(package: str) -> str:
-    """The newest release for this Python."""
+    """Returns the newest release of a package for this Python."""
     command = [sys.executable, "-m", "pip", "index", "versions", package]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     match = re.search(rf"^{package} \((.+?)\)", found.stdout, re.MULTILINE)
@@ -53,21 +53,21 @@ def newest(package: str) -> str:
 
 
 def pinned(text: str, releases: Releases) -> str:
-    """The text with the pins of these releases."""
+    """Returns a text with the pins of these releases."""
     for package, release in releases._asdict().items():
         text = re.sub(rf"\b{package}==[\w.]+", f"{package}=={release}", text)
     return text
 
 
 def sources() -> list[str]:
-    """The files of the working tree that git does not ignore."""
+    """Returns the files of the working tree that git does not ignore."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
 
 
 def copy_sources(tree: Path, releases: Releases) -> None:
-    """Updates the copy. Files without changes keep their times, so that nothing is built again."""
+    """Updates the copy. Unchanged files keep their times, so that builds are incremental."""
     listing, names = tree.parent / "sources.txt", sources()
     before = listing.read_text().splitlines() if listing.exists() else []
     for name in set(before) - set(names):
@@ -93,15 +93,15 @@ def _update(source: Path, target: Path, releases: Releases | None) -> None:
 
 
 def steps(tree: Path, tests: Sequence[str]) -> Iterator[Step]:
-    """Environment, private names, build and tests."""
+    """Runs the steps: environment, private names, build and tests."""
     make = ["make", "VENV=.venv", f"PYTHON={sys.executable}"]
     python = [".venv/bin/python", "-W", "ignore", "-m"]
     yield _run("environment", [*make, ".venv/.tools"], tree)
-    names = _run("private names", [*python, "paddle_ngraph.paddle_seam"], tree)
+    names = _run("private names", [*python, "paddle_ngraph.paddle_private"], tree)
     yield names
     build = _run("build", [*make, BUILT], tree)
     yield build
-    # Without a core, style and types are still checked.
+    # Without a core, `make check` still checks style and types.
     check = [*make, "--keep-going", *(["--old-file", BUILT] if build.status else []), "check"]
     command = [*python, "pytest", *tests] if tests else check
     unchecked = {UNCHECKED: "1"} if private_names(names.output) else {}
@@ -118,17 +118,17 @@ def _run(
             status = subprocess.run(
                 command, cwd=tree, env=_environment(tree, extra or {}), stdout=file, stderr=file
             ).returncode
-        except FileNotFoundError as error:  # no environment
+        except FileNotFoundError as error:  # there is no environment
             file.write(str(error).encode())
             status = 127
     return Step(name, status, time.monotonic() - start, log.read_text(errors="replace"))
 
 
 def _environment(tree: Path, extra: Mapping[str, str]) -> dict[str, str]:
-    """That of this process, without the settings of the ``make`` that it may run in."""
+    """Returns the environment of this process, without variables of an outer ``make``."""
     of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
     inherited = {name: value for name, value in os.environ.items() if name not in of_make}
-    # A test that crashes ends its worker only; the others run in a new one.
+    # A test that crashes ends its worker only; other tests run in a new worker.
     pytest = {"PYTEST_ADDOPTS": "-n 1 -rfE --continue-on-collection-errors", "COLUMNS": "500"}
     return {**inherited, **pytest, "PYTHONPATH": str(tree), "GLOG_minloglevel": "2", **extra}
 
@@ -137,12 +137,12 @@ def _environment(tree: Path, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def private_names(output: str) -> list[str]:
-    """The lines of ``python -m paddle_ngraph.paddle_seam``."""
+    """Returns the lines of ``python -m paddle_ngraph.paddle_private``."""
     return re.findall(r"^(?:there is no .+|paddle\S* is called .+)$", output, re.MULTILINE)
 
 
 def errors(output: str) -> list[str]:
-    """Errors of compilers, linkers and type checkers: the first one of each message."""
+    """Returns errors of compilers, linkers and type checkers: the first one of each message."""
     lines = re.findall(
         r"^\s*(\S+?:\d+(?::\d+)?: (?:fatal )?error: .+|.+: undefined reference to .+)$",
         output,
@@ -153,7 +153,7 @@ def errors(output: str) -> list[str]:
 
 
 def failures(output: str) -> dict[str, list[str]]:
-    """Tests that failed, by reason; reasons that differ in numbers only count as one."""
+    """Returns failed tests by reason; reasons that differ in numbers only are merged."""
     found: dict[str, tuple[str, list[str]]] = {}
     messages = _messages(output)
     lines = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - (.*))?$", output, re.MULTILINE)
@@ -166,7 +166,7 @@ def failures(output: str) -> dict[str, list[str]]:
 
 
 def _messages(output: str) -> dict[str, str]:
-    """The first two lines of the last exception below each heading of a failure."""
+    """Returns the first two lines of the last exception of each failure, by test."""
     heading = r"^_{3,} (?:ERROR (?:collecting|at \w+ of) )?(\S.*?) _{3,}$"
     parts = re.split(heading, output, flags=re.MULTILINE)[1:]
     found = {}
@@ -179,7 +179,7 @@ def _messages(output: str) -> dict[str, str]:
 
 
 def summaries(output: str) -> list[str]:
-    """The last line of each run of pytest, and the targets that ``make`` gave up."""
+    """Returns the last line of each run of pytest, and the failed targets of ``make``."""
     pattern = r"^=* ?((?:\d+ [a-z]+,? ?)+in [\d.]+s|make: \*\*\* .+)"
     return re.findall(pattern, output, re.MULTILINE)
 
@@ -188,7 +188,7 @@ def summaries(output: str) -> list[str]:
 
 
 def page(releases: Releases, before: Releases, done: Sequence[Step]) -> str:
-    """Everything that differs, as Markdown."""
+    """Returns the report in Markdown."""
     title = f"# Paddle {releases.paddlepaddle} and OpenVINO {releases.openvino}"
     built_for = f"The sources are for Paddle {before.paddlepaddle} and OpenVINO {before.openvino}."
     return "\n\n".join([title, built_for, _table(done), *map(_section, done)]) + "\n"
@@ -222,7 +222,7 @@ def _reason(reason: str, tests: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Code in Markdown."""
+    """Formats text as code in Markdown."""
     return "`` " + text.strip() + " ``" if "`" in text else f"`{text.strip()}`"
 
 
@@ -230,7 +230,7 @@ def _plain(text: str) -> str:
 
 
 def main() -> int:
-    """Returns the exit status: 0 if nothing differs."""
+    """Runs the command line. Returns the exit status: 0 if all steps pass."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--paddle", help="release of Paddle (default: the newest)")
     parser.add_argument("--openvino", help="release of OpenVINO (default: the newest)")
@@ -254,7 +254,7 @@ def main() -> int:
 
 
 def current() -> Releases:
-    """The releases that the sources are for."""
+    """Returns the releases that the sources are pinned to."""
     text = (ROOT / PINNED[0]).read_text()
     return Releases(*(re.findall(rf"{name}==([\w.]+)", text)[0] for name in Releases._fields))
 

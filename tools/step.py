@@ -1,4 +1,4 @@
-"""Runs one command of the Makefile: a line every ten seconds, and one sentence where it fails.
+"""Runs one command of the Makefile: prints a line every ten seconds, and the remedy of a failure.
 
 usage: step.py SENTENCE COMMAND ...
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -18,17 +19,34 @@ from pathlib import Path
 LOG = Path("build", "step.log")
 SECONDS_PER_LINE = 10
 SHOWN_LINES = 40
-# Text in the output of a command that failed, and the remedy.
+PIP = r"^\s*(?:ERROR: |WARNING: |pip\._vendor\.urllib3\.exceptions\.)"
+UNREACHABLE = (
+    r"NewConnectionError|NameResolutionError|name resolution|ConnectionError|Timeout|timed out"
+    r"|Connection (?:refused|reset|aborted|broken)|connection broken|Max retries exceeded"
+)
+# Errors of pip, compilers and Python without a known remedy, without those that repeat an earlier
+# error.
+OTHER_ERRORS = (
+    r"^(?!.*(?:subprocess-exited-with-error|metadata-generation-failed))"
+    r"(?:\s*ERROR: |.*\berror: |[\w.]*(?:Error|Exception): )"
+)
+# Lines in the output of a command that failed, and their remedies; the last of these lines counts.
 CAUSES = {
     r"No space left on device|disk is full": "The disk is full: make room",
-    r"name resolution|NewConnectionError|Timeout|Retrying \(Retry|from versions: none": (
+    r"^\s*ERROR: .*(?:from versions: none|No matching distribution)": (
+        "pip found no release of a package: the package index cannot be reached (check the network,"
+        " and pip's settings for it), or it has none for this platform or this Python"
+    ),
+    rf"{PIP}.*(?:{UNREACHABLE})": (
         "The package index cannot be reached: check the network, and pip's settings for it"
     ),
     r"ensurepip is not|No module named '?(venv|ensurepip)": (
         "Python cannot make environments: install its module venv (`apt install python3-venv`)"
     ),
     r"Killed signal|signal 9": "The compiler was killed for lack of memory: close other programs",
+    OTHER_ERRORS: "",
 }
+SECONDS_TO_END = 10
 
 
 def main(sentence: str, *command: str) -> int:
@@ -36,35 +54,68 @@ def main(sentence: str, *command: str) -> int:
         version = ".".join(map(str, sys.version_info[:2]))
         print(f"Python {version} is not supported: name one of 3.9 to 3.13, PYTHON=python3.12 say.")
         return 1
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _exit)
     print(sentence, "...", flush=True)
     lines: list[str] = []
     try:
         code = run(command, lines)
-        LOG.parent.mkdir(exist_ok=True)
-        LOG.write_text("".join(lines))
     except KeyboardInterrupt:
         print("Interrupted: the next make goes on from here.")
         return 1
-    except OSError as error:
+    except OSError as error:  # there is no such command
         code = 1
+        lines.append(f"{error}\n")
+    try:
+        LOG.parent.mkdir(exist_ok=True)
+        LOG.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        code = code or 1
         lines.append(f"{error}\n")
     if code:
         print(explanation(lines))
     return code
 
 
+def _exit(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
 def run(command: tuple[str, ...], lines: list[str]) -> int:
-    """The exit code of the command; its output is appended to ``lines`` as it comes."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    """Returns the exit code of the command; appends its output to ``lines`` as it is written."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
     ) as process:
         ended = threading.Event()
         threading.Thread(target=report, args=(lines, ended), daemon=True).start()
         assert process.stdout is not None
-        lines.extend(process.stdout)
-        ended.set()
+        try:
+            lines.extend(process.stdout)
+        except BaseException:
+            _end_group(process)
+            raise
+        finally:
+            ended.set()
     return process.returncode
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """Ends the command and the processes that it started."""
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
 
 
 def report(lines: list[str], ended: threading.Event) -> None:
@@ -75,11 +126,17 @@ def report(lines: list[str], ended: threading.Event) -> None:
 
 
 def explanation(lines: list[str]) -> str:
-    output = "".join(lines)
-    for cause, remedy in CAUSES.items():
-        if re.search(cause, output):
-            return f"{remedy}, and run make again: it goes on from here."
-    return "".join(lines[-SHOWN_LINES:]).rstrip()
+    whole = f"The whole output is in {LOG}."
+    matches = (
+        remedy
+        for line in reversed(lines)
+        for cause, remedy in CAUSES.items()
+        if re.search(cause, line)
+    )
+    remedy = next(matches, "")
+    if remedy:
+        return f"{remedy}, and run make again: it goes on from here. {whole}"
+    return "".join(lines[-SHOWN_LINES:]).rstrip() + f"\n{whole}"
 
 
 if __name__ == "__main__":

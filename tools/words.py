@@ -1,7 +1,7 @@
-"""``python -m tools.words``: holds the glossary. ``--count`` shows how far the prose has come.
+"""``python -m tools.words``: checks names against the glossary. ``--count`` measures prose.
 
-Refuses, in Python and C++, the identifiers and file names that docs/glossary.md retires, and
-docstrings that begin with a pronoun. Each line of the output names a place, the retired word and
+Reports, in Python and C++, the identifiers and file names that docs/glossary.md retires, and
+docstrings that begin with a pronoun. Each line of the output names a location, the retired word and
 its replacement; the output of one run is an allow list for later ones (``--allow FILE``).
 """
 
@@ -27,7 +27,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 
 # `old`, or `old` → new, in the last column of a table of the glossary.
 RETIRED = re.compile(r"`([^`]+)`(?: → ([^,|]+))?")
-CONTRACTS = "## Contracts"  # names in the first column of its table are free
+CONTRACTS = "## Contracts"  # names in the first column of its table are allowed
 # Parts of an identifier: SomeHTTPName, some_name, SOME_NAME.
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 OPENING = re.compile(
@@ -47,7 +47,7 @@ class Prose(NamedTuple):
 
 
 class Name(NamedTuple):
-    """An identifier, where a file first defines (Python) or uses (C++) it."""
+    """An identifier, at its first definition (Python) or use (C++) in a file."""
 
     text: str
     line: int
@@ -78,7 +78,7 @@ def python_prose(text: str) -> Iterator[Prose]:
 
 
 def cpp_prose(text: str) -> Iterator[Prose]:
-    """The comments of a file; a block of lines counts as a docstring."""
+    """Yields the comments of a file; a block of lines is treated as a docstring."""
     begins_line, follows_comment = True, False
     for kind, piece, line in cpp_pieces(text):
         if kind == "comment":
@@ -127,7 +127,7 @@ def first_of_each(names: Iterable[Name]) -> list[Name]:
 
 
 def _rows(text: str) -> Iterator[list[str]]:
-    """The cells of each row of the tables."""
+    """Yields the cells of each row of the tables."""
     for line in text.splitlines():
         if line.startswith("|"):
             yield [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -136,7 +136,7 @@ def _rows(text: str) -> Iterator[list[str]]:
 class Retired:
     """The retired names of a glossary, each with its replacement.
 
-    ``name.py`` is a file, ``*name*`` a part of any identifier, and ``name`` an identifier.
+    ``name.py`` is a file, ``*name*`` a component of any identifier, and ``name`` an identifier.
     """
 
     def __init__(self, glossary: str) -> None:
@@ -175,7 +175,7 @@ class Retired:
 
 
 def findings(path: str, text: str, retired: Retired) -> Iterator[Finding]:
-    """The retired words of a file."""
+    """Yields the retired words of a file."""
     found = retired.in_path(path)
     if found:
         yield Finding(path, 1, *found)
@@ -191,7 +191,7 @@ def findings(path: str, text: str, retired: Retired) -> Iterator[Finding]:
 
 
 def allowed(lines: Iterable[str]) -> set[tuple[str, str]]:
-    """The file and word of each line of an allow list, whatever line number it had."""
+    """Returns file and word of each line of an allow list, without line numbers."""
     matches = (re.match(r"(.+?):\d+: (.+) → ", line) for line in lines)
     return {(match[1], match[2]) for match in matches if match}
 
@@ -200,7 +200,7 @@ def allowed(lines: Iterable[str]) -> set[tuple[str, str]]:
 
 
 def counted(texts: Iterable[tuple[str, str]]) -> str:
-    """A table of how often "what" occurs in 1,000 words of prose, by folder."""
+    """Returns a table of the frequency of "what" in 1,000 words of prose, by folder."""
     words: Counter[str] = Counter()
     whats: Counter[str] = Counter()
     for path, text in texts:

@@ -65,7 +65,7 @@ def generate(network: networks.Network, weights: running.Weights, batch: int, fo
 
 def build(folder: Path) -> None:
     """Builds the project with cmake."""
-    from paddle_ngraph.transpiler.native import toolchain
+    from paddle_ngraph.codegen import toolchain
 
     options = [f"-D{name}={path}" for name, path in toolchain.options(folder).items()]
     called([toolchain.cmake(), "-S", str(folder), "-B", str(folder / "build"), *options])

@@ -17,46 +17,46 @@
 #include "paddle/utils/pybind.h"
 
 #include "core/common/error.h"
-#include "core/common/faults.h"
+#include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
-#include "core/common/python_calls.h"
+#include "core/common/python_callbacks.h"
 #include "core/common/threads.h"
+#include "core/engine/compile_job.h"
 #include "core/engine/disk_cache.h"
 #include "core/engine/engines.h"
 #include "core/engine/function_cache.h"
-#include "core/engine/function_order.h"
 #include "core/engine/model_builder.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/engine/size_guards.h"
-#include "core/ov/free_memory.h"
-#include "core/ov/own_operators.h"
-#include "core/paddle/announced_calls.h"
+#include "core/ov/operator_testing.h"
+#include "core/ov/trim_memory.h"
+#include "core/paddle/call_interception.h"
 #include "core/paddle/capture.h"
-#include "core/paddle/copies.h"
 #include "core/paddle/data_dependency_engine.h"
 #include "core/paddle/exposure.h"
+#include "core/paddle/flag_override.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/gradient_mode.h"
 #include "core/paddle/handles.h"
 #include "core/paddle/interruption.h"
-#include "core/paddle/kept_tensors.h"
 #include "core/paddle/kernel_call.h"
-#include "core/paddle/native_operator.h"
 #include "core/paddle/ngraph_engine_op.h"
+#include "core/paddle/operator_serialization.h"
 #include "core/paddle/optimizer_calls.h"
-#include "core/paddle/own_scope.h"
+#include "core/paddle/owned_scope.h"
 #include "core/paddle/program_editor.h"
 #include "core/paddle/program_fingerprint.h"
+#include "core/paddle/python_lists.h"
 #include "core/paddle/python_tensors.h"
 #include "core/paddle/rows.h"
+#include "core/paddle/saved_tensors.h"
 #include "core/paddle/scopes.h"
 #include "core/paddle/shared_parameters.h"
-#include "core/paddle/switched_flag.h"
 #include "core/paddle/tensors.h"
 #include "core/paddle/whole_program.h"
-#include "mkl_packed/late_threads.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/packed_weights.h"
+#include "mkl_packed/stragglers.h"
 
 namespace py = pybind11;
 
@@ -66,25 +66,25 @@ namespace {
 
 static_assert(offsetof(TensorObject, tensor) == offsetof(paddle::pybind::TensorObject, tensor));
 
-struct UsedFlag {
-  SwitchedFlag* flag;
-  SwitchedFlag::Use use;
+struct FlagUse {
+  FlagOverride* flag;
+  FlagOverride::Use use;
 };
 
-struct CountedRun {
+struct ProgramRunScope {
   bool may_write;
   std::unique_ptr<ProgramRun> run;
 };
 
-// Inside of Python's `with`, see set_next_run_reads.
-struct ReadingRun {};
+// Inside of Python's `with`, see set_next_program_read_only.
+struct ReadOnlyRun {};
 
 // NumPy's name of each dtype it shares with Paddle.
 const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
   static const auto table = [] {
     std::vector<std::pair<std::string, paddle::DataType>> rows;
     for (const auto& row : kElementTypes) {
-      if (row.is_numpys) rows.emplace_back(row.paddle, phi::StringToDataType(row.paddle));
+      if (row.has_numpy_name) rows.emplace_back(row.paddle, phi::StringToDataType(row.paddle));
     }
     return rows;
   }();
@@ -94,7 +94,7 @@ const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
 // A function for Paddle to call, which calls another one. Paddle raises something of its own if
 // that raises: `holder` gets it as its attribute `error`. No handler of a signal runs before the
 // other function does, or after it.
-py::object telling_errors(const py::object& function, const py::object& holder) {
+py::object record_error_on(const py::object& function, const py::object& holder) {
   return py::cpp_function([function, holder](const py::args& args) -> py::object {
     try {
       return function(*args);
@@ -139,24 +139,24 @@ py::array to_numpy(const phi::DenseTensor& tensor) {
 }
 
 // An array of the tensor's own memory; small ones are copied, as their memory is used again.
-py::array hand_over(const phi::DenseTensor& tensor) {
-  if (num_bytes(tensor) <= NgraphFunction::kSmallOutput) return to_numpy(tensor);
-  auto kept = std::make_unique<phi::DenseTensor>(tensor);
-  void* data = kept->data();
-  py::capsule owner(kept.get(), [](void* held) {
+py::array share_as_array(const phi::DenseTensor& tensor) {
+  if (num_bytes(tensor) <= NgraphFunction::kMaxRecycledOutputBytes) return to_numpy(tensor);
+  auto shared = std::make_unique<phi::DenseTensor>(tensor);
+  void* data = shared->data();
+  py::capsule owner(shared.get(), [](void* held) {
     const std::unique_ptr<phi::DenseTensor> dropped(static_cast<phi::DenseTensor*>(held));
   });
-  kept.release();
+  shared.release();
   return py::array(py::dtype(numpy_name(tensor)), numpy_shape(tensor), data, owner);
 }
 
 // Arrays of the memory of tensors; what is there twice becomes two arrays.
-std::vector<py::array> hand_over_all(const std::vector<const phi::DenseTensor*>& tensors) {
+std::vector<py::array> share_as_arrays(const std::vector<const phi::DenseTensor*>& tensors) {
   std::vector<py::array> arrays;
-  std::set<const void*> handed_over;
+  std::set<const void*> shared_addresses;
   for (const auto* tensor : tensors) {
-    const bool is_new = handed_over.insert(tensor->data()).second;
-    arrays.push_back(is_new ? hand_over(*tensor) : to_numpy(*tensor));
+    const bool is_new = shared_addresses.insert(tensor->data()).second;
+    arrays.push_back(is_new ? share_as_array(*tensor) : to_numpy(*tensor));
   }
   return arrays;
 }
@@ -170,7 +170,7 @@ py::array copy_from_handle(const paddle_infer::Tensor& handle, const std::vector
     const py::gil_scoped_release released;
     handle.CopyToCpu(copy.data<float>());
   }
-  return hand_over(copy);
+  return share_as_array(copy);
 }
 
 // Paddle's dtype for NumPy's kind and size; UNDEFINED where it has none.
@@ -228,7 +228,7 @@ std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
   if (!fetched) return std::nullopt;
   std::vector<const phi::DenseTensor*> tensors;
   for (const auto& tensor : *fetched) tensors.push_back(&tensor);
-  return hand_over_all(tensors);
+  return share_as_arrays(tensors);
 }
 
 // Makes `target` the array, for as long as that is there. Returns false, and does nothing, where
@@ -242,7 +242,7 @@ bool view_array(phi::DenseTensor* target, const py::object& array, const std::st
 }
 
 // Puts the rows of tensors one after the other in each run.
-struct RowsTogether {
+struct ConcatRows {
   std::vector<const phi::DenseTensor*> tensors;
 };
 
@@ -253,10 +253,9 @@ std::function<std::vector<phi::DenseTensor>()> step_of(const py::object& object)
   if (py::isinstance<WholeProgram>(object)) {
     return [program = object.cast<const WholeProgram*>()] { return program->run(); };
   }
-  if (py::isinstance<RowsTogether>(object)) {
-    return [rows = object.cast<const RowsTogether*>()] {
-      return Tensors{rows_together(rows->tensors)};
-    };
+  if (py::isinstance<ConcatRows>(object)) {
+    return
+        [rows = object.cast<const ConcatRows*>()] { return Tensors{concat_rows(rows->tensors)}; };
   }
   return [handle = object.ptr()] {
     const py::gil_scoped_acquire acquired;
@@ -281,7 +280,7 @@ std::unique_ptr<DataDependencyEngine> make_data_dependency_engine(
 
 // A tensor of dynamic mode, held by another object while the engine reads it; nothing where an
 // operator would have to be given another form of it.
-std::optional<phi::DenseTensor> held(const paddle::Tensor& tensor) {
+std::optional<phi::DenseTensor> borrowed_tensor(const paddle::Tensor& tensor) {
   if (!tensor.initialized() || !tensor.is_dense_tensor()) return std::nullopt;
   const auto& dense = static_cast<const phi::DenseTensor&>(*tensor.impl());
   if (!dense.meta().is_contiguous() || !tensor.is_cpu()) return std::nullopt;
@@ -294,7 +293,7 @@ std::optional<py::list> run_on_tensors(const WholeProgram& program, const py::li
   std::vector<phi::DenseTensor> fed;
   fed.reserve(tensors.size());
   for (const auto& tensor : tensors) {
-    auto dense = held(paddle::pybind::CastPyArg2Tensor(tensor.ptr(), 0));
+    auto dense = borrowed_tensor(paddle::pybind::CastPyArg2Tensor(tensor.ptr(), 0));
     if (!dense) return std::nullopt;
     fed.push_back(std::move(*dense));
   }
@@ -345,28 +344,28 @@ class ArrayIO {
   NgraphIO io_;
 };
 
-struct AloneScope {
-  std::unique_ptr<Alone> alone;
+struct ExclusiveSectionScope {
+  std::unique_ptr<ExclusiveSection> section;
 };
 
 // A capture for Python's `with`. Inside of another one it is part of that.
 class CaptureScope {
  public:
-  CaptureScope(std::shared_ptr<CapturedPaths> paths, py::object tracer)
-      : paths_(std::move(paths)), tracer_(std::move(tracer)) {}
+  CaptureScope(std::shared_ptr<TraceCache> trace_cache, py::object tracer)
+      : trace_cache_(std::move(trace_cache)), tracer_(std::move(tracer)) {}
 
   void enter() {
-    if (Capture::here() == nullptr) capture_ = std::make_unique<Capture>(paths_, tracer_);
+    if (Capture::current() == nullptr) capture_ = std::make_unique<Capture>(trace_cache_, tracer_);
   }
 
   void exit() {
     if (capture_ == nullptr) return;
     const auto capture = std::move(capture_);
-    if (!capture->settle(kEndOfFunction)) throw py::error_already_set();
+    if (!capture->flush(kEndOfFunction)) throw py::error_already_set();
   }
 
  private:
-  std::shared_ptr<CapturedPaths> paths_;
+  std::shared_ptr<TraceCache> trace_cache_;
   py::object tracer_;
   std::unique_ptr<Capture> capture_;
 };
@@ -401,7 +400,7 @@ std::vector<pir::Value> insert_operator_from_python(pir::Operation* anchor, cons
 py::list call_with_threads(int threads, const py::function& function) {
   if (threads < 1) throw NgraphError(concat("there are no ", threads, " threads"));
   std::pair<const py::function&, std::exception_ptr> call{function, nullptr};
-  const auto divided = with_threads(
+  const auto divided = run_with_threads(
       threads,
       [](void* data) {
         auto& [called, error] = *static_cast<decltype(call)*>(data);
@@ -415,22 +414,22 @@ py::list call_with_threads(int threads, const py::function& function) {
   if (call.second) std::rethrow_exception(call.second);
   py::list result;
   for (const auto& work : divided) {
-    result.append(py::make_tuple(work.tasks, work.products, work.imbalance));
+    result.append(py::make_tuple(work.tasks, work.multiplies, work.imbalance));
   }
   return result;
 }
 
 // A function in C, which no handler of signals can come into: what that raises would be lost there,
 // Ctrl-C say, since nobody can catch it.
-py::cpp_function taking_back(py::dict references) {
+py::cpp_function exposure_end_callback(py::dict references) {
   return py::cpp_function([references = std::move(references)](const py::object& reference) {
     references.attr("pop")(reference.attr("key"), py::none());
-    take_back(reference.attr("number").cast<uint64_t>());
+    end_exposure(reference.attr("number").cast<uint64_t>());
   });
 }
 
 // The objects that Python has of tensors.
-py::list living_tensors() {
+py::list live_tensor_objects() {
   py::list found;
   const auto* type = py::detail::get_type_info(typeid(phi::DenseTensor));
   if (type == nullptr) return found;
@@ -478,7 +477,7 @@ void clear_cache() {
   mkl_packed::clear_packed_weights();
   clear_workspaces();
   MemoryPool::instance().clear();  // what went before came back to it
-  return_free_memory();
+  trim_free_memory();
 }
 
 std::map<std::string, size_t> table_sizes() {
@@ -497,12 +496,12 @@ PYBIND11_MODULE(_core, module) {
     if (!pointer) return;
     try {
       std::rethrow_exception(pointer);
-    } catch (const Interrupted& interruption) {
+    } catch (const PythonInterrupt& interruption) {
       interruption.restore();
     } catch (const InvalidInput& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
     } catch (const NgraphError& error) {
-      py::object type = python(PythonCall::kError);
+      py::object type = callback(PythonCallback::kError);
       PyErr_SetString(type.ptr(), error.what());
     } catch (const std::exception& error) {  // from Paddle's functions, too
       if (!restore_interruption(error.what())) throw;
@@ -518,21 +517,21 @@ PYBIND11_MODULE(_core, module) {
     flags.append(py::make_tuple(name, value, meaning));
   }
   module.attr("flags") = flags;
-  module.attr("python_calls") = std::vector(kPythonCalls.begin(), kPythonCalls.end());
+  module.attr("python_callbacks") = std::vector(kPythonCallbacks.begin(), kPythonCallbacks.end());
   module.attr("max_outputs") = kMaxOutputs;
   module.def("inplace_pairs", [](const pir::Operation& op) { return inplace_pairs(op); });
-  module.def("insert_ngraph_engine", copying(&insert_ngraph_engine), py::arg("block"),
+  module.def("insert_ngraph_engine", returning_copies(&insert_ngraph_engine), py::arg("block"),
              py::arg("anchor").none(true), py::arg("inputs"), py::arg("states"), py::arg("outputs"),
              py::arg("graph"), py::arg("interval"));
   module.def("insert_combine", &insert_combine, py::arg("anchor"), py::arg("values"));
-  module.def("insert_split", copying(&insert_split), py::arg("anchor"), py::arg("list"));
-  module.def("insert_operator", copying(&insert_operator_from_python), py::arg("anchor"),
+  module.def("insert_split", returning_copies(&insert_split), py::arg("anchor"), py::arg("list"));
+  module.def("insert_operator", returning_copies(&insert_operator_from_python), py::arg("anchor"),
              py::arg("name"), py::arg("operands"), py::arg("like"), py::arg("attributes"));
   module.def("replace_operator", &replace_operator, py::arg("op"), py::arg("name"),
              py::arg("operands"), py::return_value_policy::reference);
-  module.def("hand_on", &hand_on, py::arg("op"), py::arg("value"),
+  module.def("add_carried_value", &add_carried_value, py::arg("op"), py::arg("value"),
              py::return_value_policy::reference);
-  module.def("let_go", &let_go, py::arg("loop"), py::arg("number"),
+  module.def("drop_carried_value", &drop_carried_value, py::arg("loop"), py::arg("index"),
              py::return_value_policy::reference);
   module.def("attributes_of", &attributes_of, py::arg("op"));
   module.def("result_types", &result_types, py::arg("op"));
@@ -541,7 +540,7 @@ PYBIND11_MODULE(_core, module) {
              py::arg("operands"), py::arg("types"), py::arg("attributes"),
              py::arg("before") = nullptr);
   module.def("append_while", &append_while, py::arg("block"), py::arg("condition"),
-             py::arg("starts"));
+             py::arg("initial_values"));
   module.def("append_if", &append_if, py::arg("block"), py::arg("condition"), py::arg("types"));
   module.def("append_yield", &append_yield, py::arg("block"), py::arg("values"));
   module.def("kernel_call", &kernel_call, py::arg("program"), py::arg("name"));
@@ -553,15 +552,15 @@ PYBIND11_MODULE(_core, module) {
       py::arg("target"), py::arg("source"), "Makes `target` all that `source` is, memory and LoD.");
   module.def("view_array", &view_array, py::arg("target"), py::arg("array"), py::arg("dtype"),
              py::arg("shape"), "Makes a tensor an array that is as declared; whether it is.");
-  module.def("rows_of", &rows_of, py::arg("tensor"), py::arg("parts"),
+  module.def("split_rows", &split_rows, py::arg("tensor"), py::arg("parts"),
              "Equal parts along axis 0, in the memory of the tensor.");
-  module.def("hand_over", &hand_over_all, py::arg("tensors"), "Tensors as arrays.");
+  module.def("share_as_arrays", &share_as_arrays, py::arg("tensors"), "Tensors as arrays.");
   module.def("copy_from_handle", &copy_from_handle, py::arg("handle"), py::arg("shape"),
              "The contents of a predictor's handle of float32, which has this shape.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   py::class_<ProgramState>(module, "ProgramState", "A program as it was.")
       .def(py::init<const pir::Program&>(), py::arg("program"))
-      .def("is_of", &ProgramState::is_of, py::arg("program"),
+      .def("matches", &ProgramState::matches, py::arg("program"),
            "Whether it is the same program, and nothing has changed it.");
   module.def("num_threads", &num_threads);
   module.def("settings", [](const std::string& graph) {
@@ -569,8 +568,9 @@ PYBIND11_MODULE(_core, module) {
     return std::tuple(name_of(settings.precision), threads_of(settings) / settings.streams,
                       settings.streams);
   });
-  module.def("own_operators", &own_operators, "The names of the core's own nGraph operators.");
-  module.def("with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),
+  module.def("extension_op_names", &extension_op_names,
+             "The names of the core's own nGraph operators.");
+  module.def("run_with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),
              "Calls a function in which these operators find so many threads. Returns how each of "
              "their loops was divided: the number of tasks, their work in multiplications, and "
              "the largest share of a thread over the mean.");
@@ -578,24 +578,25 @@ PYBIND11_MODULE(_core, module) {
              "For tests: use as many threads as are asked for, even if there are fewer cores.");
   module.def("root_scope", &root_scope, py::arg("scope"), "Addresses, in and out.");
   module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));
-  py::class_<OwnScope>(module, "OwnScope", "A scope of Paddle's that ends with this object.")
+  py::class_<OwnedScope>(module, "OwnedScope", "A scope of Paddle's that ends with this object.")
       .def(py::init<py::object, py::object>(), py::arg("scope"), py::arg("end"))
-      .def_property_readonly("scope", &OwnScope::scope)
-      .def_property_readonly("user", &OwnScope::user)
-      .def("set_user", &OwnScope::set_user, py::arg("user"));
-  py::class_<UsedFlag>(
-      module, "SwitchedFlag",
-      "A flag of Paddle's executor inside `with`: switched, or as the user set it.")
-      .def(py::init([](const std::string& name, bool as_set) {
-             return UsedFlag{&SwitchedFlag::of(name),
-                             as_set ? SwitchedFlag::kAsSet : SwitchedFlag::kSwitched};
+      .def_property_readonly("scope", &OwnedScope::scope)
+      .def_property_readonly("user", &OwnedScope::user)
+      .def("set_user", &OwnedScope::set_user, py::arg("user"));
+  py::class_<FlagUse>(module, "FlagOverride",
+                      "A flag of Paddle's executor inside `with`: switched, or as the user set it.")
+      .def(py::init([](const std::string& name, bool user_value) {
+             return FlagUse{&FlagOverride::of(name),
+                            user_value ? FlagOverride::kUserValue : FlagOverride::kOverridden};
            }),
-           py::arg("name"), py::arg("as_set") = false)
+           py::arg("name"), py::arg("user_value") = false)
       .def(
-          "__enter__", [](const UsedFlag& used) { used.flag->enter(used.use); },
+          "__enter__", [](const FlagUse& flag_use) { flag_use.flag->enter(flag_use.use); },
           py::call_guard<py::gil_scoped_release>())
-      .def("__exit__", [](const UsedFlag& used, const py::args&) { used.flag->exit(used.use); });
-  module.def("is_watched", &is_watched, "Whether a profiler or a check wants to see operators.");
+      .def("__exit__",
+           [](const FlagUse& flag_use, const py::args&) { flag_use.flag->exit(flag_use.use); });
+  module.def("observes_operators", &observes_operators,
+             "Whether a profiler or a check wants to see operators.");
   py::class_<WholeProgram>(module, "WholeProgram",
                            "A program of nothing but one engine operator, without an interpreter.")
       .def(py::init(&make_whole_program), py::arg("graph"), py::arg("interval"), py::arg("tensors"),
@@ -607,21 +608,21 @@ PYBIND11_MODULE(_core, module) {
                const py::gil_scoped_release released;
                fetched = program.run();
              }
-             return copied(std::move(fetched));
+             return copied_list(std::move(fetched));
            })
       .def("run_on", &run_on_arrays, py::arg("feeds"))
       .def("run_into", &WholeProgram::run_into, py::arg("targets"),
            py::call_guard<py::gil_scoped_release>())
       .def("run_on_tensors", &run_on_tensors, py::arg("feeds"), py::arg("names"));
-  py::class_<RowsTogether>(module, "RowsTogether", "Tensors one after the other, along axis 0.")
+  py::class_<ConcatRows>(module, "ConcatRows", "Tensors one after the other, along axis 0.")
       .def(py::init([](std::vector<const phi::DenseTensor*> tensors) {
-             return RowsTogether{std::move(tensors)};
+             return ConcatRows{std::move(tensors)};
            }),
            py::arg("tensors"), py::keep_alive<1, 2>())
-      .def("run", [](const RowsTogether& rows) {
+      .def("run", [](const ConcatRows& rows) {
         std::vector<phi::DenseTensor> results;
-        results.push_back(rows_together(rows.tensors));
-        return copied(std::move(results));
+        results.push_back(concat_rows(rows.tensors));
+        return copied_list(std::move(results));
       });
   py::class_<DataDependencyEngine>(module, "DataDependencyEngine",
                                    "Steps, each run when its inputs are there.")
@@ -635,7 +636,7 @@ PYBIND11_MODULE(_core, module) {
               const py::gil_scoped_release released;
               fetched = engine.run(threads);
             }
-            return copied(std::move(fetched));
+            return copied_list(std::move(fetched));
           },
           py::arg("threads"))
       .def_property_readonly("last_ms", &DataDependencyEngine::last_ms);
@@ -652,177 +653,184 @@ PYBIND11_MODULE(_core, module) {
   });
   module.def("cache_info", &cache_info);
   module.def("set_signal_handler", &set_signal_handler);
-  module.def("telling_errors", &telling_errors, py::arg("function"), py::arg("holder"));
-  module.def("fail_at", &fail_at, py::arg("step"), py::arg("waits") = false,
-             "For tests: see core/common/faults.h.");
+  module.def("record_error_on", &record_error_on, py::arg("function"), py::arg("holder"));
+  module.def("fail_at", &fail_at, py::arg("step"), py::arg("blocks") = false,
+             "For tests: see core/common/fault_injection.h.");
   module.def(
-      "waiting", [] { return Fault::instance().waiting.load(); },
+      "num_blocked_threads", [] { return Fault::instance().blocked_threads.load(); },
       "How many threads wait at the step that is to wait.");
   module.def(
-      "try_again", [] { ++attempts(); },
+      "reset_denylist", [] { ++denylist_version(); },
       "Gives every refused graph another chance: a converter has changed.");
-  module.def("weights_written", &weights_written);
-  module.def("living_tensors", &living_tensors, "The objects that Python has of Paddle's tensors.");
-  module.def("hand_out", &hand_out, py::arg("tensor"),
+  module.def("mark_weights_written", &mark_weights_written);
+  module.def("live_tensor_objects", &live_tensor_objects,
+             "The objects that Python has of Paddle's tensors.");
+  module.def("record_exposure", &record_exposure, py::arg("tensor"),
              "Records that Python has an object of the tensor; the number of the object.");
-  module.def("taking_back", &taking_back, py::arg("references"),
+  module.def("exposure_end_callback", &exposure_end_callback, py::arg("references"),
              "What references call when their object is gone: takes back their `number`, and them "
              "from the table, in which each has a `key`.");
-  module.def("give_address", &give_address, py::arg("tensor"),
+  module.def("record_address_escape", &record_address_escape, py::arg("tensor"),
              "Records that somebody may write the memory of the tensor at any time.");
   module.def("is_memory_shared", &is_memory_shared, py::arg("written"), py::arg("others"),
              "Whether tensors that are written share memory with each other, or with others.");
-  module.def("share_memory", &share_memory, py::arg("tensor"),
+  module.def("record_memory_escape", &record_memory_escape, py::arg("tensor"),
              "Records that the memory of the tensor was passed on to something that may keep it.");
-  py::enum_<Announced>(module, "Announced", "What a function of Paddle's may write.")
-      .value("ARGUMENTS", Announced::kArguments)
-      .value("ANYTHING", Announced::kAnything)
-      .value("PROGRAM", Announced::kProgram);
-  py::enum_<Captured>(module, "Captured", "What a call of a function means to a capture.")
-      .value("BREAK", Captured::kBreak)
-      .value("OPERATOR", Captured::kOperator)
-      .value("PASSIVE", Captured::kPassive)
-      .value("ASIDE", Captured::kAside)
-      .value("OF_KNOWN", Captured::kOfKnown)
-      .value("SIZES", Captured::kSizes)
-      .value("OF_NUMBERS", Captured::kOfNumbers)
-      .value("LOOKING", Captured::kLooking)
-      .value("SHOWING", Captured::kShowing)
-      .value("HIDING", Captured::kHiding)
-      .value("SWITCHING", Captured::kSwitching)
-      .value("SETTING", Captured::kSetting);
-  py::enum_<ValueRule::Kind>(module, "Values")
+  py::enum_<WriteEffect>(module, "WriteEffect", "What a function of Paddle's may write.")
+      .value("ARGUMENTS", WriteEffect::kArguments)
+      .value("ANY_TENSOR", WriteEffect::kAnyTensor)
+      .value("PROGRAM", WriteEffect::kProgram);
+  py::enum_<CallEffect>(module, "CallEffect", "What a call of a function means to a capture.")
+      .value("GRAPH_BREAK", CallEffect::kGraphBreak)
+      .value("DEFERRABLE", CallEffect::kDeferrable)
+      .value("METADATA_ONLY", CallEffect::kMetadataOnly)
+      .value("BREAK_IF_LAZY_ARGUMENT", CallEffect::kBreakIfLazyArgument)
+      .value("EAGER_OPERATOR", CallEffect::kEagerOperator)
+      .value("SHAPE_QUERY", CallEffect::kShapeQuery)
+      .value("DATA_ACCESS", CallEffect::kDataAccess)
+      .value("READ_ONLY_DATA_ACCESS", CallEffect::kReadOnlyDataAccess)
+      .value("SAVED_TENSOR_HOOKS_ON", CallEffect::kSavedTensorHooksOn)
+      .value("SAVED_TENSOR_HOOKS_OFF", CallEffect::kSavedTensorHooksOff)
+      .value("TRACER_SWITCH", CallEffect::kTracerSwitch)
+      .value("FLAG_CHANGE", CallEffect::kFlagChange);
+  py::enum_<ValueRule::Kind>(module, "ValueRuleKind")
       .value("NONE", ValueRule::Kind::kNone)
-      .value("ALONG", ValueRule::Kind::kAlong)
-      .value("CLASSES", ValueRule::Kind::kClasses)
-      .value("PLACES", ValueRule::Kind::kPlaces)
-      .value("EACH", ValueRule::Kind::kEach)
-      .value("INDEX", ValueRule::Kind::kIndex)
-      .value("DIVISOR", ValueRule::Kind::kDivisor)
-      .value("SLICE", ValueRule::Kind::kSlice);
+      .value("ALONG_AXIS", ValueRule::Kind::kAlongAxis)
+      .value("CLASS_IDS", ValueRule::Kind::kClassIds)
+      .value("COORDINATES", ValueRule::Kind::kCoordinates)
+      .value("INDEX_PER_AXIS", ValueRule::Kind::kIndexPerAxis)
+      .value("SUBSCRIPT", ValueRule::Kind::kSubscript)
+      .value("NONZERO_DIVISOR", ValueRule::Kind::kNonzeroDivisor)
+      .value("SLICE_ASSIGNMENT", ValueRule::Kind::kSliceAssignment);
   py::class_<ValueRule>(module, "ValueRule", "The values that an operator asks of whole numbers.")
-      .def(py::init([](ValueRule::Kind kind, size_t at, size_t of, int axis_at, int axis,
-                       bool from_end, int ignored_at) {
-             return ValueRule{kind, at, of, axis_at, axis, from_end, ignored_at};
+      .def(py::init([](ValueRule::Kind kind, size_t index_argument, size_t indexed_argument,
+                       int axis_argument, int axis, bool from_end, int ignored_argument) {
+             return ValueRule{kind, index_argument, indexed_argument, axis_argument,
+                              axis, from_end,       ignored_argument};
            }),
-           py::arg("kind") = ValueRule::Kind::kNone, py::arg("at") = 0, py::arg("of") = 0,
-           py::arg("axis_at") = -1, py::arg("axis") = 0, py::arg("from_end") = false,
-           py::arg("ignored_at") = -1);
-  py::enum_<NumberRule::Kind>(module, "Numbers")
-      .value("UNKNOWN", NumberRule::Kind::kUnknown)
-      .value("MOVED", NumberRule::Kind::kMoved)
-      .value("STACKED", NumberRule::Kind::kStacked)
-      .value("PLACES", NumberRule::Kind::kPlaces)
-      .value("SORTED", NumberRule::Kind::kSorted)
-      .value("SUM", NumberRule::Kind::kSum)
-      .value("DIFFERENCE", NumberRule::Kind::kDifference)
-      .value("PRODUCT", NumberRule::Kind::kProduct)
-      .value("QUOTIENT", NumberRule::Kind::kQuotient)
-      .value("REMAINDER", NumberRule::Kind::kRemainder)
-      .value("CLIPPED", NumberRule::Kind::kClipped);
-  py::class_<NumberRule>(module, "NumberRule", "What is known of numbers that an operator makes.")
-      .def(py::init([](NumberRule::Kind kind, std::vector<size_t> of, size_t axis_at) {
-             return NumberRule{kind, std::move(of), axis_at};
+           py::arg("kind") = ValueRule::Kind::kNone, py::arg("index_argument") = 0,
+           py::arg("indexed_argument") = 0, py::arg("axis_argument") = -1, py::arg("axis") = 0,
+           py::arg("from_end") = false, py::arg("ignored_argument") = -1);
+  py::enum_<RangeRule::Kind>(module, "RangeRuleKind")
+      .value("UNKNOWN", RangeRule::Kind::kUnknown)
+      .value("PRESERVED", RangeRule::Kind::kPreserved)
+      .value("STACKED", RangeRule::Kind::kStacked)
+      .value("INDICES", RangeRule::Kind::kIndices)
+      .value("SORTED", RangeRule::Kind::kSorted)
+      .value("SUM", RangeRule::Kind::kSum)
+      .value("DIFFERENCE", RangeRule::Kind::kDifference)
+      .value("PRODUCT", RangeRule::Kind::kProduct)
+      .value("QUOTIENT", RangeRule::Kind::kQuotient)
+      .value("REMAINDER", RangeRule::Kind::kRemainder)
+      .value("CLIPPED", RangeRule::Kind::kClipped);
+  py::class_<RangeRule>(module, "RangeRule", "What is known of numbers that an operator makes.")
+      .def(py::init([](RangeRule::Kind kind, std::vector<size_t> sources, size_t axis_argument) {
+             return RangeRule{kind, std::move(sources), axis_argument};
            }),
-           py::arg("kind") = NumberRule::Kind::kUnknown, py::arg("of") = std::vector<size_t>(),
-           py::arg("axis_at") = 1);
-  py::enum_<Changes>(module, "Changes", "What a method changes of its tensor.")
-      .value("NOTHING", Changes::kNothing)
-      .value("NUMBERS", Changes::kNumbers)
-      .value("STOP_GRADIENT", Changes::kStopGradient);
-  py::class_<WaitRule>(module, "WaitRule", "When a call of an operator may wait.")
-      .def(py::init([](size_t most_tensors, bool needs_floats,
-                       std::vector<std::pair<size_t, py::object>> needed,
-                       std::vector<std::pair<size_t, py::object>> needed_to_train, ValueRule values,
-                       NumberRule numbers, int unread, bool has_reserve, bool draws,
-                       bool is_arithmetic, Changes changes, std::vector<size_t> lists) {
-             return WaitRule{most_tensors,
-                             needs_floats,
-                             std::move(needed),
-                             std::move(needed_to_train),
-                             values,
-                             std::move(numbers),
-                             unread,
-                             has_reserve,
-                             draws,
-                             is_arithmetic,
-                             changes,
-                             std::move(lists)};
+           py::arg("kind") = RangeRule::Kind::kUnknown, py::arg("sources") = std::vector<size_t>(),
+           py::arg("axis_argument") = 1);
+  py::enum_<Mutation>(module, "Mutation", "What a method changes of its tensor.")
+      .value("NONE", Mutation::kNone)
+      .value("VALUES", Mutation::kValues)
+      .value("STOP_GRADIENT", Mutation::kStopGradient);
+  py::class_<DeferralRule>(module, "DeferralRule", "When a call of an operator may wait.")
+      .def(py::init([](size_t max_tensor_arguments, bool requires_floats,
+                       std::vector<std::pair<size_t, py::object>> required_arguments,
+                       std::vector<std::pair<size_t, py::object>> required_with_gradient,
+                       ValueRule value_rule, RangeRule range_rule, int unread_argument,
+                       bool has_reserve_space, bool is_stochastic, bool is_arithmetic,
+                       Mutation mutation, std::vector<size_t> int_list_arguments) {
+             return DeferralRule{max_tensor_arguments,
+                                 requires_floats,
+                                 std::move(required_arguments),
+                                 std::move(required_with_gradient),
+                                 value_rule,
+                                 std::move(range_rule),
+                                 unread_argument,
+                                 has_reserve_space,
+                                 is_stochastic,
+                                 is_arithmetic,
+                                 mutation,
+                                 std::move(int_list_arguments)};
            }),
-           py::arg("most_tensors") = 0, py::arg("needs_floats") = false,
-           py::arg("needed") = std::vector<std::pair<size_t, py::object>>(),
-           py::arg("needed_to_train") = std::vector<std::pair<size_t, py::object>>(),
-           py::arg("values") = ValueRule(), py::arg("numbers") = NumberRule(),
-           py::arg("unread") = -1, py::arg("has_reserve") = false, py::arg("draws") = false,
-           py::arg("is_arithmetic") = false, py::arg("changes") = Changes::kNothing,
-           py::arg("lists") = std::vector<size_t>());
-  module.def("tell_captures", &tell_captures, py::arg("function"), py::arg("name"),
-             py::arg("captured"), py::arg("rule") = WaitRule());
-  module.def("tell_captures_of_attribute", &tell_captures_of_attribute, py::arg("attribute"),
-             py::arg("name"), py::arg("get_is_passive"), py::arg("set_is_passive"));
+           py::arg("max_tensor_arguments") = 0, py::arg("requires_floats") = false,
+           py::arg("required_arguments") = std::vector<std::pair<size_t, py::object>>(),
+           py::arg("required_with_gradient") = std::vector<std::pair<size_t, py::object>>(),
+           py::arg("value_rule") = ValueRule(), py::arg("range_rule") = RangeRule(),
+           py::arg("unread_argument") = -1, py::arg("has_reserve_space") = false,
+           py::arg("is_stochastic") = false, py::arg("is_arithmetic") = false,
+           py::arg("mutation") = Mutation::kNone,
+           py::arg("int_list_arguments") = std::vector<size_t>());
+  module.def("set_call_effect", &set_call_effect, py::arg("function"), py::arg("name"),
+             py::arg("effect"), py::arg("rule") = DeferralRule());
+  module.def("intercept_attribute", &intercept_attribute, py::arg("attribute"), py::arg("name"),
+             py::arg("get_is_passive"), py::arg("set_is_passive"));
   module.def("set_stop_gradient",
              [](const py::object& tensor, bool on) { set_stop_gradient(tensor.ptr(), on); });
   module.attr("END_OF_FUNCTION") = kEndOfFunction;
-  module.attr("MOST_PATHS") = CapturedPaths::kMostPaths;
-  py::class_<AloneScope>(module, "Alone", "Inside of `with`, no other thread calls operators.")
+  module.attr("MAX_TRACES") = TraceCache::kMaxTraces;
+  py::class_<ExclusiveSectionScope>(module, "ExclusiveSection",
+                                    "Inside of `with`, no other thread calls operators.")
       .def(py::init<>())
       .def("__enter__",
-           [](AloneScope& scope) {
-             scope.alone = std::make_unique<Alone>();
-             return scope.alone->is_alone();
+           [](ExclusiveSectionScope& scope) {
+             scope.section = std::make_unique<ExclusiveSection>();
+             return scope.section->is_exclusive();
            })
-      .def("__exit__", [](AloneScope& scope, const py::args&) { scope.alone.reset(); });
+      .def("__exit__",
+           [](ExclusiveSectionScope& scope, const py::args&) { scope.section.reset(); });
   py::class_<GradientMode>(module, "GradientMode", "Inside of `with`, operators have gradients.")
       .def(py::init<py::object, py::object, bool>(), py::arg("is_on"), py::arg("set"),
            py::arg("on"))
       .def("__enter__", &GradientMode::enter)
       .def("__exit__", [](const GradientMode& mode, const py::args&) { mode.exit(); });
-  module.def("number_of_settings", &number_of_settings);
+  module.def("settings_version", &settings_version);
   module.def("tensor_versions", &tensor_versions, py::arg("tensors"));
-  py::class_<KeptTensors>(module, "KeptTensors")
+  py::class_<SavedTensors>(module, "SavedTensors")
       .def(py::init<const std::vector<const phi::DenseTensor*>&, const std::optional<py::list>&>(),
-           py::arg("tensors"), py::arg("of_user"))
-      .def("put_into", &KeptTensors::put_into, py::arg("tensors"));
-  module.def("settle_captures", [] {
-    Capture* capture = Capture::here();
-    if (capture != nullptr && !capture->settle("Python")) throw py::error_already_set();
+           py::arg("tensors"), py::arg("user_tensors"))
+      .def("restore_to", &SavedTensors::restore_to, py::arg("tensors"));
+  module.def("flush_captures", [] {
+    Capture* capture = Capture::current();
+    if (capture != nullptr && !capture->flush("Python")) throw py::error_already_set();
   });
-  py::class_<CapturedValue>(module, "CapturedValue", "A tensor of a path, by its number.")
-      .def_readonly("number", &CapturedValue::number);
-  py::class_<CapturedPaths, std::shared_ptr<CapturedPaths>>(
-      module, "CapturedPaths", "The operators that a function was seen to call.")
+  py::class_<TracedValue>(module, "TracedValue", "A tensor of a path, by its number.")
+      .def_readonly("index", &TracedValue::index);
+  py::class_<TraceCache, std::shared_ptr<TraceCache>>(
+      module, "TraceCache", "The operators that a function was seen to call.")
       .def(py::init<py::object, bool>(), py::arg("make_graph"), py::arg("trains"))
-      .def("ends", &CapturedPaths::ends);
+      .def("ends", &TraceCache::ends);
   py::class_<CaptureScope>(module, "Capture", "Inside of `with`, this thread captures operators.")
-      .def(py::init<std::shared_ptr<CapturedPaths>, py::object>(), py::arg("paths"),
+      .def(py::init<std::shared_ptr<TraceCache>, py::object>(), py::arg("trace_cache"),
            py::arg("tracer"))
       .def("__enter__", &CaptureScope::enter)
       .def("__exit__", [](CaptureScope& scope, const py::args&) { scope.exit(); });
-  module.def("announce_calls", &announce_calls, py::arg("function"), py::arg("what"),
+  module.def("intercept_calls", &intercept_calls, py::arg("function"), py::arg("effect"),
              "Has calls of a function in C count as writes of the weights within its reach.");
-  module.def("are_calls_announced", &are_calls_announced, py::arg("function"));
-  module.def("take_over", &take_over, py::arg("function"), py::arg("name"), py::arg("tracer"),
+  module.def("are_calls_intercepted", &are_calls_intercepted, py::arg("function"));
+  module.def("replace_optimizer_kernel", &replace_optimizer_kernel, py::arg("function"),
+             py::arg("name"), py::arg("tracer"),
              "Has an operator that optimizers of dynamic mode call computed on all threads.");
-  py::class_<ReadingRun>(module, "ReadingRun",
-                         "Inside of `with`, the next program of this thread writes no argument.")
+  py::class_<ReadOnlyRun>(module, "ReadOnlyRun",
+                          "Inside of `with`, the next program of this thread writes no argument.")
       .def(py::init())
-      .def("__enter__", [](const ReadingRun&) { set_next_run_reads(true); })
-      .def("__exit__", [](const ReadingRun&, const py::args&) { set_next_run_reads(false); });
-  py::class_<CountedRun>(module, "ProgramRun", "Inside of `with`, a run of a program.")
-      .def(py::init([](bool may_write) { return CountedRun{may_write, nullptr}; }),
+      .def("__enter__", [](const ReadOnlyRun&) { set_next_program_read_only(true); })
+      .def("__exit__",
+           [](const ReadOnlyRun&, const py::args&) { set_next_program_read_only(false); });
+  py::class_<ProgramRunScope>(module, "ProgramRun", "Inside of `with`, a run of a program.")
+      .def(py::init([](bool may_write) { return ProgramRunScope{may_write, nullptr}; }),
            py::arg("may_write"))
-      .def("__enter__",
-           [](CountedRun& counted) {
-             counted.run = std::make_unique<ProgramRun>(counted.may_write);
-           })
-      .def("__exit__", [](CountedRun& counted, const py::args&) { counted.run.reset(); });
+      .def(
+          "__enter__",
+          [](ProgramRunScope& scope) { scope.run = std::make_unique<ProgramRun>(scope.may_write); })
+      .def("__exit__", [](ProgramRunScope& scope, const py::args&) { scope.run.reset(); });
   module.def(
       "is_graph_stored",
       [](const std::string& graph, const std::string& environment) {
         return is_graph_stored(disk_key_of_graph(graph, environment));
       },
       py::arg("graph"), py::arg("environment"), "Whether a function of the graph is on disk.");
-  module.def("read_functions_in", &read_also, py::arg("folder"), py::arg("owner"),
+  module.def("add_model_folder", &add_model_folder, py::arg("folder"), py::arg("owner"),
              "Looks for functions in this folder, too, as far as it and they belong to this user.");
   module.def("clear_cache", &clear_cache, "Gives back what is kept from run to run.");
   module.def("table_sizes", &table_sizes, "How much is kept, by what it is.");
@@ -832,11 +840,12 @@ PYBIND11_MODULE(_core, module) {
   packed.def("set_packing", &mkl_packed::set_packing, py::arg("on"));
   packed.def("clear_packed_weights", &mkl_packed::clear_packed_weights);
   packed.def("provider", [] { return std::string(mkl_packed::provider().name()); });
-  packed.def("are_threads_late", &mkl_packed::are_threads_late);
+  packed.def("is_straggling", &mkl_packed::is_straggling);
   packed.def(
-      "take_steps_alone",
+      "run_single_threaded_for",
       [](double seconds) {
-        mkl_packed::take_steps_alone(std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)));
+        mkl_packed::run_single_threaded_for(
+            std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)));
       },
       py::arg("seconds"));
   packed.def("why_unavailable", &mkl_packed::why_unavailable, py::arg("provider"));
@@ -878,13 +887,13 @@ PYBIND11_MODULE(_core, module) {
           "run", [](const NgraphEngine& engine, const ArrayIO& io) { engine.run(io.io()); },
           py::arg("io"), release, "Gets the function and executes it.");
 
-  py::class_<FunctionOrder, std::shared_ptr<FunctionOrder>>(
-      module, "FunctionOrder", "A function that is to be built in the background.")
-      .def("build", &FunctionOrder::build, release,
+  py::class_<CompileJob, std::shared_ptr<CompileJob>>(
+      module, "CompileJob", "A function that is to be built in the background.")
+      .def("build", &CompileJob::build, release,
            "Builds and keeps it. What that throws, the next run throws that needs it.")
-      .def("cancel", &FunctionOrder::cancel, "From here on nothing becomes of it.")
-      .def_property_readonly("graph", &FunctionOrder::graph)
-      .def_property_readonly("runs_meanwhile", &FunctionOrder::runs_meanwhile);
+      .def("cancel", &CompileJob::cancel, "From here on nothing becomes of it.")
+      .def_property_readonly("graph", &CompileJob::graph)
+      .def_property_readonly("fallback_runs", &CompileJob::fallback_runs);
 
   py::class_<NgraphFunction, std::shared_ptr<NgraphFunction>>(module, "NgraphFunction",
                                                               "A compiled function.")

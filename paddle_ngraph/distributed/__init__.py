@@ -1,6 +1,6 @@
-"""Training on several processes: each computes a share of the batch, all have the same parameters.
+"""Training on several processes: data parallelism, pipelines and a parameter server.
 
-::
+With data parallelism, each process computes a share of the batch, all with equal parameters::
 
     from paddle_ngraph import distributed
 
@@ -13,9 +13,9 @@
         executor.run(main_program, feed=distributed.share(feed), fetch_list=[loss])
         distributed.checkpoint(main_program, step + 1)
 
-It is started by ``python -m paddle_ngraph launch --nproc 2 --checkpoint DIR script.py``; without
-checkpoints ``python -m paddle.distributed.launch`` does as well. Each function loads what it needs
-when it is called.
+Start a script by ``python -m paddle_ngraph launch --nproc 2 --checkpoint DIR script.py``; without
+checkpoints, ``python -m paddle.distributed.launch`` works, too. Each function imports its
+implementation when called.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ __all__ = [
 
 
 def init(seed: int | None = None, *, pin_cores: bool = True) -> None:
-    """Joins the job that a launcher has started this process for.
+    """Joins the job of the launcher that started this process.
 
     The launcher is ``python -m paddle_ngraph launch`` or ``python -m paddle.distributed.launch``.
 
-    It opens Paddle's TCPStore, and the gloo context that collectives of static programs need; a
-    process that nobody has launched is a job of one rank. A second call changes nothing but the
-    seed. Where ``paddle.distributed.init_parallel_env`` is called, too, it has to come first.
+    Opens Paddle's TCPStore, and the gloo context for collectives of static programs; a process
+    without a launcher is a job of one rank. A second call only sets the seed. If
+    ``paddle.distributed.init_parallel_env`` is called, too, call it first.
 
     Args:
-        seed: Seeds the random numbers of this rank with ``seed + rank``, so that each rank drops
-            out other elements. Parameters are those of rank 0 anyway.
-        pin_cores: Whether the ranks of one machine share out its cores, as ``launch`` does not.
+        seed: Seeds random numbers of this rank with ``seed + rank``, so that dropout masks differ
+            between ranks. Parameters are those of rank 0 in any case.
+        pin_cores: Whether the ranks of one machine divide its cores, which ``launch`` does not do.
 
     Raises:
-        NgraphError: The engine is missing, the variables of the environment make no sense, or the
-            port of the store is in use.
+        NgraphError: The engine is missing, the environment variables are invalid, or the port of
+            the store is in use.
     """
     library.load()
     from paddle_ngraph.distributed import job
@@ -77,7 +77,7 @@ def init(seed: int | None = None, *, pin_cores: bool = True) -> None:
 
 
 def rank() -> int:
-    """The number of this process, from 0. Raises NgraphError before :func:`init`."""
+    """The rank of this process, from 0. Raises NgraphError before :func:`init`."""
     return _job().place.rank
 
 
@@ -87,21 +87,21 @@ def ranks() -> int:
 
 
 def barrier() -> None:
-    """Waits until every rank is here. Raises NgraphError before :func:`init`."""
+    """Waits until every rank has called it. Raises NgraphError before :func:`init`."""
     _job().barrier()
 
 
 def share(feed: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a batch that this rank computes.
+    """The share of a batch that this rank computes.
 
     Args:
         feed: The arrays of the whole batch by name, ``[batch, ...]`` each.
 
     Returns:
-        The same of ``[batch / ranks, ...]`` each, those of rank 0 first.
+        Arrays of ``[batch / ranks, ...]`` by name; the first samples belong to rank 0.
 
     Raises:
-        NgraphError: A batch does not divide, or :func:`init` has not been called.
+        NgraphError: A batch is not divisible, or :func:`init` has not been called.
     """
     from paddle_ngraph.distributed import job
 
@@ -116,55 +116,55 @@ def prepare(
     fetch_list: Sequence[Any] = (),
     scope: Any = None,
 ) -> None:
-    """To be called before the first step: checks that the ranks agree, and has each compile.
+    """Checks that all ranks agree, and compiles on each; to be called before the first step.
 
-    A step runs on copies of the variables, so that nothing changes, and without the other ranks. A
-    collective waits 30 seconds for the other ranks: here all wait for the one that compiles last.
+    Runs a step on copies of the variables, without side effects and without communication. A
+    collective times out after 30 seconds: here all ranks wait for the last one to compile.
 
     Args:
-        executor: What will run the program.
+        executor: The executor of the program.
         program: The program of a rank.
-        feed: As in the first step: the contents do not matter.
+        feed: As in the first step; only dtypes and shapes matter.
         fetch_list: As in the first step.
-        scope: Where the variables are; ``None``: in the scope of ``scope_guard``.
+        scope: The scope of the variables; ``None``: the scope of ``scope_guard``.
 
     Raises:
-        NgraphError: The ranks differ in program, shapes or versions (on every rank, with the same
-            sentence); a variable is missing; :func:`init` has not been called.
+        NgraphError: The ranks differ in program, shapes or versions (on every rank, with one
+            message); a variable is missing; :func:`init` has not been called.
     """
     from paddle_ngraph.distributed import first_run
 
     joined = _job()
     first_run.agree(joined, [program], feed)
-    first_run.compile_alone(executor, program, feed, fetch_list, _scope(scope))
+    first_run.compile_single_rank(executor, program, feed, fetch_list, _scope(scope))
     joined.barrier()
 
 
 def checkpoint(
     program: Any, step: int, folder: str | os.PathLike[str] | None = None, scope: Any = None
 ) -> None:
-    """Keeps all that a training needs to go on from here; called by all ranks.
+    """Writes the complete state of a training to a checkpoint; called by all ranks.
 
-    That is: all variables of the program (parameters, the states of the optimizer, running
-    statistics, gradients that accumulate), the state of its learning rate schedule, and the random
-    numbers of each rank (Paddle's, those of ``numpy.random`` and ``random``). The last three
-    checkpoints are kept. One that was interrupted is not there at all.
+    The state consists of all variables of the program (parameters, the states of the optimizer,
+    running statistics, accumulated gradients), the state of its learning rate schedule, and the
+    random states of each rank (those of Paddle, ``numpy.random`` and ``random``). The last three
+    checkpoints are retained. An interrupted checkpoint leaves no trace.
 
     Args:
-        program: The static PIR program that trains.
-        step: So many steps are done; more than at the last checkpoint. A second call for the same
-            step does nothing.
-        folder: Where the checkpoints are, a folder that all ranks see; ``None``: what the launcher
-            was given, ``python -m paddle_ngraph launch --checkpoint``.
-        scope: Where the variables are; ``None``: in the scope of ``scope_guard``.
+        program: The static PIR training program.
+        step: The number of completed steps, more than at the last checkpoint. A second call for
+            one step has no effect.
+        folder: The folder of the checkpoints, visible to all ranks; ``None``: that of the
+            launcher, ``python -m paddle_ngraph launch --checkpoint``.
+        scope: The scope of the variables; ``None``: the scope of ``scope_guard``.
 
     Raises:
-        NgraphError: On every rank, with the same sentence: it cannot be written, and the earlier
-            ones are as they were; the ranks are not at the same step; another job uses the folder;
-            the folder has a later checkpoint, which nobody has resumed from. :func:`init` has not
+        NgraphError: On every rank, with one message: the checkpoint cannot be written, and earlier
+            ones are unchanged; the ranks are at different steps; another job uses the folder; the
+            folder has a later checkpoint, and the job did not resume from it. :func:`init` has not
             been called.
     """
-    _checkpoints(folder).save(_pir(program), _whole(step), _scope(scope))
+    _checkpoints(folder).save(_pir(program), _integer(step), _scope(scope))
 
 
 def resume(program: Any, folder: str | os.PathLike[str] | None = None, scope: Any = None) -> int:
@@ -173,30 +173,30 @@ def resume(program: Any, folder: str | os.PathLike[str] | None = None, scope: An
     To be called after the startup program and :func:`prepare`, right before the first step.
 
     Args:
-        program: As for :func:`checkpoint`: the same as then.
+        program: The program of the checkpoint; see :func:`checkpoint`.
         folder: As for :func:`checkpoint`.
         scope: As for :func:`checkpoint`.
 
     Returns:
-        The number of steps that are done: 0 if there is no checkpoint.
+        The number of completed steps: 0 if there is no checkpoint.
 
     Raises:
-        NgraphError: On every rank, with the same sentence, and nothing has changed: all checkpoints
-            are damaged, or of another program or number of ranks; another job uses the folder.
+        NgraphError: On every rank, with one message and without side effects: all checkpoints are
+            damaged, or of another program or number of ranks; another job uses the folder.
             :func:`init` has not been called, or the startup program has not run.
     """
     return _checkpoints(folder).restore(_pir(program), _scope(scope))
 
 
 def distributed_optimizer(optimizer: Any, *, bucket_mb: float = 25.0, overlap: bool = False) -> Any:
-    """An optimizer whose ``minimize`` also makes the program that of one rank.
+    """An optimizer whose ``minimize`` also transforms the program into that of one rank.
 
-    It has everything that ``optimizer`` has. The startup program gives all ranks the variables of
+    Other attributes are those of ``optimizer``. The startup program broadcasts the variables of
     rank 0. Gradients are averaged over the ranks before they are clipped.
 
     Args:
         optimizer: Any optimizer of Paddle.
-        bucket_mb: The size in MB of the flat buckets in which gradients are averaged, at most.
+        bucket_mb: The maximal size in MB of the flat buckets in which gradients are averaged.
         overlap: Whether a bucket is averaged while the backward pass computes the next one.
 
     Raises:
@@ -216,25 +216,24 @@ def serve(
     synchronous: bool = True,
     after_update: Callable[[int], None] | None = None,
 ) -> int:
-    """Serves parameters to the other ranks, until they are done. To be called by rank 0.
+    """Serves parameters to the other ranks, until all are done. To be called by rank 0.
 
     Args:
-        executor: What runs the server's program.
-        form: What ``paddle_ngraph.distribute_to_server`` returns.
-        scope: Where the parameters are, after the startup program; ``None``: in the scope of
+        executor: The executor of the server's program.
+        form: The result of ``paddle_ngraph.distribute_to_server``.
+        scope: The scope of the parameters, after the startup program; ``None``: the scope of
             ``scope_guard``.
-        synchronous: Whether an update waits for the gradients of all trainers, and takes their
-            average. Otherwise the gradients of each make an update, in the order in which they
-            come.
+        synchronous: Whether an update waits for the gradients of all trainers, and uses their
+            average. Otherwise the gradients of each trainer cause an update, in order of arrival.
         after_update: Called after each update with the number of updates so far: to save, or to
-            step a schedule of the learning rate.
+            step a learning rate schedule.
 
     Returns:
         The number of updates.
 
     Raises:
-        NgraphError: A trainer has gone or failed; the ranks made ``form`` of different programs;
-            there is no other rank.
+        NgraphError: A trainer is lost or has failed; the ranks created ``form`` from different
+            programs; there is no other rank.
     """
     joined = _job()
     from paddle_ngraph.distributed.server import Server
@@ -246,13 +245,13 @@ def trainer(executor: Any, form: ServerForm, scope: Any = None) -> Trainer:
     """Connects to the server. To be called by all ranks but 0, and used in a ``with`` block.
 
     Args:
-        executor: What runs the trainer's program.
-        form: What ``paddle_ngraph.distribute_to_server`` returns.
+        executor: The executor of the trainer's program.
+        form: The result of ``paddle_ngraph.distribute_to_server``.
         scope: As for :func:`serve`.
 
     Returns:
-        An object whose ``run(feed)`` does a step, and whose ``share(feed)`` is the part of a batch
-        that this trainer computes.
+        An object whose ``run(feed)`` runs a step, and whose ``share(feed)`` returns the share of a
+        batch of this trainer.
 
     Raises:
         NgraphError: As :func:`serve`.
@@ -264,22 +263,23 @@ def trainer(executor: Any, form: ServerForm, scope: Any = None) -> Trainer:
 
 
 def pipeline(executor: Any, form: Pipeline, scope: Any = None) -> PipelineStage:
-    """Connects the stages of a network. To be called by all ranks, and used in a ``with`` block.
+    """Connects the stages of a pipeline. To be called by all ranks, and used in a ``with`` block.
 
-    Rank 0 has the first stage. Before it, each rank runs ``form.stages[rank()].startup``.
+    Rank 0 has the first stage. Each rank has to run ``form.stages[rank()].startup`` first.
 
     Args:
-        executor: What runs the programs of the stage.
-        form: What ``paddle_ngraph.pipeline`` returns.
-        scope: Where the variables of the stage are; ``None``: in the scope of ``scope_guard``.
+        executor: The executor of the programs of the stage.
+        form: The result of ``paddle_ngraph.pipeline``.
+        scope: The scope of the variables of the stage; ``None``: the scope of ``scope_guard``.
 
     Returns:
-        An object whose ``run(feed)`` does a step with a whole batch and returns its results on
-        every rank, and whose ``bubble()`` says how much of its time this rank waits.
+        An object whose ``run(feed)`` runs a step with a whole batch and returns its results on
+        every rank, and whose ``bubble()`` reports the idle time of this rank.
 
     Raises:
-        NgraphError: There are not as many ranks as stages; they made ``form`` of different
-            programs; a variable is missing; a rank has gone; :func:`init` has not been called.
+        NgraphError: The number of ranks differs from that of stages; the ranks created ``form``
+            from different programs; a variable is missing; a rank is lost; :func:`init` has not
+            been called.
     """
     joined = _job()
     from paddle_ngraph.distributed.stages import LinkedStage
@@ -312,9 +312,9 @@ def _pir(program: Any) -> Any:
     return program
 
 
-def _whole(step: Any) -> int:
+def _integer(step: Any) -> int:
     try:
-        return operator.index(step)  # also what NumPy counts
+        return operator.index(step)  # integers of NumPy, too
     except TypeError as error:
         raise NgraphError(f"step={step!r}: give the number of steps that are done") from error
 

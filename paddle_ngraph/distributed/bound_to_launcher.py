@@ -1,8 +1,9 @@
-"""Becomes a command that ends when the process that started it does.
+"""Executes a command that is killed when its parent process ends.
 
 Run as a script, without the package: ``python -I -S bound_to_launcher.py PARENT COMMAND ...``. The
-kernel kills the process when its parent has ended, in whichever way; this outlives ``exec``. It is
-set here rather than between fork and exec, where a process of several threads can do very little.
+kernel kills the process when its parent has ended for any reason; this setting persists over
+``exec``. The setting is made here rather than between fork and exec, where little is allowed in a
+process of several threads.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Does not return."""
+    """Replaces this process by ``command``; does not return."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) has failed")
-    if os.getppid() == parent:  # it may have ended before
+    if os.getppid() == parent:  # the parent may have ended before
         os.execv(command[0], command)
 
 

@@ -1,9 +1,9 @@
-"""Checkpoints on disk: what has the name of one is complete.
+"""Checkpoints on disk, written atomically: every folder with the name of one is complete.
 
-A checkpoint is a folder, ``step-00000042``. For each rank it holds an npz file with arrays and a
-JSON file with everything else, and for all a manifest with the digests of these files and of
-itself. It is written under another name, brought to the disk, and only then renamed. Nothing that
-is read is unpickled or executed, and nothing is used before its digest was found right.
+A checkpoint is a folder, ``step-00000042``. The folder contains an npz file with arrays and a JSON
+file with all other data for each rank, and one manifest with the digests of these files and of
+itself. The folder is written under another name, synced to disk, and only then renamed. Data that
+is read is never unpickled or executed, and never used before its digest was verified.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ import numpy as np
 
 from paddle_ngraph.errors import NgraphError
 
-# Where `python -m paddle_ngraph launch --checkpoint` says where they are.
+# Environment variable in which `python -m paddle_ngraph launch --checkpoint` passes the folder.
 VARIABLE = "PADDLE_NGRAPH_CHECKPOINT_DIR"
-KEPT = 3  # checkpoints; older ones are deleted
+MAX_CHECKPOINTS = 3  # older checkpoints are deleted
 _NAME = re.compile(r"step-([0-9]{8,18})")
 LAST_STEP = 10**18 - 1
 _MANIFEST = "manifest.json"
 _FORMAT = 1
 _LOCK = ".lock"
-# Of what is not complete: yet, or no longer.
+# Prefix of folders that are not complete: not yet, or no longer.
 _UNFINISHED = ".unfinished-"
 _DAMAGED = "damaged-"
-_NOT_THERE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO})
+_MISSING_ERRNOS = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO})
 
 Record = Mapping[str, Any]
 
 
 class _Damaged(Exception):
-    """What is wrong with a checkpoint."""
+    """A damaged checkpoint; the message is the reason."""
 
 
 class Checkpoint(NamedTuple):
-    """A complete checkpoint, whose digests are right.
+    """A complete checkpoint with verified digests.
 
     Attributes:
-        folder: That of all checkpoints.
-        step: So many steps were done.
-        ranks: By so many ranks.
-        common: What was said when it was finished.
+        folder: The folder of all checkpoints.
+        step: The number of completed steps.
+        ranks: The number of ranks.
+        common: The record passed to :meth:`Folder.finish`.
     """
 
     folder: Path
@@ -64,26 +64,26 @@ class Checkpoint(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """Where its files are."""
+        """The folder of its files."""
         return self.folder / _name(self.step)
 
     def part(self, rank: int) -> tuple[Record, list[np.ndarray]]:
-        """What :func:`write_part` has written for a rank.
+        """The data that :func:`write_part` has written for a rank.
 
         Raises:
-            NgraphError: It cannot be read any more.
+            NgraphError: The data cannot be read any more.
         """
         arrays, record = _names(rank)
         try:
-            said = _decoded((self.path / record).read_bytes())
+            record_data = _decoded((self.path / record).read_bytes())
             with np.load(self.path / arrays, allow_pickle=False) as file:
-                return said, [file[f"arr_{number}"] for number in range(len(file.files))]
-        except (OSError, _Damaged, *_UNREADABLE) as error:
+                return record_data, [file[f"arr_{number}"] for number in range(len(file.files))]
+        except (OSError, _Damaged, *_READ_ERRORS) as error:
             raise NgraphError(f"{self.path} cannot be read: {error}") from error
 
 
-# What NumPy raises for an npz file that it did not write.
-_UNREADABLE = (
+# Errors of NumPy for an invalid npz file.
+_READ_ERRORS = (
     ValueError,
     KeyError,
     EOFError,
@@ -99,18 +99,18 @@ class Folder:
     """A folder of checkpoints, which one process manages.
 
     Args:
-        path: Where it is, or will be.
+        path: The folder, created if missing.
 
     Raises:
-        NgraphError: Another process manages it.
-        OSError: It cannot be made, or written to.
+        NgraphError: Another process manages the folder.
+        OSError: The folder cannot be created, or written to.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         os.makedirs(path, exist_ok=True)
-        # Held until this process ends. A lock of this kind is not inherited by processes that it
-        # forks, which may live longer.
+        # Locked until this process ends. A lock of this type is not inherited by forked processes,
+        # which may live longer.
         self._lock = open(path / _LOCK, "ab")  # noqa: SIM115
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,11 +125,11 @@ class Folder:
             _remove(rest)
 
     def begin(self, step: int) -> Path:
-        """Makes the folder that the parts of a checkpoint are written to.
+        """Creates the folder into which ranks write a checkpoint.
 
         Raises:
             NgraphError: There is a checkpoint of this step, or of a later one.
-            OSError: The folder cannot be made.
+            OSError: The folder cannot be created.
         """
         newest = newest_step(self.path)
         if newest is not None and newest >= step:
@@ -138,15 +138,15 @@ class Folder:
                 f"step {step}: begin with resume(), or give another folder"
             )
         unfinished = self.path / f"{_UNFINISHED}{step}"
-        _remove(unfinished)  # of an attempt that has failed
+        _remove(unfinished)  # of a failed attempt
         unfinished.mkdir()
         return unfinished
 
     def finish(self, unfinished: Path, step: int, ranks: int, common: Record) -> None:
-        """Makes a checkpoint of the parts of all ranks; then deletes the oldest.
+        """Completes a checkpoint from the files of all ranks; then deletes the oldest.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The checkpoint cannot be written.
         """
         names = [name for rank in range(ranks) for name in _names(rank)]
         files = {name: _size_and_digest(unfinished / name) for name in names}
@@ -155,20 +155,20 @@ class Folder:
         }  # fmt: skip
         digest = _digest(_encoded(content))
         _write(unfinished / _MANIFEST, _encoded({"content": content, "digest": digest}))
-        _bring_to_disk(unfinished)
+        _sync_folder(unfinished)
         unfinished.rename(self.path / _name(step))
-        _bring_to_disk(self.path)
-        for old in _steps(self.path)[:-KEPT]:
+        _sync_folder(self.path)
+        for old in _steps(self.path)[:-MAX_CHECKPOINTS]:
             self._delete(old)
 
     def abandon(self, unfinished: Path) -> None:
-        """Deletes what was begun."""
+        """Deletes an unfinished checkpoint."""
         _remove(unfinished)
 
     def newest(self) -> Checkpoint | None:
         """The newest complete checkpoint; ``None`` if there has never been one.
 
-        What is newer but damaged is kept under another name, and named in a warning.
+        Newer but damaged checkpoints are renamed, and reported in a warning.
 
         Raises:
             NgraphError: There are checkpoints, and all of them are damaged.
@@ -182,7 +182,7 @@ class Folder:
                 damaged.append((step, str(error)))
                 continue
             for number, why in damaged:
-                self._set_aside(number, why)
+                self._rename_damaged(number, why)
             return found
         for number, why in damaged[:1]:
             raise NgraphError(
@@ -192,17 +192,17 @@ class Folder:
         return None
 
     def _delete(self, step: int) -> None:
-        # Renamed first: if this process is killed now, no half checkpoint is left.
+        # Renamed first: if this process is killed now, no partial checkpoint is left.
         doomed = self.path / f"{_UNFINISHED}old-{step}"
         _remove(doomed)
         try:
             (self.path / _name(step)).rename(doomed)
-        except OSError as error:  # one too many is no reason to end a training
+        except OSError as error:  # an extra checkpoint is no reason to end a training
             warnings.warn(f"an old checkpoint cannot be deleted: {error}", stacklevel=2)
             return
         _remove(doomed)
 
-    def _set_aside(self, step: int, why: str) -> None:
+    def _rename_damaged(self, step: int, why: str) -> None:
         path = self.path / _name(step)
         target = self.path / f"{_DAMAGED}{path.name}"
         for number in range(1, 1000):
@@ -218,15 +218,15 @@ class Folder:
 
 
 def newest_step(path: Path) -> int | None:
-    """The step of the newest checkpoint of a folder, going by its name; ``None``: there is none."""
+    """The step of the newest checkpoint of a folder, by its name; ``None`` if there is none."""
     return max(_steps(path), default=None)
 
 
 def write_part(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.ndarray]) -> None:
-    """Writes what one rank keeps, and brings it to the disk.
+    """Writes the record and arrays of one rank, synced to disk.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: A file cannot be written.
     """
     of_arrays, of_record = _names(rank)
     with open(unfinished / of_arrays, "wb") as file:
@@ -237,11 +237,11 @@ def write_part(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.
 
 
 def read_record(unfinished: Path, rank: int) -> Record:
-    """What another rank keeps beside its arrays, before the checkpoint is finished.
+    """The record of another rank, before the checkpoint is finished.
 
     Raises:
-        NgraphError: It is not what that rank has written.
-        OSError: It cannot be read.
+        NgraphError: The file is not as that rank has written it.
+        OSError: The file cannot be read.
     """
     path = unfinished / _names(rank)[1]
     try:
@@ -251,13 +251,13 @@ def read_record(unfinished: Path, rank: int) -> Record:
 
 
 def digest_of(array: np.ndarray) -> str:
-    """The digest of dtype, shape and elements."""
+    """The digest of dtype, shape and elements of an array."""
     form = f"{array.dtype.str} {array.shape} ".encode()
     return _digest(form, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _remove(path: Path) -> None:
-    """Deletes a folder or file, as far as that can be done."""
+    """Deletes a folder or file; ignores errors."""
     shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
         path.unlink()
@@ -281,7 +281,7 @@ def _steps(path: Path) -> list[int]:
 
 
 def _verified(folder: Path, step: int) -> Checkpoint:
-    """A checkpoint all of whose files are as they were written."""
+    """A checkpoint whose files match their digests. Raises _Damaged."""
     path = folder / _name(step)
     try:
         document = _decoded((path / _MANIFEST).read_bytes())
@@ -298,7 +298,7 @@ def _verified(folder: Path, step: int) -> Checkpoint:
                     raise _Damaged(f"the digest of {name} is wrong")
         return Checkpoint(folder, step, content["ranks"], content["common"])
     except OSError as error:
-        if error.errno not in _NOT_THERE:
+        if error.errno not in _MISSING_ERRNOS:
             raise
         raise _Damaged(f"{Path(error.filename or path).name}: {error.strerror}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -342,8 +342,8 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _bring_to_disk(folder: Path) -> None:
-    """The names in a folder, that is; its files are there already."""
+def _sync_folder(folder: Path) -> None:
+    """Syncs the names in a folder to disk; its files are synced already."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

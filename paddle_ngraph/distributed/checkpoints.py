@@ -1,8 +1,8 @@
-"""Checkpoints of a job: all that a training needs to go on as if nothing had happened.
+"""Checkpoints of a job: the complete state for an exact continuation of a training.
 
-Rank 0 writes the variables, and every rank writes those that differ from rank 0's (gradients that
-accumulate, running statistics in between) and its streams of random numbers. Each stage is done by
-all ranks or fails on all of them, with the same sentence.
+Rank 0 writes the variables, and every rank writes those that differ from rank 0's (accumulated
+gradients, running statistics between updates) and its random states. Each stage succeeds on all
+ranks or fails on all of them, with one message.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from paddle_ngraph.distributed import checkpoint_files, first_run
 from paddle_ngraph.distributed.checkpoint_files import Checkpoint, Folder
 from paddle_ngraph.distributed.job import Job
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import plain_stream, stream_of
-from paddle_ngraph.paddle_seam.protocols import Program, Scope
-from paddle_ngraph.saved_models.saved_model import last_line
+from paddle_ngraph.frontends.saved_models.saved_model import last_line
+from paddle_ngraph.paddle_private.names import stream_from_plain, stream_to_plain
+from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.transpiler.scope_copies import variables_of
 
 
@@ -31,7 +31,7 @@ def of_job(job: Job, given: str | os.PathLike[str] | None) -> Checkpoints:
     """The checkpoints of a job, in the folder that was given here or to the launcher.
 
     Raises:
-        NgraphError: Nobody has named a folder, or it cannot be used.
+        NgraphError: No folder was given, or the folder cannot be used.
     """
     name = os.environ.get(checkpoint_files.VARIABLE, "") if given is None else os.fspath(given)
     if not name:
@@ -46,11 +46,11 @@ def of_job(job: Job, given: str | os.PathLike[str] | None) -> Checkpoints:
 
 
 class Checkpoints:
-    """The checkpoints of a job in one folder. All ranks call the same methods in the same order.
+    """The checkpoints of a job in one folder. All ranks call equal methods in equal order.
 
     Args:
         job: The job.
-        path: The folder, which all ranks see.
+        path: The folder, visible to all ranks.
 
     Raises:
         NgraphError: The folder cannot be used.
@@ -60,7 +60,7 @@ class Checkpoints:
         self._job = job
         self._path = path
         self._folder: Folder | None = None  # of rank 0
-        self._step: int | None = None  # of the checkpoint that was written or read last
+        self._step: int | None = None  # of the checkpoint written or read last
         self._stage(f"{path} cannot be used", of_first=self._open)
 
     def save(self, program: Program, step: int, scope: Scope) -> None:
@@ -77,7 +77,7 @@ class Checkpoints:
             record.update(_record(program))
             return f"step {step} of program {digest}"
 
-        self._refuse_differences(self._stage(what, collect))
+        self._reject_differences(self._stage(what, collect))
         if step == self._step:
             return
         first, *_ = self._stage(what, of_first=lambda: self._begin(step))
@@ -108,8 +108,8 @@ class Checkpoints:
             parts.extend(self._read_parts(checkpoint, program, scope))
 
         self._stage(what, read)
-        for put_in_place in parts:
-            put_in_place()
+        for restore in parts:
+            restore()
         self._step = checkpoint.step
         return checkpoint.step
 
@@ -123,36 +123,36 @@ class Checkpoints:
         of_first: Callable[[], object] | None = None,
         of_others: Callable[[], object] | None = None,
     ) -> list[Any]:
-        """Does something on each rank; returns what each has returned, by rank.
+        """Calls a function on each rank; returns the results, by rank.
 
         Raises:
-            NgraphError: It has failed on a rank: on all of them, with the same sentence.
+            NgraphError: The function has failed on a rank: on all ranks, with one message.
         """
         rank = self._job.place.rank
         work = of_all or (of_first if rank == 0 else of_others)
-        said, why = None, ""
+        result, why = None, ""
         try:
-            said = work() if work is not None else None
+            result = work() if work is not None else None
         except NgraphError as error:
             why = str(error)
         except OSError as error:
             why = f"{what_failed}: {error.strerror or error}"
             if error.filename is not None:
                 why += f" ({error.filename})"
-        except Exception as error:  # or the others would wait here
+        except Exception as error:  # else the other ranks would hang
             why = f"{what_failed}: {type(error).__name__}: {last_line(error)}"
-        heard = [json.loads(each) for each in self._job.exchange(json.dumps([said, why]))]
-        for _, reason in heard:
+        replies = [json.loads(each) for each in self._job.exchange(json.dumps([result, why]))]
+        for _, reason in replies:
             if reason:
                 raise NgraphError(reason)
-        return [each for each, _ in heard]
+        return [each for each, _ in replies]
 
     @staticmethod
-    def _refuse_differences(said: Sequence[str]) -> None:
-        for rank, each in enumerate(said):
-            if each != said[0]:
+    def _reject_differences(reports: Sequence[str]) -> None:
+        for rank, each in enumerate(reports):
+            if each != reports[0]:
                 raise NgraphError(
-                    f"rank 0 is about to write a checkpoint of {said[0]}, and rank {rank} of "
+                    f"rank 0 is about to write a checkpoint of {reports[0]}, and rank {rank} of "
                     f"{each}: all ranks have to call checkpoint() after the same steps"
                 )
 
@@ -179,7 +179,7 @@ class Checkpoints:
     def _read_parts(
         self, checkpoint: Checkpoint, program: Program, scope: Scope
     ) -> list[Callable[[], None]]:
-        """Reads all that belongs to this rank; what is returned puts it in its place."""
+        """Reads the state of this rank; returns functions that restore it."""
         place, digest = self._job.place, first_run.digest(program)
         if checkpoint.ranks != place.ranks:
             raise NgraphError(
@@ -217,7 +217,7 @@ class Checkpoints:
         return [set_variables, set_schedule, lambda: _set_random_streams(record["random"])]
 
 
-# -- what one rank keeps -------------------------------------------------------------------------
+# -- the state of one rank -----------------------------------------------------------------------
 
 
 def _read(program: Program, scope: Scope) -> dict[str, np.ndarray]:
@@ -244,7 +244,7 @@ def _write(
     variables: Mapping[str, np.ndarray],
     unlike: int | None = None,
 ) -> None:
-    """Writes the variables of a rank, without those that another rank has, too."""
+    """Writes the variables of a rank, except those equal on rank ``unlike``."""
     digests = {name: checkpoint_files.digest_of(value) for name, value in variables.items()}
     known = {} if unlike is None else checkpoint_files.read_record(unfinished, unlike)["variables"]
     own = {name: digest for name, digest in digests.items() if known.get(name) != digest}
@@ -262,7 +262,7 @@ def _state(scheduler: Any) -> dict[str, Any] | None:
 
 
 def _keys(state: Any) -> Any:
-    """The keys of a state, with those inside."""
+    """The nested keys of a state."""
     return {key: _keys(state[key]) for key in state} if isinstance(state, dict) else None
 
 
@@ -273,11 +273,11 @@ def _plain(number: Any) -> Any:
 
 
 def _random_streams() -> dict[str, Any]:
-    """The streams that operators, NumPy and Python draw from, as what JSON can hold."""
+    """The random states of Paddle, NumPy and Python, as JSON data."""
     of_numpy = np.random.get_state(legacy=False)
     version, numbers, spare = random.getstate()
     return {
-        "paddle": [plain_stream(stream) for stream in paddle.get_rng_state("cpu")],
+        "paddle": [stream_to_plain(stream) for stream in paddle.get_rng_state("cpu")],
         "numpy": json.loads(json.dumps(of_numpy, default=_listed)),
         "python": [version, list(numbers), spare],
     }
@@ -288,7 +288,7 @@ def _listed(value: Any) -> Any:
 
 
 def _set_random_streams(streams: Mapping[str, Any]) -> None:
-    paddle.set_rng_state([stream_of(plain) for plain in streams["paddle"]], "cpu")
+    paddle.set_rng_state([stream_from_plain(plain) for plain in streams["paddle"]], "cpu")
     np.random.set_state(streams["numpy"])
     version, numbers, spare = streams["python"]
     random.setstate((version, tuple(numbers), spare))

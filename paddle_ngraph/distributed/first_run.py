@@ -1,8 +1,8 @@
-"""Before the first step: do all ranks run the same, and has each compiled it?
+"""Checks before the first step that all ranks run equal programs, and compiles on each rank.
 
-A collective waits 30 seconds for the other ranks and then fails, so nobody may enter one while
-another rank is still compiling: a first run is without the other ranks. And ranks that run
-different programs would wait for each other, or add up what does not belong together.
+A collective waits 30 seconds for the other ranks and then fails, so no rank may enter one while
+another rank is still compiling: the first run is without communication. Ranks with different
+programs would deadlock, or sum unrelated tensors.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import paddle
 from paddle_ngraph import installation
 from paddle_ngraph.distributed.job import Job
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import IrMapping, maker_of
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Scope, Value
-from paddle_ngraph.program.placement import PLACE_ATTRIBUTE
-from paddle_ngraph.program.view import RING_ATTRIBUTE, blocks_outside_in
+from paddle_ngraph.paddle_private.names import IrMapping, producer_of
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Scope, Value
+from paddle_ngraph.partitioning.analysis.block_view import RING_ATTRIBUTE, blocks_outermost_first
+from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.scope_copies import copies_of
 from paddle_ngraph.version import __version__
 
-_WHAT = {
+_DIFFERENCE_MESSAGES = {
     "program": "run different programs",
     "feed": "are fed different shapes or dtypes",
     "versions": "have different versions installed",
@@ -35,19 +35,19 @@ _WHAT = {
 
 
 def agree(job: Job, programs: Sequence[Program], feed: Mapping[str, Any]) -> None:
-    """Compares what the ranks are about to run: programs, and what they are fed.
+    """Compares programs and feeds of all ranks.
 
     Raises:
-        NgraphError: They differ: on every rank, with the same sentence.
+        NgraphError: Ranks differ; raised on every rank, with one message.
     """
     mine = {
         "program": digest(*programs),
-        "feed": "; ".join(f"{name} {_kind(feed[name])}" for name in sorted(feed)),
+        "feed": "; ".join(f"{name} {_feed_signature(feed[name])}" for name in sorted(feed)),
         "versions": ", ".join([__version__, *installation.versions()]),
     }
     first, *others = map(json.loads, job.exchange(json.dumps(mine)))
     for rank, other in enumerate(others, 1):
-        for key, what in _WHAT.items():
+        for key, what in _DIFFERENCE_MESSAGES.items():
             if first[key] != other[key]:
                 raise NgraphError(
                     f"ranks 0 and {rank} {what} ({first[key]} and {other[key]}): all ranks have "
@@ -55,67 +55,67 @@ def agree(job: Job, programs: Sequence[Program], feed: Mapping[str, Any]) -> Non
                 )
 
 
-# Which layer an operator belongs to, counted over all programs of the process.
+# The layer of an operator, whose index counts over all programs of the process.
 _LAYER_NAME = re.compile(r'struct_name:"[^"]*",?')
 
 
 def digest(*programs: Program) -> str:
-    """Tells programs apart: the same for all ranks, and in each run of a script."""
+    """A digest of programs, reproducible over ranks and runs of a script."""
     text = "".join(_LAYER_NAME.sub("", str(program)) for program in programs)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _kind(value: Any) -> str:
+def _feed_signature(value: Any) -> str:
     array = np.asarray(value)
     return f"{array.dtype} {list(array.shape)}"
 
 
-def alone(program: Program, fetch_list: Sequence[Any]) -> tuple[Program, list[Any]]:
-    """A copy without the other ranks, and what stands there for what is fetched.
+def single_rank_program(program: Program, fetch_list: Sequence[Any]) -> tuple[Program, list[Any]]:
+    """A copy without communication, and its variables for ``fetch_list``.
 
-    In the place of a collective is an operator that hands on what this rank has. It counts as one
-    that communicates, so that everything between is cut into the same intervals.
+    A collective is replaced by an assignment, marked as a communicating operator, so that the
+    partition into subgraphs does not change.
     """
     mapping = IrMapping()
     copy = program.clone(mapping)
     silent: dict[int, Any] = {}
-    for block in blocks_outside_in(copy):
-        for op in filter(_can_be_silent, list(block.ops)):
+    for block in blocks_outermost_first(copy):
+        for op in filter(_is_removable_collective, list(block.ops)):
             (result,) = op.results()
-            silent[result.id] = _silent(block, op)
+            silent[result.id] = _without_collective(block, op)
             result.replace_all_uses_with(silent[result.id])
             block.remove_op(op)
     values = [each if isinstance(each, str) else mapping.look_up(each) for each in fetch_list]
     return copy, [v if isinstance(v, str) else silent.get(v.id, v) for v in values]
 
 
-def _can_be_silent(op: Operation) -> bool:
-    """Whether a collective gives each rank as much as it takes from it."""
+def _is_removable_collective(op: Operation) -> bool:
+    """Whether the output of a collective has the shape of its input."""
     if not op.has_attr(RING_ATTRIBUTE) or (op.num_operands(), len(op.results())) != (1, 1):
         return False
     return list(op.operand_source(0).shape) == list(op.result(0).shape)
 
 
-def _silent(block: Block, op: Operation) -> Value:
+def _without_collective(block: Block, op: Operation) -> Value:
     build = Builder(block, before=op)
     name = "pd_op.assign_" if op.name().endswith("_") else "pd_op.assign"
     value: Value = build(name, [op.operand_source(0)])
-    made = maker_of(value)
-    made.set_int_attr(RING_ATTRIBUTE, op.attrs()[RING_ATTRIBUTE])
+    assignment = producer_of(value)
+    assignment.set_int_attr(RING_ATTRIBUTE, op.attrs()[RING_ATTRIBUTE])
     if op.has_attr(PLACE_ATTRIBUTE):
-        made.set_str_attr(PLACE_ATTRIBUTE, op.str_attr(PLACE_ATTRIBUTE))
+        assignment.set_str_attr(PLACE_ATTRIBUTE, op.str_attr(PLACE_ATTRIBUTE))
     return value
 
 
-def compile_alone(
+def compile_single_rank(
     executor: Any,
     program: Program,
     feed: Mapping[str, Any],
     fetch_list: Sequence[Any],
     scope: Scope,
 ) -> None:
-    """Runs a step on copies of the variables, without the other ranks: functions are built."""
-    copy, fetches = alone(program, fetch_list)
+    """Builds functions by a step on copies of the variables, without communication."""
+    copy, fetches = single_rank_program(program, fetch_list)
     copies = copies_of(program, scope)
     random = paddle.get_rng_state("cpu")
     try:

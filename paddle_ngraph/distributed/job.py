@@ -1,8 +1,8 @@
-"""The processes of a job: who they are, their cores, and what connects them.
+"""The processes of a job: ranks, cores and connections.
 
-A launcher starts the processes: ``python -m paddle_ngraph launch``, or anything else that sets the
-same environment variables as ``python -m paddle.distributed.launch``. Paddle's TCPStore introduces
-them, and gloo moves the data.
+A launcher starts the processes: ``python -m paddle_ngraph launch``, or any other that sets the
+environment variables of ``python -m paddle.distributed.launch``. The rendezvous uses Paddle's
+TCPStore, and gloo transfers the data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import paddle
@@ -23,35 +23,32 @@ from paddle_ngraph import flags
 from paddle_ngraph.distributed import reports
 from paddle_ngraph.distributed.meetings import Meetings
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.locks import new_lock
-from paddle_ngraph.paddle_seam.names import global_store, make_gloo_context, new_store
-from paddle_ngraph.paddle_seam.protocols import Store
-from paddle_ngraph.plan.data_parallel import refuse_uneven
-from paddle_ngraph.program import background
-from paddle_ngraph.saved_models.saved_model import last_line
+from paddle_ngraph.frontends.saved_models.saved_model import last_line
+from paddle_ngraph.paddle_private.names import global_store, make_gloo_context, new_store
+from paddle_ngraph.paddle_private.protocols import Store
+from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.plan.data_parallel import check_divisible
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-if TYPE_CHECKING:
-    from paddle_ngraph.distributed.checkpoints import Checkpoints
-
-# The gloo context of all ranks, as Paddle numbers it.
+# Paddle's ring id of the gloo context of all ranks.
 RING = 0
-# The links of two ranks have numbers from here on.
-_FIRST_LINK = 7000
-# Of the jobs of a process, which have one store: all ranks make them in the same order.
-_numbers = count()
+# First group id of links between two ranks.
+_FIRST_LINK_ID = 7000
+# Ids of the jobs of a process, which share one store: all ranks create jobs in equal order.
+_link_ids = count()
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a process stands in its job.
+class RankPlacement:
+    """The rank of a process in its job.
 
     Attributes:
-        rank: Its number.
-        ranks: How many there are.
-        local_rank: Its number on this machine.
-        local_ranks: How many there are on this machine.
-        master: ``host:port`` of the store; rank 0 opens it. Empty where there is one rank.
-        host: By which other ranks find this one.
+        rank: The rank.
+        ranks: The number of ranks.
+        local_rank: The rank on this machine.
+        local_ranks: The number of ranks on this machine.
+        master: ``host:port`` of the store, which rank 0 opens. Empty for a single rank.
+        host: The address of this rank for other ranks.
     """
 
     rank: int = 0
@@ -62,11 +59,11 @@ class Place:
     host: str = "127.0.0.1"
 
     @classmethod
-    def of_environment(cls, variables: Mapping[str, str]) -> Place:
-        """The place that ``paddle.distributed.launch`` has given a process.
+    def of_environment(cls, variables: Mapping[str, str]) -> RankPlacement:
+        """The placement from the environment variables of ``paddle.distributed.launch``.
 
         Raises:
-            NgraphError: A variable is missing or no number in range.
+            NgraphError: A variable is missing, not an integer, or out of range.
         """
         ranks = _number(variables, "PADDLE_TRAINERS_NUM", 1)
         if ranks == 1:
@@ -101,58 +98,58 @@ def _number(variables: Mapping[str, str], name: str, default: int | None = None)
 
 
 class Job:
-    """The job that this process is part of.
+    """The job of this process.
 
     Args:
-        place: Where it stands there.
+        place: The rank of this process.
 
     Attributes:
-        meetings: How often the ranks have met: the same number on all of them.
-        checkpoints: Those in use, by their folder.
+        num_exchanges: The number of rendezvous so far, equal on all ranks.
+        checkpoints: The checkpoints in use, by folder.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RankPlacement) -> None:
         self.place = place
-        self._number = next(_numbers)
-        self.meetings = 0
-        self.checkpoints: dict[Path, Checkpoints] = {}
+        self._number = next(_link_ids)
+        self.num_exchanges = 0
+        self.checkpoints: dict[Path, Any] = {}  # see checkpoints.of_job
 
     @cached_property
     def store(self) -> Store:
-        """The table that all ranks share.
+        """The key-value store of all ranks.
 
         Raises:
-            NgraphError: Rank 0 cannot open it.
+            NgraphError: Rank 0 cannot open the store.
         """
         if self.place.rank == 0 and not paddle.distributed.is_initialized():
-            _refuse_used_port(self.place.master)
+            _reject_used_port(self.place.master)
         return global_store()
 
     @cached_property
-    def _meeting_place(self) -> Meetings:
+    def _rendezvous(self) -> Meetings:
         place, name = self.place, os.environ.get(reports.JOB_VARIABLE, "")
-        # A rank that finds the store of another job at its port waits there in vain.
+        # With the job's name in the key, a rank never joins a job whose store has its port.
         key = f"ngraph/meetings/{name}/{self._number}"
         host = place.master.rpartition(":")[0]
         return Meetings(place.rank, place.ranks, host, self.store, key)
 
     def link_number(self, number: int) -> int:
-        """The number of a new link; the same for both ranks, until all ranks meet again.
+        """The id of a new link, equal on both ranks and unique up to the next rendezvous.
 
         Args:
-            number: Of the links that are made between two meetings, below ``2 * ranks``.
+            number: The index among the links between two rendezvous, below ``2 * ranks``.
         """
-        return _FIRST_LINK + self.meetings * 2 * self.place.ranks + number
+        return _FIRST_LINK_ID + self.num_exchanges * 2 * self.place.ranks + number
 
     def new_store(self, name: str, opens: bool) -> Store:
-        """Another table, which one rank opens and another one uses.
+        """Another key-value store, which one rank opens and another one uses.
 
         Args:
-            name: Of the table, the same for both; every table has another one.
-            opens: Whether this rank opens it.
+            name: The unique name of the store, equal on both ranks.
+            opens: Whether this rank opens the store.
         """
         if opens:
-            with socket.socket() as reserved:  # Paddle listens there beside it
+            with socket.socket() as reserved:  # SO_REUSEADDR: Paddle listens on it, too
                 reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 reserved.bind(("", 0))
                 port = int(reserved.getsockname()[1])
@@ -163,41 +160,41 @@ class Job:
         return new_store(host, int(port_there), False, 0)
 
     def connect(self) -> None:
-        """Makes the gloo context that collective operators of static programs need."""
+        """Creates the gloo context for collective operators of static programs."""
         if self.place.ranks == 1:
             return
-        self.barrier()  # gloo would not wait as long
-        if not paddle.distributed.is_initialized():  # init_parallel_env() has made it
+        self.barrier()  # with a longer timeout than gloo's
+        if not paddle.distributed.is_initialized():  # else init_parallel_env() has created it
             make_gloo_context(self.store, str(RING), self.place.rank, self.place.ranks)
 
     def exchange(self, text: str) -> list[str]:
-        """What each rank says here, by rank; returns when all have said it.
+        """An all-gather of texts, by rank; blocks until all ranks have called it.
 
         Raises:
-            NgraphError: Another rank has gone, or has not come for 15 minutes; or the store cannot
-                be opened.
+            NgraphError: Another rank is lost, or does not arrive for 15 minutes; or the store
+                cannot be opened.
         """
         if self.place.ranks == 1:
             return [text]
-        self.meetings += 1
-        reports.say_meeting(self.meetings)
+        self.num_exchanges += 1
+        reports.report_meeting(self.num_exchanges)
         try:
-            return self._meeting_place.exchange(text)
+            return self._rendezvous.exchange(text)
         except NgraphError:
             raise
-        except Exception as error:  # Paddle's own have many types
+        except Exception as error:  # Paddle's errors have many types
             raise NgraphError(
                 f"rank {self.place.rank} waits in vain for the other ranks: rank 0 has gone, or "
                 f"another one has not come ({last_line(error)})"
             ) from error
 
     def barrier(self) -> None:
-        """Waits until every rank is here."""
+        """Waits until every rank has called it."""
         self.exchange("here")
 
 
-def _refuse_used_port(master: str) -> None:
-    """Paddle's store aborts the process if another one listens there."""
+def _reject_used_port(master: str) -> None:
+    """Raises NgraphError for a used port, for which Paddle's store would abort the process."""
     _, _, port = master.rpartition(":")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -211,27 +208,27 @@ def _refuse_used_port(master: str) -> None:
             ) from error
 
 
-def share_of(name: str, batch: Any, place: Place) -> Any:
-    """The part of an array that a rank computes; as :func:`part_of`."""
+def share_of(name: str, batch: Any, place: RankPlacement) -> Any:
+    """The share of an array that a rank computes; see :func:`part_of`."""
     return part_of(name, batch, place.rank, place.ranks, "ranks")
 
 
 def part_of(name: str, batch: Any, number: int, parts: int, what: str) -> Any:
-    """One of some equal parts of an array.
+    """One of ``parts`` equal slices of an array along axis 0.
 
     Args:
-        name: What the array is fed as.
+        name: The name of the feed.
         batch: The array.
-        number: That of the part.
-        parts: How many there are.
-        what: What they are; for the message.
+        number: The index of the slice.
+        parts: The number of slices.
+        what: The name of the slices in the error message.
 
     Raises:
-        NgraphError: The batch does not divide.
+        NgraphError: The batch is not divisible.
     """
     batch = batch if hasattr(batch, "shape") else np.asarray(batch)
     size = batch.shape[0] if len(batch.shape) > 0 else 0
-    refuse_uneven(name, size, parts, what)
+    check_divisible(name, size, parts, what)
     size //= parts
     return batch[number * size : (number + 1) * size]
 
@@ -240,12 +237,12 @@ def part_of(name: str, batch: Any, number: int, parts: int, what: str) -> Any:
 
 
 def cores_of(usable: Sequence[int], local_rank: int, local_ranks: int) -> list[int]:
-    """The cores of a rank: ranks of one machine share them out evenly.
+    """The cores of a rank: ranks of one machine divide the cores evenly.
 
     Args:
-        usable: Those that the job may use.
-        local_rank: The number of the rank on its machine.
-        local_ranks: How many ranks there are; if there are more than cores, several use one.
+        usable: The cores that the job may use.
+        local_rank: The rank on its machine.
+        local_ranks: The number of ranks on it; if more than cores, several ranks use one core.
     """
     cores = sorted(usable)
     if local_ranks >= len(cores):
@@ -254,13 +251,13 @@ def cores_of(usable: Sequence[int], local_rank: int, local_ranks: int) -> list[i
     return cores[first:last]
 
 
-def pin(place: Place) -> list[int]:
-    """Keeps all threads of this process on its cores; returns them."""
+def pin(place: RankPlacement) -> list[int]:
+    """Pins all threads of this process to its cores; returns the cores."""
     cores = cores_of(list(os.sched_getaffinity(0)), place.local_rank, place.local_ranks)
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), cores)
-        except ProcessLookupError:  # it has ended since
+        except ProcessLookupError:  # the thread has ended
             continue
     if flags.get("ngraph_num_threads") == 0:
         flags.set("ngraph_num_threads", len(cores))
@@ -274,14 +271,15 @@ _jobs: list[Job] = []
 
 
 def start(seed: int | None, pins_cores: bool) -> Job:
-    """Joins the job; a second call returns the same."""
+    """Joins the job; a second call returns the same job."""
     with _lock:
         if not _jobs:
             reports.connect(os.environ)
-            place = Place.of_environment(os.environ)
+            place = RankPlacement.of_environment(os.environ)
             job = Job(place)
             job.connect()
-            background.never()  # all ranks compile before the first step, and compute the same bits
+            # All ranks compile before the first step, and compute bitwise equal results.
+            background_compile.disable()
             if pins_cores and place.local_ranks > 1:
                 pin(place)
             _jobs.append(job)
@@ -294,7 +292,7 @@ def current() -> Job:
     """The job that this process has joined.
 
     Raises:
-        NgraphError: It has not.
+        NgraphError: The process has not joined a job.
     """
     if not _jobs:
         raise NgraphError("this process is in no job yet: call paddle_ngraph.distributed.init()")

@@ -1,7 +1,7 @@
-"""Starts the ranks of a job on this machine, watches them, and starts them again.
+"""Starts the ranks of a job on this machine, monitors them, and restarts them.
 
-A rank that ends badly, or is stuck, ends the job: the others cannot go on without it. What is said
-about the end is what happened first, as the failures of the others follow from it.
+A rank that fails, or is stuck, ends the job: the others cannot continue without it. The launcher
+reports the first failure, as the failures of other ranks are its consequences.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from typing import IO, Any, NamedTuple
 from paddle_ngraph.distributed import checkpoint_files, reports
 from paddle_ngraph.errors import NgraphError
 
-_BETWEEN_LOOKS = 0.05  # seconds, as all times here
-# A stopped launcher has not heard anything either: it counts no more than this for each look.
-_LONGEST_LOOK = 1.0
-# What follows from a failure gets so long to show, and to be told apart from its cause.
-_UNTIL_JUDGED = 2.0
-# One that says that it ends gets so long to do so: how it ends may be the cause.
-_UNTIL_ENDED = 15.0
-# The peers of a process that ends notice a little earlier than its parent does; and much earlier
-# than a launcher that waits for a core.
-_HEAD_START = 0.25
-# If anything fails, whoever has been silent for so long has caused it.
-_SILENT = 5.0
-_UNTIL_KILLED, _UNTIL_KILLED_BY_USER = 2.0, 5.0
+_POLL_SECONDS = 0.05  # seconds, as all times here
+# Maximal silence counted per poll: a stopped launcher has not received heartbeats either.
+_MAX_POLL_SECONDS = 1.0
+# Wait after a failure for its consequences, to distinguish these from the cause.
+_JUDGEMENT_DELAY_SECONDS = 2.0
+# Wait for a rank that has reported its end: its exit status may be the cause.
+_ENDING_TIMEOUT_SECONDS = 15.0
+# The peers of a process that ends notice slightly earlier than its parent; and much earlier than a
+# launcher that waits for a core.
+_HEAD_START_SECONDS = 0.25
+# After a failure, a rank that has been silent for this long is taken as its cause.
+_SILENCE_SECONDS = 5.0
+_KILL_TIMEOUT_SECONDS, _KILL_TIMEOUT_BY_USER_SECONDS = 2.0, 5.0
 _SHOWN_LINES = 20
 _RANK_STARTER = str(Path(__file__).with_name("bound_to_launcher.py"))
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -45,17 +45,17 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Options:
-    """What is launched, and how.
+    """Options of the launcher.
 
     Attributes:
         script: The Python script.
         arguments: Its arguments.
         ranks: The number of processes.
-        max_restarts: So often all ranks are started again.
-        checkpoint: The folder for checkpoints, if there are any.
+        max_restarts: The maximal number of restarts of all ranks.
+        checkpoint: The folder for checkpoints, if any.
         log_dir: The folder for the output of all ranks but 0.
-        timeout: A rank that shows no sign of life for so many seconds is stuck.
-        port: That of the store; ``None``: a free one for each start.
+        timeout: The seconds without a sign of life after which a rank is considered stuck.
+        port: The port of the store; ``None``: a free one for each start.
     """
 
     script: str
@@ -68,7 +68,7 @@ class Options:
     port: int | None = None
 
     def check(self) -> None:
-        """Raises NgraphError for what cannot be launched."""
+        """Raises NgraphError for invalid options."""
         if self.ranks < 1:
             raise NgraphError(f"--nproc {self.ranks}: give the number of processes, 1 or more")
         if self.max_restarts < 0:
@@ -85,11 +85,11 @@ def launch(options: Options) -> int:
     """Runs a job to its end. Returns the exit status.
 
     Returns:
-        0: all ranks have ended well; 1: a rank has not; 2: all ranks refuse to run, for the same
-        reason; 128 and the number of the signal that has ended the launcher.
+        0: all ranks have succeeded; 1: a rank has failed; 2: all ranks reject the job, for one
+        reason; 128 plus the number of the signal that has ended the launcher.
 
     Raises:
-        NgraphError: The options make no sense, a folder cannot be used, or a port is in use.
+        NgraphError: The options are invalid, a folder cannot be used, or a port is in use.
     """
     options.check()
     if options.checkpoint is not None:
@@ -100,40 +100,40 @@ def launch(options: Options) -> int:
             if end.status != 1:
                 break
             if restart < options.max_restarts:
-                _say(f"{end.sentence}; all ranks start again {_from_where(options)} "
+                _print_status(f"{end.sentence}; all ranks start again {_restart_point(options)} "
                      f"(restart {restart + 1} of {options.max_restarts})")  # fmt: skip
     if end.sentence:
-        _say(end.sentence)
+        _print_status(end.sentence)
     return end.status
 
 
 class _End(NamedTuple):
-    """How a start of all ranks has ended."""
+    """The exit status of a start of all ranks, and a message."""
 
     status: int
     sentence: str = ""
 
 
 class _Failure(NamedTuple):
-    """What a rank itself has said about its end."""
+    """The failure that a rank has reported."""
 
     when: float
     what: str
-    refuses: bool  # what it was asked to do
+    refuses: bool  # raised NgraphError
 
 
 class _Evidence(NamedTuple):
-    """Something that ends a job."""
+    """A reason to end a job."""
 
     when: float
     what: str
 
 
-def _say(sentence: str) -> None:
+def _print_status(sentence: str) -> None:
     print(f"paddle_ngraph: {sentence}", file=sys.stderr, flush=True)
 
 
-def _from_where(options: Options) -> str:
+def _restart_point(options: Options) -> str:
     step = None
     if options.checkpoint is not None:
         step = checkpoint_files.newest_step(Path(options.checkpoint))
@@ -144,13 +144,13 @@ def _from_where(options: Options) -> str:
 
 
 class _Rank:
-    """A process of the job, as it is seen from outside.
+    """A process of the job, monitored by the launcher.
 
     Args:
-        number: Of the rank.
-        command: What it runs.
+        number: The rank.
+        command: Its command line.
         variables: Its environment.
-        log: Where it prints; ``None``: where the launcher does.
+        log: The file of its output; ``None``: that of the launcher.
     """
 
     def __init__(
@@ -163,14 +163,14 @@ class _Rank:
         self.number = number
         self.log = log
         self.log_begins = os.fstat(log.fileno()).st_size if log is not None else 0
-        self.status: int | None = None  # negative: the signal that has killed it
+        self.status: int | None = None  # negative: the signal that killed it
         self.ended = 0.0
         self.meetings = 0
         self.failure: _Failure | None = None
         self.silent = 0.0
-        self._said_to_end: float | None = None
-        self._has_lived = time.monotonic()  # when that was last seen
-        self._has_said = False
+        self._ending_since: float | None = None
+        self._last_seen = time.monotonic()  # time of the last poll that found it running
+        self._has_reported = False
         self._spent = -1
         self._pipe, end = os.pipe()
         os.set_blocking(self._pipe, False)
@@ -186,14 +186,14 @@ class _Rank:
         )
         os.close(end)
 
-    def look(self, elapsed: float) -> None:
-        """Notes what has happened in the last seconds."""
+    def poll(self, elapsed: float) -> None:
+        """Updates the status, ``elapsed`` seconds after the previous poll."""
         if self.status is None:
             now = time.monotonic()
-            # Not reaped yet: its number, which is that of its group, stays its own.
+            # Not reaped yet, so that its pid, also that of its group, is not reused.
             found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is None:
-                self._has_lived = now
+                self._last_seen = now
             else:
                 killed = found.si_code != os.CLD_EXITED
                 self.status = -found.si_status if killed else found.si_status
@@ -209,53 +209,53 @@ class _Rank:
             return False
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            self.meetings = said.get("meetings", self.meetings)
-            self._said_to_end = said.get("ends", self._said_to_end)
-            if "failure" in said and self.failure is None:
-                when = said.get("when", time.monotonic())  # all processes have the same clock
-                self.failure = _Failure(when, said["failure"], said["refuses"])
+            report = json.loads(line)
+            self.meetings = report.get("meetings", self.meetings)
+            self._ending_since = report.get("ends", self._ending_since)
+            if "failure" in report and self.failure is None:
+                when = report.get("when", time.monotonic())  # one clock for all processes
+                self.failure = _Failure(when, report["failure"], report["refuses"])
         return bool(data)
 
     def is_ending(self) -> bool:
-        """Whether it has said that it ends, and not why."""
-        return self.status is None and self.failure is None and self._said_to_end is not None
+        """Whether the rank has reported its end without a failure, and still runs."""
+        return self.status is None and self.failure is None and self._ending_since is not None
 
     @property
-    def left(self) -> float:
-        """When the others may have noticed first that it ends, or has ended."""
-        if self._said_to_end is not None:
-            return self._said_to_end
-        return min(self.ended - _HEAD_START, self._has_lived)
+    def left_at(self) -> float:
+        """The earliest time at which other ranks may have noticed the end of this rank."""
+        if self._ending_since is not None:
+            return self._ending_since
+        return min(self.ended - _HEAD_START_SECONDS, self._last_seen)
 
     def _count_silence(self, hears: bool, elapsed: float) -> None:
-        """A process lives if it reports, computes, or waits for a core.
+        """Measures silence: a process is alive if it reports, computes, or waits for a core.
 
-        Before it reports for the first time it may wait for anything; but not stopped.
+        Before its first report a process may also block, but not be stopped.
         """
-        self._has_said |= hears
+        self._has_reported |= hears
         state, spent = _state_of(self._process.pid)
-        idle = self._has_said or state in "Tt"
-        if hears or spent != self._spent or not idle or _waits_for_core(self._process.pid):
+        idle = self._has_reported or state in "Tt"
+        if hears or spent != self._spent or not idle or _is_runnable(self._process.pid):
             self.silent = 0.0
         else:
             self.silent += elapsed
         self._spent = spent
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to the process and those that it has started."""
+        """Sends a signal to the process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    def forget(self) -> None:
-        """Ends it for good."""
+    def kill(self) -> None:
+        """Kills the process group of a failed or running rank, and reaps the process."""
         if self.status != 0:
             self.signal(signal.SIGKILL)
         self._process.wait()
         os.close(self._pipe)
 
     def last_lines(self) -> list[str]:
-        """The end of what it has printed since it was started."""
+        """The last lines of its output since its start."""
         if self.log is None:
             return []
         with open(self.log.name, "rb") as file:
@@ -264,7 +264,7 @@ class _Rank:
 
 
 def _state_of(pid: int) -> tuple[str, int]:
-    """The state of a process, as a letter, and the ticks that it has computed."""
+    """The state of a process, as a letter, and its CPU time in ticks."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -273,8 +273,8 @@ def _state_of(pid: int) -> tuple[str, int]:
     return fields[0], int(fields[11]) + int(fields[12])
 
 
-def _waits_for_core(pid: int) -> bool:
-    """Whether a thread of a process could compute."""
+def _is_runnable(pid: int) -> bool:
+    """Whether a thread of a process is runnable."""
     for path in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):
             if path.read_text().rpartition(")")[2].split()[0] == "R":
@@ -289,9 +289,9 @@ class _Start:
     """All ranks, from their start to their end.
 
     Args:
-        options: What is launched.
-        logs: The files that ranks print to; of rank 0, ``None``.
-        signals: The signals that the launcher has got.
+        options: The options of the launcher.
+        logs: The output files of the ranks; ``None`` for rank 0.
+        signals: The signals that the launcher has received.
     """
 
     def __init__(
@@ -305,21 +305,21 @@ class _Start:
         self._name = secrets.token_hex(8)
 
     def run(self) -> _End:
-        """Starts the ranks and watches them. None of them lives afterwards."""
-        patience = _UNTIL_KILLED
+        """Starts and monitors the ranks; none of them is alive afterwards."""
+        timeout = _KILL_TIMEOUT_SECONDS
         try:
-            # Kept until they have ended: so nobody else gets these ports.
+            # Reserved until the ranks have ended, so that no other process gets these ports.
             with _ports(self._options) as ports:
                 for rank, log in enumerate(self._logs):
                     self._ranks.append(self._started(rank, ports, log))
                 end = self._watch()
                 if self._signals:
-                    patience = _UNTIL_KILLED_BY_USER
-                self._stop(patience)
+                    timeout = _KILL_TIMEOUT_BY_USER_SECONDS
+                self._stop(timeout)
                 return end
         finally:
             for each in self._ranks:
-                each.forget()
+                each.kill()
 
     def _started(self, rank: int, ports: Sequence[int], log: IO[bytes] | None) -> _Rank:
         options = self._options
@@ -331,68 +331,76 @@ class _Start:
 
     def _watch(self) -> _End:
         while not self._signals:
-            self._look()
+            self._poll()
             if all(rank.status == 0 for rank in self._ranks):
                 return _End(0)
             if self._evidence() is not None:
-                return self._judged()
-            time.sleep(_BETWEEN_LOOKS)
+                return self._verdict()
+            time.sleep(_POLL_SECONDS)
         return _End(128 + self._signals[0])
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now = time.monotonic()
-        elapsed, self._last_look = min(now - self._last_look, _LONGEST_LOOK), now
+        elapsed, self._last_look = min(now - self._last_look, _MAX_POLL_SECONDS), now
         for rank in self._ranks:
-            rank.look(elapsed)
+            rank.poll(elapsed)
 
-    def _judged(self) -> _End:
-        """What has ended the job, once the consequences are there, too."""
+    def _verdict(self) -> _End:
+        """Determines the cause of the end, after a wait for its consequences."""
         begun = time.monotonic()
         while not self._signals:
-            limit = _UNTIL_ENDED if any(map(_Rank.is_ending, self._ranks)) else _UNTIL_JUDGED
+            limit = (
+                _ENDING_TIMEOUT_SECONDS
+                if any(map(_Rank.is_ending, self._ranks))
+                else _JUDGEMENT_DELAY_SECONDS
+            )
             if time.monotonic() > begun + limit:
                 break
             if all(rank.failure or rank.status is not None for rank in self._ranks):
                 break
-            time.sleep(_BETWEEN_LOOKS)
-            self._look()
+            time.sleep(_POLL_SECONDS)
+            self._poll()
         failures = [rank.failure for rank in self._ranks if rank.failure is not None]
         reasons = {failure.what for failure in failures}
         if len(failures) == len(self._ranks) and len(reasons) == 1 and failures[0].refuses:
             return _End(2, failures[0].what)
-        evidence = self._evidence(_SILENT)
+        evidence = self._evidence(_SILENCE_SECONDS)
         assert evidence is not None
         culprit, (when, what) = evidence
         for line in _shown(culprit):
             print(line, file=sys.stderr)
-        early = [str(rank.number) for rank in self._ranks if rank.status == 0 and rank.left < when]
+        early = [
+            str(rank.number) for rank in self._ranks if rank.status == 0 and rank.left_at < when
+        ]
         if early and culprit.status != 0:
             what += f", after rank {' and '.join(early)} had ended with exit status 0"
         return _End(1, f"rank {culprit.number} {what}")
 
     def _evidence(self, silent: float | None = None) -> tuple[_Rank, _Evidence] | None:
-        """What happened first of all that ends a job, and to which rank."""
+        """The earliest reason to end the job, and its rank."""
         limit = self._options.timeout if silent is None else min(silent, self._options.timeout)
-        found = [(each, what) for each in self._ranks if (what := self._against(each, limit))]
+        found = [
+            (each, what) for each in self._ranks if (what := self._evidence_against(each, limit))
+        ]
         return min(found, key=lambda pair: pair[1].when, default=None)
 
-    def _against(self, rank: _Rank, limit: float) -> _Evidence | None:
+    def _evidence_against(self, rank: _Rank, limit: float) -> _Evidence | None:
         if rank.status is not None and rank.status < 0:
             number = -rank.status
-            # What Paddle aborts of may well be a consequence.
-            when = rank.ended if number == signal.SIGABRT else rank.left
-            return _Evidence(when, f"was killed by {_name_of(number)}{_by_whom(number)}")
+            # An abort by Paddle may well be a consequence.
+            when = rank.ended if number == signal.SIGABRT else rank.left_at
+            return _Evidence(when, f"was killed by {_name_of(number)}{_signal_source(number)}")
         if rank.failure is not None:
             return _Evidence(rank.failure.when, f"has failed: {rank.failure.what}")
         if rank.status:
-            return _Evidence(rank.left, f"has ended with exit status {rank.status}")
+            return _Evidence(rank.left_at, f"has ended with exit status {rank.status}")
         if rank.status == 0:
-            waiting = [o for o in self._ranks if o.status != 0 and o.meetings > rank.meetings]
-            if not waiting:
+            waiters = [o for o in self._ranks if o.status != 0 and o.meetings > rank.meetings]
+            if not waiters:
                 return None
             return _Evidence(
-                rank.left,
-                f"has ended with exit status 0, and rank {waiting[0].number} still waits for it",
+                rank.left_at,
+                f"has ended with exit status 0, and rank {waiters[0].number} still waits for it",
             )
         if rank.silent >= limit:
             return _Evidence(
@@ -401,17 +409,17 @@ class _Start:
             )
         return None
 
-    def _stop(self, patience: float) -> None:
-        """Asks all that still live to end, and waits a little."""
+    def _stop(self, timeout: float) -> None:
+        """Terminates all running ranks, and waits up to ``timeout`` seconds."""
         for rank in self._ranks:
             if rank.status is None:
                 rank.signal(signal.SIGTERM)
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         while any(r.status is None for r in self._ranks) and time.monotonic() < until:
             if len(self._signals) > 1:  # the user insists
                 break
-            time.sleep(_BETWEEN_LOOKS)
-            self._look()
+            time.sleep(_POLL_SECONDS)
+            self._poll()
 
 
 def _name_of(number: int) -> str:
@@ -421,12 +429,12 @@ def _name_of(number: int) -> str:
         return f"signal {number}"
 
 
-def _by_whom(number: int) -> str:
+def _signal_source(number: int) -> str:
     return " (the kernel does that where memory runs out)" if number == signal.SIGKILL else ""
 
 
 def _shown(rank: _Rank) -> Iterator[str]:
-    """The last lines of a rank that prints to a file."""
+    """The last lines of a rank whose output is a file."""
     lines = rank.last_lines()
     if rank.log is not None and lines:
         yield f"-- the last lines of {rank.log.name}:"
@@ -435,7 +443,7 @@ def _shown(rank: _Rank) -> Iterator[str]:
 
 
 def _environment(rank: int, ports: Sequence[int], options: Options) -> dict[str, str]:
-    """What ``paddle.distributed.launch`` tells a rank, too, so that scripts run under both."""
+    """The environment of a rank, equal to that of ``paddle.distributed.launch`` for scripts."""
     endpoints = [f"127.0.0.1:{port}" for port in ports]
     variables = {
         **os.environ,
@@ -453,18 +461,18 @@ def _environment(rank: int, ports: Sequence[int], options: Options) -> dict[str,
         "PADDLE_DISTRI_BACKEND": "gloo",
         "PADDLE_LOG_DIR": str(Path(options.log_dir).absolute()),
     }
-    variables.setdefault("PYTHONUNBUFFERED", "1")  # or a killed rank's last lines are lost
+    variables.setdefault("PYTHONUNBUFFERED", "1")  # else the last lines of a killed rank are lost
     if options.checkpoint is not None:
         variables[checkpoint_files.VARIABLE] = str(Path(options.checkpoint).absolute())
     return variables
 
 
-# -- what a job needs ----------------------------------------------------------------------------
+# -- resources of a job --------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _ports(options: Options) -> Iterator[list[int]]:
-    """A port for each rank, the first for the store: reserved, but nobody listens yet."""
+    """A port for each rank, the first for the store: reserved, but without a listener."""
     with contextlib.ExitStack() as stack:
         numbers = []
         for rank in range(options.ranks):
@@ -483,7 +491,7 @@ def _ports(options: Options) -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _logs(options: Options) -> Iterator[list[IO[bytes] | None]]:
-    """The files that all ranks but 0 print to."""
+    """The output files of all ranks; ``None`` for rank 0."""
     with contextlib.ExitStack() as stack:
         files: list[Any] = [None]
         for rank in range(1, options.ranks):
@@ -514,11 +522,11 @@ def _check_folder(path: Path, option: str) -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """The signals that ask the launcher to end, as they come."""
+    """A list to which signals that terminate the launcher are appended."""
     got: list[int] = []
     before = {}
     for number in _STOPPING:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+        if signal.getsignal(number) != signal.SIG_IGN:  # as set by nohup
             before[number] = signal.signal(number, lambda number, frame: got.append(number))
     try:
         yield got

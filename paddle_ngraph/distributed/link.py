@@ -1,8 +1,8 @@
 """Messages between two processes, over gloo.
 
-Gloo gives up on a message after 30 seconds, for good. So whoever lets another process wait tells it
-so every few seconds: then a message may take as long as it needs, and a process that has gone is
-noticed.
+Gloo fails permanently if a message does not arrive within 30 seconds. So a sender without a message
+sends a heartbeat every few seconds: the wait for a message has no limit, and a lost process is
+detected.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
-from paddle_ngraph.paddle_seam.names import make_gloo_group
-from paddle_ngraph.paddle_seam.protocols import Store
+from paddle_ngraph.paddle_private.names import make_gloo_group
+from paddle_ngraph.paddle_private.protocols import Store
 
-# Arrays go as bytes, after a row for each: its dtype, its rank, its sizes.
+# Arrays are sent as bytes, after a header row for each: dtype, rank, sizes.
 _DTYPES: tuple[str, ...] = (
     "float32",
     "int64",
@@ -32,46 +32,46 @@ _DTYPES: tuple[str, ...] = (
     "int8",
 )
 _DTYPES += ("int16", "complex64", "complex128")
-_MOST_AXES = 9  # as in Paddle
-_SECONDS_BETWEEN_SIGNS = 5.0
+_MAX_AXES = 9  # as in Paddle
+_HEARTBEAT_SECONDS = 5.0
 
 
-class Kind(IntEnum):
-    """What a message is about."""
+class MessageKind(IntEnum):
+    """The type of a message."""
 
-    WAIT = 0  # there will be another one
+    WAIT = 0  # heartbeat: another message will follow
     GET = 1  # parameters, and these rows of the tables
     PUSH = 2  # gradients
-    DONE = 3  # nothing will follow
+    DONE = 3  # no message will follow
     ANSWER = 4
-    FAILURE = 5  # one array: a sentence in UTF-8
-    START = 6  # what each process keeps a copy of
-    VALUES = 7  # what crosses from one stage of a pipeline to another
+    FAILURE = 5  # one array: an error message in UTF-8
+    START = 6  # variables of which each process has a copy
+    VALUES = 7  # values that cross stages of a pipeline
 
 
 class Message(NamedTuple):
     """A message: arrays of any shape."""
 
-    kind: Kind
+    kind: MessageKind
     arrays: Sequence[np.ndarray] = ()
 
 
 def failure(sentence: str) -> Message:
-    """A message that says what went wrong."""
-    return Message(Kind.FAILURE, [np.frombuffer(sentence.encode(), np.uint8)])
+    """A message that reports an error."""
+    return Message(MessageKind.FAILURE, [np.frombuffer(sentence.encode(), np.uint8)])
 
 
 def sentence_of(message: Message) -> str:
-    """What a failure says."""
+    """The error message in a failure."""
     return message.arrays[0].tobytes().decode()
 
 
 class Link:
-    """A connection of two processes. To be made, and used, by one thread in dynamic mode.
+    """A connection of two processes. To be created, and used, by one thread in dynamic mode.
 
     Args:
-        store: A table for these two alone: gloo writes keys there that name no group.
-        number: That of the link, the same for both.
+        store: A separate store for the two processes: gloo's keys do not include the group.
+        number: The id of the link, equal on both sides.
         side: 0 or 1.
     """
 
@@ -80,37 +80,37 @@ class Link:
         self._peer = 1 - side
 
     def send(self, message: Message) -> None:
-        """Sends a message. Raises RuntimeError if the other process has gone."""
+        """Sends a message. Raises RuntimeError if the other process is lost."""
         arrays = list(map(np.asarray, message.arrays))
         self._put(np.array([message.kind, len(arrays)], "int64"))
         if arrays:
-            self._put(np.array([_form(array) for array in arrays], "int64"))
+            self._put(np.array([_header(array) for array in arrays], "int64"))
         for array in arrays:
             if array.size:
                 self._put(np.ascontiguousarray(array).reshape(-1).view("uint8"))
 
     def receive(self) -> Message:
-        """The next message. Raises RuntimeError if the other process has gone."""
-        kind, count = Kind.WAIT, 0
-        while kind == Kind.WAIT:
+        """The next message. Raises RuntimeError if the other process is lost."""
+        kind, count = MessageKind.WAIT, 0
+        while kind == MessageKind.WAIT:
             kind, count = self._get([2], "int64")
-        forms = self._get([count, 2 + _MOST_AXES], "int64") if count else ()
+        headers = self._get([count, 2 + _MAX_AXES], "int64") if count else ()
         arrays = []
-        for number, rank, *sizes in forms:
+        for number, rank, *sizes in headers:
             dtype, shape = np.dtype(_DTYPES[number]), sizes[:rank]
             data = self._get([prod(map(int, shape)) * dtype.itemsize], "uint8")
             arrays.append(data.view(dtype).reshape(shape))
-        return Message(Kind(kind), arrays)
+        return Message(MessageKind(kind), arrays)
 
-    def send_next(self, waiting: queue.SimpleQueue[Message]) -> Message:
-        """Sends what is in the queue next, and keeps the other process waiting until then."""
+    def send_next(self, outbox: queue.SimpleQueue[Message]) -> Message:
+        """Sends the next message of the queue, and heartbeats until then; returns the message."""
         while True:
             try:
-                message = waiting.get(timeout=_SECONDS_BETWEEN_SIGNS)
+                message = outbox.get(timeout=_HEARTBEAT_SECONDS)
             except queue.Empty:
-                message = Message(Kind.WAIT)
+                message = Message(MessageKind.WAIT)
             self.send(message)
-            if message.kind != Kind.WAIT:
+            if message.kind != MessageKind.WAIT:
                 return message
 
     def _put(self, array: np.ndarray) -> None:
@@ -124,10 +124,10 @@ class Link:
         return tensor.numpy()
 
 
-def _form(array: np.ndarray) -> list[int]:
+def _header(array: np.ndarray) -> list[int]:
     return [
         _DTYPES.index(str(array.dtype)),
         array.ndim,
         *array.shape,
-        *[0] * (_MOST_AXES - array.ndim),
+        *[0] * (_MAX_AXES - array.ndim),
     ]

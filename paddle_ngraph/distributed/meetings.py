@@ -1,7 +1,7 @@
-"""Where the ranks of a job meet: each says something, and hears what all have said.
+"""Rendezvous of the ranks of a job: an all-gather of texts.
 
-Rank 0 has a socket for each of the others. Paddle's store only introduces them: each of its round
-trips takes tens of milliseconds, and it looks only twice a second for what is not there yet.
+Rank 0 has a socket for each of the others. Paddle's store is used only to connect them: each of its
+round trips takes tens of milliseconds, and the store polls for a missing key only twice a second.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from weakref import WeakSet
 
-from paddle_ngraph.paddle_seam.protocols import Store
+from paddle_ngraph.paddle_private.protocols import Store
 
-# So long does a rank that has come wait for the others: as long as Paddle's store does.
-PATIENCE = 900.0  # seconds
-_SECONDS_TO_INTRODUCE = 10.0
-_LENGTH = struct.Struct(">Q")  # of a text in bytes: comes before it
-_TOKEN = 16  # bytes
-_COMING = ""  # rank 0 says so first: from here on it waits, too
+# Wait of a rank for the others, as long as that of Paddle's store.
+MEETING_TIMEOUT_SECONDS = 900.0  # seconds
+_INTRODUCTION_TIMEOUT_SECONDS = 10.0
+_LENGTH = struct.Struct(">Q")  # length prefix of a text, in bytes
+_TOKEN_BYTES = 16  # bytes
+_HEARTBEAT = ""  # first text of rank 0: from now on it waits, too
 
-_open: WeakSet[Meetings] = WeakSet()
+_open_meetings: WeakSet[Meetings] = WeakSet()
 
 
 class Meetings:
-    """What connects one rank with the others. All ranks call the same in the same order.
+    """The connections of one rank. All ranks call equal methods in equal order.
 
     Args:
-        rank: The number of this one.
-        ranks: How many there are, two or more.
-        host: Where rank 0 is.
-        store: What introduces them.
-        key: Where in the store: the same for all, and nobody else's.
+        rank: This rank.
+        ranks: The number of ranks, two or more.
+        host: The address of rank 0.
+        store: The store for the port of rank 0.
+        key: The key in the store: equal on all ranks, and unique.
 
     Raises:
-        OSError: Another rank has gone, or has not come in time.
+        OSError: Another rank is lost, or does not arrive in time.
     """
 
     def __init__(self, rank: int, ranks: int, host: str, store: Store, key: str) -> None:
         self._rank = rank
         self._ranks = ranks
         self._peers: dict[int, socket.socket] = {}
-        _open.add(self)
+        _open_meetings.add(self)
         try:
             if rank == 0:
                 self._accept(store, key)
@@ -58,63 +58,64 @@ class Meetings:
             raise
 
     def exchange(self, text: str) -> list[str]:
-        """What each rank says, by rank; returns when all have said it.
+        """An all-gather of texts, by rank; blocks until all ranks have called it.
 
         Raises:
-            OSError: Another rank has gone, or has not come in time. The ranks are then parted.
+            OSError: Another rank is lost, or does not arrive in time. The connections are closed
+                then.
         """
         if not self._peers:
             raise ConnectionError("this process is not connected with the other ranks any more")
         try:
             return self._lead(text) if self._rank == 0 else self._follow(text)
         except BaseException:
-            self.close()  # so that the others notice, even if this process goes on
+            self.close()  # so that the others notice, even if this process continues
             raise
 
     def close(self) -> None:
-        """Parts this rank from the others."""
+        """Closes the connections of this rank."""
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()
 
-    # -- how they find each other ----------------------------------------------------------------
+    # -- connection ------------------------------------------------------------------------------
 
     def _accept(self, store: Store, key: str) -> None:
-        token = secrets.token_bytes(_TOKEN)
-        until = time.monotonic() + PATIENCE
+        token = secrets.token_bytes(_TOKEN_BYTES)
+        until = time.monotonic() + MEETING_TIMEOUT_SECONDS
         with socket.create_server(("", 0), backlog=self._ranks) as listener:
             store.set(key, f"{listener.getsockname()[1]} {token.hex()}")
             while len(self._peers) < self._ranks - 1:
                 listener.settimeout(max(1.0, until - time.monotonic()))
                 peer, _ = listener.accept()
-                rank = _introduced(peer, token)
+                rank = _identified(peer, token)
                 if 0 < rank < self._ranks and rank not in self._peers:
-                    peer.settimeout(PATIENCE)
-                    self._peers[rank] = _quick(peer)
+                    peer.settimeout(MEETING_TIMEOUT_SECONDS)
+                    self._peers[rank] = _without_delay(peer)
                 else:
-                    peer.close()  # a stranger
+                    peer.close()  # not a rank of this job
 
     def _connect(self, store: Store, key: str, host: str) -> None:
         port, token = store.get(key).decode().split()
-        peer = socket.create_connection((host, int(port)), PATIENCE)
-        self._peers[0] = _quick(peer)
+        peer = socket.create_connection((host, int(port)), MEETING_TIMEOUT_SECONDS)
+        self._peers[0] = _without_delay(peer)
         peer.sendall(bytes.fromhex(token) + _LENGTH.pack(self._rank))
 
-    # -- a meeting -------------------------------------------------------------------------------
+    # -- rendezvous ------------------------------------------------------------------------------
 
     def _lead(self, text: str) -> list[str]:
         for rank in self._peers:
-            self._send(rank, [_COMING])
-        texts = {0: text, **self._heard()}
+            self._send(rank, [_HEARTBEAT])
+        texts = {0: text, **self._receive_all()}
         answer = [texts[rank] for rank in range(self._ranks)]
         for rank in self._peers:
             self._send(rank, answer)
         return answer
 
-    def _heard(self) -> dict[int, str]:
-        """What the others say. That one has gone is noticed even if it has said something."""
+    def _receive_all(self) -> dict[int, str]:
+        """The texts of the others. A lost rank is noticed even after it has sent its text."""
         texts: dict[int, str] = {}
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + MEETING_TIMEOUT_SECONDS
         with selectors.DefaultSelector() as selector:
             for rank, peer in self._peers.items():
                 selector.register(peer, selectors.EVENT_READ, rank)
@@ -122,57 +123,59 @@ class Meetings:
                 ready = selector.select(max(0.0, until - time.monotonic()))
                 if not ready:
                     late = min(self._peers.keys() - texts.keys())
-                    raise TimeoutError(f"rank {late} has not come for {PATIENCE:.0f} seconds")
+                    raise TimeoutError(
+                        f"rank {late} has not come for {MEETING_TIMEOUT_SECONDS:.0f} seconds"
+                    )
                 for key, _ in ready:
                     texts[key.data] = self._receive(key.data)
         return texts
 
     def _follow(self, text: str) -> list[str]:
         first = self._peers[0]
-        first.settimeout(PATIENCE)
+        first.settimeout(MEETING_TIMEOUT_SECONDS)
         self._send(0, [text])
         self._receive(0)
-        first.settimeout(2 * PATIENCE)  # rank 0 is the one to say who is late
+        first.settimeout(2 * MEETING_TIMEOUT_SECONDS)  # rank 0 reports the late rank
         return [self._receive(0) for _ in range(self._ranks)]
 
     def _send(self, rank: int, texts: Sequence[str]) -> None:
         encoded = [text.encode() for text in texts]
-        with _noticed(rank):
+        with _lost_rank_error(rank):
             self._peers[rank].sendall(b"".join(_LENGTH.pack(len(e)) + e for e in encoded))
 
     def _receive(self, rank: int) -> str:
         peer = self._peers[rank]
-        with _noticed(rank):
+        with _lost_rank_error(rank):
             (length,) = _LENGTH.unpack(_read(peer, _LENGTH.size))
             return _read(peer, length).decode()
 
 
 @contextmanager
-def _noticed(rank: int) -> Iterator[None]:
+def _lost_rank_error(rank: int) -> Iterator[None]:
     try:
         yield
     except (EOFError, ConnectionError) as error:
         raise ConnectionError(f"rank {rank} has gone") from error
 
 
-def _introduced(peer: socket.socket, token: bytes) -> int:
-    """The rank of whoever has connected; -1 if it is none."""
-    peer.settimeout(_SECONDS_TO_INTRODUCE)
+def _identified(peer: socket.socket, token: bytes) -> int:
+    """The rank of a peer; -1 if the peer is not a rank of this job."""
+    peer.settimeout(_INTRODUCTION_TIMEOUT_SECONDS)
     try:
-        said = _read(peer, _TOKEN + _LENGTH.size)
+        greeting = _read(peer, _TOKEN_BYTES + _LENGTH.size)
     except (OSError, EOFError):
         return -1
-    (rank,) = _LENGTH.unpack(said[_TOKEN:])
-    return int(rank) if hmac.compare_digest(said[:_TOKEN], token) else -1
+    (rank,) = _LENGTH.unpack(greeting[_TOKEN_BYTES:])
+    return int(rank) if hmac.compare_digest(greeting[:_TOKEN_BYTES], token) else -1
 
 
-def _quick(peer: socket.socket) -> socket.socket:
+def _without_delay(peer: socket.socket) -> socket.socket:
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return peer
 
 
 def _read(peer: socket.socket, length: int) -> bytes:
-    """So many bytes. Raises EOFError if the other side has closed the connection before."""
+    """Reads ``length`` bytes. Raises EOFError if the peer closes the connection before."""
     data = bytearray()
     while len(data) < length:
         part = peer.recv(min(length - len(data), 1 << 20))
@@ -182,11 +185,11 @@ def _read(peer: socket.socket, length: int) -> bytes:
     return bytes(data)
 
 
-def _part_from_all() -> None:
-    """A forked process has no part in meetings, and keeps no connection open."""
-    for meetings in list(_open):
+def _close_in_child() -> None:
+    """Closes connections in a forked process, which takes no part in rendezvous."""
+    for meetings in list(_open_meetings):
         meetings.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_part_from_all)
+    os.register_at_fork(after_in_child=_close_in_child)

@@ -1,4 +1,4 @@
-"""An optimizer that distributes the program it trains."""
+"""An optimizer that distributes its training program."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class DistributedOptimizer:
     """See :func:`paddle_ngraph.distributed.distributed_optimizer`.
 
     Args:
-        optimizer: Paddle's.
+        optimizer: The optimizer of Paddle.
         ranks: The number of processes.
-        options: How the program is distributed.
+        options: The options of the distribution.
     """
 
     def __init__(self, optimizer: Any, ranks: int, options: Options) -> None:
@@ -29,15 +29,15 @@ class DistributedOptimizer:
         return getattr(self._optimizer, name)
 
     def minimize(self, loss: Any, startup_program: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """As ``minimize`` of the optimizer; then the programs become those of a rank.
+        """``minimize`` of the optimizer, followed by the transformation into programs of a rank.
 
         Args:
-            loss: What is minimized, of a static PIR program: the mean over the samples of a batch.
+            loss: The loss in a static PIR program: the mean over the samples of a batch.
             startup_program: ``None``: the default one.
             args, kwargs: The further arguments of the optimizer's ``minimize``.
 
         Raises:
-            NgraphError: The program is old-style or dynamic, or cannot be distributed.
+            NgraphError: The program is a ProgramDesc or dynamic, or cannot be distributed.
         """
         if not isinstance(loss, paddle.pir.Value):
             raise NgraphError(

@@ -1,7 +1,7 @@
-"""What a rank tells its launcher, over a pipe: that it lives, and what it fails of.
+"""Reports of a rank to its launcher, over a pipe: heartbeats, failures, rendezvous, end.
 
-A line of JSON each. A launcher that does not ask for it (``paddle.distributed.launch``) is told
-nothing.
+Each report is a line of JSON. A launcher that does not request reports, such as
+``paddle.distributed.launch``, receives none.
 """
 
 from __future__ import annotations
@@ -18,70 +18,70 @@ from types import TracebackType
 from typing import Any
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.locks import new_lock
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-# The number of the pipe.
+# Environment variable for the file descriptor of the pipe.
 VARIABLE = "PADDLE_NGRAPH_REPORTS"
-# The name of this start of the job: two jobs may have been given the same port.
+# Environment variable for the id of this start of the job: two jobs may have one port.
 JOB_VARIABLE = "PADDLE_NGRAPH_JOB"
-SECONDS_BETWEEN_SIGNS = 1.0
-_LONGEST_SENTENCE = 500  # a line is written as a whole up to 4096 bytes
+HEARTBEAT_SECONDS = 1.0
+_MAX_SENTENCE_LENGTH = 500  # writes of up to 4096 bytes are atomic
 
 _lock = new_lock()
 _senders: list[_Sender] = []
 
 
 class _Sender:
-    """This process's end of the pipe."""
+    """The end of the pipe in this process."""
 
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)  # a launcher that is suspended reads nothing
         os.set_inheritable(pipe, False)
         self._pipe = pipe
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            # Instead of Paddle's handler, which prints a stack: the launcher ends ranks by it.
+            # Replaces Paddle's handler, which prints a stack: the launcher sends SIGTERM to ranks.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._show = sys.excepthook
         sys.excepthook = self._fail
-        # Its connections are closed on the way to the end, which may take a while.
+        # Connections are closed during exit, which may take a while.
         atexit.register(lambda: self.send(ends=time.monotonic()))
-        threading.Thread(target=self._live, daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, daemon=True).start()
 
-    def send(self, **said: Any) -> bool:
-        """Tells the launcher something. Returns whether it listens."""
+    def send(self, **report: Any) -> bool:
+        """Sends a report. Returns whether the launcher receives it."""
         try:
-            os.write(self._pipe, json.dumps(said).encode() + b"\n")
+            os.write(self._pipe, json.dumps(report).encode() + b"\n")
         except OSError:
             return False
         return True
 
-    def _live(self) -> None:
+    def _send_heartbeats(self) -> None:
         while True:
             self.send()
-            time.sleep(SECONDS_BETWEEN_SIGNS)
+            time.sleep(HEARTBEAT_SECONDS)
 
     def _fail(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         refuses = isinstance(error, NgraphError)
         sentence = str(error) if refuses else f"{kind.__name__}: {_last_line(error)}"
-        said = sentence[:_LONGEST_SENTENCE]
-        is_told = self.send(failure=said, refuses=refuses, when=time.monotonic())
-        if not (refuses and is_told):  # the launcher shows a sentence of ours
+        message = sentence[:_MAX_SENTENCE_LENGTH]
+        is_sent = self.send(failure=message, refuses=refuses, when=time.monotonic())
+        if not (refuses and is_sent):  # the launcher prints an NgraphError itself
             self._show(kind, error, trace)
 
 
 def connect(variables: MutableMapping[str, str]) -> None:
-    """Begins to report, if the launcher has asked for it."""
-    # Processes that this one starts have no such pipe.
+    """Starts reports, if the launcher has requested them."""
+    # Child processes do not have this pipe.
     number = variables.pop(VARIABLE, "")
     with _lock:
         if number.isdecimal() and not _senders:
             _senders.append(_Sender(int(number)))
 
 
-def say_meeting(number: int) -> None:
-    """Says how often this rank has come to meet the others, before it waits for them."""
+def report_meeting(number: int) -> None:
+    """Reports the number of rendezvous of this rank, before it waits for the others."""
     for sender in _senders:
         sender.send(meetings=number)
 

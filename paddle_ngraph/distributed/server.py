@@ -1,9 +1,9 @@
-"""The parameter server: a process that has the parameters, and trainers that use them.
+"""The parameter server, and its trainers.
 
-Rank 0 serves, the others train. A step of a trainer: it gets all parameters, and of the tables the
-rows that its batch looks up; it computes the gradients; it pushes them to the server. A
-synchronous server waits for the gradients of all trainers and does one update with their average,
-as one process would for the whole batch. An asynchronous one does an update with those of each.
+Rank 0 is the server, the others are trainers. In a step, a trainer gets all parameters, and of the
+tables the rows that its batch looks up; computes the gradients; and pushes them to the server. A
+synchronous server waits for the gradients of all trainers and updates once with their average, as
+one process would for the whole batch. An asynchronous one updates with the gradients of each.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.distributed import first_run
-from paddle_ngraph.distributed.job import Job, Place, share_of
-from paddle_ngraph.distributed.link import Kind, Link, Message, failure, sentence_of
+from paddle_ngraph.distributed.job import Job, RankPlacement, share_of
+from paddle_ngraph.distributed.link import Link, Message, MessageKind, failure, sentence_of
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.locks import new_lock
-from paddle_ngraph.paddle_seam.protocols import Scope
-from paddle_ngraph.saved_models.saved_model import last_line
+from paddle_ngraph.frontends.saved_models.saved_model import last_line
+from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.transpiler.scope_copies import variables_of
 from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS, ServerForm, Table
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-# Rows are sent to the program in multiples: each number of rows is a shape to compile for.
-_FEWEST_ROWS = 16
+# Rows are padded to powers of two times this: each number of rows is a shape to compile for.
+_MIN_ROWS = 16
 _CPU = paddle.CPUPlace()
 
 Arrays = Sequence[np.ndarray]
 
 
-def _meet(job: Job, form: ServerForm, serves: bool) -> None:
-    """All ranks have to have made the same of the same program."""
+def _check_same_program(job: Job, form: ServerForm, serves: bool) -> None:
+    """Raises NgraphError if the ranks have created ``form`` from different programs."""
     place = job.place
     if place.ranks < 2 or serves != (place.rank == 0):
         raise NgraphError(
@@ -45,7 +45,7 @@ def _meet(job: Job, form: ServerForm, serves: bool) -> None:
 
 
 def _link(job: Job, number: int) -> Link:
-    """A link of the server, which opens the store for it, and a trainer."""
+    """A link between a trainer and the server, which opens the store of the link."""
     is_server = job.place.rank == 0
     return Link(job.new_store(f"ngraph/link/{number}", is_server), number, int(not is_server))
 
@@ -57,9 +57,9 @@ class Server:
     """Serves the trainers of a job.
 
     Args:
-        executor: What runs the programs.
+        executor: The executor of the programs.
         form: The programs.
-        scope: Where the parameters are.
+        scope: The scope of the parameters.
         job: The job, of which this process is rank 0.
         is_synchronous: Whether an update waits for the gradients of all trainers.
         after_update: Called after each update with the number of updates so far.
@@ -86,7 +86,7 @@ class Server:
             trainer: queue.SimpleQueue() for trainer in self._trainers
         }
         self._linking = new_lock()  # the store serves one thread at a time
-        self._waiting: dict[int, Arrays] = {}
+        self._pushed: dict[int, Arrays] = {}
         self._parameters: np.ndarray | None = None  # as they are sent
         self._updates = 0
 
@@ -94,14 +94,14 @@ class Server:
         """Serves until every trainer is done. Returns the number of updates.
 
         Raises:
-            NgraphError: A trainer has gone, or failed.
+            NgraphError: A trainer is lost, or has failed.
         """
         for program in (self._form.server, self._form.trainer):
             variables_of(program, self._scope)
-        _meet(self._job, self._form, serves=True)
+        _check_same_program(self._job, self._form, serves=True)
         threads = [
             threading.Thread(
-                target=self._talk, args=(trainer, self._job.link_number(trainer)), daemon=True
+                target=self._exchange, args=(trainer, self._job.link_number(trainer)), daemon=True
             )
             for trainer in self._trainers
         ]
@@ -119,67 +119,67 @@ class Server:
                 thread.join(10)
         return self._updates
 
-    def _talk(self, trainer: int, number: int) -> None:
-        """Passes messages on by the link of a number, in a thread for each trainer."""
+    def _exchange(self, trainer: int, number: int) -> None:
+        """Exchanges messages over link ``number``, in a thread for each trainer."""
         paddle.disable_static()  # in this thread
         try:
             with self._linking:
                 link = _link(self._job, number)
-            kind = Kind.GET
-            while kind not in (Kind.DONE, Kind.FAILURE):
+            kind = MessageKind.GET
+            while kind not in (MessageKind.DONE, MessageKind.FAILURE):
                 message = link.receive()
                 self._inbox.put((trainer, message))
                 kind = message.kind
-                if kind != Kind.FAILURE:
+                if kind != MessageKind.FAILURE:
                     sent = link.send_next(self._outboxes[trainer]).kind
-                    kind = sent if sent == Kind.FAILURE else kind
-        except Exception as error:  # Paddle's own have many types
+                    kind = sent if sent == MessageKind.FAILURE else kind
+        except Exception as error:  # Paddle's errors have many types
             self._inbox.put((trainer, failure(f"it has gone ({last_line(error)})")))
 
     def _answer(self, trainer: int, message: Message) -> None:
-        if message.kind == Kind.FAILURE:
+        if message.kind == MessageKind.FAILURE:
             self._trainers.discard(trainer)
             raise NgraphError(f"trainer {trainer} has failed: {sentence_of(message)}")
-        if message.kind == Kind.START:
-            self._outboxes[trainer].put(Message(Kind.ANSWER, self._kept()))
+        if message.kind == MessageKind.START:
+            self._outboxes[trainer].put(Message(MessageKind.ANSWER, self._kept()))
             return
-        if message.kind == Kind.GET:
-            self._outboxes[trainer].put(Message(Kind.ANSWER, self._read(message.arrays)))
+        if message.kind == MessageKind.GET:
+            self._outboxes[trainer].put(Message(MessageKind.ANSWER, self._read(message.arrays)))
             return
-        if message.kind == Kind.DONE:
+        if message.kind == MessageKind.DONE:
             self._trainers.discard(trainer)
-            self._outboxes[trainer].put(Message(Kind.ANSWER))
+            self._outboxes[trainer].put(Message(MessageKind.ANSWER))
         else:
-            self._waiting[trainer] = message.arrays
-        if self._waiting and (not self._is_synchronous or set(self._waiting) == self._trainers):
-            self._update(list(self._waiting.values()))
-            for each in self._waiting:
-                self._outboxes[each].put(Message(Kind.ANSWER))
-            self._waiting = {}
+            self._pushed[trainer] = message.arrays
+        if self._pushed and (not self._is_synchronous or set(self._pushed) == self._trainers):
+            self._update(list(self._pushed.values()))
+            for each in self._pushed:
+                self._outboxes[each].put(Message(MessageKind.ANSWER))
+            self._pushed = {}
 
     def _kept(self) -> list[np.ndarray]:
-        """What trainers keep copies of, as bytes."""
+        """The variables of which trainers have copies, as bytes."""
         found = variables_of(self._form.trainer, self._scope)
         arrays = [np.array(found[name].get_tensor()) for name in self._form.kept]
         return [np.frombuffer(array.tobytes(), "uint8") for array in arrays]
 
-    def _read(self, numbers: Arrays) -> list[np.ndarray]:
+    def _read(self, row_ids: Arrays) -> list[np.ndarray]:
         """The parameters, and rows of the tables."""
         found = []
         send, sent = self._form.send
         if sent:
             if self._parameters is None:
                 (parameters,) = self._run(send, {}, sent)
-                self._parameters = np.array(parameters)  # what runs later writes elsewhere
+                self._parameters = np.array(parameters)  # a copy, which later runs do not overwrite
             found.append(self._parameters)
         if self._form.tables:
             lookup, rows = self._form.lookup
-            feed = {table.numbers: each for table, each in zip(self._form.tables, numbers)}
+            feed = {table.numbers: each for table, each in zip(self._form.tables, row_ids)}
             found += [np.array(each) for each in self._run(lookup, feed, rows)]
         return found
 
     def _update(self, pushed: Sequence[Arrays]) -> None:
-        """One update with the average of the gradients of some trainers."""
+        """Updates with the average of the gradients of ``pushed``."""
         feed = {}
         parts = [iter(arrays) for arrays in pushed]
         if self._form.send[1]:
@@ -195,7 +195,7 @@ class Server:
             self._after_update(self._updates)
 
     def _run(self, program: Any, feed: dict[str, Any], fetches: Sequence[Any]) -> list[np.ndarray]:
-        with paddle.static.scope_guard(self._scope):  # a schedule knows no other
+        with paddle.static.scope_guard(self._scope):  # the only scope that a schedule uses
             found: list[np.ndarray] = self._executor.run(
                 program, feed=feed, fetch_list=list(fetches)
             )
@@ -203,10 +203,10 @@ class Server:
 
 
 def _added(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of all rows, each once, and the sums of their gradients."""
-    numbers = np.concatenate([each for each, _ in pairs])
+    """The unique indices of rows, and the sums of their gradients."""
+    row_ids = np.concatenate([each for each, _ in pairs])
     gradients = np.concatenate([each for _, each in pairs])
-    rows, places = np.unique(numbers, return_inverse=True)
+    rows, places = np.unique(row_ids, return_inverse=True)
     sums = np.zeros((len(rows), gradients.shape[1]), gradients.dtype)
     np.add.at(sums, places, gradients)
     return rows, sums
@@ -219,9 +219,9 @@ class Trainer:
     """A process that computes gradients for a parameter server. To be used in a ``with`` block.
 
     Args:
-        executor: What runs the program.
+        executor: The executor of the program.
         form: The programs.
-        scope: Where parameters are put, and statistics of batch normalizations are.
+        scope: The scope of parameters, and of statistics of batch normalizations.
         job: The job, of which this process is not rank 0.
     """
 
@@ -234,16 +234,16 @@ class Trainer:
         self._answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._is_open = True
         variables_of(form.trainer, scope)
-        _meet(job, form, serves=False)
+        _check_same_program(job, form, serves=False)
         number = job.link_number(job.place.rank)
-        self._thread = threading.Thread(target=self._talk, args=(number,), daemon=True)
+        self._thread = threading.Thread(target=self._exchange, args=(number,), daemon=True)
         self._thread.start()
         self._start()
 
     def _start(self) -> None:
-        """Begins with what the server has."""
+        """Copies the initial variables from the server."""
         variables = variables_of(self._form.trainer, self._scope)
-        for name, sent in zip(self._form.kept, self._ask(Message(Kind.START))):
+        for name, sent in zip(self._form.kept, self._ask(Message(MessageKind.START))):
             tensor = variables[name].get_tensor()
             own = np.array(tensor)
             if own.nbytes != sent.nbytes:
@@ -254,56 +254,56 @@ class Trainer:
             tensor.set(np.frombuffer(sent.tobytes(), own.dtype).reshape(own.shape), _CPU)
 
     def share(self, feed: Mapping[str, Any]) -> dict[str, Any]:
-        """The part of a batch that this trainer computes.
+        """The share of a batch that this trainer computes.
 
         Args:
             feed: The arrays of the whole batch by name, ``[batch, ...]`` each.
 
         Returns:
-            The same of ``[batch / trainers, ...]`` each.
+            Arrays of ``[batch / trainers, ...]`` by name.
 
         Raises:
-            NgraphError: The batch does not divide.
+            NgraphError: The batch is not divisible.
         """
         place = self._job.place
-        among = Place(place.rank - 1, place.ranks - 1)
+        among = RankPlacement(place.rank - 1, place.ranks - 1)
         return {name: share_of(name, batch, among) for name, batch in feed.items()}
 
     def run(self, feed: Mapping[str, Any]) -> list[np.ndarray]:
-        """A step: gets the parameters, computes the gradients, pushes them.
+        """Runs a step: gets the parameters, computes the gradients, pushes them.
 
         Args:
-            feed: This trainer's part of a batch.
+            feed: This trainer's share of a batch.
 
         Returns:
-            What the ``fetch_list`` asked for.
+            The values of the ``fetch_list``.
 
         Raises:
-            NgraphError: The server has gone or failed; a number of a row is out of range.
+            NgraphError: The server is lost or has failed; the index of a row is out of range.
         """
-        numbers = [_numbers(table, feed) for table in self._form.tables]
-        answer = list(self._ask(Message(Kind.GET, numbers)))
+        row_ids = [_row_ids(table, feed) for table in self._form.tables]
+        answer = list(self._ask(Message(MessageKind.GET, row_ids)))
         given = dict(feed)
         if self._form.send[1]:
             given[PARAMETERS] = answer.pop(0)
-        for table, of_rows, rows in zip(self._form.tables, numbers, answer):
+        for table, of_rows, rows in zip(self._form.tables, row_ids, answer):
             given[table.rows] = _padded(rows)
             for name, places in table.lookups.items():
-                given[places] = _places(np.asarray(feed[name]), of_rows)
+                given[places] = _row_positions(np.asarray(feed[name]), of_rows)
         wanted = [*self._form.fetches, *self._form.gradients]
         with paddle.static.scope_guard(self._scope):
             found = self._executor.run(self._form.trainer, feed=given, fetch_list=wanted)
         count = len(self._form.fetches)
-        pushed = list(found[count : len(found) - len(numbers)])
-        for of_rows, gradients in zip(numbers, found[len(found) - len(numbers) :]):
+        pushed = list(found[count : len(found) - len(row_ids)])
+        for of_rows, gradients in zip(row_ids, found[len(found) - len(row_ids) :]):
             pushed += [of_rows, gradients[: len(of_rows)]]
-        self._ask(Message(Kind.PUSH, pushed))
+        self._ask(Message(MessageKind.PUSH, pushed))
         return list(found[:count])
 
     def close(self) -> None:
-        """Tells the server that nothing will follow."""
+        """Notifies the server that this trainer is done."""
         if self._is_open:
-            self._ask(Message(Kind.DONE))
+            self._ask(Message(MessageKind.DONE))
             self._is_open = False
             self._thread.join(10)
 
@@ -323,29 +323,29 @@ class Trainer:
             raise NgraphError("this trainer is closed: make another one, with a server")
         self._requests.put(message)
         answer = self._answers.get()
-        if answer.kind == Kind.FAILURE:
+        if answer.kind == MessageKind.FAILURE:
             self._is_open = False
             raise NgraphError(sentence_of(answer))
         return answer.arrays
 
-    def _talk(self, number: int) -> None:
-        """Passes messages on by the link of a number, in a thread."""
+    def _exchange(self, number: int) -> None:
+        """Exchanges messages over link ``number``, in a thread."""
         paddle.disable_static()  # in this thread
         try:
             link = _link(self._job, number)
-            kind = Kind.GET
-            while kind not in (Kind.DONE, Kind.FAILURE):
+            kind = MessageKind.GET
+            while kind not in (MessageKind.DONE, MessageKind.FAILURE):
                 kind = link.send_next(self._requests).kind
-                if kind != Kind.FAILURE:
+                if kind != MessageKind.FAILURE:
                     self._answers.put(link.receive())
-        except Exception as error:  # Paddle's own have many types
+        except Exception as error:  # Paddle's errors have many types
             self._answers.put(
                 failure(f"the parameter server, rank 0, has gone ({last_line(error)})")
             )
 
 
-def _numbers(table: Table, feed: Mapping[str, Any]) -> np.ndarray:
-    """The numbers of the rows that a batch looks up; rows that are padding first."""
+def _row_ids(table: Table, feed: Mapping[str, Any]) -> np.ndarray:
+    """The indices of the rows that a batch looks up; padding rows first."""
     for name in table.lookups:
         if name not in feed:
             raise NgraphError(f"{name!r} is not fed, with which the table {table.name!r} is read")
@@ -360,15 +360,15 @@ def _numbers(table: Table, feed: Mapping[str, Any]) -> np.ndarray:
     return np.concatenate([np.array(table.paddings, "int64"), rest])
 
 
-def _places(looked_up: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """For each number of a row its place among those that were sent."""
-    order = np.argsort(numbers)
-    return order[np.searchsorted(numbers, looked_up, sorter=order)].astype(looked_up.dtype)
+def _row_positions(looked_up: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
+    """For each index of a row its index among the rows that were sent."""
+    order = np.argsort(row_ids)
+    return order[np.searchsorted(row_ids, looked_up, sorter=order)].astype(looked_up.dtype)
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:
-    """Rows, and further ones that nothing looks up: few shapes."""
-    count = _FEWEST_ROWS
+    """Rows, padded by unused ones, which limits the number of shapes."""
+    count = _MIN_ROWS
     while count < len(rows):
         count *= 2
     return np.concatenate([rows, np.zeros((count - len(rows), rows.shape[1]), rows.dtype)])

@@ -1,9 +1,9 @@
-"""A pipeline: each rank has a stage of the network, and micro-batches go through them.
+"""Pipeline parallelism: each rank runs a stage of the network on micro-batches.
 
 The schedule is one forward, one backward (Narayanan et al., PipeDream, SOSP 2019; with a flush for
 each batch, as in Megatron-LM, SC 2021): a stage begins with as many forward passes as there are
-stages after it, then alternates, so that no more micro-batches than that are under way. Each stage
-waits for about ``(stages - 1) / (micro_batches + stages - 1)`` of a step, the bubble.
+stages after it, then alternates, which limits the number of micro-batches in flight. Each stage is
+idle for about ``(stages - 1) / (micro_batches + stages - 1)`` of a step, the bubble.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ import paddle
 
 from paddle_ngraph.distributed import first_run
 from paddle_ngraph.distributed.job import Job, part_of
-from paddle_ngraph.distributed.link import Kind, Link, Message, failure, sentence_of
+from paddle_ngraph.distributed.link import Link, Message, MessageKind, failure, sentence_of
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Scope
-from paddle_ngraph.saved_models.saved_model import last_line
+from paddle_ngraph.frontends.saved_models.saved_model import last_line
+from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.transpiler.pipeline_transpiler import Part, Pipeline, Stage
 from paddle_ngraph.transpiler.scope_copies import variables_of
 
-_ENDS = (Kind.DONE, Kind.FAILURE)
-_SECONDS_TO_END = 10.0
+_ENDS = (MessageKind.DONE, MessageKind.FAILURE)
+_END_TIMEOUT_SECONDS = 10.0
 
 Inbox = queue.SimpleQueue[tuple[int, Message]]
 
 
 class Outbox(Protocol):
-    """What takes messages for another stage."""
+    """A queue of messages to another stage."""
 
     def put(self, message: Message) -> None: ...
 
 
 @dataclass(frozen=True)
 class Bubble:
-    """How much of its time a stage has waited for others.
+    """The idle time of a stage.
 
     Attributes:
         stage: The stage.
-        stages: How many there are.
-        micro_batches: Of each batch.
-        steps: How many steps are counted: all but the first, which compiles.
-        seconds: How long they took.
-        waiting: For how much of that this stage waited.
+        stages: The number of stages.
+        micro_batches: The number of micro-batches per batch.
+        steps: The number of measured steps: all but the first, which compiles.
+        seconds: The time of these steps.
+        waiting: The time in which this stage waited for others.
     """
 
     stage: int
@@ -62,12 +62,12 @@ class Bubble:
 
     @property
     def ideal(self) -> float:
-        """The share of a step that a stage waits, if all take equally long and messages no time."""
+        """The idle share of a step for stages of equal time and messages without latency."""
         return (self.stages - 1) / (self.micro_batches + self.stages - 1)
 
     @property
     def measured(self) -> float:
-        """The share that it did wait."""
+        """The measured idle share."""
         return self.waiting / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
@@ -79,18 +79,18 @@ class Bubble:
 
 
 class PipelineStage:
-    """One stage of a pipeline, which trains together with the others. To be used in a ``with``.
+    """One stage of a pipeline. To be used in a ``with`` block.
 
     Args:
-        executor: What runs the programs.
+        executor: The executor of the programs.
         form: The programs of all stages.
-        scope: Where the variables of this stage are.
-        number: The number of this stage.
-        inbox: The messages of other stages, with the numbers of these.
-        outboxes: What takes messages for the stage before and the next one, by their numbers.
+        scope: The scope of the variables of this stage.
+        number: The index of this stage.
+        inbox: Messages of other stages, each with the index of its stage.
+        outboxes: Queues to the previous and the next stage, by index.
 
     Attributes:
-        number: As above.
+        number: The index of this stage.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class PipelineStage:
         self._inbox = inbox
         self._outboxes = outboxes
         self._is_open = True
-        self._told = ""  # the failure of another stage
-        self._arrived: dict[int, deque[Sequence[np.ndarray]]] = defaultdict(deque)
-        self._steps: list[tuple[float, float]] = []  # seconds, and those of waiting
+        self._failed_stage = ""  # the failure of another stage
+        self._received: dict[int, deque[Sequence[np.ndarray]]] = defaultdict(deque)
+        self._steps: list[tuple[float, float]] = []  # seconds in total, and seconds of waiting
         self._waiting = 0.0
-        # Of the batch that is under way:
+        # State of the current batch:
         self._feeds: list[dict[str, Any]] = []
         self._sizes = np.zeros(0, "int64")
-        self._held: dict[int, dict[str, np.ndarray]] = {}  # by micro-batch
+        self._saved: dict[int, dict[str, np.ndarray]] = {}  # by micro-batch
         self._results: dict[int, list[np.ndarray]] = defaultdict(list)
 
     @property
@@ -125,19 +125,19 @@ class PipelineStage:
         return len(self._form.stages) - 1
 
     def run(self, feed: Mapping[str, Any]) -> list[np.ndarray]:
-        """A step with one batch: all micro-batches, and the update. All ranks call it.
+        """Runs a step with one batch: all micro-batches, and the update. All ranks call it.
 
         Args:
             feed: The arrays of the whole batch by name, ``[batch, ...]`` each: at least those that
                 this stage reads.
 
         Returns:
-            What the ``fetch_list`` asked for, on every rank: results with an open first dimension
-            for the whole batch, of others the mean over the micro-batches.
+            The values of the ``fetch_list``, on every rank: results with a dynamic first dimension
+            for the whole batch, other results as the mean over the micro-batches.
 
         Raises:
-            NgraphError: The batch does not divide; something is not fed; the ranks are fed batches
-                of different sizes; another rank has gone or failed.
+            NgraphError: The batch is not divisible; a feed is missing; the ranks are fed batches of
+                different sizes; another rank is lost or has failed.
         """
         if not self._is_open:
             raise NgraphError("this pipeline is closed: make another one, on all ranks")
@@ -153,7 +153,7 @@ class PipelineStage:
         return results
 
     def bubble(self) -> Bubble:
-        """How much of its time this stage has waited, from the second step on."""
+        """The idle time of this stage, from the second step on."""
         counted = self._steps[1:]
         return Bubble(
             stage=self.number,
@@ -165,9 +165,9 @@ class PipelineStage:
         )
 
     def close(self) -> None:
-        """Tells the others that nothing will follow."""
+        """Notifies the other stages that this one is done."""
         if self._is_open:
-            self._end(Message(Kind.DONE))
+            self._end(Message(MessageKind.DONE))
 
     def __enter__(self) -> PipelineStage:
         return self
@@ -181,7 +181,7 @@ class PipelineStage:
     # -- a step ----------------------------------------------------------------------------------
 
     def _divide(self, feed: Mapping[str, Any]) -> None:
-        """Makes micro-batches of a batch."""
+        """Splits a batch into micro-batches."""
         count, sliced = self._form.micro_batches, self._form.sliced
         read = sorted({name for part in self._stage.parts for name in part.feeds})
         for name in read:
@@ -198,11 +198,11 @@ class PipelineStage:
         ]
         sizes = [np.shape(feed[name])[0] if name in feed else -1 for name in sorted(sliced)]
         self._sizes = np.array(sizes, "int64")
-        self._held.clear()
+        self._saved.clear()
         self._results.clear()
 
     def _run_micro_batches(self) -> None:
-        """One forward, one backward."""
+        """The one-forward-one-backward schedule."""
         count = self._form.micro_batches
         ahead = min(self._last - self.number, count)
         for number in range(ahead):
@@ -213,30 +213,30 @@ class PipelineStage:
             self._backward(number)
 
     def _forward(self, number: int) -> None:
-        held: dict[str, np.ndarray] = {}
+        values: dict[str, np.ndarray] = {}
         if self.number > 0:
             sizes, *arrays = self._receive(self.number - 1)
             self._compare(sizes)
-            held.update(zip(self._form.stages[self.number - 1].activations, arrays))
+            values.update(zip(self._form.stages[self.number - 1].activations, arrays))
         if self._stage.forward is not None:
-            held.update(self._run(self._stage.forward, {**self._feeds[number], **held}))
-            sent = [held[name] for name in self._stage.activations]
+            values.update(self._run(self._stage.forward, {**self._feeds[number], **values}))
+            sent = [values[name] for name in self._stage.activations]
             self._send(self.number + 1, [self._sizes, *sent])
-        self._held[number] = {
-            name: held[name] for name in self._stage.backward.takes if name in held
+        self._saved[number] = {
+            name: values[name] for name in self._stage.backward.takes if name in values
         }
 
     def _backward(self, number: int) -> None:
-        held = self._held.pop(number)
+        values = self._saved.pop(number)
         if self.number < self._last:
             names = self._form.stages[self.number + 1].gradients
-            held.update(zip(names, self._receive(self.number + 1)))
-        held.update(self._run(self._stage.backward, {**self._feeds[number], **held}))
+            values.update(zip(names, self._receive(self.number + 1)))
+        values.update(self._run(self._stage.backward, {**self._feeds[number], **values}))
         if self.number > 0:
-            self._send(self.number - 1, [held[name] for name in self._stage.gradients])
+            self._send(self.number - 1, [values[name] for name in self._stage.gradients])
 
     def _compare(self, sizes: np.ndarray) -> None:
-        """The ranks have to be fed the same batch, each its part of it."""
+        """Raises NgraphError if another rank was fed a batch of another size."""
         names = sorted(self._form.sliced)
         for name, mine, other in zip(names, self._sizes, sizes):
             if mine != other and -1 not in (mine, other):
@@ -247,7 +247,7 @@ class PipelineStage:
         self._sizes = np.maximum(self._sizes, sizes)
 
     def _update(self) -> list[np.ndarray]:
-        """Ends the batch; returns the results."""
+        """Exchanges norms and results of all stages, and updates; returns the results."""
         norms = {} if self._stage.norms is None else self._run(self._stage.norms, {})
         mine = [*norms.values(), *(self._merged(number) for number in self._stage.results)]
         everything = iter(self._gather(mine))
@@ -262,14 +262,14 @@ class PipelineStage:
         return [results[number] for number in range(len(self._form.together))]
 
     def _merged(self, number: int) -> np.ndarray:
-        """A result of the whole batch."""
+        """A result of the whole batch, from those of the micro-batches."""
         found = self._results[number]
         if self._form.together[number]:
             return np.concatenate(found)
         return found[0] if len(found) == 1 else np.mean(found, 0, dtype=found[0].dtype)
 
     def _gather(self, mine: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """What all stages have, in their order: to the last stage, and back."""
+        """Gathers arrays of all stages, in order: to the last stage, and back."""
         found = [*self._receive(self.number - 1), *mine] if self.number > 0 else mine
         if self.number < self._last:
             self._send(self.number + 1, found)
@@ -279,9 +279,9 @@ class PipelineStage:
         return found
 
     def _run(self, part: Part, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Runs a program; returns what it gives other programs."""
+        """Runs a program; returns its values for other programs."""
         feed = {name: given[name] for name in (*part.feeds, *part.takes)}
-        with paddle.static.scope_guard(self._scope):  # a schedule knows no other
+        with paddle.static.scope_guard(self._scope):  # the only scope that a schedule uses
             found = self._executor.run(part.program, feed=feed, fetch_list=part.fetches)
         count = len(part.gives)
         for number, result in zip(part.results, found[count:]):
@@ -291,30 +291,30 @@ class PipelineStage:
     # -- messages --------------------------------------------------------------------------------
 
     def _send(self, stage: int, arrays: Sequence[np.ndarray]) -> None:
-        self._outboxes[stage].put(Message(Kind.VALUES, arrays))
+        self._outboxes[stage].put(Message(MessageKind.VALUES, arrays))
 
     def _receive(self, stage: int) -> Sequence[np.ndarray]:
-        """What another stage has sent next."""
+        """The next values from another stage."""
         begin = time.monotonic()
-        while not self._arrived[stage]:
+        while not self._received[stage]:
             sender, message = self._inbox.get()
-            if message.kind == Kind.FAILURE:
-                self._told = sentence_of(message)
-                raise NgraphError(self._told)
-            if message.kind == Kind.DONE:
+            if message.kind == MessageKind.FAILURE:
+                self._failed_stage = sentence_of(message)
+                raise NgraphError(self._failed_stage)
+            if message.kind == MessageKind.DONE:
                 raise NgraphError(
                     f"stage {sender} is done and stage {self.number} is not: call run() equally "
                     "often on all ranks"
                 )
-            self._arrived[sender].append(message.arrays)
+            self._received[sender].append(message.arrays)
         self._waiting += time.monotonic() - begin
-        return self._arrived[stage].popleft()
+        return self._received[stage].popleft()
 
     def _fail(self, error: BaseException) -> None:
-        """Tells the others what has happened."""
+        """Reports an error to the other stages."""
         if self._is_open:
             own = f"stage {self.number} has failed: {type(error).__name__}: {error}"
-            self._end(failure(self._told or own))
+            self._end(failure(self._failed_stage or own))
 
     def _end(self, message: Message) -> None:
         self._is_open = False
@@ -323,17 +323,17 @@ class PipelineStage:
 
 
 class LinkedStage(PipelineStage):
-    """The stage of a rank, which has links to the ranks before and after it.
+    """The stage of a rank, with links to the previous and the next rank.
 
     Args:
-        executor: What runs the programs.
+        executor: The executor of the programs.
         form: The programs of all stages.
-        scope: Where the variables of this stage are.
+        scope: The scope of the variables of this stage.
         job: The job.
 
     Raises:
-        NgraphError: The job has another number of ranks; these have made ``form`` of different
-            programs; a variable is missing.
+        NgraphError: The job has another number of ranks; the ranks have created ``form`` from
+            different programs; a variable is missing.
     """
 
     def __init__(self, executor: Any, form: Pipeline, scope: Scope, job: Job) -> None:
@@ -353,14 +353,14 @@ class LinkedStage(PipelineStage):
         self._job = job
         self._threads: list[threading.Thread] = []
         for other in near:
-            for is_upward in (True, False):  # one link for each direction, made in the same order
+            for is_upward in (True, False):  # one link for each direction, created in equal order
                 self._start(other, is_upward, inbox, queues[other])
 
     def _start(
         self, other: int, is_upward: bool, inbox: Inbox, outbox: queue.SimpleQueue[Message]
     ) -> None:
-        """Makes a link in a thread of its own, and leaves it to it."""
-        made: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        """Starts a thread that creates a link and exchanges messages over it."""
+        started: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         sends = is_upward == (other > self.number)
         number = self._job.link_number(2 * min(other, self.number) + is_upward)
 
@@ -369,8 +369,8 @@ class LinkedStage(PipelineStage):
             try:
                 store = self._job.new_store(f"ngraph/link/{number}", self.number < other)
                 link = Link(store, number, int(self.number > other))
-                made.put(None)
-                kind = Kind.WAIT
+                started.put(None)
+                kind = MessageKind.WAIT
                 while kind not in _ENDS:
                     if sends:
                         kind = link.send_next(outbox).kind
@@ -378,20 +378,20 @@ class LinkedStage(PipelineStage):
                         message = link.receive()
                         inbox.put((other, message))
                         kind = message.kind
-            except Exception as error:  # Paddle's own have many types
-                made.put(error)
+            except Exception as error:  # Paddle's errors have many types
+                started.put(error)
                 inbox.put((other, failure(f"stage {other} has gone ({last_line(error)})")))
 
         thread = threading.Thread(target=talk, daemon=True)
         thread.start()
         self._threads.append(thread)
-        if (error := made.get()) is not None:
+        if (error := started.get()) is not None:
             raise NgraphError(
                 f"stage {self.number} cannot reach stage {other} ({last_line(error)})"
             ) from error
 
     def _end(self, message: Message) -> None:
         super()._end(message)
-        end = time.monotonic() + _SECONDS_TO_END
+        end = time.monotonic() + _END_TIMEOUT_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))

@@ -22,7 +22,7 @@ NGRAPH_INLINE inline float tanh_of(float x) {
 
 // A plain network: h = activate(sum).
 template <typename Activate>
-NGRAPH_INLINE inline void plain_forward(const ForwardPiece& p, const Activate& activate) {
+NGRAPH_INLINE inline void plain_forward(const ForwardChunk& p, const Activate& activate) {
   float* __restrict__ gates = p.gates;
   float* __restrict__ h = p.h;
   const float* __restrict__ bias = p.bias;
@@ -32,15 +32,15 @@ NGRAPH_INLINE inline void plain_forward(const ForwardPiece& p, const Activate& a
 }
 
 NGRAPH_VECTORIZED
-void tanh_forward(const ForwardPiece& p) { plain_forward(p, tanh_of); }
+void tanh_forward(const ForwardChunk& p) { plain_forward(p, tanh_of); }
 
 NGRAPH_VECTORIZED
-void relu_forward(const ForwardPiece& p) {
+void relu_forward(const ForwardChunk& p) {
   plain_forward(p, [](float sum) NGRAPH_INLINE { return sum < 0.0f ? 0.0f : sum; });
 }
 
 NGRAPH_VECTORIZED
-void gru_forward(const ForwardPiece& p) {
+void gru_forward(const ForwardChunk& p) {
   const int64_t hidden = p.hidden;
   float* __restrict__ r = p.gates;
   float* __restrict__ z = p.gates + hidden;
@@ -66,7 +66,7 @@ void gru_forward(const ForwardPiece& p) {
 }
 
 NGRAPH_VECTORIZED
-void lstm_forward(const ForwardPiece& p) {
+void lstm_forward(const ForwardChunk& p) {
   const int64_t hidden = p.hidden;
   float* __restrict__ i = p.gates;
   float* __restrict__ f = p.gates + hidden;
@@ -96,7 +96,7 @@ void lstm_forward(const ForwardPiece& p) {
 
 // slope(h, grad) is the derivative of the activation, computed from its result h, times grad.
 template <typename Slope>
-NGRAPH_INLINE inline void plain_backward(const BackwardPiece& p, const Slope& slope) {
+NGRAPH_INLINE inline void plain_backward(const BackwardChunk& p, const Slope& slope) {
   float* __restrict__ gate_grads = p.gate_grads;
   float* __restrict__ carried = p.carried;
   const float* __restrict__ h = p.h;
@@ -110,17 +110,17 @@ NGRAPH_INLINE inline void plain_backward(const BackwardPiece& p, const Slope& sl
 }
 
 NGRAPH_VECTORIZED
-void tanh_backward(const BackwardPiece& p) {
+void tanh_backward(const BackwardChunk& p) {
   plain_backward(p, [](float h, float grad) NGRAPH_INLINE { return grad * (1.0f - h * h); });
 }
 
 NGRAPH_VECTORIZED
-void relu_backward(const BackwardPiece& p) {
+void relu_backward(const BackwardChunk& p) {
   plain_backward(p, [](float h, float grad) NGRAPH_INLINE { return h > 0.0f ? grad : 0.0f; });
 }
 
 NGRAPH_VECTORIZED
-void gru_backward(const BackwardPiece& p) {
+void gru_backward(const BackwardChunk& p) {
   const int64_t hidden = p.hidden;
   const float* __restrict__ r = p.gates;
   const float* __restrict__ z = p.gates + hidden;
@@ -147,7 +147,7 @@ void gru_backward(const BackwardPiece& p) {
 }
 
 NGRAPH_VECTORIZED
-void lstm_backward(const BackwardPiece& p) {
+void lstm_backward(const BackwardChunk& p) {
   const int64_t hidden = p.hidden;
   const float* __restrict__ i = p.gates;
   const float* __restrict__ f = p.gates + hidden;
@@ -184,29 +184,29 @@ Mode mode_of(const std::string& name) {
   throw NgraphError(concat("mode '", name, "' is none of RNN_TANH, RNN_RELU, GRU, LSTM"));
 }
 
-void forward_piece(Mode mode, const ForwardPiece& piece) {
+void forward_chunk(Mode mode, const ForwardChunk& chunk) {
   switch (mode) {
     case Mode::rnn_tanh:
-      return tanh_forward(piece);
+      return tanh_forward(chunk);
     case Mode::rnn_relu:
-      return relu_forward(piece);
+      return relu_forward(chunk);
     case Mode::gru:
-      return gru_forward(piece);
+      return gru_forward(chunk);
     case Mode::lstm:
-      return lstm_forward(piece);
+      return lstm_forward(chunk);
   }
 }
 
-void backward_piece(Mode mode, const BackwardPiece& piece) {
+void backward_chunk(Mode mode, const BackwardChunk& chunk) {
   switch (mode) {
     case Mode::rnn_tanh:
-      return tanh_backward(piece);
+      return tanh_backward(chunk);
     case Mode::rnn_relu:
-      return relu_backward(piece);
+      return relu_backward(chunk);
     case Mode::gru:
-      return gru_backward(piece);
+      return gru_backward(chunk);
     case Mode::lstm:
-      return lstm_backward(piece);
+      return lstm_backward(chunk);
   }
 }
 

@@ -19,7 +19,7 @@ constexpr int64_t num_gates(Mode mode) {
 }
 
 // `count` elements of a row in a forward step; every pointer is at the first of them.
-struct ForwardPiece {
+struct ForwardChunk {
   int64_t hidden;
   int64_t count;
   float* gates;            // W x; replaced by the active gates
@@ -34,10 +34,10 @@ struct ForwardPiece {
   float* h;
 };
 
-void forward_piece(Mode mode, const ForwardPiece& piece);
+void forward_chunk(Mode mode, const ForwardChunk& chunk);
 
 // `count` elements of a row in a backward step.
-struct BackwardPiece {
+struct BackwardChunk {
   int64_t hidden;
   int64_t count;
   const float* gates;          // active
@@ -54,6 +54,6 @@ struct BackwardPiece {
   float* input_gate_grads;     // GRU: of W x + b
 };
 
-void backward_piece(Mode mode, const BackwardPiece& piece);
+void backward_chunk(Mode mode, const BackwardChunk& chunk);
 
 }  // namespace paddle_ngraph::mkl_packed

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 import paddle
 from paddle import nn
 
-from paddle_ngraph.paddle_seam.names import (
+from paddle_ngraph.paddle_private.names import (
     RNNBase,
-    become,
+    change_class,
     in_dynamic_or_pir_mode,
     in_pir_mode,
     run_custom_operator,
@@ -126,6 +126,6 @@ def use_mkl_packed(layer: Model, on: bool = True) -> Model:
             continue
         if not isinstance(inner, _Packed):
             kind = type(inner)
-            become(inner, _PACKED.get(kind) or type(kind.__name__, (_Packed, kind), {}))
+            change_class(inner, _PACKED.get(kind) or type(kind.__name__, (_Packed, kind), {}))
         inner.use_mkl_packed = on
     return layer

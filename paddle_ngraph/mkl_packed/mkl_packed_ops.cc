@@ -15,7 +15,7 @@
 #include "paddle/phi/api/ext/tensor_compat.h"
 
 #include "core/common/error.h"
-#include "core/common/python_lock.h"
+#include "core/common/gil_release.h"
 #include "core/paddle/random.h"
 #include "core/paddle/tensors.h"
 #include "mkl_packed/recurrent.h"
@@ -178,7 +178,7 @@ void kernel(paddle::CustomOpKernelContext* context) {
   try {
     const GemmProvider& gemm = provider();
     // The caller may be a Python thread (a dynamic graph) or a worker of the Executor.
-    std::optional<WithoutPythonLock> released;
+    std::optional<GilRelease> released;
     if (PyGILState_Check() != 0) released.emplace();
     set_outputs(context, run(Inputs(*context), attributes, gemm));
   } catch (const InvalidInput& error) {
@@ -197,13 +197,13 @@ Tensor allocate(const Shape& shape, paddle::DataType dtype = paddle::DataType::F
 }
 
 // One mask for all layers, with the numbers that Paddle's own operator draws from its stream.
-Tensor draw_mask(const Network& net, int seed) {
+Tensor sample_mask(const Network& net, int seed) {
   auto mask = allocate({net.mask_size()}, paddle::DataType::UINT8);
   if (net.mask_size() == 0) return mask;
   if (net.dropout == 1.0f) return paddle::zeros({net.mask_size()}, paddle::DataType::UINT8);
-  const Draw wanted{
-      Distribution::keep, net.dropout, 0, seed, {static_cast<size_t>(net.mask_size())}};
-  draw({wanted}, {mask.data()});
+  const RandomSample wanted{
+      Distribution::dropout_mask, net.dropout, 0, seed, {static_cast<size_t>(net.mask_size())}};
+  sample({wanted}, {mask.data()});
   return mask;
 }
 
@@ -213,7 +213,7 @@ Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const Ge
   const Network net = network_of(operands, inputs.optional(1), attributes, gemm);
   auto out = allocate({net.steps, net.batch, net.width()});
   auto reserve = allocate({net.reserve_size()});  // what only the gradient reads
-  auto mask = draw_mask(net, attributes.seed);
+  auto mask = sample_mask(net, attributes.seed);
   Tensors states;
   for (const auto& state : pre_state) states.push_back(allocate(state.shape()));
   Tensors results{out};
@@ -269,13 +269,13 @@ Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
 
 Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const GemmProvider& gemm) {
   require(!attributes.is_test, "there is no gradient of a run in evaluation mode (is_test)");
-  const Tensors kept = inputs.list(0);
-  if (kept.empty()) {
+  const Tensors tensors = inputs.list(0);
+  if (tensors.empty()) {
     throw NgraphError(
         "what the gradient reads was freed by an earlier backward pass: pass "
         "retain_graph=True to that one");
   }
-  const Operands operands(kept, mode_of(attributes.mode));
+  const Operands operands(tensors, mode_of(attributes.mode));
   const auto& [x, pre_state, weights] = operands;
   const Network net = network_of(operands, inputs.optional(1), attributes, gemm);
   const Tensor &out = inputs.at(2), &reserve = inputs.at(3), &mask = inputs.at(4);

@@ -26,11 +26,11 @@ double probe(const GemmProvider& provider) {
   const std::vector<float> b(n * n, 0.5f), a(m * n, 0.5f);
   std::vector<float> c(m * n);
   const auto packed = provider.pack({b.data(), n, true}, m, n, n);
-  const auto product = packed->product({m, n, n, false});
+  const auto matmul = packed->make_matmul({m, n, n, false});
   double best = std::numeric_limits<double>::max();
   for (int i = 0; i < 8; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    product->compute(a.data(), c.data());
+    matmul->compute(a.data(), c.data());
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     best = std::min(best, seconds.count());
   }
@@ -38,7 +38,7 @@ double probe(const GemmProvider& provider) {
 }
 
 // MKL takes a slower path on CPUs that are not Intel's; on Intel's, both providers are measured.
-const GemmProvider& fastest() {
+const GemmProvider& select_fastest() {
   if (!is_intel() || !why_unavailable("mkl").empty()) return onednn_provider();
   return probe(mkl_provider()) < probe(onednn_provider()) ? mkl_provider() : onednn_provider();
 }
@@ -68,7 +68,7 @@ const GemmProvider& float32_provider() {
   if (name != "auto") {
     throw NgraphError(concat("FLAGS_mkl_packed_provider is '", name, "': use auto, mkl or onednn"));
   }
-  static const GemmProvider& chosen = fastest();
+  static const GemmProvider& chosen = select_fastest();
   return chosen;
 }
 

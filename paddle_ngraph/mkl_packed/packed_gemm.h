@@ -19,16 +19,16 @@ struct Matrix {
 };
 
 // c[m, n] = a[m, k] * b, or c += a * b, for one shape of a and c. Not to be shared by threads.
-class Product {
+class Matmul {
  public:
-  virtual ~Product() = default;
+  virtual ~Matmul() = default;
   // `rounded` are the same elements in bfloat16, or null.
   virtual void compute(const float* a, const uint16_t* rounded, float* c) = 0;
   void compute(const float* a, float* c) { compute(a, nullptr, c); }
 };
 
 // The shape of a left operand and of a result.
-struct ProductShape {
+struct MatmulShape {
   int64_t m;
   int64_t lda;
   int64_t ldc;
@@ -39,7 +39,7 @@ struct ProductShape {
 class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
-  virtual std::unique_ptr<Product> product(const ProductShape& shape) const = 0;
+  virtual std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const = 0;
   // Whether it may be used for left operands of `m` rows.
   virtual bool fits(int64_t /*m*/) const { return true; }
 };

@@ -41,9 +41,9 @@ struct Operand {
   int64_t k;
 };
 
-class MklProduct : public Product {
+class MklMatmul : public Matmul {
  public:
-  MklProduct(const Operand& operand, const ProductShape& shape, bool is_packed)
+  MklMatmul(const Operand& operand, const MatmulShape& shape, bool is_packed)
       : operand_(operand), shape_(shape), is_packed_(is_packed) {}
 
   void compute(const float* a, const uint16_t* /*rounded*/, float* c) override {
@@ -59,7 +59,7 @@ class MklProduct : public Product {
 
  private:
   Operand operand_;
-  ProductShape shape_;
+  MatmulShape shape_;
   bool is_packed_;
 };
 
@@ -72,8 +72,8 @@ class MklMatrix : public PackedMatrix {
     mkl().pack(m, n, k, b.transposed, b.data, b.ld, memory_.data());
   }
 
-  std::unique_ptr<Product> product(const ProductShape& shape) const override {
-    return std::make_unique<MklProduct>(operand_, shape, /*is_packed=*/true);
+  std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const override {
+    return std::make_unique<MklMatmul>(operand_, shape, /*is_packed=*/true);
   }
 
   // MKL packs for a fixed number of rows.
@@ -89,8 +89,8 @@ class MklReference : public PackedMatrix {
  public:
   explicit MklReference(const Operand& operand) : operand_(operand) {}
 
-  std::unique_ptr<Product> product(const ProductShape& shape) const override {
-    return std::make_unique<MklProduct>(operand_, shape, /*is_packed=*/false);
+  std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const override {
+    return std::make_unique<MklMatmul>(operand_, shape, /*is_packed=*/false);
   }
 
  private:

@@ -14,7 +14,7 @@
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/rounded.h"
-#include "mkl_packed/row_product.h"
+#include "mkl_packed/row_matmul.h"
 #include "mkl_packed/threads.h"
 
 namespace paddle_ngraph::mkl_packed {
@@ -60,7 +60,7 @@ dnnl::primitive_attr attributes_of(bool accumulate) {
 }
 
 // Both operands have the type of `b`.
-matmul::primitive_desc describe(const ProductShape& shape, const memory::desc& b) {
+matmul::primitive_desc describe(const MatmulShape& shape, const memory::desc& b) {
   const int64_t k = b.get_dims()[0], n = b.get_dims()[1];
   return {cpu(), rows(shape.m, k, shape.lda, b.get_data_type()), b, rows(shape.m, n, shape.ldc),
           attributes_of(shape.accumulate)};
@@ -69,11 +69,11 @@ matmul::primitive_desc describe(const ProductShape& shape, const memory::desc& b
 // What `make` makes of the library, which takes locks of its own for it.
 template <typename Make>
 auto made_by_library(const Make& make) {
-  const NoForkMeanwhile no_fork;
+  const ForkBlocker fork_blocker;
   return make();
 }
 
-bool has_avx512_product() { return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core; }
+bool has_avx512_matmul() { return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core; }
 
 bool is_for_blocks(const matmul::primitive_desc& desc) {
   return std::strncmp(desc.impl_info_str(), "brg", 3) == 0;
@@ -83,12 +83,12 @@ bool is_for_blocks(const matmul::primitive_desc& desc) {
 // for a blocked format itself. With AVX2 its fastest kernel reads one, too, but oneDNN does not ask
 // for it; in the releases that Paddle ships, that kernel is wrong for k > 1024.
 std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kMost = 1024;
-  const NoForkMeanwhile no_fork;
-  const ProductShape shape{m, k, n, false};
+  constexpr int64_t kMaxPartDepth = 1024;
+  const ForkBlocker fork_blocker;
+  const MatmulShape shape{m, k, n, false};
   const auto wanted = describe(shape, in_format(tag::any, n, k));
   if (is_for_blocks(wanted)) return {wanted.weights_desc(), k};
-  const int64_t part = std::min(k, kMost);
+  const int64_t part = std::min(k, kMaxPartDepth);
   const auto blocks = in_format(tag::BA16a16b, n, part);
   if (is_for_blocks(describe({m, part, n, false}, blocks))) return {blocks, part};
   return {in_format(tag::ba, n, k), k};
@@ -111,22 +111,22 @@ using Primitive = std::pair<matmul, matmul::primitive_desc>;
 // Primitives, each made once: making one takes longer than a small product.
 class Primitives {
  public:
-  Primitive find(const ProductShape& shape, const memory::desc& b) const {
+  Primitive find(const MatmulShape& shape, const memory::desc& b) const {
     // A primitive is made for a fixed number of threads.
     const Key key{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()};
-    const NoForkMeanwhile no_fork;
+    const ForkBlocker fork_blocker;
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& made : made_) {
       if (made.key == key && made.b == b) return made.primitive;
     }
-    if (made_.size() == kMost) made_.clear();
+    if (made_.size() == kMaxPrimitives) made_.clear();
     const auto desc = describe(shape, b);
     made_.push_back({key, b, Primitive(matmul(desc), desc)});
     return made_.back().primitive;
   }
 
  private:
-  static constexpr size_t kMost = 64;  // inputs may have any length
+  static constexpr size_t kMaxPrimitives = 64;  // inputs may have any length
   using Key = std::tuple<int64_t, int64_t, int64_t, bool, int>;
   struct Made {
     Key key;
@@ -146,9 +146,9 @@ struct Part {
 };
 
 // One primitive for each part, with its arguments.
-class OnednnProduct : public Product {
+class OnednnMatmul : public Matmul {
  public:
-  OnednnProduct() : stream_(cpu()) {}
+  OnednnMatmul() : stream_(cpu()) {}
 
   void add(const Part& part, const Primitive& primitive) {
     const auto& desc = primitive.second;
@@ -194,14 +194,14 @@ class OnednnMatrix : public PackedMatrix {
  public:
   explicit OnednnMatrix(std::vector<Part> parts) : parts_(std::move(parts)) {}
 
-  std::unique_ptr<Product> product(const ProductShape& shape) const override {
-    return onednn_product(shape);
+  std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const override {
+    return onednn_matmul(shape);
   }
 
-  std::unique_ptr<OnednnProduct> onednn_product(const ProductShape& shape) const {
-    auto product = std::make_unique<OnednnProduct>();
+  std::unique_ptr<OnednnMatmul> onednn_matmul(const MatmulShape& shape) const {
+    auto product = std::make_unique<OnednnMatmul>();
     for (const auto& part : parts_) {
-      ProductShape partial = shape;
+      MatmulShape partial = shape;
       partial.accumulate = shape.accumulate || part.k > 0;
       product->add(part, primitives_.find(partial, part.b.get_desc()));
     }
@@ -223,8 +223,8 @@ class OnednnRowMatrix : public PackedMatrix {
         format_(in_format(tag::BA16a64b, n, k)),
         memory_(reordered(b, n, k, format_)) {}
 
-  std::unique_ptr<Product> product(const ProductShape& shape) const override {
-    return row_product(memory_->data(), n_, k_, format_.get_padded_dims()[0], shape.accumulate);
+  std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const override {
+    return row_matmul(memory_->data(), n_, k_, format_.get_padded_dims()[0], shape.accumulate);
   }
 
  private:
@@ -236,7 +236,7 @@ class OnednnRowMatrix : public PackedMatrix {
 // oneDNN compiles kernels of sgemm in calls that need them first, and takes a lock for it that no
 // fork waits for. So all of them are compiled here: three families, each of them at once.
 void compile_sgemm() {
-  const NoForkMeanwhile no_fork;
+  const ForkBlocker fork_blocker;
   const OmpThreads one(1);  // and no parallel region
   constexpr int64_t kSizes[][3] = {{1, 1, 1}, {16, 16, 1}, {8, 17, 200}};
   const std::vector<float> a(17 * 200), b(17 * 200);
@@ -279,8 +279,8 @@ class OnednnProvider : public GemmProvider {
   void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,
             int64_t ldc, bool accumulate) const override {
     // With few rows sgemm does not keep its threads busy.
-    if (!a.transposed && m >= kLeastRows && m <= kMostRows && has_avx512_product()) {
-      OnednnProduct product;
+    if (!a.transposed && m >= kMinRows && m <= kMaxRows && has_avx512_matmul()) {
+      OnednnMatmul product;
       const memory whole(plain(b, n, k), cpu(), const_cast<float*>(b.data));
       product.add({0, whole, nullptr},
                   primitives_.find({m, a.ld, ldc, accumulate}, whole.get_desc()));
@@ -293,7 +293,7 @@ class OnednnProvider : public GemmProvider {
   }
 
  private:
-  static constexpr int64_t kLeastRows = 16, kMostRows = 512;
+  static constexpr int64_t kMinRows = 16, kMaxRows = 512;
   Primitives primitives_;
 };
 
@@ -318,9 +318,9 @@ class RoundedOperand {
   const uint16_t* data_;
 };
 
-class Bfloat16Product : public Product {
+class Bfloat16Matmul : public Matmul {
  public:
-  Bfloat16Product(const OnednnMatrix& matrix, const ProductShape& shape, int64_t k)
+  Bfloat16Matmul(const OnednnMatrix& matrix, const MatmulShape& shape, int64_t k)
       : matrix_(matrix), shape_(shape), own_(shape.m, k) {}
 
   void compute(const float* a, const uint16_t* rounded, float* c) override {
@@ -330,17 +330,17 @@ class Bfloat16Product : public Product {
 
  private:
   // Most products get operands of one kind only.
-  OnednnProduct& with(std::unique_ptr<OnednnProduct>& product, int64_t lda) const {
+  OnednnMatmul& with(std::unique_ptr<OnednnMatmul>& product, int64_t lda) const {
     if (product == nullptr) {
-      product = matrix_.onednn_product({shape_.m, lda, shape_.ldc, shape_.accumulate});
+      product = matrix_.onednn_matmul({shape_.m, lda, shape_.ldc, shape_.accumulate});
     }
     return *product;
   }
 
   const OnednnMatrix& matrix_;
-  ProductShape shape_;
+  MatmulShape shape_;
   Rounded own_;
-  std::unique_ptr<OnednnProduct> of_own_, of_given_;
+  std::unique_ptr<OnednnMatmul> of_own_, of_given_;
 };
 
 class Bfloat16Matrix : public PackedMatrix {
@@ -348,8 +348,8 @@ class Bfloat16Matrix : public PackedMatrix {
   Bfloat16Matrix(const Matrix& b, int64_t m, int64_t n, int64_t k)
       : k_(k), matrix_(parts(b, m, n, k)) {}
 
-  std::unique_ptr<Product> product(const ProductShape& shape) const override {
-    return std::make_unique<Bfloat16Product>(matrix_, shape, k_);
+  std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const override {
+    return std::make_unique<Bfloat16Matmul>(matrix_, shape, k_);
   }
 
   // One row is multiplied in float32.
@@ -380,7 +380,7 @@ class Bfloat16Provider : public GemmProvider {
 
   std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
                                            int64_t k) const override {
-    if (m == 1 || std::min(n, k) < kLeastSize) return onednn_provider().pack(b, m, n, k);
+    if (m == 1 || std::min(n, k) < kMinSize) return onednn_provider().pack(b, m, n, k);
     return std::make_shared<Bfloat16Matrix>(b, m, n, k);
   }
 
@@ -390,7 +390,7 @@ class Bfloat16Provider : public GemmProvider {
 
   void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,
             int64_t ldc, bool accumulate) const override {
-    if (m == 1 || std::min(n, k) < kLeastSize) {
+    if (m == 1 || std::min(n, k) < kMinSize) {
       return onednn_provider().gemm(a, b, m, n, k, c, ldc, accumulate);
     }
     const RoundedOperand rounded_a(a, a.transposed ? k : m, a.transposed ? m : k);
@@ -415,7 +415,7 @@ class Bfloat16Provider : public GemmProvider {
   }
 
  private:
-  static constexpr int64_t kLeastSize = 16;  // as in mixed_precision.py
+  static constexpr int64_t kMinSize = 16;  // as in mixed_precision.py
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace paddle_ngraph::mkl_packed {
 namespace {
 
 std::atomic<int64_t> conversions{0};
-std::atomic<bool> packs{true};
+std::atomic<bool> packing_enabled{true};
 
 // The contents of a weight, hashed to 64 bits. Paddle counts only some writes (not those of an
 // Executor, for one), so only the contents themselves can be relied on.
@@ -39,7 +39,7 @@ struct Entry {
 };
 
 // Where a weight lies, its shape and side, whether it is for one row, and which provider packed it.
-using Key = std::tuple<const void*, int64_t, int64_t, Side, bool, const GemmProvider*>;
+using Key = std::tuple<const void*, int64_t, int64_t, WeightOrientation, bool, const GemmProvider*>;
 
 class Cache {
  public:
@@ -49,7 +49,7 @@ class Cache {
   }
 
   std::shared_ptr<const PackedMatrix> find(const Key& key, uint64_t contents) {
-    const NoForkMeanwhile no_fork;
+    const ForkBlocker fork_blocker;
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = entries_.find(key);
     if (found == entries_.end() || found->second.contents != contents) return nullptr;
@@ -57,7 +57,7 @@ class Cache {
   }
 
   void keep(const Key& key, Entry entry) {
-    const NoForkMeanwhile no_fork;
+    const ForkBlocker fork_blocker;
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto it = entries_.begin(); it != entries_.end();) {
       it = it->second.owner.expired() ? entries_.erase(it) : std::next(it);
@@ -66,7 +66,7 @@ class Cache {
   }
 
   void clear() {
-    const NoForkMeanwhile no_fork;
+    const ForkBlocker fork_blocker;
     std::lock_guard<std::mutex> lock(mutex_);
     entries_.clear();
   }
@@ -79,20 +79,21 @@ class Cache {
 }  // namespace
 
 std::shared_ptr<const PackedMatrix> pack_once(const GemmProvider& provider,
-                                              const phi::DenseTensor& weight, Side side,
-                                              int64_t m) {
+                                              const phi::DenseTensor& weight,
+                                              WeightOrientation side, int64_t m) {
   const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
-  const bool transposed = side == Side::transposed;
+  const bool transposed = side == WeightOrientation::transposed;
   const Matrix b{weight.data<float>(), columns, transposed};
   const int64_t n = transposed ? rows : columns, k = transposed ? columns : rows;
-  if (!packs) return provider.refer(b, n, k);
+  if (!packing_enabled) return provider.refer(b, n, k);
   ++conversions;
   return provider.pack(b, m, n, k);
 }
 
-std::shared_ptr<const PackedMatrix> packed(const GemmProvider& provider,
-                                           const phi::DenseTensor& weight, Side side, int64_t m) {
-  if (!packs) return pack_once(provider, weight, side, m);
+std::shared_ptr<const PackedMatrix> get_packed(const GemmProvider& provider,
+                                               const phi::DenseTensor& weight,
+                                               WeightOrientation side, int64_t m) {
+  if (!packing_enabled) return pack_once(provider, weight, side, m);
   const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
   const Key key{weight.data(), rows, columns, side, m == 1, &provider};
   const uint64_t contents = fingerprint(weight.data<float>(), rows * columns);
@@ -108,6 +109,6 @@ int64_t pack_count() { return conversions; }
 
 void clear_packed_weights() { Cache::instance().clear(); }
 
-void set_packing(bool on) { packs = on; }
+void set_packing(bool on) { packing_enabled = on; }
 
 }  // namespace paddle_ngraph::mkl_packed

@@ -12,15 +12,17 @@
 namespace paddle_ngraph::mkl_packed {
 
 // How a [rows, columns] weight enters a product: as its transpose (forward) or as it is (backward).
-enum class Side { transposed, plain };
+enum class WeightOrientation { transposed, plain };
 
 // A conversion of its own, for weights that the next step changes.
 std::shared_ptr<const PackedMatrix> pack_once(const GemmProvider& provider,
-                                              const phi::DenseTensor& weight, Side side, int64_t m);
+                                              const phi::DenseTensor& weight,
+                                              WeightOrientation side, int64_t m);
 
 // The conversion that is kept for this weight; a new one when its contents are not those converted.
-std::shared_ptr<const PackedMatrix> packed(const GemmProvider& provider,
-                                           const phi::DenseTensor& weight, Side side, int64_t m);
+std::shared_ptr<const PackedMatrix> get_packed(const GemmProvider& provider,
+                                               const phi::DenseTensor& weight,
+                                               WeightOrientation side, int64_t m);
 
 // How many conversions there were.
 int64_t pack_count();

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "core/common/float_environment.h"
-#include "core/common/unaliased.h"
+#include "core/common/unaliased_stride.h"
 #include "core/common/vectorized.h"
 #include "mkl_packed/buffer.h"
-#include "mkl_packed/late_threads.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/packed_weights.h"
 #include "mkl_packed/rounded.h"
+#include "mkl_packed/stragglers.h"
 #include "mkl_packed/threads.h"
 
 namespace paddle_ngraph::mkl_packed {
@@ -20,18 +20,18 @@ namespace {
 // Floating-point operations below which a step is not worth more than one thread: 4 to 10 us. Where
 // something else has one of the cores, threads that meet in each step take far longer than they
 // save.
-constexpr int64_t kLeastParallelWork = 1'000'000;
+constexpr int64_t kMinParallelFlops = 1'000'000;
 
 // With fewer rows, reading the weight takes as long as multiplying by so many.
-constexpr int64_t kLeastRows = 4;
+constexpr int64_t kMinRows = 4;
 
 int threads_for(const Network& net) {
-  const int64_t rows = std::max(net.batch, kLeastRows);
+  const int64_t rows = std::max(net.batch, kMinRows);
   const int64_t work = 2 * rows * net.gates() * std::max(net.hidden, net.input);
-  if (work < kLeastParallelWork) return 1;
+  if (work < kMinParallelFlops) return 1;
   const int threads = max_threads();
-  const bool meet = rows_of_share(net.batch, threads) == net.batch;
-  return meet && are_threads_late() ? 1 : threads;
+  const bool is_synchronized = rows_per_shard(net.batch, threads) == net.batch;
+  return is_synchronized && is_straggling() ? 1 : threads;
 }
 
 // The floating-point operations of a step that threads take together.
@@ -66,7 +66,7 @@ struct Cell {
 
 // What one cell keeps for its gradient: the gates after activation, then c and tanh(c) for LSTM, or
 // the third gate of R h + d for GRU; each is [steps, batch, ...].
-struct Kept {
+struct SavedActivations {
   static int64_t size(const Network& net) {
     return net.rows() * (net.gates() + extra(net) * net.hidden);
   }
@@ -90,13 +90,13 @@ struct Kept {
 
 // The reserve: what every cell keeps, then the outputs of all layers but the last.
 template <typename Float>
-Float* kept_of(const Network& net, Float* reserve, int64_t cell) {
-  return reserve + cell * Kept::size(net);
+Float* saved_activations(const Network& net, Float* reserve, int64_t cell) {
+  return reserve + cell * SavedActivations::size(net);
 }
 
 template <typename Float>
 Float* output_of(const Network& net, Float* reserve, int64_t layer) {
-  return reserve + net.cells() * Kept::size(net) + layer * net.rows() * net.width();
+  return reserve + net.cells() * SavedActivations::size(net) + layer * net.rows() * net.width();
 }
 
 // Rows of a batch that one share of the work carries through all steps.
@@ -109,23 +109,23 @@ bool is_active(const Network& net, int64_t step, int64_t row) {
   return net.lengths.empty() || step < net.lengths[row];
 }
 
-void drop(const Network& net, const float* values, const uint8_t* mask, float* result) {
+void apply_dropout(const Network& net, const float* values, const uint8_t* mask, float* result) {
   const float scale = net.dropout == 1.0f ? 0.0f : 1.0f / (1.0f - net.dropout);
-  for_pieces(1, net.rows() * net.width(), 1, [&](int64_t, int64_t first, int64_t count) {
+  parallel_chunks(1, net.rows() * net.width(), 1, [&](int64_t, int64_t first, int64_t count) {
     for (int64_t i = first; i < first + count; ++i) result[i] = mask[i] ? values[i] * scale : 0.0f;
   });
 }
 
 // Calls `run(row, first, count)` for pieces of the rows whose sequences have this step, and
-// `pass_over` for those whose sequences ended before it.
-template <typename Run, typename PassOver>
-void for_active_pieces(const Network& net, int64_t step, Rows rows, const Run& run,
-                       const PassOver& pass_over) {
-  for_pieces(rows.count, net.hidden, num_gates(net.mode),
-             [&](int64_t at, int64_t first, int64_t count) {
-               const int64_t row = rows.first + at;
-               is_active(net, step, row) ? run(row, first, count) : pass_over(row, first, count);
-             });
+// `skip_chunk` for those whose sequences ended before it.
+template <typename Run, typename Skip>
+void parallel_active_chunks(const Network& net, int64_t step, Rows rows, const Run& run,
+                            const Skip& skip_chunk) {
+  parallel_chunks(
+      rows.count, net.hidden, num_gates(net.mode), [&](int64_t at, int64_t first, int64_t count) {
+        const int64_t row = rows.first + at;
+        is_active(net, step, row) ? run(row, first, count) : skip_chunk(row, first, count);
+      });
 }
 
 // -- forward --------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class ForwardCell {
         memory_(memory),
         bias_(net.gates()),
         recurrent_(net.batch * net.gates()),
-        unkept_(net.is_test ? net.batch * net.hidden : 0) {
+        scratch_(net.is_test ? net.batch * net.hidden : 0) {
     const int64_t start = cell.index * net.batch * net.hidden;
     h_before_ = data.h_before + start;
     h_last_ = data.h_last + start;
@@ -156,40 +156,41 @@ class ForwardCell {
     net_.gemm->gemm({x_, cell_.input}, {cell_.w_ih, cell_.input, true}, net_.rows(), net_.gates(),
                     cell_.input, gates_, net_.gates(), false);
     join_biases();
-    const int64_t count = rows_of_share(net_.batch);
-    const auto weight = net_.is_test ? packed(*net_.gemm, *cell_.w_hh, Side::transposed, count)
-                                     : pack_once(*net_.gemm, *cell_.w_hh, Side::transposed, count);
-    for_shares(net_.batch / count,
-               [&](int64_t share) { run_steps(*weight, {share * count, count}); });
+    const int64_t count = rows_per_shard(net_.batch);
+    const auto weight =
+        net_.is_test ? get_packed(*net_.gemm, *cell_.w_hh, WeightOrientation::transposed, count)
+                     : pack_once(*net_.gemm, *cell_.w_hh, WeightOrientation::transposed, count);
+    parallel_shards(net_.batch / count,
+                    [&](int64_t shard) { run_steps(*weight, {shard * count, count}); });
   }
 
  private:
   // With sequences of different lengths, h_last holds h: out is zero after the end of a sequence.
-  bool holds_state() const { return !net_.lengths.empty(); }
+  bool keeps_h_in_last() const { return !net_.lengths.empty(); }
 
   void run_steps(const PackedMatrix& weight, Rows rows) {
-    const auto product_with = [&](int64_t ld) {
-      return weight.product({rows.count, ld, net_.gates(), /*accumulate=*/false});
+    const auto make_step_matmul = [&](int64_t ld) {
+      return weight.make_matmul({rows.count, ld, net_.gates(), /*accumulate=*/false});
     };
-    float* products = recurrent_.data() + rows.first * net_.gates();
-    auto from_state = product_with(net_.hidden);
-    auto from_out = product_with(net_.width());
+    float* recurrent_values = recurrent_.data() + rows.first * net_.gates();
+    auto from_state = make_step_matmul(net_.hidden);
+    auto from_out = make_step_matmul(net_.width());
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
-    if (holds_state()) std::copy_n(h_before_ + state, size, h_last_ + state);
+    if (keeps_h_in_last()) std::copy_n(h_before_ + state, size, h_last_ + state);
     if (c_last_ != nullptr) std::copy_n(c_before_ + state, size, c_last_ + state);
-    StepClock clock(work_of_step(net_), *net_.gemm);
+    StepTimer timer(work_of_step(net_), *net_.gemm);
     for (int64_t i = 0; i < net_.steps; ++i) {
       const int64_t step = cell_.step(net_, i);
-      if (i == 0 || holds_state()) {
-        from_state->compute((i == 0 ? h_before_ : h_last_) + state, products);
+      if (i == 0 || keeps_h_in_last()) {
+        from_state->compute((i == 0 ? h_before_ : h_last_) + state, recurrent_values);
       } else {
         const float* before = out_of(cell_.step(net_, i - 1));
-        from_out->compute(before + rows.first * net_.width(), products);
+        from_out->compute(before + rows.first * net_.width(), recurrent_values);
       }
       run_step(i, step, rows);
-      if (clock.were_late()) {  // products are made for a number of threads
-        from_state = product_with(net_.hidden);
-        from_out = product_with(net_.width());
+      if (timer.has_straggler()) {  // products are made for a number of threads
+        from_state = make_step_matmul(net_.hidden);
+        from_out = make_step_matmul(net_.width());
       }
     }
     finish(rows);
@@ -207,35 +208,35 @@ class ForwardCell {
   }
 
   void run_step(int64_t i, int64_t step, Rows rows) {
-    for_active_pieces(
+    parallel_active_chunks(
         net_, step, rows,
-        [&](int64_t row, int64_t first, int64_t count) { run_piece(i, step, row, first, count); },
-        [&](int64_t row, int64_t first, int64_t count) { pass_over(i, step, row, first, count); });
+        [&](int64_t row, int64_t first, int64_t count) { run_chunk(i, step, row, first, count); },
+        [&](int64_t row, int64_t first, int64_t count) { skip_chunk(i, step, row, first, count); });
   }
 
-  void run_piece(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
+  void run_chunk(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
     const int64_t at = row * net_.hidden + first;
-    ForwardPiece piece{};
-    piece.hidden = net_.hidden;
-    piece.count = count;
-    piece.gates = gates_of(step) + row * net_.gates() + first;
-    piece.recurrent = recurrent_.data() + row * net_.gates() + first;
-    piece.bias = bias_.data() + first;
-    piece.h = out_of(step) + row * net_.width() + first;
+    ForwardChunk chunk{};
+    chunk.hidden = net_.hidden;
+    chunk.count = count;
+    chunk.gates = gates_of(step) + row * net_.gates() + first;
+    chunk.recurrent = recurrent_.data() + row * net_.gates() + first;
+    chunk.bias = bias_.data() + first;
+    chunk.h = out_of(step) + row * net_.width() + first;
     if (net_.mode == Mode::gru) {
-      piece.new_bias = cell_.b_hh + 2 * net_.hidden + first;
-      piece.recurrent_new = kept(Kept::first<float>, step) + at;
-      piece.h_before = h_before(i, row) + first;
+      chunk.new_bias = cell_.b_hh + 2 * net_.hidden + first;
+      chunk.recurrent_new = saved(SavedActivations::first<float>, step) + at;
+      chunk.h_before = h_before(i, row) + first;
     } else if (net_.mode == Mode::lstm) {
-      piece.c_before = c_before(i) + at;
-      piece.c = c_of(step) + at;
-      piece.c_active = kept(Kept::second<float>, step) + at;
+      chunk.c_before = c_before(i) + at;
+      chunk.c = c_of(step) + at;
+      chunk.c_active = saved(SavedActivations::second<float>, step) + at;
     }
-    forward_piece(net_.mode, piece);
-    if (holds_state()) std::copy_n(piece.h, count, h_last_ + at);
+    forward_chunk(net_.mode, chunk);
+    if (keeps_h_in_last()) std::copy_n(chunk.h, count, h_last_ + at);
   }
 
-  void pass_over(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
+  void skip_chunk(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
     const int64_t at = row * net_.hidden + first;
     std::fill_n(out_of(step) + row * net_.width() + first, count, 0.0f);
     if (net_.mode == Mode::lstm && !net_.is_test) {
@@ -244,7 +245,7 @@ class ForwardCell {
   }
 
   const float* h_before(int64_t i, int64_t row) {
-    if (holds_state()) return h_last_ + row * net_.hidden;
+    if (keeps_h_in_last()) return h_last_ + row * net_.hidden;
     if (i == 0) return h_before_ + row * net_.hidden;
     return out_of(cell_.step(net_, i - 1)) + row * net_.width();
   }
@@ -256,18 +257,18 @@ class ForwardCell {
   }
   float* c_of(int64_t step) {
     if (net_.is_test) return c_last_;
-    return Kept::first(net_, memory_) + step * net_.batch * net_.hidden;
+    return SavedActivations::first(net_, memory_) + step * net_.batch * net_.hidden;
   }
 
   template <typename Part>
-  float* kept(Part part, int64_t step) {
-    if (net_.is_test) return unkept_.data();
+  float* saved(Part part, int64_t step) {
+    if (net_.is_test) return scratch_.data();
     return part(net_, memory_) + step * net_.batch * net_.hidden;
   }
 
   void finish(Rows rows) {
     const int64_t last = cell_.step(net_, net_.steps - 1);
-    for (int64_t i = 0; i < rows.count && !holds_state(); ++i) {
+    for (int64_t i = 0; i < rows.count && !keeps_h_in_last(); ++i) {
       const int64_t row = rows.first + i;
       std::copy_n(out_of(last) + row * net_.width(), net_.hidden, h_last_ + row * net_.hidden);
     }
@@ -285,7 +286,7 @@ class ForwardCell {
   float* memory_;
   Buffer bias_;
   Buffer recurrent_;  // R h of a step: a product that adds to the gates, far away, takes longer
-  Buffer unkept_;
+  Buffer scratch_;
   const float* h_before_;
   const float* c_before_ = nullptr;
   float* h_last_;
@@ -304,13 +305,13 @@ void add(const float* __restrict__ from, int64_t count, float* __restrict__ sums
 class GateGrads {
  public:
   // None, if they are not used.
-  GateGrads(const Network& net, int64_t shares, bool is_used)
+  GateGrads(const Network& net, int64_t num_shards, bool is_used)
       : gates_(is_used ? net.gates() : 0),
-        stride_(unaliased(gates_)),
+        stride_(unaliased_stride(gates_)),
         rounds_(net.gemm->rounds()),
         floats_(net.rows() * stride_),
         rounded_(rounds_ ? net.rows() : 0, gates_),
-        sums_(shares, std::vector<float>(gates_, 0.0f)) {}
+        sums_(num_shards, std::vector<float>(gates_, 0.0f)) {}
 
   int64_t stride() const { return stride_; }
   float* at(int64_t row) { return floats_.data() + row * stride_; }
@@ -322,10 +323,10 @@ class GateGrads {
   }
 
   // After a share of the work has written the rows of a step.
-  void finish(int64_t share, int64_t row, int64_t count) {
+  void finish(int64_t shard, int64_t row, int64_t count) {
     std::vector<float> of_step(gates_, 0.0f);
     for (int64_t i = row; i < row + count; ++i) add(at(i), gates_, of_step.data());
-    add(of_step.data(), gates_, sums_[share].data());
+    add(of_step.data(), gates_, sums_[shard].data());
     if (rounds_) rounded_.round(at(row), stride_, row, count);
   }
 
@@ -353,11 +354,11 @@ class BackwardCell {
         x_(x),
         out_(out),
         out_grad_(out_grad),
-        memory_(kept_of(net, data.reserve, cell.index)),
+        memory_(saved_activations(net, data.reserve, cell.index)),
         size_(net.batch * net.hidden),
-        share_rows_(rows_of_share(net.batch)),
-        gate_grads_(net, net.batch / share_rows_, true),
-        input_gate_grads_(net, net.batch / share_rows_, net.mode == Mode::gru),
+        shard_rows_(rows_per_shard(net.batch)),
+        gate_grads_(net, net.batch / shard_rows_, true),
+        input_gate_grads_(net, net.batch / shard_rows_, net.mode == Mode::gru),
         through_(size_) {
     const int64_t start = cell.index * size_;
     h_before_ = data.h_before + start;
@@ -372,30 +373,30 @@ class BackwardCell {
 
   // Writes this cell's part to `x_grad`, or adds it if `adds`.
   void run(float* x_grad, bool adds) {
-    const auto weight = pack_once(*net_.gemm, *cell_.w_hh, Side::plain, share_rows_);
-    for_shares(net_.batch / share_rows_, [&](int64_t share) { run_steps(*weight, share); });
+    const auto weight = pack_once(*net_.gemm, *cell_.w_hh, WeightOrientation::plain, shard_rows_);
+    parallel_shards(net_.batch / shard_rows_, [&](int64_t shard) { run_steps(*weight, shard); });
     set_weight_grads();
     net_.gemm->gemm(of_input().from(0), {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
                     net_.gates(), x_grad, cell_.input, adds);
   }
 
  private:
-  void run_steps(const PackedMatrix& weight, int64_t share) {
-    const Rows rows{share * share_rows_, share_rows_};
-    const ProductShape shape{rows.count, gate_grads_.stride(), net_.hidden, false};
-    auto product = weight.product(shape);
+  void run_steps(const PackedMatrix& weight, int64_t shard) {
+    const Rows rows{shard * shard_rows_, shard_rows_};
+    const MatmulShape shape{rows.count, gate_grads_.stride(), net_.hidden, false};
+    auto product = weight.make_matmul(shape);
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
     float* through = through_.data() + state;
     std::fill_n(through, size, 0.0f);
-    StepClock clock(work_of_step(net_), *net_.gemm);
+    StepTimer timer(work_of_step(net_), *net_.gemm);
     for (int64_t i = net_.steps - 1; i >= 0; --i) {
       const int64_t step = cell_.step(net_, i);
       run_step(i, step, rows);
       const int64_t row = step * net_.batch + rows.first;
-      gate_grads_.finish(share, row, rows.count);
-      if (net_.mode == Mode::gru) input_gate_grads_.finish(share, row, rows.count);
+      gate_grads_.finish(shard, row, rows.count);
+      if (net_.mode == Mode::gru) input_gate_grads_.finish(shard, row, rows.count);
       product->compute(gate_grads_.at(row), gate_grads_.rounded_at(row), through);
-      if (clock.were_late()) product = weight.product(shape);
+      if (timer.has_straggler()) product = weight.make_matmul(shape);
     }
     for (int64_t j = 0; j < size; ++j) carried_[state + j] += through[j];
   }
@@ -408,42 +409,42 @@ class BackwardCell {
   GateGrads& of_input() { return net_.mode == Mode::gru ? input_gate_grads_ : gate_grads_; }
 
   void run_step(int64_t i, int64_t step, Rows rows) {
-    for_active_pieces(
+    parallel_active_chunks(
         net_, step, rows,
-        [&](int64_t row, int64_t first, int64_t count) { run_piece(i, step, row, first, count); },
-        [&](int64_t row, int64_t first, int64_t count) { pass_over(step, row, first, count); });
+        [&](int64_t row, int64_t first, int64_t count) { run_chunk(i, step, row, first, count); },
+        [&](int64_t row, int64_t first, int64_t count) { skip_chunk(step, row, first, count); });
   }
 
-  void run_piece(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
+  void run_chunk(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
     const int64_t at = row * net_.hidden + first;
     const int64_t gates = row * net_.gates() + first;
     const int64_t of_all = step * net_.batch + row;
     const int64_t out = row * net_.width() + cell_.offset + first;
-    BackwardPiece piece{};
-    piece.hidden = net_.hidden;
-    piece.count = count;
-    piece.gates = at_step(Kept::gates(memory_), step, net_.gates()) + gates;
-    piece.h = at_step(out_, step, net_.width()) + out;
-    piece.out_grad = at_step(out_grad_, step, net_.width()) + out;
-    piece.through_gates = through_.data() + at;
-    piece.carried = carried_ + at;
-    piece.gate_grads = gate_grads_.at(of_all) + first;
+    BackwardChunk chunk{};
+    chunk.hidden = net_.hidden;
+    chunk.count = count;
+    chunk.gates = at_step(SavedActivations::gates(memory_), step, net_.gates()) + gates;
+    chunk.h = at_step(out_, step, net_.width()) + out;
+    chunk.out_grad = at_step(out_grad_, step, net_.width()) + out;
+    chunk.through_gates = through_.data() + at;
+    chunk.carried = carried_ + at;
+    chunk.gate_grads = gate_grads_.at(of_all) + first;
     if (net_.mode == Mode::gru) {
-      piece.h_before =
+      chunk.h_before =
           i == 0 ? h_before_ + at : at_step(out_, cell_.step(net_, i - 1), net_.width()) + out;
-      piece.recurrent_new = at_step(Kept::first(net_, memory_), step, net_.hidden) + at;
-      piece.input_gate_grads = input_gate_grads_.at(of_all) + first;
+      chunk.recurrent_new = at_step(SavedActivations::first(net_, memory_), step, net_.hidden) + at;
+      chunk.input_gate_grads = input_gate_grads_.at(of_all) + first;
     } else if (net_.mode == Mode::lstm) {
-      const float* c = Kept::first(net_, memory_);
-      piece.c_before = (i == 0 ? c_before_ : at_step(c, cell_.step(net_, i - 1), net_.hidden)) + at;
-      piece.c_active = at_step(Kept::second(net_, memory_), step, net_.hidden) + at;
-      piece.c_grad = c_grad_ + at;
+      const float* c = SavedActivations::first(net_, memory_);
+      chunk.c_before = (i == 0 ? c_before_ : at_step(c, cell_.step(net_, i - 1), net_.hidden)) + at;
+      chunk.c_active = at_step(SavedActivations::second(net_, memory_), step, net_.hidden) + at;
+      chunk.c_grad = c_grad_ + at;
     }
-    backward_piece(net_.mode, piece);
+    backward_chunk(net_.mode, chunk);
   }
 
   // After the end of a sequence the state stays as it is, and so does its gradient.
-  void pass_over(int64_t step, int64_t row, int64_t first, int64_t count) {
+  void skip_chunk(int64_t step, int64_t row, int64_t first, int64_t count) {
     const int64_t at = row * net_.hidden + first;
     for (int64_t j = at; j < at + count; ++j) carried_[j] += through_.data()[j];
     for (auto* grads : {&gate_grads_, &input_gate_grads_}) {
@@ -462,7 +463,8 @@ class BackwardCell {
     gate_grads_.sum(grads[biases + 1]);
     float* of_x = grads[2 * cell_.index];
     float* of_h = grads[2 * cell_.index + 1];
-    const int64_t inputs = cell_.input, both = inputs + net_.hidden, stride = unaliased(both);
+    const int64_t inputs = cell_.input, both = inputs + net_.hidden,
+                  stride = unaliased_stride(both);
     const Buffer read = states_read(stride);
     if (net_.mode == Mode::gru) {
       set_weight_grad(of_input(), {read.data(), stride}, inputs, of_x);
@@ -472,7 +474,7 @@ class BackwardCell {
     // One product for both: reading the gradients of the gates down their columns takes long.
     const Buffer product(net_.gates() * both);
     set_weight_grad(gate_grads_, {read.data(), stride}, both, product.data());
-    for_pieces(net_.gates(), 1, both, [&](int64_t gate, int64_t, int64_t) {
+    parallel_chunks(net_.gates(), 1, both, [&](int64_t gate, int64_t, int64_t) {
       const float* of_both = product.data() + gate * both;
       std::copy_n(of_both, inputs, of_x + gate * inputs);
       std::copy_n(of_both + inputs, net_.hidden, of_h + gate * net_.hidden);
@@ -487,7 +489,7 @@ class BackwardCell {
   // What the gates of each step were computed of, side by side: x, and h before the step.
   Buffer states_read(int64_t stride) const {
     Buffer read(net_.rows() * stride);
-    for_pieces(net_.rows(), 1, stride, [&](int64_t row, int64_t, int64_t) {
+    parallel_chunks(net_.rows(), 1, stride, [&](int64_t row, int64_t, int64_t) {
       float* target = read.data() + row * stride;
       std::copy_n(x_ + row * cell_.input, cell_.input, target);
       std::copy_n(h_before(row), net_.hidden, target + cell_.input);
@@ -511,7 +513,7 @@ class BackwardCell {
   const float* out_grad_;
   const float* memory_;
   int64_t size_;
-  int64_t share_rows_;
+  int64_t shard_rows_;
   GateGrads gate_grads_, input_gate_grads_;
   Buffer through_;
   const float* h_before_;
@@ -524,30 +526,30 @@ class BackwardCell {
 
 int64_t Network::reserve_size() const {
   if (is_test) return 0;
-  return cells() * Kept::size(*this) + (layers - 1) * rows() * width();
+  return cells() * SavedActivations::size(*this) + (layers - 1) * rows() * width();
 }
 
 void forward(const Network& net, const ForwardData& data) {
   const DefaultFloatEnvironment environment;
   const OmpThreads threads(threads_for(net));
   const int64_t size = net.rows() * net.width();
-  // If no gradient follows, layers write alternately to `turns` and to the output.
+  // If no gradient follows, layers write alternately to `ping_pong` and to the output.
   Buffer gates(net.is_test ? net.rows() * net.gates() : 0);
-  Buffer turns(net.is_test && net.layers > 1 ? size : 0);
-  Buffer dropped(net.drops() ? size : 0);
+  Buffer ping_pong(net.is_test && net.layers > 1 ? size : 0);
+  Buffer dropped(net.has_dropout() ? size : 0);
   const float* x = data.x;
   for (int64_t layer = 0; layer < net.layers; ++layer) {
     const bool is_last = layer == net.layers - 1;
     float* out = data.out;
     if (!net.is_test && !is_last) out = output_of(net, data.reserve, layer);
-    if (net.is_test && (net.layers - 1 - layer) % 2 == 1) out = turns.data();
-    if (layer > 0 && net.drops()) {
-      drop(net, x, data.mask, dropped.data());
+    if (net.is_test && (net.layers - 1 - layer) % 2 == 1) out = ping_pong.data();
+    if (layer > 0 && net.has_dropout()) {
+      apply_dropout(net, x, data.mask, dropped.data());
       x = dropped.data();
     }
     for (int64_t direction = 0; direction < net.directions; ++direction) {
       const Cell cell(net, layer, direction);
-      float* memory = net.is_test ? gates.data() : kept_of(net, data.reserve, cell.index);
+      float* memory = net.is_test ? gates.data() : saved_activations(net, data.reserve, cell.index);
       ForwardCell(net, cell, data, x, out, memory).run();
     }
     x = out;
@@ -558,23 +560,23 @@ void backward(const Network& net, const BackwardData& data) {
   const DefaultFloatEnvironment environment;
   const OmpThreads threads(threads_for(net));
   const int64_t size = net.rows() * net.width();
-  Buffer turns[2] = {Buffer(net.layers > 2 ? size : 0), Buffer(net.layers > 1 ? size : 0)};
-  Buffer dropped(net.drops() ? size : 0);
+  Buffer ping_pong[2] = {Buffer(net.layers > 2 ? size : 0), Buffer(net.layers > 1 ? size : 0)};
+  Buffer dropped(net.has_dropout() ? size : 0);
   const float* out = data.out;
   const float* out_grad = data.out_grad;
   for (int64_t layer = net.layers - 1; layer >= 0; --layer) {
     const float* below = layer == 0 ? data.x : output_of(net, data.reserve, layer - 1);
     const float* x = below;
-    if (layer > 0 && net.drops()) {
-      drop(net, below, data.mask, dropped.data());
+    if (layer > 0 && net.has_dropout()) {
+      apply_dropout(net, below, data.mask, dropped.data());
       x = dropped.data();
     }
-    float* x_grad = layer == 0 ? data.x_grad : turns[layer % 2].data();
+    float* x_grad = layer == 0 ? data.x_grad : ping_pong[layer % 2].data();
     for (int64_t direction = 0; direction < net.directions; ++direction) {
       const Cell cell(net, layer, direction);
       BackwardCell(net, cell, data, x, out, out_grad).run(x_grad, direction > 0);
     }
-    if (layer > 0 && net.drops()) drop(net, x_grad, data.mask, x_grad);
+    if (layer > 0 && net.has_dropout()) apply_dropout(net, x_grad, data.mask, x_grad);
     out = below;
     out_grad = x_grad;
   }

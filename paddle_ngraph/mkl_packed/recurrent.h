@@ -33,11 +33,11 @@ struct Network {
   int64_t width() const { return directions * hidden; }
   int64_t rows() const { return steps * batch; }
   int64_t cells() const { return layers * directions; }
-  bool drops() const { return !is_test && layers > 1 && dropout > 0.0f; }
+  bool has_dropout() const { return !is_test && layers > 1 && dropout > 0.0f; }
 
   // Floats that the gradient needs of a forward pass.
   int64_t reserve_size() const;
-  int64_t mask_size() const { return drops() ? rows() * width() : 0; }
+  int64_t mask_size() const { return has_dropout() ? rows() * width() : 0; }
 };
 
 struct ForwardData {

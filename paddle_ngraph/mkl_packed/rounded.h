@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/common/bfloat16.h"
-#include "core/common/unaliased.h"
+#include "core/common/unaliased_stride.h"
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/threads.h"
 
@@ -13,14 +13,17 @@ namespace paddle_ngraph::mkl_packed {
 class Rounded {
  public:
   Rounded(int64_t rows, int64_t columns)
-      : rows_(rows), columns_(columns), ld_(unaliased(columns)), buffer_((rows * ld_ + 1) / 2) {}
+      : rows_(rows),
+        columns_(columns),
+        ld_(unaliased_stride(columns)),
+        buffer_((rows * ld_ + 1) / 2) {}
 
   int64_t ld() const { return ld_; }
   uint16_t* at(int64_t row) { return reinterpret_cast<uint16_t*>(buffer_.data()) + row * ld_; }
 
   // Rounds `count` rows of float32 into those from `row` on.
   void round(const float* data, int64_t ld, int64_t row, int64_t count) {
-    for_pieces(count, columns_, 1, [&](int64_t i, int64_t first, int64_t size) {
+    parallel_chunks(count, columns_, 1, [&](int64_t i, int64_t first, int64_t size) {
       round_to_bfloat16(data + i * ld + first, size, at(row + i) + first);
     });
   }

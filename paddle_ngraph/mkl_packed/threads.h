@@ -30,23 +30,23 @@ class OmpThreads {
 };
 
 // With fewer rows in a share, reading the packed weight takes longer than multiplying.
-constexpr int64_t kLeastRowsOfShare = 16;
+constexpr int64_t kMinRowsPerShard = 16;
 
 // How many rows of a batch one thread takes through all steps. Sequences do not meet, so that
 // threads with rows of their own need not wait for each other in any step. Where the batch does not
 // divide, or is too small, it is one share, and all threads work on each of its products.
-inline int64_t rows_of_share(int64_t batch, int64_t threads = num_omp_threads()) {
-  const bool divides = batch % threads == 0 && batch / threads >= kLeastRowsOfShare;
+inline int64_t rows_per_shard(int64_t batch, int64_t threads = num_omp_threads()) {
+  const bool divides = batch % threads == 0 && batch / threads >= kMinRowsPerShard;
   return divides ? batch / threads : batch;
 }
 
-// Calls `body(share)` for every share, side by side. What a body throws goes on.
+// Calls `body(shard)` for every share, side by side. What a body throws goes on.
 template <typename Body>
-void for_shares(int64_t shares, const Body& body) {
-  if (shares == 1) return body(0);
+void parallel_shards(int64_t num_shards, const Body& body) {
+  if (num_shards == 1) return body(0);
   std::exception_ptr thrown;
 #pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < shares; ++i) {
+  for (int64_t i = 0; i < num_shards; ++i) {
     const DefaultFloatEnvironment environment;
     const OmpThreads one(1);
     try {
@@ -60,26 +60,26 @@ void for_shares(int64_t shares, const Body& body) {
 }
 
 // Work below which a region is not worth its threads: elements, times what each costs.
-constexpr int64_t kLeastParallelSize = 8192;
+constexpr int64_t kMinParallelElements = 8192;
 
 // Calls `body(row, first, count)` for pieces of a [rows, size] matrix, side by side.
 template <typename Body>
-void for_pieces(int64_t rows, int64_t size, int64_t cost, const Body& body) {
-  constexpr int64_t kPiece = 512;
-  const int64_t pieces = (size + kPiece - 1) / kPiece;
+void parallel_chunks(int64_t rows, int64_t size, int64_t cost, const Body& body) {
+  constexpr int64_t kChunkElements = 512;
+  const int64_t chunks_per_row = (size + kChunkElements - 1) / kChunkElements;
   const auto run = [&](int64_t i) {
-    const int64_t first = i % pieces * kPiece;
-    body(i / pieces, first, size - first < kPiece ? size - first : kPiece);
+    const int64_t first = i % chunks_per_row * kChunkElements;
+    body(i / chunks_per_row, first, size - first < kChunkElements ? size - first : kChunkElements);
   };
-  if (rows * size * cost < kLeastParallelSize) {
-    for (int64_t i = 0; i < rows * pieces; ++i) run(i);
+  if (rows * size * cost < kMinParallelElements) {
+    for (int64_t i = 0; i < rows * chunks_per_row; ++i) run(i);
     return;
   }
 #pragma omp parallel
   {
     const DefaultFloatEnvironment environment;
 #pragma omp for schedule(static)
-    for (int64_t i = 0; i < rows * pieces; ++i) run(i);
+    for (int64_t i = 0; i < rows * chunks_per_row; ++i) run(i);
   }
 }
 

@@ -1,1 +1,1 @@
-"""Converters: one module per family of Paddle operators, forward and gradient together."""
+"""Converters: one module per group of Paddle operators, forward and gradient together."""

@@ -1,7 +1,7 @@
 """Activation functions, forward and gradient.
 
-Where Paddle's gradient kernel reads ``out`` rather than ``x``, so do these. Formulas keep the form
-of Paddle's where another form would differ for infinite or huge inputs.
+Gradients read ``out`` rather than ``x`` where Paddle's gradient kernel does. Formulas keep the
+structure of Paddle's where an equivalent one would differ for infinite or huge inputs.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 from openvino import Node, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function import processor
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import converter
-from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import chosen, constant, keep_nan
+from paddle_ngraph.conversion import processor
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import converter
+from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.nodes import constant, keep_nan, select_number
 
 # out = f(x) and x_grad = f(x or out, out_grad); both see the operator's attributes.
 Forward = Callable[[Op, Any], Node]
 Backward = Callable[[Op, Any, Any], Node]
 
-# From here on softplus(x) is x, and its slope 1, in float32.
-_SOFTPLUS_IS_LINEAR = 17.0
+# From this x on, softplus(x) rounds to x, and its slope to 1, in float32.
+_SOFTPLUS_LINEAR_FROM = 17.0
 
 
 def register(
@@ -38,7 +38,7 @@ def register(
 ) -> None:
     """Registers ``name``, its in-place form and its gradient, which reads input ``reads``."""
 
-    @wraps(forward)  # so that the operator counts to the family that has its formula
+    @wraps(forward)  # the operator is listed under the module of its formula
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
         bridge.set_output_node(op, "out", forward(op, x))
@@ -63,12 +63,12 @@ def between(x: NodeInput, low: float, high: float) -> Node:
     return opset15.logical_and(opset15.greater(x, constant(low)), opset15.less(x, constant(high)))
 
 
-# -- relu and its kin ----------------------------------------------------------------------------
+# -- ReLU and its variants -----------------------------------------------------------------------
 
 
 def _relu_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (out > 0)``."""
-    return opset15.multiply(grad, chosen(opset15.greater(out, constant(0.0))))
+    return opset15.multiply(grad, select_number(opset15.greater(out, constant(0.0))))
 
 
 def _relu6(op: Op, x: NodeInput) -> Node:
@@ -78,7 +78,7 @@ def _relu6(op: Op, x: NodeInput) -> Node:
 
 def _relu6_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (0 < out < 6)``."""
-    return opset15.multiply(grad, chosen(between(out, 0.0, 6.0)))
+    return opset15.multiply(grad, select_number(between(out, 0.0, 6.0)))
 
 
 def _leaky_relu(op: Op, x: NodeInput) -> Node:
@@ -92,7 +92,7 @@ def _leaky_relu(op: Op, x: NodeInput) -> Node:
 
 def _leaky_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (slope * (x < 0) + (x >= 0))``."""
-    below = chosen(opset15.less(x, constant(0.0)), op.attr("negative_slope"))
+    below = select_number(opset15.less(x, constant(0.0)), op.attr("negative_slope"))
     above = opset15.greater_equal(x, constant(0.0))
     return opset15.multiply(grad, opset15.select(above, constant(1.0), below))
 
@@ -106,8 +106,8 @@ def _elu(op: Op, x: NodeInput) -> Node:
 def elu_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad * (out + alpha)`` where ``out <= 0`` (Paddle ``elu_grad``).
 
-    For a negative alpha the sign of ``out`` is no help: ``out_grad * alpha * exp(x)`` where
-    ``x <= 0``.
+    For a negative alpha the sign of ``out`` does not determine that of ``x``:
+    ``out_grad * alpha * exp(x)`` where ``x <= 0``.
     """
     x, out = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out")
     grad = bridge.get_input_node(op, "out_grad")
@@ -129,7 +129,7 @@ register("leaky_relu", _leaky_relu, _leaky_relu_grad)
 register("elu", _elu, None)
 
 
-# -- sigmoid, tanh and what is made of them ------------------------------------------------------
+# -- sigmoid, tanh and functions built from them -------------------------------------------------
 
 
 def _tanh_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
@@ -146,7 +146,7 @@ def _sigmoid_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
 def _silu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (1 + x * e / (1 + e)) / (1 + e)`` with ``e = exp(-x)``.
 
-    Like Paddle's it is NaN where ``e`` overflows.
+    NaN where ``e`` overflows, like Paddle's.
     """
     decay = opset15.exp(opset15.negative(x))
     total = opset15.add(constant(1.0), decay)
@@ -172,7 +172,7 @@ def _hardsigmoid(op: Op, x: NodeInput) -> Node:
 
 def _hardsigmoid_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * slope * (0 < out < 1)``."""
-    return opset15.multiply(grad, chosen(between(out, 0.0, 1.0), op.attr("slope")))
+    return opset15.multiply(grad, select_number(between(out, 0.0, 1.0), op.attr("slope")))
 
 
 def _hardswish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
@@ -180,10 +180,10 @@ def _hardswish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     shifted = opset15.add(x, constant(3.0))
     bent = opset15.less(shifted, constant(6.0))
     line = opset15.add(opset15.multiply(x, constant(2.0)), constant(3.0))
-    line = opset15.multiply(chosen(opset15.greater(shifted, constant(0.0))), line)
+    line = opset15.multiply(select_number(opset15.greater(shifted, constant(0.0))), line)
     line = opset15.divide(line, constant(6.0))
     # Paddle multiplies by the masks, too, which turns an infinite x into NaN.
-    slope = opset15.add(opset15.multiply(line, chosen(bent)), chosen(bent, 0.0, 1.0))
+    slope = opset15.add(opset15.multiply(line, select_number(bent)), select_number(bent, 0.0, 1.0))
     return opset15.multiply(grad, slope)
 
 
@@ -234,7 +234,7 @@ register("hardsigmoid", _hardsigmoid, _hardsigmoid_grad, reads="out", in_place=F
 register("hardswish", lambda op, x: opset15.hswish(x), _hardswish_grad, in_place=False)
 
 
-# -- softplus and what is made of it -------------------------------------------------------------
+# -- softplus and functions built from it --------------------------------------------------------
 
 
 def softplus(x: NodeInput) -> Node:
@@ -246,13 +246,13 @@ def softplus(x: NodeInput) -> Node:
     decay = opset15.exp(opset15.negative(opset15.abs(x)))
     ratio = opset15.divide(decay, opset15.add(decay, constant(2.0)))
     square = opset15.multiply(ratio, ratio)
-    series = constant(2.0 / _SERIES[-1])
-    for power in reversed(_SERIES[:-1]):
+    series = constant(2.0 / _LOG1P_SERIES[-1])
+    for power in reversed(_LOG1P_SERIES[:-1]):
         series = opset15.add(opset15.multiply(series, square), constant(2.0 / power))
     return opset15.add(opset15.maximum(x, constant(0.0)), opset15.multiply(series, ratio))
 
 
-_SERIES = (1, 3, 5, 7, 9, 11, 13)
+_LOG1P_SERIES = (1, 3, 5, 7, 9, 11, 13)
 
 
 def _softplus(op: Op, x: NodeInput) -> Node:
@@ -262,7 +262,7 @@ def _softplus(op: Op, x: NodeInput) -> Node:
     out = softplus(scaled)
     if beta != 1.0:
         out = opset15.divide(out, constant(beta))
-    if threshold >= _SOFTPLUS_IS_LINEAR:
+    if threshold >= _SOFTPLUS_LINEAR_FROM:
         return out
     return opset15.select(opset15.greater(scaled, constant(threshold)), x, out)
 
@@ -272,7 +272,7 @@ def _softplus_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     beta, threshold = op.attr("beta"), op.attr("threshold")
     scaled = x if beta == 1.0 else opset15.multiply(x, constant(beta))
     out = opset15.multiply(grad, opset15.sigmoid(scaled))
-    if threshold >= _SOFTPLUS_IS_LINEAR:
+    if threshold >= _SOFTPLUS_LINEAR_FROM:
         return out
     return opset15.select(opset15.greater(scaled, constant(threshold)), grad, out)
 
@@ -326,14 +326,14 @@ def _gelu(op: Op, x: NodeInput) -> Node:
     if op.attr("approximate"):
         return opset15.gelu(x, "TANH")
     if processor.has_avx512() or not processor.is_known():
-        # With AVX-512 the plugin makes NaN of infinity.
+        # With AVX-512 the plugin's Gelu turns infinity into NaN.
         largest = constant(np.finfo(np.float32).max)
         x = opset15.select(opset15.greater(x, largest), largest, x)
     return opset15.gelu(x, "ERF")
 
 
 def _gelu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` times the slope of the form that attribute ``approximate`` names."""
+    """``out_grad`` times the slope of the variant that attribute ``approximate`` selects."""
     slope = _tanh_slope(x) if op.attr("approximate") else _erf_slope(x)
     return opset15.multiply(grad, slope)
 

@@ -1,6 +1,6 @@
 """Cast: from one dtype to another.
 
-The gradient of a cast is a cast. bfloat16 is float32 here, which the bridge rounds.
+The gradient of a cast is a cast. bfloat16 is represented as float32, which the bridge rounds.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 from openvino import Node, Output, Type, opset15
 
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import Limit, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import Limit, converter
-from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import too_wide
+from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.nodes import overflow_message
 
-# What the engine converts exactly as Paddle does: dtype of ``x`` -> dtypes of ``out``.
+# Conversions in which the engine equals Paddle: dtype of ``x`` -> dtypes of ``out``.
 _CASTS = {
     "float32": {"float32", "bool", "int32", "int64"},
     "int32": {"int32", "float32", "bool", "int64"},
@@ -30,33 +30,33 @@ _EXACT = Limit(
 )
 
 
-def _cuts_off(op: Op) -> bool:
+def _truncates(op: Op) -> bool:
     return op.input("x").dtype == "float32" and op.output("out").dtype == "int64"
 
 
 @converter(
-    "pd_op.cast", "pd_op.cast_", dtypes=_CASTS, limits=[_EXACT], moves=True, checks=_cuts_off
+    "pd_op.cast", "pd_op.cast_", dtypes=_CASTS, limits=[_EXACT], moves=True, checks=_truncates
 )
 def cast(bridge: NgraphBridge, op: Op) -> None:
-    """``out = x`` as attribute ``dtype``; anything but 0 is true (Paddle ``cast``).
+    """``out = x`` as attribute ``dtype``; any value but 0 is true (Paddle ``cast``).
 
-    Of float32, int64 has what is in front of the point, which a run checks for 32 bits.
+    float32 to int64 truncates, and a run checks that the result is representable in int32.
     """
     x = bridge.get_input_node(op, "x")
-    kind, target = x.get_element_type(), element_type(op.output("out").dtype)
+    source, target = x.get_element_type(), element_type(op.output("out").dtype)
     node: Node | Output = x
-    if kind != target and op.output("out").dtype == "bool":
-        # The engine's own conversion takes NaN for 0.
-        node = opset15.not_equal(x, bridge.full(0, kind))
-    elif kind == Type.f32 and target == Type.i64:
-        return _cut_off(bridge, op, x)
-    elif kind != target:
+    if source != target and op.output("out").dtype == "bool":
+        # The engine's own conversion to bool turns NaN into false.
+        node = opset15.not_equal(x, bridge.full(0, source))
+    elif source == Type.f32 and target == Type.i64:
+        return _truncated(bridge, op, x)
+    elif source != target:
         node = opset15.convert(x, target)
     bridge.set_output_node(op, "out", node)
 
 
-def _cut_off(bridge: NgraphBridge, op: Op, x: Output) -> None:
-    """int64 of what is in front of the point; 0, and a doubt, for what 32 bits do not hold."""
+def _truncated(bridge: NgraphBridge, op: Op, x: Output) -> None:
+    """The integer part of ``x`` as int64; 0, and a deferred error, where it overflows int32."""
     if not bridge.on_cpu:
         raise NgraphError(f"whole numbers are not checked on {bridge.device}")
     least, end = (opset15.constant(np.float32(sign * 2.0**31)) for sign in (-1, 1))
@@ -64,4 +64,4 @@ def _cut_off(bridge: NgraphBridge, op: Op, x: Output) -> None:
     wrong = opset15.logical_or(opset15.logical_not(inside), opset15.not_equal(x, x))
     whole = opset15.convert(opset15.select(wrong, bridge.full(0.0, Type.f32), x), Type.i32)
     bridge.set_output_node(op, "out", opset15.convert(whole, Type.i64))
-    bridge.doubt(op, "out", wrong, too_wide(op))
+    bridge.defer_check(op, "out", wrong, overflow_message(op))

@@ -1,4 +1,4 @@
-"""Loops and branches, if all that is inside of them can be converted."""
+"""Loops and branches, if all operators of their blocks can be converted."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from openvino import Output, Type, opset15
 
+from paddle_ngraph.conversion.analysis.loop_invariants import hoist_invariants, only_selects
+from paddle_ngraph.conversion.bodies import body_of_branch, body_of_loop
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import select
+from paddle_ngraph.conversion.regions import Branch, Loop
+from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, converter
+from paddle_ngraph.conversion.symbolic_sizes import Number
+from paddle_ngraph.conversion.tensor_arrays import TensorArray, carry_read_arrays
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bodies import body_of_branch, body_of_loop
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.invariants import computed_before, only_chooses
-from paddle_ngraph.function.node_tools import select
-from paddle_ngraph.function.regions import Branch, Loop
-from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, converter
-from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.function.tensor_arrays import TensorArray, hand_on_what_is_read
-from paddle_ngraph.graph import Op, TensorSpec
+from paddle_ngraph.ir.graph import Op, TensorSpec
 from paddle_ngraph.ops.nodes import reshaped
 
 
-def _may_be_alike(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> bool:
+def _may_have_same_shapes(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> bool:
     """Whether tensors may have the same shapes, as far as the program declares them."""
     return all(
         len(a.shape) == len(b.shape)
@@ -28,11 +28,12 @@ def _may_be_alike(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> boo
     )
 
 
-# Known before anything runs: what is inside can have intervals of its own. Of loops it is not, as
-# Paddle declares every size open that a turn changes.
+# Checked on declared shapes, before a run: the operators in a rejected branch can still form
+# subgraphs. Loops have no such check, as Paddle declares every size dynamic that an iteration
+# changes.
 _SAME_SHAPES = Limit(
     "its branches have results of several shapes",
-    lambda op: _may_be_alike(op.blocks[0].outputs, op.blocks[1].outputs),
+    lambda op: _may_have_same_shapes(op.blocks[0].outputs, op.blocks[1].outputs),
 )
 
 
@@ -40,51 +41,53 @@ _SAME_SHAPES = Limit(
 def while_(bridge: NgraphBridge, op: Op) -> None:
     """Repeats its block while a condition is true (Paddle ``while``).
 
-    What it hands from turn to turn keeps its shape, or grows by the same sizes in each. To
-    TensorArrays beside it each turn appends as many elements.
+    A loop-carried value keeps its shape, or grows by equal sizes in each iteration. Each iteration
+    appends equally many elements to a TensorArray.
     """
-    starts = bridge.get_input_nodes(op, "inputs")
+    initial_values = bridge.get_input_nodes(op, "inputs")
     condition = _condition(bridge, op)
-    if _is_false(condition):  # nGraph's Loop would result in empty tensors
-        for number, start in enumerate(starts):
-            bridge.set_output_node(op, "out", start, number)
+    if _is_false(condition):  # OpenVINO's Loop would return empty tensors
+        for number, value in enumerate(initial_values):
+            bridge.set_output_node(op, "out", value, number)
         return
-    given = [*starts, *bridge.get_captured(op)]
-    block, order = hand_on_what_is_read(op.blocks[0], len(starts), given)
+    given = [*initial_values, *bridge.get_captured(op)]
+    block, order = carry_read_arrays(op.blocks[0], len(initial_values), given)
     args = len(block.outputs) - 1
-    before, block = computed_before(block, args)
+    before, block = hoist_invariants(block, args)
     specs = [*op.inputs["inputs"], *op.inputs["captured"]]
     sources = [given[number] for number in order]
-    kept = [place for place, number in enumerate(order) if bridge.is_used_later(specs[number])]
+    kept = [
+        position for position, number in enumerate(order) if bridge.is_used_later(specs[number])
+    ]
     firsts = [bridge.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]]
     captured = [*sources[args:], *bridge.inline(before, sources)]
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept)
-    loop = Loop(_with_turns(bridge, condition) if body.collected else condition, read, body)
+    loop = Loop(_require_iteration(bridge, condition) if body.collected else condition, read, body)
     outputs = bridge.add_region(loop, shapes)
-    for number, output in enumerate(outputs[: len(starts)]):
+    for number, output in enumerate(outputs[: len(initial_values)]):
         bridge.set_output_node(op, "out", output, number)
-    for array, output in zip(sources[len(starts) : args], outputs[len(starts) :]):
-        array.parts = [output]
-    for place, output in zip(body.collected, outputs[args:], strict=True):
-        _append_collected(bridge, sources[place], output)
+    for array, output in zip(sources[len(initial_values) : args], outputs[len(initial_values) :]):
+        array.chunks = [output]
+    for position, output in zip(body.collected, outputs[args:]):
+        _append_loop_elements(bridge, sources[position], output)
 
 
-def _append_collected(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
-    """Appends what turns have appended to a TensorArray: axis 0 counts them, axis 1 in each."""
-    turns, count, *shape = bridge.shape(output)
-    bridge.append(array, reshaped(bridge, output, [turns * count, *shape]))
+def _append_loop_elements(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
+    """Appends a loop's elements to a TensorArray; axes of ``output``: iteration, element in it."""
+    iterations, count, *shape = bridge.shape(output)
+    bridge.append(array, reshaped(bridge, output, [iterations * count, *shape]))
 
 
 @converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES])
 def if_(bridge: NgraphBridge, op: Op) -> None:
-    """Computes one of two blocks (Paddle ``if``), the results of which have the same shapes."""
+    """Runs one of two blocks (Paddle ``if``), which yield equal shapes."""
     sources = bridge.get_captured(op)
-    if all(map(only_chooses, op.blocks)):
-        _choose(bridge, op, *(bridge.inline(block, sources) for block in op.blocks))
+    if all(map(only_selects, op.blocks)):
+        _select_results(bridge, op, *(bridge.inline(block, sources) for block in op.blocks))
         return
     (first, _), (second, read) = (body_of_branch(bridge, block, sources) for block in op.blocks)
-    for one, other in zip(first.shapes, second.shapes, strict=True):
-        _require_one(one, other, "the results of a branch have several shapes")
+    for one, other in zip(first.shapes, second.shapes):
+        _require_equal(one, other, "the results of a branch have several shapes")
     if not first.shapes:
         return
     branch = Branch(_condition(bridge, op), read, [first, second])
@@ -92,12 +95,14 @@ def if_(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "out", output, number)
 
 
-def _choose(bridge: NgraphBridge, op: Op, ones: Sequence[Output], others: Sequence[Output]) -> None:
-    """Branches that compute nothing, as those of a ``break`` in a loop: no models are run."""
+def _select_results(
+    bridge: NgraphBridge, op: Op, ones: Sequence[Output], others: Sequence[Output]
+) -> None:
+    """A Select in place of branches without computation, such as those of a ``break`` in a loop."""
     condition = reshaped(bridge, _condition(bridge, op), [])
-    for number, (one, other) in enumerate(zip(ones, others, strict=True)):
+    for number, (one, other) in enumerate(zip(ones, others)):
         shapes = bridge.shape(one), bridge.shape(other)
-        _require_one(*shapes, "the results of a branch have several shapes")
+        _require_equal(*shapes, "the results of a branch have several shapes")
         bridge.set_output_node(op, "out", select(condition, one, other), number)
 
 
@@ -109,22 +114,22 @@ def _condition(bridge: NgraphBridge, op: Op) -> Output:
     return condition
 
 
-def _with_turns(bridge: NgraphBridge, condition: Output) -> Output:
-    """The condition of a loop that has at least one turn; Paddle does that run where it has none.
+def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
+    """The condition of a loop with at least one iteration; a run without one falls back to Paddle.
 
-    The plugin would keep what turns of the last run have appended.
+    The plugin would return the elements that iterations of the previous run appended.
     """
-    kind = opset15.convert(condition, Type.i32)
-    checked = bridge.in_range(kind, 1, 2, "a loop that appends to a TensorArray has no turn.")
+    as_integer = opset15.convert(condition, Type.i32)
+    checked = bridge.in_range(as_integer, 1, 2, "a loop that appends to a TensorArray has no turn.")
     return opset15.convert(checked, Type.boolean).output(0)
 
 
 def _is_false(condition: Output) -> bool:
-    """Whether the build knows that a condition is false."""
+    """Whether a condition is constant and false."""
     node = condition.get_node()
     return node.get_type_name() == "Constant" and not node.get_data().any()
 
 
-def _require_one(one: Sequence[Number], other: Sequence[Number], reason: str) -> None:
+def _require_equal(one: Sequence[Number], other: Sequence[Number], reason: str) -> None:
     if len(one) != len(other) or any(a != b for a, b in zip(one, other)):
         raise NgraphError(f"{reason}: {list(one)} and {list(other)}")

@@ -2,7 +2,7 @@
 
 The data gradient of a convolution is a transposed convolution. The filter gradient is a convolution
 again, of the input with the output's gradient as filter, batch and channels exchanged and stride
-and dilation exchanged: that runs on the engine's fastest kernels.
+and dilation exchanged, which uses the engine's fastest kernels.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from openvino import Node, Output, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.passes.blocked_layout import Blocked, blocks_of_convolution
+from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.blocked import Blocked, blocks_of_convolution
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import get_data, padding, set_data
 
@@ -45,7 +45,7 @@ class _Geometry:
     groups: int
 
     def reach(self, axis: int) -> int:
-        """How many elements of the padded input the outputs along ``axis`` depend on."""
+        """The number of elements of the padded input on which the outputs along ``axis`` depend."""
         return (self.out[axis] - 1) * self.strides[axis] + self.extent(axis)
 
     def extent(self, axis: int) -> int:
@@ -53,11 +53,11 @@ class _Geometry:
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
     def excess(self, axis: int) -> int:
-        """Elements at the end of the padded input that no output depends on."""
+        """The number of elements at the end of the padded input on which no output depends."""
         return self.size[axis] + self.begin[axis] + self.end[axis] - self.reach(axis)
 
     def needed_end(self) -> list[int]:
-        """The padding after each axis that an output depends on."""
+        """The padding after each axis on which an output depends."""
         return [max(0, end - self.excess(axis)) for axis, end in enumerate(self.end)]
 
     def sees_only_padding(self) -> bool:
@@ -75,11 +75,11 @@ class _Geometry:
         )
 
     def is_dense(self) -> bool:
-        """Whether every output depends on the whole input: a matrix product."""
+        """Whether every output depends on the whole input: a matmul."""
         return all(self.is_full(axis) for axis in range(len(self.size)))
 
     def is_pointwise(self) -> bool:
-        """Whether the kernel is one element and padding plays no part."""
+        """Whether the kernel is one element and there is no padding in use."""
         return self.groups == 1 and {*self.kernel} == {1} and not any(self.begin + self.end)
 
     def along(self, axis: int) -> _Geometry:
@@ -98,7 +98,7 @@ def _geometry(op: Op, data: list[int], filter_shape: list[int]) -> _Geometry:
     dilations = [int(d) for d in op.attr("dilations")]
     begin, end = padding(op, size, kernel, strides)
     if op.attr("padding_algorithm") == "SAME":
-        dilations = [1] * len(size)  # as native Paddle does
+        dilations = [1] * len(size)  # as in plain Paddle
     out = [
         (size[i] + begin[i] + end[i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
         for i in range(len(size))
@@ -117,10 +117,10 @@ def _transposed_convolution(geometry: _Geometry) -> Callable[..., Node]:
 
 
 class _Convolution:
-    """A convolution and its gradients, in the form that the engine runs fastest.
+    """A convolution and its gradients, in the representation that the engine runs fastest.
 
     Where the kernel covers a whole axis (conv1d, text CNN), the axis joins the channels and a
-    convolution over the other axis remains; where it covers all, a matrix product does.
+    convolution over the other axis remains; where it covers both, a matmul.
     """
 
     def __init__(self, bridge: NgraphBridge, geometry: _Geometry) -> None:
@@ -186,8 +186,8 @@ class _Convolution:
     ) -> Node:
         """The engine's convolution.
 
-        For a kernel of one element it moves the strides to the preceding node and drops the
-        padding: there the elements are picked beforehand.
+        For a kernel of one element the engine moves the strides to the preceding node and drops
+        the padding, so the elements are sliced before the convolution.
         """
         bridge = self._bridge
         size = bridge.shape(data)[2:]
@@ -201,11 +201,11 @@ class _Convolution:
         return _convolution(self._g)(data, filter_, strides, begin, end, dilations)
 
     def _rows(self, node: Output) -> Output:
-        """One row of all elements for each sample or filter."""
+        """One row with all elements of each sample or filter."""
         return reshaped(self._bridge, node, [self._bridge.shape(node)[0], -1])
 
     def _pointwise(self, data: Output, grad: Output) -> Output:
-        """The product of the matrices [O, N * OH * OW] and [N * OH * OW, C]."""
+        """The matmul of [O, N * OH * OW] and [N * OH * OW, C]."""
         bridge, g = self._bridge, self._g
         batch, channels, *_ = bridge.shape(data)
         features = bridge.shape(grad)[1]
@@ -274,7 +274,7 @@ class _Convolution:
             taps.append(reshaped(bridge, tap, [channels * multiplier, 1]))
         return reshaped(bridge, opset15.concat(taps, 1), [channels * multiplier, 1, *g.kernel])
 
-    # -- the folded form ------------------------------------------------------------------------
+    # -- the folded representation --------------------------------------------------------------
 
     def _fold(self, node: Output) -> Output:
         """[A, C, H, W] with the axis that the kernel covers moved into the channels."""
@@ -306,8 +306,9 @@ class _Convolution:
     def _grouped(self, filter_: Output) -> Output:
         """[O, I, ...] as [G, O / G, I, ...].
 
-        OpenVINO moves a factor behind the convolution in front of a Reshape that it reads, whoever
-        else reads that, and merges equal ones before: so it reads none.
+        A Squeeze, not a Reshape, feeds the convolution: OpenVINO moves a factor after the
+        convolution before the Reshape, even if the Reshape has other consumers, and merges equal
+        Reshapes before that.
         """
         groups = self._g.groups
         if groups == 1:
@@ -319,13 +320,13 @@ class _Convolution:
 
 # -- in training: oneDNN's kernels ------------------------------------------------------------
 
-_IMAGE_CHANNELS = 3  # so many wants the kernel of the filter's gradient
+_IMAGE_CHANNELS = 3  # required by oneDNN's kernel of the filter gradient
 
 
 class _Blocks:
     """A convolution and its gradients on the core's operators, over channels in blocks.
 
-    Each returns None where oneDNN has no fast kernel for it.
+    Each method returns None where oneDNN has no fast kernel.
     """
 
     def __init__(self, bridge: NgraphBridge, geometry: _Geometry, data: int, out: int) -> None:
@@ -338,7 +339,7 @@ class _Blocks:
     def of(
         bridge: NgraphBridge, geometry: _Geometry, data: list[int], filter_: list[int]
     ) -> _Blocks | None:
-        """For data and filter of these shapes, if a CPU trains, and the layout suits it."""
+        """For data and filter of these shapes, when training on CPU and the layout is suitable."""
         trains = bridge.trains("pd_op.conv2d_grad", "pd_op.depthwise_conv2d_grad")
         if not bridge.on_cpu or not trains or len(data) != 4 or geometry.sees_only_padding():
             return None
@@ -372,7 +373,7 @@ class _Blocks:
         return found
 
     def _image_filter_gradient(self, data: Output, grad: Output, shape: list[int]) -> Output | None:
-        """For an image with fewer channels than oneDNN has a kernel for: zeros pad it."""
+        """For images with fewer channels than oneDNN's kernel requires: zeros pad them."""
         bridge = self._bridge
         before, after = bridge.ints([0] * 4), bridge.ints([0, _IMAGE_CHANNELS - shape[1], 0, 0])
         data = opset15.pad(data, before, after, "constant").output(0)
@@ -419,7 +420,7 @@ def conv2d(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.conv3d_grad", limits=_LIMITS)
 @converter("pd_op.depthwise_conv2d_grad", limits=_LIMITS)
 def conv2d_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Gradients of input and filter (Paddle ``conv2d_grad``); each may be left out."""
+    """Gradients of input and filter (Paddle ``conv2d_grad``); each is optional."""
     data = get_data(bridge, op, "input")
     filter_ = bridge.get_input_node(op, "filter")
     grad = get_data(bridge, op, "out_grad")

@@ -1,4 +1,4 @@
-"""Tensors made of constants, and copies."""
+"""Constant tensors, ranges and copies."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from openvino import Node, Type, opset15
 
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import ANY, INTEGER, Limit, Range, Role, converter, range_of
+from paddle_ngraph.conversion.symbolic_sizes import Size, is_symbolic
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Range, Role, converter, range_of
-from paddle_ngraph.function.sizes import Size, is_open
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, known_ints, known_number, scalar_input
 
-_SMALL = Limit(
+_FITS_INT32 = Limit(
     "a value of attribute 'values' needs 64 bits",
     lambda op: op.attr("dtype") != "int64" or all(abs(v) < 2**31 for v in op.attr("values")),
 )
-_NEAR = Limit(
+_RANGE_FITS_INT32 = Limit(
     "it begins or ends where an int64 needs 64 bits",
     lambda op: (
         op.output("out").dtype != "int64"
@@ -27,7 +27,7 @@ _NEAR = Limit(
     ),
 )
 
-_NARROW_VALUE = Limit(
+_VALUE_FITS_INT32 = Limit(
     "an int64 must be a constant of the program that fits into 32 bits",
     lambda op: (
         op.output("out").dtype != "int64"
@@ -46,10 +46,10 @@ def full(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.full_int_array", dtypes=ANY, small_integers=True)
 def full_int_array(bridge: NgraphBridge, op: Op) -> None:
-    """A 1-D tensor that holds attribute ``value`` (Paddle ``full_int_array``)."""
-    kind = element_type(op.attr("dtype"))
-    values = np.array(op.attr("value"), dtype=kind.to_dtype())
-    bridge.set_output_node(op, "out", opset15.constant(values, kind))
+    """Attribute ``value`` as a 1-D tensor (Paddle ``full_int_array``)."""
+    dtype = element_type(op.attr("dtype"))
+    values = np.array(op.attr("value"), dtype=dtype.to_dtype())
+    bridge.set_output_node(op, "out", opset15.constant(values, dtype))
 
 
 @converter("pd_op.full_", dtypes=ANY, inputs={"output": Role.SHAPE_ONLY})
@@ -66,7 +66,7 @@ def _value_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     "pd_op.full_like",
     dtypes=ANY,
     inputs={"x": Role.SHAPE_ONLY},
-    limits=[_NARROW_VALUE],
+    limits=[_VALUE_FITS_INT32],
     integers=_value_range,
 )
 def full_like(bridge: NgraphBridge, op: Op) -> None:
@@ -93,8 +93,8 @@ def full_batch_size_like(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _filled(bridge: NgraphBridge, op: Op, shape: list[int]) -> Node:
-    kind = element_type(op.output("out").dtype)
-    value = scalar_input(bridge, op, "value", kind)
+    dtype = element_type(op.output("out").dtype)
+    value = scalar_input(bridge, op, "value", dtype)
     return opset15.broadcast(value, bridge.ints(shape)) if shape else value
 
 
@@ -102,56 +102,56 @@ def _range_of_values(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of(op.attr("values"))
 
 
-@converter("pd_op.assign_value", dtypes=ANY, limits=[_SMALL], integers=_range_of_values)
+@converter("pd_op.assign_value", dtypes=ANY, limits=[_FITS_INT32], integers=_range_of_values)
 @converter(
     "pd_op.assign_value_",
     dtypes=ANY,
     inputs={"output": Role.SHAPE_ONLY},
-    limits=[_SMALL],
+    limits=[_FITS_INT32],
     integers=_range_of_values,
 )
 def assign_value(bridge: NgraphBridge, op: Op) -> None:
     """Attribute ``values`` in the shape of attribute ``shape`` (Paddle ``assign_value``)."""
-    kind = element_type(op.attr("dtype"))
-    values = np.array(op.attr("values")).astype(kind.to_dtype()).reshape(op.attr("shape"))
-    bridge.set_output_node(op, "out", opset15.constant(values, kind))
+    dtype = element_type(op.attr("dtype"))
+    values = np.array(op.attr("values")).astype(dtype.to_dtype()).reshape(op.attr("shape"))
+    bridge.set_output_node(op, "out", opset15.constant(values, dtype))
 
 
 def _counted_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     if not {"start", "end"} <= op.constants.keys():
         return None
     found = range_of([*op.constants["start"], *op.constants["end"]])
-    return found and (found[0] - 1, found[1] + 1)  # of fractions it has what is nearer to 0
+    return found and (found[0] - 1, found[1] + 1)  # fractions are truncated towards 0
 
 
 @converter(
     "pd_op.arange",
     dtypes=ANY,
     inputs={"start": Role.CONSTANT, "end": Role.CONSTANT, "step": Role.CONSTANT},
-    limits=[_NEAR],
+    limits=[_RANGE_FITS_INT32],
     small_integers=True,
     integers=_counted_range,
 )
 def arange(bridge: NgraphBridge, op: Op) -> None:
     """``start, start + step, ...`` up to, but not including, ``end`` (Paddle ``arange``)."""
-    kind = element_type(op.output("out").dtype)
+    dtype = element_type(op.output("out").dtype)
     start, end, step = (known_number(bridge, op, name) for name in ("start", "end", "step"))
-    if kind == Type.i64 and max(abs(start), abs(end)) >= 2**31:
+    if dtype == Type.i64 and max(abs(start), abs(end)) >= 2**31:
         raise NgraphError("it begins or ends where an int64 needs 64 bits")
-    if is_open((start, end, step)) and _counts_exactly(kind, start, end, step):
+    if is_symbolic((start, end, step)) and _counts_exactly(dtype, start, end, step):
         numbers = (bridge.full(each, Type.i64) for each in (start, end, step))
-        bridge.set_output_node(op, "out", opset15.range(*numbers, output_type=kind))
+        bridge.set_output_node(op, "out", opset15.range(*numbers, output_type=dtype))
         return
     start, end, step = (float(n) if isinstance(n, Size) else n for n in (start, end, step))
     values = start + step * np.arange(np.ceil((end - start) / step))
-    bridge.set_output_node(op, "out", opset15.constant(values.astype(kind.to_dtype()), kind))
+    bridge.set_output_node(op, "out", opset15.constant(values.astype(dtype.to_dtype()), dtype))
 
 
-def _counts_exactly(kind: Type, *numbers: Any) -> bool:
-    """Whether it is the same to count in whole numbers."""
-    if kind in (Type.i32, Type.i64):
+def _counts_exactly(dtype: Type, *numbers: Any) -> bool:
+    """Whether a range computed in integers is equal."""
+    if dtype in (Type.i32, Type.i64):
         return True
-    return kind == Type.f32 and all(n == int(n) for n in numbers if not isinstance(n, Size))
+    return dtype == Type.f32 and all(n == int(n) for n in numbers if not isinstance(n, Size))
 
 
 @converter("pd_op.assign", dtypes=ANY, moves=True)
@@ -210,12 +210,12 @@ def linspace(bridge: NgraphBridge, op: Op) -> None:
     ],
 )
 def sequence_mask(bridge: NgraphBridge, op: Op) -> None:
-    """Row ``i`` of ``max_len`` numbers begins with ``x[i]`` ones (Paddle ``sequence_mask``)."""
+    """Row ``i`` of ``max_len`` elements begins with ``x[i]`` ones (Paddle ``sequence_mask``)."""
     x = bridge.get_input_node(op, "x")
     length = known_int(bridge, op, "max_len")
     lengths = opset15.convert(opset15.unsqueeze(x, bridge.ints([-1])), "f32")
-    places = opset15.constant(np.arange(length, dtype=np.float32))
-    mask = opset15.less(places, lengths)
-    kind = element_type(op.output("y").dtype)
-    node = mask if kind == mask.get_element_type() else opset15.convert(mask, kind)
+    indices = opset15.constant(np.arange(length, dtype=np.float32))
+    mask = opset15.less(indices, lengths)
+    dtype = element_type(op.output("y").dtype)
+    node = mask if dtype == mask.get_element_type() else opset15.convert(mask, dtype)
     bridge.set_output_node(op, "y", node)

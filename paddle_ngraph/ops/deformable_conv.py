@@ -1,21 +1,21 @@
-"""Deformable convolution: each position of the kernel is moved by an offset, and interpolated."""
+"""Deformable convolution: kernel elements sample the input at offsets, by interpolation."""
 
 from __future__ import annotations
 
 from openvino import opset8
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import converter
+from paddle_ngraph.ir.graph import Op
 
 
 @converter("pd_op.deformable_conv")
 def deformable_conv(bridge: NgraphBridge, op: Op) -> None:
-    """A convolution of ``x`` as sampled at moved positions (Paddle ``deformable_conv``).
+    """A convolution of ``x`` sampled at offsets (Paddle ``deformable_conv``).
 
     Shapes: ``x`` [N, C, H, W], ``filter`` [O, C / groups, KH, KW], ``offset`` [N, 2 D KH KW, OH,
     OW] with D deformable groups, vertical offsets first, ``mask`` [N, D KH KW, OH, OW] or absent.
-    Beyond the border there are zeros. Sources: Dai et al., Deformable Convolutional Networks; Zhu
+    Samples outside the image are 0. Sources: Dai et al., Deformable Convolutional Networks; Zhu
     et al., Deformable ConvNets v2 (with a mask); OpenVINO ``DeformableConvolution-8``.
     """
     x, offset, filter_ = (bridge.get_input_node(op, name) for name in ("x", "offset", "filter"))

@@ -1,6 +1,6 @@
-"""Diagonals and triangles: extracted, filled, made into matrices.
+"""Diagonals and triangles: extracted, filled, embedded into matrices.
 
-Their positions follow from the shapes, so every operator is a look-up or a selection by constants.
+Indices follow from the shapes, so every operator is a Gather or a Select with constants.
 """
 
 from __future__ import annotations
@@ -13,13 +13,20 @@ import numpy as np
 from openvino import Node, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Limit, Role, converter
-from paddle_ngraph.function.sizes import Number, is_open
-from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import axis_of, broadcast_to, counting, known_int, reshaped, transposed
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import ANY, BOOL, FLOAT, INT32, Limit, Role, converter
+from paddle_ngraph.conversion.symbolic_sizes import Number, is_symbolic
+from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.nodes import (
+    axis_of,
+    broadcast_to,
+    index_range,
+    known_int,
+    reshaped,
+    transposed,
+)
 
-_MOVED = FLOAT | INT32 | BOOL
+_MOVED_DTYPES = FLOAT | INT32 | BOOL
 
 
 @converter(
@@ -28,30 +35,30 @@ _MOVED = FLOAT | INT32 | BOOL
 def eye(bridge: NgraphBridge, op: Op) -> None:
     """1 on the main diagonal of a matrix, 0 elsewhere (Paddle ``eye``)."""
     rows, columns = (known_int(bridge, op, name) for name in ("num_rows", "num_columns"))
-    kind = element_type(op.output("out").dtype)
+    dtype = element_type(op.output("out").dtype)
     columns = rows if columns == -1 else columns
     bridge.set_output_node(
-        op, "out", opset15.constant(np.eye(rows, columns, dtype=kind.to_dtype()))
+        op, "out", opset15.constant(np.eye(rows, columns, dtype=dtype.to_dtype()))
     )
 
 
 @converter("pd_op.tril_indices", dtypes=ANY, small_integers=True)
 def tril_indices(bridge: NgraphBridge, op: Op) -> None:
     """Rows and columns on and below a diagonal (Paddle ``tril_indices``)."""
-    places = np.tril_indices(op.attr("rows"), op.attr("offset"), op.attr("cols"))
-    _set_indices(bridge, op, places)
+    indices = np.tril_indices(op.attr("rows"), op.attr("offset"), op.attr("cols"))
+    _set_indices(bridge, op, indices)
 
 
 @converter("pd_op.triu_indices", dtypes=ANY, small_integers=True)
 def triu_indices(bridge: NgraphBridge, op: Op) -> None:
     """Rows and columns on and above a diagonal (Paddle ``triu_indices``)."""
-    places = np.triu_indices(op.attr("row"), op.attr("offset"), op.attr("col"))
-    _set_indices(bridge, op, places)
+    indices = np.triu_indices(op.attr("row"), op.attr("offset"), op.attr("col"))
+    _set_indices(bridge, op, indices)
 
 
-def _set_indices(bridge: NgraphBridge, op: Op, places: Sequence[np.ndarray]) -> None:
-    kind = element_type(op.output("out").dtype)
-    bridge.set_output_node(op, "out", opset15.constant(np.stack(places).astype(kind.to_dtype())))
+def _set_indices(bridge: NgraphBridge, op: Op, indices: Sequence[np.ndarray]) -> None:
+    dtype = element_type(op.output("out").dtype)
+    bridge.set_output_node(op, "out", opset15.constant(np.stack(indices).astype(dtype.to_dtype())))
 
 
 # -- a vector and a matrix -------------------------------------------------------------------------
@@ -63,7 +70,7 @@ def diag(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     dims, offset = bridge.shape(x), op.attr("offset")
     if len(dims) == 2:
-        bridge.set_output_node(op, "out", _taken(bridge, x, 0, 1, offset))
+        bridge.set_output_node(op, "out", _diagonal_values(bridge, x, 0, 1, offset))
         return
     line = reshaped(bridge, x, [math.prod(dims)])
     bridge.set_output_node(
@@ -79,11 +86,11 @@ def diag_grad(bridge: NgraphBridge, op: Op) -> None:
     if len(dims) == 2:
         node = _on_diagonal(bridge, bridge.full(0.0, "float32", dims), out_grad, 0, 1, offset)
     else:
-        node = reshaped(bridge, _taken(bridge, out_grad, 0, 1, offset), dims)
+        node = reshaped(bridge, _diagonal_values(bridge, out_grad, 0, 1, offset), dims)
     bridge.set_output_node(op, "x_grad", node)
 
 
-@converter("pd_op.diag_embed", dtypes=_MOVED)
+@converter("pd_op.diag_embed", dtypes=_MOVED_DTYPES)
 def diag_embed(bridge: NgraphBridge, op: Op) -> None:
     """The last axis of ``input`` on the diagonals of matrices of ``dim1``, ``dim2``."""
     x = bridge.get_input_node(op, "input")
@@ -112,7 +119,7 @@ def _embedded(
 def diagonal(bridge: NgraphBridge, op: Op) -> None:
     """A diagonal of ``axis1`` and ``axis2``, as the last axis (Paddle ``diagonal``)."""
     x = bridge.get_input_node(op, "x")
-    bridge.set_output_node(op, "out", _taken(bridge, x, *_axes(bridge, op, x)))
+    bridge.set_output_node(op, "out", _diagonal_values(bridge, x, *_axes(bridge, op, x)))
 
 
 @converter("pd_op.diagonal_grad", inputs={"x": Role.SHAPE_ONLY})
@@ -129,7 +136,7 @@ def diagonal_grad(bridge: NgraphBridge, op: Op) -> None:
 def trace(bridge: NgraphBridge, op: Op) -> None:
     """The sum of a diagonal of ``axis1`` and ``axis2`` (Paddle ``trace``)."""
     x = bridge.get_input_node(op, "x")
-    taken = _taken(bridge, x, *_axes(bridge, op, x))
+    taken = _diagonal_values(bridge, x, *_axes(bridge, op, x))
     bridge.set_output_node(op, "out", opset15.reduce_sum(taken, bridge.ints([-1]), False))
 
 
@@ -140,7 +147,7 @@ def trace_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(x)
     axis1, axis2, offset = _axes(bridge, op, x)
     batch = [dim for i, dim in enumerate(dims) if i not in (axis1, axis2)]
-    length = len(_places(dims[axis1], dims[axis2], offset))
+    length = len(_diagonal_positions(dims[axis1], dims[axis2], offset))
     cells = reshaped(bridge, bridge.get_input_node(op, "out_grad"), [*batch, 1])
     line = broadcast_to(bridge, cells, [*batch, length])
     zeros = bridge.full(0.0, "float32", dims)
@@ -155,9 +162,9 @@ def _axes(bridge: NgraphBridge, op: Op, x: NodeInput) -> tuple[int, int, int]:
 # -- filled ----------------------------------------------------------------------------------------
 
 
-@converter("pd_op.fill_diagonal", "pd_op.fill_diagonal_", dtypes=_MOVED)
+@converter("pd_op.fill_diagonal", "pd_op.fill_diagonal_", dtypes=_MOVED_DTYPES)
 def fill_diagonal(bridge: NgraphBridge, op: Op) -> None:
-    """``x``, but ``value`` where all positions are equal (Paddle ``fill_diagonal``).
+    """``x``, but ``value`` where all indices are equal (Paddle ``fill_diagonal``).
 
     In a matrix, the diagonal begins ``offset`` to the right and may wrap to rows further down.
     """
@@ -166,7 +173,7 @@ def fill_diagonal(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.fill_diagonal_grad")
 def fill_diagonal_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad``, but 0 where the value was filled in (Paddle ``fill_diagonal_grad``)."""
+    """``out_grad``, but 0 where the value was filled (Paddle ``fill_diagonal_grad``)."""
     _fill_diagonal(bridge, op, "out_grad", "x_grad", 0)
 
 
@@ -198,7 +205,7 @@ def _rank(op: Op) -> int:
 @converter(
     "pd_op.fill_diagonal_tensor",
     "pd_op.fill_diagonal_tensor_",
-    dtypes=_MOVED,
+    dtypes=_MOVED_DTYPES,
     limits=[_ORDERED_AXES],
 )
 def fill_diagonal_tensor(bridge: NgraphBridge, op: Op) -> None:
@@ -224,14 +231,19 @@ def _diagonal_of(bridge: NgraphBridge, op: Op, x: NodeInput) -> tuple[int, int, 
     dims, offset = bridge.shape(x), op.attr("offset")
     axis1, axis2 = axis_of(op.attr("dim1"), len(dims)), axis_of(op.attr("dim2"), len(dims))
     batch = [dim for i, dim in enumerate(dims) if i not in (axis1, axis2)]
-    return axis1, axis2, offset, [*batch, len(_places(dims[axis1], dims[axis2], offset))]
+    return (
+        axis1,
+        axis2,
+        offset,
+        [*batch, len(_diagonal_positions(dims[axis1], dims[axis2], offset))],
+    )
 
 
 # -- triangles -------------------------------------------------------------------------------------
 
 
 def _triangle(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
-    """Keeps one side of diagonal number ``diagonal`` of the last two axes, 0 on the other."""
+    """Keeps one side of the diagonal at offset ``diagonal`` of the last two axes; 0 elsewhere."""
     x = bridge.get_input_node(op, name_in)
     kept = _side(bridge, op, *bridge.shape(x)[-2:])
     bridge.set_output_node(
@@ -240,18 +252,18 @@ def _triangle(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None
 
 
 def _side(bridge: NgraphBridge, op: Op, rows: Number, columns: Number) -> Any:
-    """Which elements of a matrix are on one side of a diagonal."""
-    if is_open((rows, columns)):
-        below = opset15.unsqueeze(counting(bridge, rows, Type.f32), bridge.ints([1]))
+    """Boolean mask of the elements of a matrix on one side of a diagonal."""
+    if is_symbolic((rows, columns)):
+        below = opset15.unsqueeze(index_range(bridge, rows, Type.f32), bridge.ints([1]))
         border = opset15.add(below, bridge.full(op.attr("diagonal"), "float32"))
         keep = opset15.less_equal if "tril" in op.type else opset15.greater_equal
-        return keep(counting(bridge, columns, Type.f32), border)
+        return keep(index_range(bridge, columns, Type.f32), border)
     mask = np.ones((rows, columns), dtype=bool)
     side = np.tril if "tril" in op.type else np.triu
     return opset15.constant(side(mask, op.attr("diagonal")))
 
 
-@converter("pd_op.tril", "pd_op.tril_", "pd_op.triu", "pd_op.triu_", dtypes=_MOVED)
+@converter("pd_op.tril", "pd_op.tril_", "pd_op.triu", "pd_op.triu_", dtypes=_MOVED_DTYPES)
 def triangle(bridge: NgraphBridge, op: Op) -> None:
     """``x`` on and below (``tril``) or above (``triu``) a diagonal, 0 elsewhere."""
     _triangle(bridge, op, "x", "out")
@@ -266,8 +278,8 @@ def triangle_grad(bridge: NgraphBridge, op: Op) -> None:
 # -- helpers ---------------------------------------------------------------------------------------
 
 
-def _places(rows: int, columns: int, offset: int) -> np.ndarray:
-    """The positions of a diagonal in a matrix, line by line."""
+def _diagonal_positions(rows: int, columns: int, offset: int) -> np.ndarray:
+    """The flat (row-major) indices of a diagonal in a matrix."""
     length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
     steps = np.arange(length)
     return (steps + max(0, -offset)) * columns + steps + max(0, offset)
@@ -277,29 +289,31 @@ def _order(rank: int, axis1: int, axis2: int) -> list[int]:
     return [*(i for i in range(rank) if i not in (axis1, axis2)), axis1, axis2]
 
 
-def _taken(bridge: NgraphBridge, x: NodeInput, axis1: int, axis2: int, offset: int) -> Node:
+def _diagonal_values(
+    bridge: NgraphBridge, x: NodeInput, axis1: int, axis2: int, offset: int
+) -> Node:
     """A diagonal of two axes, as the last axis."""
     node = transposed(bridge, x, _order(len(bridge.shape(x)), axis1, axis2))
     *batch, rows, columns = bridge.shape(node)
     lines = reshaped(bridge, node, [*batch, rows * columns])
-    places = bridge.ints(_places(rows, columns, offset).tolist())
-    return opset15.gather(lines, places, bridge.ints([len(batch)]))
+    indices = bridge.ints(_diagonal_positions(rows, columns, offset).tolist())
+    return opset15.gather(lines, indices, bridge.ints([len(batch)]))
 
 
 def _on_diagonal(
     bridge: NgraphBridge, x: NodeInput, values: Any, axis1: int, axis2: int, offset: int
 ) -> Any:
-    """``x``, but ``values`` on a diagonal of two axes; their last axis runs along it."""
+    """``x``, but ``values`` on a diagonal of two axes, along the last axis of ``values``."""
     order = _order(len(bridge.shape(x)), axis1, axis2)
     node = transposed(bridge, x, order)
     *_, rows, columns = bridge.shape(node)
-    places = _places(rows, columns, offset)
-    if not len(places):
+    indices = _diagonal_positions(rows, columns, offset)
+    if not len(indices):
         return x
     mask = np.zeros(rows * columns, dtype=bool)
-    mask[places] = True
+    mask[indices] = True
     number = np.zeros(rows * columns, dtype=np.int32)
-    number[places] = np.arange(len(places))
+    number[indices] = np.arange(len(indices))
     spread = opset15.gather(
         values, opset15.constant(number.reshape(rows, columns), Type.i32), bridge.full(-1, "int64")
     )

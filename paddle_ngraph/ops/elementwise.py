@@ -10,11 +10,10 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.algebra import ADDS_ZERO
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import as_output
-from paddle_ngraph.function.registry import (
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import as_output
+from paddle_ngraph.conversion.passes.algebra import ADD_ZERO_MARK
+from paddle_ngraph.conversion.registry import (
     BOOL,
     FLOAT,
     INT32,
@@ -27,23 +26,24 @@ from paddle_ngraph.function.registry import (
     converter,
     range_of,
 )
-from paddle_ngraph.function.size_rules import broadcast_shapes, same
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.size_rules import broadcast_shapes, is_same_shape
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     always,
-    chosen,
     in_32_bits,
     is_constant,
     keep_nan,
     reduce_to,
     scalar_input,
+    select_number,
     set_reduced,
 )
 
 Binary = Callable[[Any, Any], Node]
 
-# int64 passes where the values are known when the function is built, or surely fit into 32 bits.
-_NUMBERS = FLOAT | INTEGER
+# int64 converts where values are known at build time, or surely representable in int32.
+_NUMERIC_DTYPES = FLOAT | INTEGER
 
 
 def _aligns_last_dimensions(op: Op) -> bool:
@@ -51,10 +51,10 @@ def _aligns_last_dimensions(op: Op) -> bool:
     return op.attr("axis", -1) in (-1, max(ranks) - min(ranks))
 
 
-_TRAILING = Limit(
+_TRAILING_ALIGNMENT = Limit(
     "attribute 'axis' aligns the smaller input with leading dimensions", _aligns_last_dimensions
 )
-_EVEN_PIECES = Limit(
+_EQUAL_SHAPES = Limit(
     "its inputs differ in shape",
     lambda op: len({spec.shape for spec in op.inputs["inputs"]}) == 1,
 )
@@ -86,7 +86,7 @@ def _register_arithmetic(
 
     converter(
         *(f"pd_op.{name}", f"pd_op.{name}_"),
-        dtypes=_NUMBERS if of_bools is None else _NUMBERS | BOOL,
+        dtypes=_NUMERIC_DTYPES if of_bools is None else _NUMERIC_DTYPES | BOOL,
         integers=_extremes(of_integers),
         checks=always,
     )(convert)
@@ -121,7 +121,7 @@ def _quotient_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 
 
 def _remainder_range(op: Op, ranges: Mapping[str, Range]) -> Range:
-    """Of the sign of the divisor, and smaller; what is between 0 and the divisor stays as it is."""
+    """Sign of the divisor, smaller magnitude; values between 0 and the divisor stay."""
     (least, most), (low, high) = ranges["x"], ranges["y"]
     if (least >= 0 and most < low) or (high < least and most <= 0):
         return least, most
@@ -132,16 +132,18 @@ def _floored(bridge: NgraphBridge, name: str, x: NodeInput, y: NodeInput) -> Any
     """The core's ``FloorDivide`` or ``Remainder`` of x and y, broadcast to each other."""
     shape = broadcast_shapes(bridge.shape(x), bridge.shape(y))
     operands = [
-        value if same(bridge.shape(value), shape) else opset15.broadcast(value, bridge.ints(shape))
+        value
+        if is_same_shape(bridge.shape(value), shape)
+        else opset15.broadcast(value, bridge.ints(shape))
         for value in (x, y)
     ]
     return bridge.extension(name, operands)
 
 
 def _convert_floored(bridge: NgraphBridge, op: Op, name: str, of_known: Binary) -> None:
-    """Converts to the core's operator; where int64 is known at the build, to nGraph's ``of_known``.
+    """Converts to the core's operator; int64 known at build time to OpenVINO's ``of_known``.
 
-    The core's has 32 bits, into which int64 that is not known surely fits.
+    The core's operator is 32-bit; int64 that is not known is surely representable in int32.
     """
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     if x.get_element_type() != Type.i64:
@@ -156,21 +158,21 @@ def _convert_floored(bridge: NgraphBridge, op: Op, name: str, of_known: Binary) 
     bridge.set_output_node(op, "out", out)
 
 
-@converter("pd_op.floor_divide", dtypes=_NUMBERS, integers=_quotient_range)
-@converter("pd_op.floor_divide_", dtypes=_NUMBERS, integers=_quotient_range)
+@converter("pd_op.floor_divide", dtypes=_NUMERIC_DTYPES, integers=_quotient_range)
+@converter("pd_op.floor_divide_", dtypes=_NUMERIC_DTYPES, integers=_quotient_range)
 def floor_divide(bridge: NgraphBridge, op: Op) -> None:
     """``floor(x / y)`` (Paddle ``floor_divide``)."""
     _convert_floored(bridge, op, "FloorDivide", opset15.divide)
 
 
-@converter("pd_op.remainder", dtypes=_NUMBERS, integers=_remainder_range)
-@converter("pd_op.remainder_", dtypes=_NUMBERS, integers=_remainder_range)
+@converter("pd_op.remainder", dtypes=_NUMERIC_DTYPES, integers=_remainder_range)
+@converter("pd_op.remainder_", dtypes=_NUMERIC_DTYPES, integers=_remainder_range)
 def remainder(bridge: NgraphBridge, op: Op) -> None:
     """``x - floor(x / y) y``, with the sign of y (Paddle ``remainder``)."""
     _convert_floored(bridge, op, "Remainder", opset15.floor_mod)
 
 
-@converter("pd_op.remainder_grad", limits=[_TRAILING])
+@converter("pd_op.remainder_grad", limits=[_TRAILING_ALIGNMENT])
 def remainder_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad floor(x / y))``.
 
@@ -190,7 +192,9 @@ def remainder_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter(
-    "pd_op.add_grad", inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY}, limits=[_TRAILING]
+    "pd_op.add_grad",
+    inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY},
+    limits=[_TRAILING_ALIGNMENT],
 )
 def add_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, out_grad)``, ``y_grad`` likewise (Paddle ``add_grad``)."""
@@ -200,7 +204,9 @@ def add_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter(
-    "pd_op.subtract_grad", inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY}, limits=[_TRAILING]
+    "pd_op.subtract_grad",
+    inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY},
+    limits=[_TRAILING_ALIGNMENT],
 )
 def subtract_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad)``."""
@@ -212,7 +218,7 @@ def subtract_grad(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "y_grad", opset15.negative(reduced))
 
 
-@converter("pd_op.multiply_grad", limits=[_TRAILING])
+@converter("pd_op.multiply_grad", limits=[_TRAILING_ALIGNMENT])
 def multiply_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, out_grad * y)``, ``y_grad = sum_to(y, out_grad * x)``."""
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
@@ -221,7 +227,7 @@ def multiply_grad(bridge: NgraphBridge, op: Op) -> None:
     set_reduced(bridge, op, "y", lambda: opset15.multiply(grad, x))
 
 
-@converter("pd_op.divide_grad", inputs={"x": Role.SHAPE_ONLY}, limits=[_TRAILING])
+@converter("pd_op.divide_grad", inputs={"x": Role.SHAPE_ONLY}, limits=[_TRAILING_ALIGNMENT])
 def divide_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, g)``, ``y_grad = sum_to(y, -out * g)`` with ``g = out_grad / y``."""
     y, out = bridge.get_input_node(op, "y"), bridge.get_input_node(op, "out")
@@ -256,14 +262,14 @@ def _register_choice(
         grad = bridge.get_input_node(op, "out_grad")
 
         def share(mine: Any, other: NodeInput) -> Node:
-            won = opset15.multiply(grad, chosen(wins(mine, other)))
-            tied = opset15.multiply(grad, chosen(opset15.equal(mine, other), 0.5))
+            won = opset15.multiply(grad, select_number(wins(mine, other)))
+            tied = opset15.multiply(grad, select_number(opset15.equal(mine, other), 0.5))
             return opset15.add(won, tied)
 
         set_reduced(bridge, op, "x", lambda: share(x, y))
         set_reduced(bridge, op, "y", lambda: share(y, x))
 
-    _register_binary(name, _either(choose), _NUMBERS, _extremes(of_integers))
+    _register_binary(name, _either(choose), _NUMERIC_DTYPES, _extremes(of_integers))
     converter(f"pd_op.{name}_grad")(gradient)
 
 
@@ -299,7 +305,7 @@ def _register_fchoice(name: str, choose: Binary, wins: Binary) -> None:
     converter(f"pd_op.{name}_grad")(gradient)
 
 
-# They pass over NaN; where the inputs are equal, x gets all of the gradient.
+# fmax and fmin ignore NaN; where the inputs are equal, x gets all of the gradient.
 _register_fchoice("fmax", opset15.maximum, opset15.greater_equal)
 _register_fchoice("fmin", opset15.minimum, opset15.less_equal)
 
@@ -316,27 +322,27 @@ def _scaled_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of(x * factor + bias if after else (x + bias) * factor for x in ranges["x"])
 
 
-def _is_narrow(found: Range | None) -> bool:
+def _fits_int32(found: Range | None) -> bool:
     least, most = RANGES["int32"]
     return found is not None and least <= found[0] and found[1] <= most
 
 
-def _has_narrow_terms(op: Op) -> bool:
-    return _is_narrow(range_of([*op.constants.get("scale", [np.inf]), op.attr("bias", 0.0)]))
+def _terms_fit_int32(op: Op) -> bool:
+    return _fits_int32(range_of([*op.constants.get("scale", [np.inf]), op.attr("bias", 0.0)]))
 
 
-@converter("pd_op.scale_", dtypes=_NUMBERS, integers=_scaled_range, checks=_has_narrow_terms)
-@converter("pd_op.scale", dtypes=_NUMBERS, integers=_scaled_range, checks=_has_narrow_terms)
+@converter("pd_op.scale_", dtypes=_NUMERIC_DTYPES, integers=_scaled_range, checks=_terms_fit_int32)
+@converter("pd_op.scale", dtypes=_NUMERIC_DTYPES, integers=_scaled_range, checks=_terms_fit_int32)
 def scale(bridge: NgraphBridge, op: Op) -> None:
     """``x * scale + bias``, or ``(x + bias) * scale`` (Paddle ``scale``).
 
-    Scale and bias are converted to the dtype of ``x`` first, which truncates them where ``x`` holds
-    integers. In bfloat16 the first step is rounded, too. A bias of 0 makes 0 of -0.
+    Scale and bias are converted to the dtype of ``x`` first, which truncates them where ``x`` is
+    integer. In bfloat16 the first operation is rounded, too. A bias of 0 turns -0 into 0.
     """
     out = bridge.get_input_node(op, "x")
-    kind = out.get_element_type()
-    factor = scalar_input(bridge, op, "scale", kind)
-    bias = opset15.constant(np.asarray(op.attr("bias", 0.0)).astype(kind.to_dtype()), kind)
+    dtype = out.get_element_type()
+    factor = scalar_input(bridge, op, "scale", dtype)
+    bias = opset15.constant(np.asarray(op.attr("bias", 0.0)).astype(dtype.to_dtype()), dtype)
     steps: list[tuple[Binary, Any, float]]
     steps = [(opset15.multiply, factor, 1.0), (opset15.add, bias, 0.0)]
     if not op.attr("bias_after_scale", True):
@@ -346,9 +352,9 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
         if not is_constant(operand, neutral):
             pair = (bridge.rounded(op, "out", each) for each in (out, operand))
             out = in_32_bits(bridge, op, function, *pair)
-        elif function is opset15.add and kind == Type.f32:  # 0 makes 0 of -0
-            if is_product:  # marked, so that others know it as such
-                as_output(out).get_node().get_rt_info()[ADDS_ZERO] = True
+        elif function is opset15.add and dtype == Type.f32:  # adding 0 turns -0 into 0
+            if is_product:  # marked, so that passes recognize the addition of 0
+                as_output(out).get_node().get_rt_info()[ADD_ZERO_MARK] = True
             else:
                 out = opset15.add(out, bias)
         is_product = function is opset15.multiply and not is_constant(operand, neutral)
@@ -360,23 +366,25 @@ def _incremented_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of(x + int(step) for x in ranges["x"]) if range_of([step]) else None
 
 
-def _has_narrow_step(op: Op) -> bool:
-    return _is_narrow(range_of([op.attr("value")]))
+def _step_fits_int32(op: Op) -> bool:
+    return _fits_int32(range_of([op.attr("value")]))
 
 
 @converter(
-    "pd_op.increment_", dtypes=_NUMBERS, integers=_incremented_range, checks=_has_narrow_step
+    "pd_op.increment_", dtypes=_NUMERIC_DTYPES, integers=_incremented_range, checks=_step_fits_int32
 )
-@converter("pd_op.increment", dtypes=_NUMBERS, integers=_incremented_range, checks=_has_narrow_step)
+@converter(
+    "pd_op.increment", dtypes=_NUMERIC_DTYPES, integers=_incremented_range, checks=_step_fits_int32
+)
 def increment(bridge: NgraphBridge, op: Op) -> None:
     """``x + value`` for the attribute ``value`` (Paddle ``increment``)."""
     x = bridge.get_input_node(op, "x")
-    kind = x.get_element_type()
-    step = opset15.constant(np.asarray(op.attr("value")).astype(kind.to_dtype()), kind)
+    dtype = x.get_element_type()
+    step = opset15.constant(np.asarray(op.attr("value")).astype(dtype.to_dtype()), dtype)
     bridge.set_output_node(op, "out", in_32_bits(bridge, op, opset15.add, x, step))
 
 
-@converter("pd_op.add_n", dtypes=FLOAT | INT32, limits=[_EVEN_PIECES])
+@converter("pd_op.add_n", dtypes=FLOAT | INT32, limits=[_EQUAL_SHAPES])
 def add_n(bridge: NgraphBridge, op: Op) -> None:
     """The sum of all ``inputs`` (Paddle ``add_n``)."""
     first, *others = bridge.get_input_nodes(op, "inputs")
@@ -391,24 +399,24 @@ def _clipped_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of([*ranges["x"], *op.constants["min"], *op.constants["max"]])
 
 
-def _has_room(op: Op) -> bool:
+def _has_valid_bounds(op: Op) -> bool:
     low, high = (op.constants.get(name) for name in ("min", "max"))
     return not low or not high or low[0] <= high[0]
 
 
-# Paddle raises.
-_ROOM = Limit("its minimum is above its maximum", _has_room)
+# Paddle raises an error.
+_VALID_BOUNDS = Limit("its minimum is above its maximum", _has_valid_bounds)
 
 
-@converter("pd_op.clip_", dtypes=_NUMBERS, limits=[_ROOM], integers=_clipped_range)
-@converter("pd_op.clip", dtypes=_NUMBERS, limits=[_ROOM], integers=_clipped_range)
+@converter("pd_op.clip_", dtypes=_NUMERIC_DTYPES, limits=[_VALID_BOUNDS], integers=_clipped_range)
+@converter("pd_op.clip", dtypes=_NUMERIC_DTYPES, limits=[_VALID_BOUNDS], integers=_clipped_range)
 def clip(bridge: NgraphBridge, op: Op) -> None:
     """``min(max(x, min), max)``; NaN stays NaN (Paddle ``clip``)."""
     x = bridge.get_input_node(op, "x")
-    kind = x.get_element_type()
-    low, high = (scalar_input(bridge, op, name, kind) for name in ("min", "max"))
+    dtype = x.get_element_type()
+    low, high = (scalar_input(bridge, op, name, dtype) for name in ("min", "max"))
     out = opset15.minimum(opset15.maximum(x, low), high)
-    bridge.set_output_node(op, "out", keep_nan(x, out) if kind == Type.f32 else out)
+    bridge.set_output_node(op, "out", keep_nan(x, out) if dtype == Type.f32 else out)
 
 
 @converter("pd_op.clip_grad")
@@ -476,7 +484,7 @@ def pow_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _power(bridge: NgraphBridge, x: NodeInput, exponent: Any) -> Node:
-    """``x ** exponent``: by multiplication for the exponents that programs use most."""
+    """``x ** exponent``, by multiplication for the most common exponents."""
     producer = exponent.get_node() if isinstance(exponent, Output) else exponent
     data = producer.get_data() if producer.get_type_name() == "Constant" else np.zeros(0)
     if data.ndim == 0:
@@ -489,9 +497,9 @@ def _power(bridge: NgraphBridge, x: NodeInput, exponent: Any) -> Node:
 
 
 def _for_root(x: NodeInput) -> NodeInput:
-    """``x``, but for -0 and -infinity, which have a square root as a power, without their sign.
+    """``x``, with -0 and -infinity replaced by their absolute values, as the base of ``x ** 0.5``.
 
-    To the engine such a power is a square root. A sum, as with the epsilon of a norm, stays.
+    The engine runs such a power as a square root. A sum, as with the epsilon of a norm, stays.
     """
     if as_output(x).get_node().get_type_name() == "Add":
         return x

@@ -8,13 +8,13 @@ import numpy as np
 from openvino import Node, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Role, converter
-from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reshaped
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Role, converter
+from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped, select_number
 
-# Paddle's binary cross entropy lets no logarithm fall below this.
-_LOWEST_LOGARITHM = -100.0
+# Paddle's binary cross entropy clamps logarithms from below at this.
+_MIN_LOGARITHM = -100.0
 
 
 # -- binary cross entropy ------------------------------------------------------------------------
@@ -22,9 +22,9 @@ _LOWEST_LOGARITHM = -100.0
 
 @converter("pd_op.bce_loss", "pd_op.bce_loss_")
 def bce_loss(bridge: NgraphBridge, op: Op) -> None:
-    """``(label - 1) * log(1 - input) - label * log(input)``, no logarithm being less than -100.
+    """``(label - 1) * log(1 - input) - label * log(input)``, logarithms clamped at -100.
 
-    As with Paddle's ``bce_loss``, a run whose input is not between 0 and 1 fails.
+    A run whose input is not between 0 and 1 fails, as with Paddle's ``bce_loss``.
     """
     label = bridge.get_input_node(op, "label")
     x = _probability(bridge, op)
@@ -35,24 +35,24 @@ def bce_loss(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _probability(bridge: NgraphBridge, op: Op) -> Node:
-    """The input; the engine refuses a run in which it is not a probability."""
+    """The input; the engine rejects a run in which an element is not between 0 and 1."""
     x = bridge.get_input_node(op, "input")
     inside = opset15.logical_and(
         opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
     )
     axes = bridge.ints(range(len(bridge.shape(x))))
-    outside = opset15.reduce_sum(chosen(inside, 0.0, 1.0), axes, False)
+    outside = opset15.reduce_sum(select_number(inside, 0.0, 1.0), axes, False)
     message = (
         f"{op.type} (operator {op.index}): the number of elements of 'input' that are "
         "out of range, which is from 0 to 1."
     )
     count = bridge.in_range(opset15.convert(outside, "i32"), 0, 1, message)
-    # The count is 0; adding it keeps the check in the function.
+    # The count is 0; adding it keeps the check from being eliminated.
     return opset15.add(x, opset15.convert(count, "f32"))
 
 
 def _limited_log(x: NodeInput) -> Node:
-    return opset15.maximum(opset15.log(x), constant(_LOWEST_LOGARITHM))
+    return opset15.maximum(opset15.log(x), constant(_MIN_LOGARITHM))
 
 
 @converter("pd_op.bce_loss_grad")
@@ -100,7 +100,7 @@ def _odds(bridge: NgraphBridge, op: Op) -> tuple[Node, Node]:
 # -- hinge loss ----------------------------------------------------------------------------------
 
 
-def _side(bridge: NgraphBridge, op: Op) -> Node:
+def _sign_of_label(bridge: NgraphBridge, op: Op) -> Node:
     """-1 for label 0, 1 for label 1."""
     label = bridge.get_input_node(op, "labels")
     return opset15.subtract(opset15.multiply(label, constant(2.0)), constant(1.0))
@@ -109,7 +109,7 @@ def _side(bridge: NgraphBridge, op: Op) -> Node:
 @converter("pd_op.hinge_loss")
 def hinge_loss(bridge: NgraphBridge, op: Op) -> None:
     """``max(1 - logits * (2 * labels - 1), 0)`` (Paddle ``hinge_loss``)."""
-    product = opset15.multiply(bridge.get_input_node(op, "logits"), _side(bridge, op))
+    product = opset15.multiply(bridge.get_input_node(op, "logits"), _sign_of_label(bridge, op))
     margin = opset15.subtract(constant(1.0), product)
     bridge.set_output_node(op, "loss", opset15.relu(margin))
 
@@ -117,9 +117,9 @@ def hinge_loss(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.hinge_loss_grad")
 def hinge_loss_grad(bridge: NgraphBridge, op: Op) -> None:
     """``-loss_grad * (2 * labels - 1)`` where the loss is not 0 (Paddle ``hinge_loss_grad``)."""
-    side = _side(bridge, op)
+    side = _sign_of_label(bridge, op)
     product = opset15.multiply(bridge.get_input_node(op, "logits"), side)
-    counts = chosen(opset15.less(product, constant(1.0)))
+    counts = select_number(opset15.less(product, constant(1.0)))
     slope = opset15.multiply(opset15.negative(side), counts)
     gradient = opset15.multiply(bridge.get_input_node(op, "loss_grad"), slope)
     bridge.set_output_node(op, "logits_grad", gradient)
@@ -132,7 +132,7 @@ def hinge_loss_grad(bridge: NgraphBridge, op: Op) -> None:
 def kldiv_loss(bridge: NgraphBridge, op: Op) -> None:
     """``label * (log(label) - x)``, 0 where ``label <= 0``; reduced by the attribute.
 
-    With ``log_target`` it is ``exp(label) * (label - x)`` (Paddle ``kldiv_loss``).
+    With ``log_target``: ``exp(label) * (label - x)`` (Paddle ``kldiv_loss``).
     """
     x, label = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "label")
     if op.attr("log_target"):
@@ -181,7 +181,7 @@ def _divisor(bridge: NgraphBridge, op: Op) -> float:
 
 @converter("pd_op.label_smooth")
 def label_smooth(bridge: NgraphBridge, op: Op) -> None:
-    """``(1 - epsilon) * label + epsilon * prior``; the prior is input ``prior_dist`` or even.
+    """``(1 - epsilon) * label + epsilon * prior``; the prior is ``prior_dist`` or uniform.
 
     (Paddle ``label_smooth``.)
     """

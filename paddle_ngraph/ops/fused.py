@@ -8,10 +8,10 @@ from typing import Any
 from openvino import opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
 from paddle_ngraph.ops.nodes import reshaped
 from paddle_ngraph.ops.normalization import rows_of
@@ -45,20 +45,20 @@ _RELU = Limit(
     "attribute 'activation_type' is neither relu nor none",
     lambda op: op.attr("activation_type") in ("", "relu"),
 )
-# Rows and columns that weights are longer by, for caches.
-_PADDING = 4
+# Extra rows and columns of padded weights, against cache conflicts.
+_FC_PADDING = 4
 
 
 @converter("pd_op.fc", limits=[_RELU])
 def fc(bridge: NgraphBridge, op: Op) -> None:
-    """``out = relu(input w + bias)``, relu and bias if there are any (Paddle ``fc``).
+    """``out = relu(input w + bias)``; relu and bias are optional (Paddle ``fc``).
 
     The first ``in_num_col_dims`` axes of input are rows, the others columns.
     """
     x, w = bridge.get_input_node(op, "input"), bridge.get_input_node(op, "w")
     shape, rows = bridge.shape(x), op.attr("in_num_col_dims")
     if op.attr("padding_weights"):
-        ends = [size - _PADDING for size in bridge.shape(w)]
+        ends = [size - _FC_PADDING for size in bridge.shape(w)]
         w = opset15.slice(w, bridge.ints([0, 0]), bridge.ints(ends), bridge.ints([1, 1]))
     x = reshaped(bridge, x, [-1, math.prod(shape[rows:])])
     bias = bridge.get_input_node(op, "bias") if op.has_input("bias") else None
@@ -108,7 +108,7 @@ _BIAS_OF_RESIDUAL = Limit(
 )
 
 
-# Without a residual Paddle leaves "residual_out" empty; nobody can read it then.
+# Without a residual Paddle leaves "residual_out" empty, so it has no reader.
 @converter(
     "pd_op.fused_bias_residual_layernorm",
     outputs={"mean": Role.OMITTED, "variance": Role.OMITTED},
@@ -144,7 +144,7 @@ def fused_rms_norm_quant(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _residual_sum(bridge: NgraphBridge, op: Op, alpha: float) -> Any:
-    """``x + alpha residual + bias``, one row for each part to be normalized."""
+    """``x + alpha residual + bias``, one row for each slice to be normalized."""
     total = rows_of(bridge, op, "x")
     if op.has_input("residual"):
         residual = rows_of(bridge, op, "residual")

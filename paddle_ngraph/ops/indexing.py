@@ -1,8 +1,8 @@
-"""Look-ups by position: embedding, gather and similar operators.
+"""Look-ups by index: embedding, gather and similar operators.
 
-The forward operators read rows, the gradients add rows, repeated positions in order. Positions out
-of range are refused before a run, as in Paddle. Negative positions count from the end, in Paddle as
-in the engine's nodes.
+The forward operators read rows; the gradients add rows, repeated indices in order. Indices out of
+range are rejected before a run, as in Paddle. Negative indices count from the end, in Paddle as in
+the engine's nodes.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Role, converter
-from paddle_ngraph.function.size_rules import same
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import ANY, INTEGER, Limit, Role, converter
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import axis_first, axis_of, known_int, reshaped, transposed
 
 _NO_PADDING = -1
 # The engine compares integers as float32.
-_EXACT_IN_FLOAT = 2**24
+_MAX_EXACT_FLOAT32_INTEGER = 2**24
 
 # -- rows of a table -------------------------------------------------------------------------------
 
 
-_COMPARABLE = Limit(
+_ROWS_EXACT_IN_FLOAT32 = Limit(
     "with padding_idx the table must have at most 2^24 rows",
-    lambda op: _padding(op) is None or op.input("weight").shape[0] <= _EXACT_IN_FLOAT,
+    lambda op: _padding(op) is None or op.input("weight").shape[0] <= _MAX_EXACT_FLOAT32_INTEGER,
 )
 
 
-@converter("pd_op.embedding", inputs={"x": Role.INDEX}, limits=[_COMPARABLE])
+@converter("pd_op.embedding", inputs={"x": Role.INDEX}, limits=[_ROWS_EXACT_IN_FLOAT32])
 def embedding(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = weight[x[...]]``, 0 where ``x`` is ``padding_idx`` (Paddle ``embedding``)."""
     weight = bridge.get_input_node(op, "weight")
@@ -41,9 +41,9 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
     padding = _padding(op)
     bridge.require_range(op, "x", 0, rows, ignored=padding)
     ids = bridge.get_input_node(op, "x")
-    out = taken(bridge, weight, ids, 0)
+    out = gathered_slices(bridge, weight, ids, 0)
     if padding is not None:
-        # Not by a position that Gather makes zeros for: the engine moves what follows before it.
+        # Not by an index for which Gather returns zeros: the engine moves its consumers before it.
         is_padding = opset15.equal(ids, bridge.full(padding, ids.get_element_type()))
         is_padding = opset15.unsqueeze(is_padding, bridge.ints([-1]))
         out = opset15.select(is_padding, bridge.full(0.0, "float32"), out)
@@ -76,37 +76,37 @@ def _padding(op: Op) -> int | None:
     "pd_op.gather", dtypes=ANY, inputs={"index": Role.INDEX, "axis": Role.CONSTANT}, moves=True
 )
 def gather(bridge: NgraphBridge, op: Op) -> None:
-    """The slices of ``x`` at the positions ``index`` along ``axis`` (Paddle ``gather``)."""
-    _take(bridge, op, known_int(bridge, op, "axis"))
+    """The slices of ``x`` at ``index`` along ``axis`` (Paddle ``gather``)."""
+    _gathered(bridge, op, known_int(bridge, op, "axis"))
 
 
 @converter("pd_op.index_select", dtypes=ANY, inputs={"index": Role.INDEX}, moves=True)
 def index_select(bridge: NgraphBridge, op: Op) -> None:
-    """The slices of ``x`` at the positions ``index`` along ``axis`` (Paddle ``index_select``)."""
-    _take(bridge, op, op.attr("axis"))
+    """The slices of ``x`` at ``index`` along ``axis`` (Paddle ``index_select``)."""
+    _gathered(bridge, op, op.attr("axis"))
 
 
-def _take(bridge: NgraphBridge, op: Op, axis: int) -> None:
+def _gathered(bridge: NgraphBridge, op: Op, axis: int) -> None:
     x = bridge.get_input_node(op, "x")
     size = bridge.shape(x)[axis]
     bridge.require_range(op, "index", -size, size)
-    index = _line(bridge, bridge.get_input_node(op, "index"))
-    bridge.set_output_node(op, "out", taken(bridge, x, index, axis))
+    index = _flat_index(bridge, bridge.get_input_node(op, "index"))
+    bridge.set_output_node(op, "out", gathered_slices(bridge, x, index, axis))
 
 
-def taken(bridge: NgraphBridge, x: NodeInput, index: NodeInput, axis: int) -> Node:
-    """The slices of ``x`` at positions along an axis, which are read however many slices there are.
+def gathered_slices(bridge: NgraphBridge, x: NodeInput, index: NodeInput, axis: int) -> Node:
+    """The slices of ``x`` at ``index`` along ``axis``, by a Gather that the plugin retains.
 
-    The plugin drops a Gather of the only slice that there is, and the check of its position with
-    it; not one with positions of another rank.
+    The plugin eliminates a Gather from an axis of size 1, and with it the check of the index,
+    unless the rank of the indices differs.
     """
-    only = same([bridge.shape(x)[axis], *bridge.shape(index)], [1, 1])
-    places = opset15.unsqueeze(index, bridge.ints([0])) if only else index
-    out = opset15.gather(x, places, bridge.full(axis, "int64"))
+    only = is_same_shape([bridge.shape(x)[axis], *bridge.shape(index)], [1, 1])
+    indices = opset15.unsqueeze(index, bridge.ints([0])) if only else index
+    out = opset15.gather(x, indices, bridge.full(axis, "int64"))
     return opset15.reshape(out, bridge.ints(bridge.shape(x)), False) if only else out
 
 
-_LINE = Limit(
+_SCALAR_INDEX_AXIS = Limit(
     "with a 0-D index the axis must be 0: Paddle's gradient differs for others",
     lambda op: bool(op.input("index").shape) or op.constants.get("axis") == [0],
 )
@@ -115,24 +115,24 @@ _LINE = Limit(
 @converter(
     "pd_op.gather_grad",
     inputs={"index": Role.INDEX, "axis": Role.CONSTANT, "x": Role.SHAPE_ONLY},
-    limits=[_LINE],
+    limits=[_SCALAR_INDEX_AXIS],
 )
 def gather_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of the slices taken there (Paddle ``gather_grad``)."""
-    _put(bridge, op, known_int(bridge, op, "axis"))
+    _set_gathered_gradient(bridge, op, known_int(bridge, op, "axis"))
 
 
 @converter("pd_op.index_select_grad", inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY})
 def index_select_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of the slices taken there (``index_select_grad``)."""
-    _put(bridge, op, op.attr("axis"))
+    _set_gathered_gradient(bridge, op, op.attr("axis"))
 
 
-def _put(bridge: NgraphBridge, op: Op, axis: int) -> None:
+def _set_gathered_gradient(bridge: NgraphBridge, op: Op, axis: int) -> None:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     axis = axis_of(axis, len(shape))
     bridge.require_range(op, "index", -shape[axis], shape[axis])
-    index = _line(bridge, bridge.get_input_node(op, "index"))
+    index = _flat_index(bridge, bridge.get_input_node(op, "index"))
     out_grad = bridge.get_input_node(op, "out_grad")
     order = axis_first(axis, len(shape))
     if bridge.shape(index):
@@ -141,13 +141,13 @@ def _put(bridge: NgraphBridge, op: Op, axis: int) -> None:
     bridge.set_output_node(op, "x_grad", transposed(bridge, rows, order, back=True))
 
 
-def _line(bridge: NgraphBridge, index: Output) -> Node | Output:
+def _flat_index(bridge: NgraphBridge, index: Output) -> Node | Output:
     """``index`` of shape [n, 1] as [n]."""
     return index if len(bridge.shape(index)) < 2 else reshaped(bridge, index, [-1])
 
 
 def _added_rows(bridge: NgraphBridge, shape: Sequence[int], ids: Any, rows: NodeInput) -> Node:
-    """Zeros of ``shape`` with ``rows`` added at the positions ``ids`` of axis 0."""
+    """Zeros of ``shape`` with ``rows`` added at the indices ``ids`` of axis 0."""
     positions = reshaped(bridge, ids, [-1, 1])
     count = bridge.shape(positions)[0]
     rows = reshaped(bridge, rows, [count, *shape[1:]])
@@ -157,14 +157,14 @@ def _added_rows(bridge: NgraphBridge, shape: Sequence[int], ids: Any, rows: Node
 
 # -- single elements -------------------------------------------------------------------------------
 
-_POSITIONS = Limit(
+_HAS_POSITIONS = Limit(
     "index must hold at least one number for each element",
     lambda op: op.input("index").shape[-1] != 0,
 )
 
 
 @converter(
-    "pd_op.gather_nd", dtypes=ANY, inputs={"index": Role.INDEX}, limits=[_POSITIONS], moves=True
+    "pd_op.gather_nd", dtypes=ANY, inputs={"index": Role.INDEX}, limits=[_HAS_POSITIONS], moves=True
 )
 def gather_nd(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = x[index[..., 0], index[..., 1], ...]`` (Paddle ``gather_nd``)."""
@@ -174,7 +174,9 @@ def gather_nd(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter(
-    "pd_op.gather_nd_grad", inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY}, limits=[_POSITIONS]
+    "pd_op.gather_nd_grad",
+    inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY},
+    limits=[_HAS_POSITIONS],
 )
 def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of ``out_grad`` there (Paddle ``gather_nd_grad``)."""
@@ -186,7 +188,7 @@ def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
-    """Input ``index``, checked: its last axis counts along the first axes of ``shape``."""
+    """Input ``index``, checked: its last axis indexes the first axes of ``shape``."""
     depth = bridge.shape(bridge.get_input_node(op, "index"))[-1]
     sizes = list(shape[:depth])
     bridge.require_range(op, "index", [-size for size in sizes], sizes)
@@ -206,7 +208,7 @@ def take_along_axis(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.take_along_axis_grad", inputs={"indices": Role.INDEX, "arr": Role.SHAPE_ONLY})
 def take_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``arr_grad`` is the sum of what was taken from each place (``take_along_axis_grad``)."""
+    """``arr_grad``: the sum of ``out_grad`` over an element's copies (``take_along_axis_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "arr"))
     axis = op.attr("axis") % len(shape)
     bridge.require_range(op, "indices", -shape[axis], shape[axis])
@@ -235,12 +237,12 @@ def index_sample_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _elements(bridge: NgraphBridge, x: Output, index: NodeInput, axis: int) -> Node:
-    """What ``index`` names along ``axis``; along the others ``x`` may be longer than ``index``."""
+    """``x`` at ``index`` along ``axis``; along other axes ``x`` may be longer than ``index``."""
     dims = bridge.shape(index)
     ends = [full if i == axis else dim for i, (full, dim) in enumerate(zip(bridge.shape(x), dims))]
     begin, step = bridge.ints([0] * len(dims)), bridge.ints([1] * len(dims))
     as_given = [0] * len(dims)
-    # Not Slice: the engine drops one in front of GatherElements and then finds the shapes wrong.
+    # Not Slice: the engine drops one before GatherElements and then rejects the shapes.
     part = opset15.strided_slice(x, begin, bridge.ints(ends), step, as_given, as_given)
     return opset15.gather_elements(part, index, axis)
 
@@ -248,7 +250,7 @@ def _elements(bridge: NgraphBridge, x: Output, index: NodeInput, axis: int) -> N
 def _added_elements(
     bridge: NgraphBridge, shape: Sequence[int], index: NodeInput, values: Any, axis: int
 ) -> Node:
-    """Zeros of ``shape`` with ``values`` added where ``index`` names along ``axis``."""
+    """Zeros of ``shape`` with ``values`` added at ``index`` along ``axis``."""
     return opset15.scatter_elements_update(
         bridge.full(0, Type.f32, shape), index, values, axis, "sum"
     )
@@ -256,15 +258,15 @@ def _added_elements(
 
 @converter("pd_op.multiplex", dtypes=ANY, inputs={"index": Role.INDEX}, moves=True)
 def multiplex(bridge: NgraphBridge, op: Op) -> None:
-    """Row ``i`` is row ``i`` of tensor number ``index[i]`` (Paddle ``multiplex``)."""
+    """Row ``i`` is row ``i`` of ``inputs[index[i]]`` (Paddle ``multiplex``)."""
     nodes = bridge.get_input_nodes(op, "inputs")
     rows = bridge.shape(nodes[0])[0]
     bridge.require_range(op, "index", 0, len(nodes))
     index = reshaped(bridge, bridge.get_input_node(op, "index"), [rows, 1])
     numbers = opset15.constant(np.arange(rows).reshape(rows, 1), index.get_element_type())
-    places = opset15.concat([index, numbers], 1)
+    indices = opset15.concat([index, numbers], 1)
     tables = [opset15.unsqueeze(node, bridge.ints([0])) for node in nodes]
-    bridge.set_output_node(op, "out", opset15.gather_nd(opset15.concat(tables, 0), places))
+    bridge.set_output_node(op, "out", opset15.gather_nd(opset15.concat(tables, 0), indices))
 
 
 @converter("pd_op.multiplex_grad", inputs={"index": Role.INDEX, "inputs": Role.SHAPE_ONLY})
@@ -274,7 +276,7 @@ def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(out_grad)
     count = len(op.inputs["inputs"])
     bridge.require_range(op, "index", 0, count)
-    column = bridge.ints([dims[0], *[1] * (len(dims) - 1)])
+    column = [dims[0], *[1] * (len(dims) - 1)]
     index = reshaped(bridge, bridge.get_input_node(op, "index"), column)
     zero = bridge.full(0.0, Type.f32)
     for position in range(count):
@@ -288,7 +290,7 @@ def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.one_hot", dtypes=INTEGER, inputs={"x": Role.INDEX, "num_classes": Role.CONSTANT})
 def one_hot(bridge: NgraphBridge, op: Op) -> None:
-    """1 at position ``x[...]`` of a new last axis, 0 elsewhere (Paddle ``one_hot``)."""
+    """1 at index ``x[...]`` of a new last axis, 0 elsewhere (Paddle ``one_hot``)."""
     classes = known_int(bridge, op, "num_classes")
     bridge.require_range(op, "x", 0, classes)
     ids = bridge.get_input_node(op, "x")

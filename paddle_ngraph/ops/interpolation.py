@@ -1,7 +1,7 @@
 """Interpolation: nearest, linear over one to three axes, cubic, and their gradients.
 
-The axes are interpolated one after the other, each by a map with constant weights; a gradient runs
-the transposed maps. Positions and weights are computed with the rounding of native Paddle.
+The axes are interpolated one after the other, each by a map with constant weights; a gradient
+applies the transposed maps. Indices and weights are computed with the rounding of plain Paddle.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ import numpy as np
 from openvino import Node, opset11
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Role, converter
-from paddle_ngraph.function.size_rules import same
-from paddle_ngraph.function.sizes import Number, is_open
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Role, converter
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.symbolic_sizes import Number, is_symbolic
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_ints
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 
 _CUBIC = -0.75  # the parameter of the cubic kernel
 
-# Native Paddle looks at the input's centre for an output of one element; the others at its corner.
-_CENTRED = ("pd_op.linear_interp", "pd_op.trilinear_interp", "pd_op.trilinear_interp_grad")
+# These operators of Paddle read the input's centre for an output of one element; the other ones
+# read its corner.
+_CENTRED_OPERATORS = (
+    "pd_op.linear_interp",
+    "pd_op.trilinear_interp",
+    "pd_op.trilinear_interp_grad",
+)
 
 
 def _scales(bridge: NgraphBridge, op: Op, axes: int) -> list[float]:
@@ -49,8 +54,8 @@ def _sizes(
 
 
 def _ratio(op: Op, size: int, out: int, scale: float) -> np.float32:
-    """How far apart in the input the neighbours in the output are."""
-    if out <= 1 and (op.type not in _CENTRED or op.attr("align_corners")):
+    """The distance in the input between neighbours in the output."""
+    if out <= 1 and (op.type not in _CENTRED_OPERATORS or op.attr("align_corners")):
         return np.float32(0)  # the only element is the input's first
     if op.attr("align_corners"):
         return np.float32(size - 1) / np.float32(out - 1)
@@ -58,7 +63,7 @@ def _ratio(op: Op, size: int, out: int, scale: float) -> np.float32:
 
 
 def _centres(ratio: np.float32, out: int) -> np.ndarray:
-    """Where the centres of the output's elements are in the input, in 64 bits."""
+    """The coordinates in the input of the centres of the output's elements, float64."""
     return np.float64(ratio) * (np.arange(out) + 0.5) - 0.5
 
 
@@ -86,21 +91,26 @@ def _cubic(op: Op, size: int, out: int, ratio: np.float32) -> AxisMap:
     left = np.floor(at)
     share = at - left
     positions = np.clip(left[:, None].astype(np.int64) + np.arange(-1, 3), 0, size - 1)
-    weights = [_far(1 + share), _near(share), _near(1 - share), _far(2 - share)]
+    weights = [
+        _cubic_outer(1 + share),
+        _cubic_inner(share),
+        _cubic_inner(1 - share),
+        _cubic_outer(2 - share),
+    ]
     return AxisMap(positions, np.stack(weights, 1))
 
 
-def _near(t: np.ndarray) -> np.ndarray:
+def _cubic_inner(t: np.ndarray) -> np.ndarray:
     """The cubic kernel at a distance up to 1."""
     return ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
 
 
-def _far(t: np.ndarray) -> np.ndarray:
+def _cubic_outer(t: np.ndarray) -> np.ndarray:
     """The cubic kernel at a distance from 1 to 2."""
     return ((_CUBIC * t - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
 
 
-_KINDS: dict[str, Callable[[Op, int, int, np.float32], AxisMap]] = {
+_AXIS_MAPS: dict[str, Callable[[Op, int, int, np.float32], AxisMap]] = {
     "nearest": _nearest,
     "linear": _linear,
     "bilinear": _linear,
@@ -119,17 +129,17 @@ def _maps(bridge: NgraphBridge, op: Op) -> list[tuple[int, int, AxisMap]]:
     outs = _sizes(bridge, op, sizes, scales)
     if outs == sizes:
         return []
-    kind = _KINDS[op.attr("interp_method")]
+    axis_map = _AXIS_MAPS[op.attr("interp_method")]
     found = []
     for axis, size, out, scale in zip(axes, sizes, outs, scales):
         ratio = _ratio(op, size, out, scale)
-        found.append((axis, size, out, kind(op, size, out, ratio)))
+        found.append((axis, size, out, axis_map(op, size, out, ratio)))
     found.sort(key=lambda item: (item[2] / item[1], -item[0]))
     return [(axis, size, mapping) for axis, size, _, mapping in found]
 
 
 def interpolate(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` at other sizes (Paddle ``nearest_interp``, ``bilinear_interp`` and their kin)."""
+    """``x`` at other sizes (Paddle ``nearest_interp``, ``bilinear_interp`` and so on)."""
     node: Any = bridge.get_input_node(op, "x")
     if repeated := _repeats(bridge, op):
         bridge.set_output_node(op, "output", _upsampled(node, *repeated))
@@ -145,23 +155,23 @@ def interpolate(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _repeats(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]] | None:
-    """Axes and factors if each element of an image of open size is only repeated."""
+    """Axes and factors if each element of an image of dynamic size is only repeated."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     axes = [1, 2] if is_channels_last(op) else [2, 3]
     if len(dims) != 4 or op.attr("interp_method") != "nearest" or op.attr("align_corners"):
         return None
     sizes = [dims[axis] for axis in axes]
     scales = _scales(bridge, op, 2)
-    if not is_open(sizes) or not all(scale in (2, 4, 8, 16) for scale in scales):
+    if not is_symbolic(sizes) or not all(scale in (2, 4, 8, 16) for scale in scales):
         return None
     outs = [size * int(scale) for size, scale in zip(sizes, scales)]
-    if not same(_sizes(bridge, op, sizes, scales), outs):
+    if not is_same_shape(_sizes(bridge, op, sizes, scales), outs):
         return None
     return axes, [int(scale) for scale in scales]
 
 
 def _upsampled(node: NodeInput, axes: list[int], factors: list[int]) -> Node:
-    """Each element repeated; powers of two, whose inverses are exact."""
+    """Each element repeated; the factors are powers of two, whose inverses are exact."""
     return opset11.interpolate(
         node,
         opset11.constant(np.array(factors, np.float32)),
@@ -174,7 +184,7 @@ def _upsampled(node: NodeInput, axes: list[int], factors: list[int]) -> Node:
 
 
 def interpolate_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Returns each share of ``output_grad`` to its origin (Paddle ``bilinear_interp_grad``)."""
+    """Adds each weighted ``output_grad`` to its source (Paddle ``bilinear_interp_grad``)."""
     node: Any = bridge.get_input_node(op, "output_grad")
     for axis, size, mapping in reversed(_maps(bridge, op)):
         node = mapping.apply_transposed(bridge, node, axis, size)
@@ -183,7 +193,7 @@ def interpolate_grad(bridge: NgraphBridge, op: Op) -> None:
 
 _SIZES = dict.fromkeys(("out_size", "size_tensor", "scale_tensor"), Role.CONSTANT)
 
-for _kind in _KINDS:
+for _kind in _AXIS_MAPS:
     converter(f"pd_op.{_kind}_interp", inputs=_SIZES)(interpolate)
     converter(f"pd_op.{_kind}_interp_grad", inputs={**_SIZES, "x": Role.SHAPE_ONLY})(
         interpolate_grad

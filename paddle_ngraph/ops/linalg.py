@@ -1,4 +1,4 @@
-"""Matrix products: matmul, bmm, mv, dot, addmm and their gradients."""
+"""Matrix multiplications: matmul, bmm, mv, dot, addmm and their gradients."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from openvino import opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import FLOAT, INT32, Limit, Role, converter
-from paddle_ngraph.function.size_rules import broadcast_shapes
-from paddle_ngraph.function.sizes import is_always_at_least
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import FLOAT, INT32, Limit, Role, converter
+from paddle_ngraph.conversion.size_rules import broadcast_shapes
+from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reduce_to, reshaped
 
 
@@ -24,7 +24,7 @@ def matmul(bridge: NgraphBridge, op: Op) -> None:
 
     Batch dimensions broadcast; a vector is a row on the left and a column on the right.
     """
-    bridge.set_output_node(op, "out", _product_of(bridge, op, "x", "y").value())
+    bridge.set_output_node(op, "out", _matmul_of(bridge, op, "x", "y").value())
 
 
 @converter("pd_op.matmul_grad")
@@ -34,72 +34,72 @@ def matmul_grad(bridge: NgraphBridge, op: Op) -> None:
     ``x_grad = out_grad y^T`` and ``y_grad = x^T out_grad``, transposed where x or y was, and summed
     over the batch dimensions that were broadcast.
     """
-    _set_gradients(bridge, op, _product_of(bridge, op, "x", "y"), ("x", "y"))
+    _set_gradients(bridge, op, _matmul_of(bridge, op, "x", "y"), ("x", "y"))
 
 
 @converter("pd_op.bmm")
 def bmm(bridge: NgraphBridge, op: Op) -> None:
     """``out[b] = x[b] y[b]`` of three-dimensional tensors (Paddle ``bmm``)."""
-    bridge.set_output_node(op, "out", _product_of(bridge, op, "x", "y").value())
+    bridge.set_output_node(op, "out", _matmul_of(bridge, op, "x", "y").value())
 
 
 @converter("pd_op.bmm_grad")
 def bmm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`bmm`: see :func:`matmul_grad` (Paddle ``bmm_grad``)."""
-    _set_gradients(bridge, op, _product_of(bridge, op, "x", "y"), ("x", "y"))
+    _set_gradients(bridge, op, _matmul_of(bridge, op, "x", "y"), ("x", "y"))
 
 
 @converter("pd_op.mv")
 def mv(bridge: NgraphBridge, op: Op) -> None:
     """``out = x vec`` of a matrix and a vector (Paddle ``mv``)."""
-    bridge.set_output_node(op, "out", _product_of(bridge, op, "x", "vec").value())
+    bridge.set_output_node(op, "out", _matmul_of(bridge, op, "x", "vec").value())
 
 
 @converter("pd_op.mv_grad")
 def mv_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`mv`: see :func:`matmul_grad` (Paddle ``mv_grad``)."""
-    _set_gradients(bridge, op, _product_of(bridge, op, "x", "vec"), ("x", "vec"))
+    _set_gradients(bridge, op, _matmul_of(bridge, op, "x", "vec"), ("x", "vec"))
 
 
 @converter("pd_op.matmul_with_flatten")
 def matmul_with_flatten(bridge: NgraphBridge, op: Op) -> None:
-    """The product of x and y as matrices (Paddle ``matmul_with_flatten``, the old ``mul``).
+    """The matmul of x and y as matrices (Paddle ``matmul_with_flatten``, the former ``mul``).
 
     The first ``x_num_col_dims`` dimensions of x are its rows and the first ``y_num_col_dims`` of y
     its rows; the rest are the columns.
     """
-    product, shape = _flat_product(bridge, op)
-    bridge.set_output_node(op, "out", reshaped(bridge, product.value(), shape))
+    matmul, shape = _flat_matmul(bridge, op)
+    bridge.set_output_node(op, "out", reshaped(bridge, matmul.value(), shape))
 
 
 @converter("pd_op.matmul_with_flatten_grad")
 def matmul_with_flatten_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`matmul_with_flatten` (Paddle ``matmul_with_flatten_grad``)."""
-    product, _ = _flat_product(bridge, op)
+    matmul, _ = _flat_matmul(bridge, op)
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     out_grad = bridge.get_input_node(op, "out_grad")
-    for name, node, gradient in (("x", x, product.x_gradient), ("y", y, product.y_gradient)):
+    for name, node, gradient in (("x", x, matmul.x_gradient), ("y", y, matmul.y_gradient)):
         if op.has_output(f"{name}_grad"):
             found = reshaped(bridge, gradient(out_grad), bridge.shape(node))
             bridge.set_output_node(op, f"{name}_grad", found)
 
 
-def _flat_product(bridge: NgraphBridge, op: Op) -> tuple[_Product, list[int]]:
+def _flat_matmul(bridge: NgraphBridge, op: Op) -> tuple[_Matmul, list[int]]:
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     x_shape, y_shape = bridge.shape(x), bridge.shape(y)
     x_rows, y_rows = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
     x_matrix = [math.prod(x_shape[:x_rows]), math.prod(x_shape[x_rows:])]
     y_matrix = [math.prod(y_shape[:y_rows]), math.prod(y_shape[y_rows:])]
     x, y = reshaped(bridge, x, x_matrix), reshaped(bridge, y, y_matrix)
-    return _Product(bridge, x, y, False, False), [*x_shape[:x_rows], *y_shape[y_rows:]]
+    return _Matmul(bridge, x, y, False, False), [*x_shape[:x_rows], *y_shape[y_rows:]]
 
 
 @converter("pd_op.addmm", "pd_op.addmm_")
 def addmm(bridge: NgraphBridge, op: Op) -> None:
     """``out = beta * input + alpha * x y`` of matrices; input broadcasts (Paddle ``addmm``)."""
-    product = _product_of(bridge, op, "x", "y").value()
+    matmul = _matmul_of(bridge, op, "x", "y").value()
     term = _scaled(bridge, bridge.get_input_node(op, "input"), op.attr("beta"))
-    bridge.set_output_node(op, "out", opset15.add(term, _scaled(bridge, product, op.attr("alpha"))))
+    bridge.set_output_node(op, "out", opset15.add(term, _scaled(bridge, matmul, op.attr("alpha"))))
 
 
 @converter("pd_op.addmm_grad")
@@ -110,12 +110,12 @@ def addmm_grad(bridge: NgraphBridge, op: Op) -> None:
     :func:`matmul_grad`.
     """
     out_grad = bridge.get_input_node(op, "out_grad")
-    product = _product_of(bridge, op, "x", "y")
+    matmul = _matmul_of(bridge, op, "x", "y")
     if op.has_output("input_grad"):
         shape = bridge.shape(bridge.get_input_node(op, "input"))
         gradient = reduce_to(bridge, _scaled(bridge, out_grad, op.attr("beta")), shape)
         bridge.set_output_node(op, "input_grad", gradient)
-    _set_gradients(bridge, op, product, ("x", "y"), op.attr("alpha"))
+    _set_gradients(bridge, op, matmul, ("x", "y"), op.attr("alpha"))
 
 
 @converter("pd_op.baddbmm", "pd_op.baddbmm_")
@@ -132,7 +132,7 @@ def baddbmm_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.multi_dot")
 def multi_dot(bridge: NgraphBridge, op: Op) -> None:
-    """The product of all tensors of ``x``; the ends may be vectors (Paddle ``multi_dot``)."""
+    """The matmul of all tensors of ``x``; the ends may be vectors (Paddle ``multi_dot``)."""
     nodes: list[Any] = bridge.get_input_nodes(op, "x")
     bridge.set_output_node(op, "out", _chain(bridge, nodes))
 
@@ -156,7 +156,7 @@ def multi_dot_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
-    """The product of all, in the order that takes the fewest multiplications."""
+    """The chained matmul, in the order with the fewest multiplications."""
     if len(nodes) == 1:
         return nodes[0]
     shapes = [bridge.shape(node) for node in nodes]
@@ -165,12 +165,12 @@ def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
     sizes.append(1 if len(shapes[-1]) == 1 else shapes[-1][1])
     cut = _cheapest_cut(tuple(sizes))[1]
     left, right = _chain(bridge, nodes[:cut]), _chain(bridge, nodes[cut:])
-    return _Product(bridge, left, right, False, False).value()
+    return _Matmul(bridge, left, right, False, False).value()
 
 
 @cache
 def _cheapest_cut(sizes: tuple[int, ...]) -> tuple[int, int]:
-    """What a chain of matrices of these sizes costs, and where to cut it in two."""
+    """The cost of a chain of matrices of these sizes in multiplications, and where to split."""
     if len(sizes) < 3:
         return 0, 0
     return min(
@@ -217,7 +217,7 @@ def _kron_cells(bridge: NgraphBridge, x: NodeInput, y: NodeInput) -> tuple[Any, 
     return x_cells, y_cells, [a * b for a, b in zip(x_shape, y_shape)]
 
 
-_SIMPLE = Limit(
+_UNIQUE_RESULT_INDICES = Limit(
     "the result names an index twice",
     lambda op: len(set(_result(op))) == len(_result(op)),
 )
@@ -230,7 +230,7 @@ def _result(op: Op) -> str:
 @converter(
     "pd_op.einsum",
     outputs={"inner_cache": Role.OMITTED, "xshape": Role.OMITTED},
-    limits=[_SIMPLE],
+    limits=[_UNIQUE_RESULT_INDICES],
 )
 def einsum(bridge: NgraphBridge, op: Op) -> None:
     """Products summed over the indices that ``equation`` leaves out (Paddle ``einsum``)."""
@@ -238,11 +238,11 @@ def einsum(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.einsum(nodes, op.attr("equation")))
 
 
-_DISTINCT = Limit(
+_UNIQUE_OPERAND_INDICES = Limit(
     "an operand names an index twice",
     lambda op: all(len(set(indices)) == len(indices) for indices in _operands(op)),
 )
-_NAMED = Limit("the equation leaves indices open", lambda op: "." not in op.attr("equation"))
+_NO_ELLIPSIS = Limit("the equation leaves indices open", lambda op: "." not in op.attr("equation"))
 
 
 def _operands(op: Op) -> list[str]:
@@ -253,13 +253,15 @@ def _operands(op: Op) -> list[str]:
 @converter(
     "pd_op.einsum_grad",
     inputs={"inner_cache": Role.UNUSED},
-    limits=[_SIMPLE, _DISTINCT, _NAMED],
+    limits=[_UNIQUE_RESULT_INDICES, _UNIQUE_OPERAND_INDICES, _NO_ELLIPSIS],
 )
 def einsum_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad[i]``: the product of ``out_grad`` and the other operands, summed over what they have
-    alone and spread over what the operand has alone (Paddle ``einsum_grad``).
+    """Gradients of :func:`einsum` (Paddle ``einsum_grad``).
 
-    Input ``x_shape`` holds the operands (``program/einsum_operands.py``).
+    ``x_grad[i]`` is the product of ``out_grad`` and the other operands, summed over indices that
+    operand ``i`` lacks and broadcast over indices that only operand ``i`` has.
+
+    Input ``x_shape`` contains the operands (``partitioning/einsum_operands.py``).
     """
     nodes, operands = bridge.get_input_nodes(op, "x_shape"), _operands(op)
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -267,15 +269,15 @@ def einsum_grad(bridge: NgraphBridge, op: Op) -> None:
         sources = [_result(op), *operands[:i], *operands[i + 1 :]]
         common = "".join(index for index in indices if any(index in names for names in sources))
         factors = [out_grad, *nodes[:i], *nodes[i + 1 :]]
-        product = opset15.einsum(factors, f"{','.join(sources)}->{common}")
+        matmul = opset15.einsum(factors, f"{','.join(sources)}->{common}")
         alone = [axis for axis, index in enumerate(indices) if index not in common]
         if alone:
-            product = opset15.unsqueeze(product, bridge.ints(alone))
-            product = opset15.broadcast(product, bridge.ints(bridge.shape(node)))
-        bridge.set_output_node(op, "x_grad", product, i)
+            matmul = opset15.unsqueeze(matmul, bridge.ints(alone))
+            matmul = opset15.broadcast(matmul, bridge.ints(bridge.shape(node)))
+        bridge.set_output_node(op, "x_grad", matmul, i)
 
 
-_NO_AXIS = 9
+_DEFAULT_AXIS = 9
 
 
 @converter("pd_op.cross")
@@ -296,7 +298,7 @@ def cross_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _cross(bridge: NgraphBridge, op: Op, x: NodeInput, y: NodeInput) -> Any:
     dims, axis = bridge.shape(x), op.attr("axis")
-    axis = dims.index(3) if axis == _NO_AXIS else axis % len(dims)
+    axis = dims.index(3) if axis == _DEFAULT_AXIS else axis % len(dims)
 
     def permuted(node: NodeInput, order: list[int]) -> Any:
         return opset15.gather(node, bridge.ints(order), bridge.full(axis, "int64"))
@@ -310,8 +312,8 @@ def _cross(bridge: NgraphBridge, op: Op, x: NodeInput, y: NodeInput) -> Any:
 def dot(bridge: NgraphBridge, op: Op) -> None:
     """``out = sum(x * y)`` over the last dimension (Paddle ``dot``)."""
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
-    product = opset15.multiply(x, y)
-    bridge.set_output_node(op, "out", opset15.reduce_sum(product, bridge.ints([-1])))
+    matmul = opset15.multiply(x, y)
+    bridge.set_output_node(op, "out", opset15.reduce_sum(matmul, bridge.ints([-1])))
 
 
 @converter("pd_op.dot_grad")
@@ -324,8 +326,8 @@ def dot_grad(bridge: NgraphBridge, op: Op) -> None:
             bridge.set_output_node(op, name, opset15.multiply(out_grad, other))
 
 
-class _Product:
-    """A matrix product and its gradients; the operands have any rank from 1 on."""
+class _Matmul:
+    """A matmul and its gradients; the operands have any rank from 1 on."""
 
     def __init__(
         self, bridge: NgraphBridge, x: NodeInput, y: NodeInput, transpose_x: bool, transpose_y: bool
@@ -343,23 +345,23 @@ class _Product:
         is_one = is_always_at_least(matrices, 1) and is_always_at_least(1 - matrices, 0)
         self._is_flat = is_one and not self._transpose_x
         if self._is_flat:
-            # One large product in place of many small ones that share y.
+            # One large matmul in place of many small ones that share y.
             x_matrix = [math.prod(x_matrix[:-1]), x_matrix[-1]]
             y_matrix = y_matrix[-2:]
         self._x, self._y = reshaped(bridge, x, x_matrix), reshaped(bridge, y, y_matrix)
 
     def value(self) -> Any:
-        """The product, in the shape that Paddle gives it."""
-        product = opset15.matmul(self._x, self._y, self._transpose_x, self._transpose_y)
+        """The matmul, in Paddle's shape."""
+        matmul = opset15.matmul(self._x, self._y, self._transpose_x, self._transpose_y)
         shape = [*self._batch]
         if len(self._x_shape) > 1:
             shape.append(self._rows)
         if len(self._y_shape) > 1:
             shape.append(self._columns)
-        return reshaped(self._bridge, product, shape)
+        return reshaped(self._bridge, matmul, shape)
 
     def x_gradient(self, out_grad: NodeInput) -> Any:
-        """The gradient of x, for that of the product."""
+        """The gradient of x, given that of the matmul."""
         gradient = self._gradient_matrices(out_grad)
         if self._transpose_x:
             found = opset15.matmul(self._y, gradient, self._transpose_y, True)
@@ -368,7 +370,7 @@ class _Product:
         return self._summed(found, self._x, self._x_shape)
 
     def y_gradient(self, out_grad: NodeInput) -> Any:
-        """The gradient of y, for that of the product."""
+        """The gradient of y, given that of the matmul."""
         gradient = self._gradient_matrices(out_grad)
         if self._transpose_y:
             found = opset15.matmul(gradient, self._x, True, self._transpose_x)
@@ -387,16 +389,16 @@ class _Product:
         return reshaped(self._bridge, summed, shape)
 
 
-def _product_of(bridge: NgraphBridge, op: Op, left: str, right: str) -> _Product:
+def _matmul_of(bridge: NgraphBridge, op: Op, left: str, right: str) -> _Matmul:
     x, y = bridge.get_input_node(op, left), bridge.get_input_node(op, right)
-    return _Product(bridge, x, y, op.attr("transpose_x", False), op.attr("transpose_y", False))
+    return _Matmul(bridge, x, y, op.attr("transpose_x", False), op.attr("transpose_y", False))
 
 
 def _set_gradients(
-    bridge: NgraphBridge, op: Op, product: _Product, names: tuple[str, str], scale: float = 1.0
+    bridge: NgraphBridge, op: Op, matmul: _Matmul, names: tuple[str, str], scale: float = 1.0
 ) -> None:
     out_grad = bridge.get_input_node(op, "out_grad")
-    for name, gradient in zip(names, (product.x_gradient, product.y_gradient)):
+    for name, gradient in zip(names, (matmul.x_gradient, matmul.y_gradient)):
         if op.has_output(f"{name}_grad"):
             found = _scaled(bridge, gradient(out_grad), scale)
             bridge.set_output_node(op, f"{name}_grad", found)

@@ -9,11 +9,11 @@ import numpy as np
 from openvino import Node, Type, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import select
+from paddle_ngraph.conversion.registry import BOOL, FLOAT, INT32, INTEGER, Limit, Role, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import select
-from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, INTEGER, Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, reduce_to, reshaped, scalar_input, set_reduced
 
 Binary = Callable[[Any, Any], Node]
@@ -38,22 +38,22 @@ def _register_unary(name: str, function: Unary, dtypes: frozenset[str]) -> None:
 # -- comparison: the engine compares int32 in float32, which is not exact ------------------------
 
 _INTEGERS = (Type.i32, Type.i64)
-# int64 passes where the values surely fit into 32 bits.
-_NUMBERS = FLOAT | INTEGER
+# int64 converts where the values are surely representable in int32.
+_NUMERIC_DTYPES = FLOAT | INTEGER
 
 
 def _are_known(x: NodeInput, y: NodeInput) -> bool:
-    """Whether the bridge compares them, exactly, while it builds the function."""
+    """Whether the bridge compares both, exactly, at build time."""
     return all(value.get_node().get_type_name() == "Constant" for value in (x, y))
 
 
 def _equal(x: NodeInput, y: NodeInput) -> Node:
     """Whether ``x`` is ``y``; for floats, as in Paddle, up to a difference of 1e-15."""
-    kind = x.get_element_type()
-    if kind in _INTEGERS and not _are_known(x, y):
-        return opset15.equal(opset15.bitwise_xor(x, y), opset15.constant(0, kind))
+    dtype = x.get_element_type()
+    if dtype in _INTEGERS and not _are_known(x, y):
+        return opset15.equal(opset15.bitwise_xor(x, y), opset15.constant(0, dtype))
     same = opset15.equal(x, y)
-    if kind != Type.f32:
+    if dtype != Type.f32:
         return same
     distance = opset15.abs(opset15.subtract(x, y))
     return opset15.logical_or(same, opset15.less(distance, opset15.constant(1e-15, Type.f32)))
@@ -64,9 +64,9 @@ def _not_equal(x: NodeInput, y: NodeInput) -> Node:
 
 
 def _ordered(of_floats: Binary, choose: Binary, strict: bool) -> Binary:
-    """An order: that of floats, and for integers whether ``choose`` (which is exact) takes ``x``.
+    """A comparison: of floats, and for integers whether ``choose`` (which is exact) returns ``x``.
 
-    A strict order is the negation of the opposite order, and ``choose`` belongs to that one.
+    A strict comparison is the negation of the opposite one, to which ``choose`` belongs.
     """
 
     def function(x: NodeInput, y: NodeInput) -> Node:
@@ -78,7 +78,7 @@ def _ordered(of_floats: Binary, choose: Binary, strict: bool) -> Binary:
     return function
 
 
-def _register_with_twin(name: str, function: Binary, dtypes: frozenset[str]) -> None:
+def _register_with_in_place(name: str, function: Binary, dtypes: frozenset[str]) -> None:
     for variant in (name, f"{name}_"):
         _register_binary(variant, function, dtypes)
 
@@ -87,21 +87,21 @@ _less = _ordered(opset15.less, opset15.maximum, strict=True)
 _less_equal = _ordered(opset15.less_equal, opset15.minimum, strict=False)
 _greater = _ordered(opset15.greater, opset15.minimum, strict=True)
 _greater_equal = _ordered(opset15.greater_equal, opset15.maximum, strict=False)
-_register_with_twin("equal", _equal, _NUMBERS | BOOL)
-_register_with_twin("not_equal", _not_equal, _NUMBERS | BOOL)
-_register_with_twin("less_than", _less, _NUMBERS)
-_register_with_twin("less_equal", _less_equal, _NUMBERS)
-_register_with_twin("greater_than", _greater, _NUMBERS)
-_register_with_twin("greater_equal", _greater_equal, _NUMBERS)
+_register_with_in_place("equal", _equal, _NUMERIC_DTYPES | BOOL)
+_register_with_in_place("not_equal", _not_equal, _NUMERIC_DTYPES | BOOL)
+_register_with_in_place("less_than", _less, _NUMERIC_DTYPES)
+_register_with_in_place("less_equal", _less_equal, _NUMERIC_DTYPES)
+_register_with_in_place("greater_than", _greater, _NUMERIC_DTYPES)
+_register_with_in_place("greater_equal", _greater_equal, _NUMERIC_DTYPES)
 
 
-def _whether_all(bridge: NgraphBridge, node: NodeInput) -> Any:
+def _all_elements(bridge: NgraphBridge, node: NodeInput) -> Any:
     rank = len(bridge.shape(node))
     return opset15.reduce_logical_and(node, bridge.ints(range(rank))) if rank else node
 
 
 def _tolerances_are(dtypes: frozenset[str]) -> Callable[[Op], bool]:
-    """Whether both tolerances are single numbers of ``dtypes``: Paddle refuses all others."""
+    """Whether both tolerances are scalars of ``dtypes``: Paddle rejects all others."""
 
     def holds(op: Op) -> bool:
         specs = [op.input(name) for name in ("rtol", "atol")]
@@ -118,7 +118,7 @@ _REAL = Limit("a tolerance is not one float", _tolerances_are(FLOAT | {"float64"
 def isclose(bridge: NgraphBridge, op: Op) -> None:
     """``abs(x - y) <= atol + rtol * abs(y)`` (Paddle ``isclose``).
 
-    Equal infinities are close, and NaNs if the attribute ``equal_nan`` says so.
+    Equal infinities are close, and NaNs with attribute ``equal_nan``.
     """
     bridge.set_output_node(op, "out", _is_close(bridge, op))
 
@@ -126,7 +126,7 @@ def isclose(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.allclose", inputs={"rtol": Role.CONSTANT, "atol": Role.CONSTANT}, limits=[_REAL])
 def allclose(bridge: NgraphBridge, op: Op) -> None:
     """Whether all elements are close as in :func:`isclose` (Paddle ``allclose``)."""
-    bridge.set_output_node(op, "out", _whether_all(bridge, _is_close(bridge, op)))
+    bridge.set_output_node(op, "out", _all_elements(bridge, _is_close(bridge, op)))
 
 
 def _is_close(bridge: NgraphBridge, op: Op) -> Any:
@@ -145,37 +145,37 @@ def _is_close(bridge: NgraphBridge, op: Op) -> Any:
 # -- logic ---------------------------------------------------------------------------------------
 
 
-def _truth(x: NodeInput) -> Any:
-    """Whether ``x`` is not 0; no int32 but 0 becomes 0.0."""
-    kind = x.get_element_type()
-    return x if kind == Type.boolean else opset15.not_equal(x, opset15.constant(0, kind))
+def _as_boolean(x: NodeInput) -> Any:
+    """Whether ``x`` is not 0, compared as float32: no int32 but 0 becomes 0.0."""
+    dtype = x.get_element_type()
+    return x if dtype == Type.boolean else opset15.not_equal(x, opset15.constant(0, dtype))
 
 
-def _of_truths(function: Binary) -> Binary:
-    return lambda x, y: function(_truth(x), _truth(y))
+def _on_booleans(function: Binary) -> Binary:
+    return lambda x, y: function(_as_boolean(x), _as_boolean(y))
 
 
 def _logical_not(x: NodeInput) -> Node:
-    return opset15.logical_not(_truth(x))
+    return opset15.logical_not(_as_boolean(x))
 
 
-_register_with_twin("logical_and", _of_truths(opset15.logical_and), _NUMBERS | BOOL)
-_register_with_twin("logical_or", _of_truths(opset15.logical_or), _NUMBERS | BOOL)
-_register_with_twin("logical_xor", _of_truths(opset15.logical_xor), _NUMBERS | BOOL)
+_register_with_in_place("logical_and", _on_booleans(opset15.logical_and), _NUMERIC_DTYPES | BOOL)
+_register_with_in_place("logical_or", _on_booleans(opset15.logical_or), _NUMERIC_DTYPES | BOOL)
+_register_with_in_place("logical_xor", _on_booleans(opset15.logical_xor), _NUMERIC_DTYPES | BOOL)
 
 
 def _is_finite(x: NodeInput) -> Node:
-    # With AVX-512 the plugin's IsFinite refuses the largest number.
+    # With AVX-512 the plugin's IsFinite is false for the largest finite value.
     return opset15.less_equal(opset15.abs(x), constant(np.finfo(np.float32).max))
 
 
 def _is_infinite(x: NodeInput) -> Node:
-    # With AVX-512 the plugin's IsInf finds nothing where it is fused with what makes x.
+    # With AVX-512 the plugin's IsInf is always false where it is fused with the producer of x.
     return opset15.equal(opset15.abs(x), constant(np.inf))
 
 
-_register_unary("logical_not", _logical_not, _NUMBERS | BOOL)
-_register_unary("logical_not_", _logical_not, _NUMBERS | BOOL)
+_register_unary("logical_not", _logical_not, _NUMERIC_DTYPES | BOOL)
+_register_unary("logical_not_", _logical_not, _NUMERIC_DTYPES | BOOL)
 _register_unary("isnan", opset15.is_nan, FLOAT)
 _register_unary("isinf", _is_infinite, FLOAT)
 _register_unary("isfinite", _is_finite, FLOAT)
@@ -183,7 +183,7 @@ _register_unary("isfinite", _is_finite, FLOAT)
 # -- bits ----------------------------------------------------------------------------------------
 
 
-def _of_bits(of_integers: Binary, of_bools: Binary) -> Binary:
+def _bitwise(of_integers: Binary, of_bools: Binary) -> Binary:
     def function(x: NodeInput, y: NodeInput) -> Node:
         return (of_bools if x.get_element_type() == Type.boolean else of_integers)(x, y)
 
@@ -195,9 +195,9 @@ def _bitwise_not(x: NodeInput) -> Node:
     return opset15.logical_not(x) if is_bool else opset15.bitwise_not(x)
 
 
-_bitwise_and = _of_bits(opset15.bitwise_and, opset15.logical_and)
-_bitwise_or = _of_bits(opset15.bitwise_or, opset15.logical_or)
-_bitwise_xor = _of_bits(opset15.bitwise_xor, opset15.logical_xor)
+_bitwise_and = _bitwise(opset15.bitwise_and, opset15.logical_and)
+_bitwise_or = _bitwise(opset15.bitwise_or, opset15.logical_or)
+_bitwise_xor = _bitwise(opset15.bitwise_xor, opset15.logical_xor)
 for _suffix in ("", "_"):
     _register_binary(f"bitwise_and{_suffix}", _bitwise_and, INT32 | BOOL)
     _register_binary(f"bitwise_or{_suffix}", _bitwise_or, INT32 | BOOL)
@@ -213,7 +213,7 @@ def where(bridge: NgraphBridge, op: Op) -> None:
     condition = bridge.get_input_node(op, "condition")
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     if any(list(bridge.shape(each)) != list(bridge.shape(condition)) for each in (x, y)):
-        raise NgraphError("the inputs differ in shape")  # Paddle repeats nothing here
+        raise NgraphError("the inputs differ in shape")  # Paddle does not broadcast here
     bridge.set_output_node(op, "out", select(condition, x, y))
 
 

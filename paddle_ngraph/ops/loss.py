@@ -9,23 +9,23 @@ import numpy as np
 from openvino import Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import INTEGER, Limit, Role, converter
-from paddle_ngraph.function.sizes import changes_with_turns, is_always_at_least
-from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import chosen, constant, reshaped, sum_over
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import INTEGER, Limit, Role, converter
+from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least, may_vary_per_iteration
+from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.nodes import constant, reshaped, select_number, sum_over
 
-# Paddle's softmax lets no exponent fall below this.
-_LOWEST_EXPONENT = -64.0
-_NO_SUM = 1e30  # no axis is that long
-_LONG_ROW = 16
-# No attention is that wide: rows of many classes, such as characters or words.
-_ROW_OF_CLASSES = 4096
-# Paddle's vectorised softmax takes so many elements of a row at once.
-_REGISTER = 8
-_LOWEST = float(np.finfo("float32").min)
-# Paddle's cross entropy takes this for infinity.
-_LARGE = 1e20
+# Paddle's softmax clamps exponents from below at this.
+_MIN_EXPONENT = -64.0
+_MASKED_ROW_SUM = 1e30  # above the length of any axis
+_MIN_VECTORIZED_ROW = 16
+# Longer than rows of attention: rows of many classes, such as characters or words.
+_MAX_CACHED_ROW = 4096
+# Elements of a row per register of Paddle's vectorised softmax.
+_REGISTER_FLOATS = 8
+_FLOAT32_MIN = float(np.finfo("float32").min)
+# Paddle's cross entropy replaces infinity by this.
+_MASK_MAGNITUDE = 1e20
 
 
 # -- softmax -------------------------------------------------------------------------------------
@@ -36,14 +36,14 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     """``out = exp(s) / sum(exp(s))`` along axis, ``s = max(x - max(x), -64)`` (Paddle ``softmax``).
 
     A NaN or +inf makes its whole row NaN. So does Paddle, except where its vectorised kernel
-    replaces the NaN by -64. It is followed in that where a row is nothing but -inf, as that of a
-    padding word which may look at no other word.
+    replaces the NaN by -64. That clamping is reproduced for rows of only -inf, such as those of a
+    padding token, which attends to no token.
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
-    # In this order: what is asked of an open size is true of all that the function is for.
+    # In this order: a comparison of a dynamic size adds a guard to the function.
     if not bridge.shape(x):
         out = bridge.full(1.0, "float32")  # whatever x is, as in Paddle
-    elif _gains_by_rows(bridge, x) and _is_of_rows(bridge, x, axis):
+    elif _is_faster_by_rows(bridge, x) and _is_of_rows(bridge, x, axis):
         out = bridge.extension("RowSoftmax", [x])
     else:
         out = Softmax(bridge, x, axis).probabilities()
@@ -57,7 +57,7 @@ def softmax_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
-    """Of inputs ``out``, a softmax along ``axis``, and ``out_grad``: see :func:`softmax_grad`."""
+    """The gradient, from softmax ``out`` along ``axis`` and ``out_grad``: :func:`softmax_grad`."""
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
     if _is_of_rows(bridge, out, axis):
         return bridge.extension("RowSoftmaxGrad", [out, out_grad])
@@ -66,27 +66,30 @@ def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
 
 
 def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
-    """Whether the axis is the last one, whose elements lie side by side, and fills registers."""
+    """Whether the axis is the last one, which is contiguous, and long enough for registers."""
     shape = bridge.shape(x)
     is_last = bool(shape) and axis in (-1, len(shape) - 1)
     return (
         bridge.on_cpu
         and is_last
-        and (is_always_at_least(shape[-1], _LONG_ROW) or changes_with_turns(shape[-1]))
+        and (
+            is_always_at_least(shape[-1], _MIN_VECTORIZED_ROW) or may_vary_per_iteration(shape[-1])
+        )
     )
 
 
-def _gains_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
+def _is_faster_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
     """Whether walking over each row while it is in the cache beats the plugin's fused loops.
 
-    These go over the whole tensor four times, but the plugin fuses attention around them; not in
-    a loop where they grow, though: there each of a dozen nodes is prepared again in each turn.
+    The fused loops pass over the whole tensor four times, but the plugin fuses attention around
+    them. In a loop where the rows grow it does not: there each of a dozen nodes is prepared again
+    in each iteration.
     """
     length = bridge.shape(x)[-1]
     return (
         bridge.trains("pd_op.softmax_grad")
-        or is_always_at_least(length, _ROW_OF_CLASSES)
-        or changes_with_turns(length)
+        or is_always_at_least(length, _MAX_CACHED_ROW)
+        or may_vary_per_iteration(length)
     )
 
 
@@ -115,14 +118,16 @@ def log_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
 class Softmax:
     """The terms of a softmax along one axis.
 
-    The sum of the exponentials is between 1 and the length of the axis, unless the row holds a NaN
-    or +inf, or nothing but -inf; such rows become NaN.
+    The sum of the exponentials is between 1 and the length of the axis, unless the row contains a
+    NaN or +inf, or only -inf; such rows become NaN.
 
     Args:
-        bridge, x, axis: Of what.
-        is_vectorized: Whether Paddle's kernel is, which clamps the NaN that -inf less -inf is, in
-            all the elements that fill registers: a row of nothing but -inf is uniform if they all
-            do.
+        bridge: The bridge of the function.
+        x: The input.
+        axis: The axis of the softmax.
+        is_vectorized: Whether Paddle's kernel is vectorized: it clamps the NaN of -inf - -inf in
+            all elements that fill registers, so a row of only -inf is uniform if all elements
+            fill registers.
     """
 
     def __init__(
@@ -135,59 +140,59 @@ class Softmax:
         largest = opset15.reduce_max(x, bridge.ints([axis]), keep_dims=True)
         clamps = self._clamps(axis) if is_vectorized else None
         if clamps is not None:
-            largest = opset15.maximum(largest, chosen(clamps, _LOWEST, -math.inf))
+            largest = opset15.maximum(largest, select_number(clamps, _FLOAT32_MIN, -math.inf))
         self.distance = opset15.subtract(x, largest)
         self.powers = opset15.exp(self.distance)
         self.total = sum_over(bridge, self.powers, [axis])
         inside = opset15.multiply(
             opset15.subtract(self.total, constant(0.5)),
-            opset15.subtract(constant(_NO_SUM), self.total),
+            opset15.subtract(constant(_MASKED_ROW_SUM), self.total),
         )
-        self._is_sound = opset15.greater(inside, constant(0.0))
+        self._is_valid = opset15.greater(inside, constant(0.0))
         if clamps is not None:
-            self._allow_rows_of_nothing(clamps, axis)
+            self._allow_masked_rows(clamps, axis)
 
     def _clamps(self, axis: int) -> Any:
-        """Whether Paddle clamps every NaN of a row; ``None``: surely not."""
+        """Whether Paddle clamps every NaN of a row; ``None`` if it surely does not."""
         if not self._shape:
             return None
         length, *inner = self._shape[axis % len(self._shape) :]
-        if any(not isinstance(size, int) or size != 1 for size in inner):  # what is open is no 1
+        if any(not isinstance(size, int) or size != 1 for size in inner):  # a dynamic size is not 1
             return None
         if isinstance(length, int):
-            return None if length % _REGISTER else opset15.constant(True)
-        # In floats, exactly: whole numbers that are compared would fix what a function is for.
+            return None if length % _REGISTER_FLOATS else opset15.constant(True)
+        # In floats, exactly: a comparison of integers would specialize the function.
         filled = opset15.multiply(
-            opset15.convert(self._bridge.ints([length]), Type.f32), constant(1.0 / _REGISTER)
+            opset15.convert(self._bridge.ints([length]), Type.f32), constant(1.0 / _REGISTER_FLOATS)
         )
         return opset15.equal(filled, opset15.floor(filled))
 
-    def _allow_rows_of_nothing(self, clamps: Any, axis: int) -> None:
-        """The powers of such a row are 0 here, and those of Paddle the least there are."""
-        no_total = chosen(clamps, 0.0, -1.0)
-        self._is_sound = opset15.logical_or(self._is_sound, opset15.equal(self.total, no_total))
+    def _allow_masked_rows(self, clamps: Any, axis: int) -> None:
+        """Sets the total of a row of only -inf, 0 here, to Paddle's lower bound."""
+        no_total = select_number(clamps, 0.0, -1.0)
+        self._is_valid = opset15.logical_or(self._is_valid, opset15.equal(self.total, no_total))
         length = opset15.convert(self._bridge.ints([self._shape[axis]]), Type.f32)
-        least = opset15.multiply(length, constant(math.exp(_LOWEST_EXPONENT)))
+        least = opset15.multiply(length, constant(math.exp(_MIN_EXPONENT)))
         self.total = opset15.maximum(self.total, least)
 
-    # The lower bound comes last: of a row that becomes NaN, both that it compares are NaN. The
-    # plugin's maximum drops a NaN that only one of them is, in some of its kernels. In the total
-    # the bound is nothing beside 1.
+    # The lower bound is applied last: in a row that becomes NaN, both operands of the maximum are
+    # NaN. Some of the plugin's kernels of the maximum drop a NaN of a single operand. In the total
+    # the bound is negligible against 1.
 
     def probabilities(self) -> Any:
         """The softmax."""
         inverse = self._checked(opset15.divide(constant(1.0), self.total))
-        least = opset15.multiply(constant(math.exp(_LOWEST_EXPONENT)), inverse)
+        least = opset15.multiply(constant(math.exp(_MIN_EXPONENT)), inverse)
         return self._result(opset15.maximum(opset15.multiply(self.powers, inverse), least))
 
     def logarithms(self) -> Any:
         """The logarithm of the softmax."""
         logarithm = self._checked(opset15.log(self.total))
-        least = opset15.subtract(constant(_LOWEST_EXPONENT), logarithm)
+        least = opset15.subtract(constant(_MIN_EXPONENT), logarithm)
         return self._result(opset15.maximum(opset15.subtract(self.distance, logarithm), least))
 
     def _checked(self, row: Any) -> Any:
-        return opset15.select(self._is_sound, row, constant(math.nan))
+        return opset15.select(self._is_valid, row, constant(math.nan))
 
     def _result(self, node: NodeInput) -> Any:
         return node if self._shape else opset15.squeeze(node, self._bridge.ints([0]))
@@ -213,7 +218,7 @@ def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
 
     ``loss = -log(softmax[label])``, 0 where the label is ``ignore_index``; for soft labels
     ``loss = -sum(label * log(softmax))``. Without ``use_softmax`` the input is the softmax, and
-    logarithms of 0 and infinity count as -1e20 and 1e20. The loss has 1 along axis.
+    logarithms of 0 and infinity become -1e20 and 1e20. The loss has size 1 along axis.
     """
     x, axis = bridge.get_input_node(op, "input"), _axis(op, "input")
     if op.attr("use_softmax"):
@@ -233,7 +238,7 @@ def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _hard_loss(bridge: NgraphBridge, op: Op, probabilities: Any, axis: int) -> Any:
-    taken, ignored = _chosen(bridge, op, probabilities, axis)
+    taken, ignored = _picked_by_label(bridge, op, probabilities, axis)
     logarithm = opset15.log(taken) if op.attr("use_softmax") else _tolerable_log(taken)
     return opset15.select(ignored, constant(0.0), opset15.negative(logarithm))
 
@@ -269,7 +274,7 @@ def _soft_gradient(softmax: NodeInput, label: NodeInput, loss_grad: Any, op: Op)
 def _hard_gradient(
     bridge: NgraphBridge, op: Op, softmax: NodeInput, loss_grad: Any, axis: int
 ) -> Any:
-    hit, ignored = _hits(bridge, op, bridge.shape(softmax), axis)
+    hit, ignored = _label_mask(bridge, op, bridge.shape(softmax), axis)
     if op.attr("use_softmax"):
         difference = opset15.subtract(softmax, opset15.convert(hit, Type.f32))
         gradient = opset15.multiply(difference, loss_grad)
@@ -285,21 +290,21 @@ def _axis(op: Op, name: str) -> int:
     return axis % rank
 
 
-def _chosen(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> tuple[Any, Any]:
+def _picked_by_label(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> tuple[Any, Any]:
     """The elements of ``x`` at the labels along ``axis``, and a mask of ignored labels."""
     classes = bridge.shape(x)[axis]
     bridge.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
     label = _label(bridge, op, bridge.shape(x), axis, Type.i32)
-    # An ignored label is no position.
+    # An ignored label is not an index.
     position = opset15.maximum(label, bridge.full(0, "int32"))
     position = opset15.minimum(position, bridge.full(classes - 1, "int32"))
     ignored = opset15.equal(label, bridge.full(op.attr("ignore_index"), "int32"))
     return opset15.gather_elements(x, position, axis), ignored
 
 
-def _hits(bridge: NgraphBridge, op: Op, shape: list[int], axis: int) -> tuple[Any, Any]:
-    """Where in a tensor of ``shape`` the labels point along ``axis``, and which are ignored."""
-    # float32 holds every class number that memory has room for.
+def _label_mask(bridge: NgraphBridge, op: Op, shape: list[int], axis: int) -> tuple[Any, Any]:
+    """One-hot mask of the labels along ``axis`` of ``shape``, and a mask of ignored labels."""
+    # float32 represents every class index that fits in memory.
     label = _label(bridge, op, shape, axis, Type.f32)
     along = [1] * len(shape)
     along[axis] = shape[axis]
@@ -307,16 +312,16 @@ def _hits(bridge: NgraphBridge, op: Op, shape: list[int], axis: int) -> tuple[An
     return opset15.equal(classes, label), opset15.equal(label, constant(op.attr("ignore_index")))
 
 
-def _label(bridge: NgraphBridge, op: Op, shape: list[int], axis: int, kind: Type) -> Any:
-    """The labels, with 1 along ``axis`` whether Paddle has that dimension or leaves it out."""
+def _label(bridge: NgraphBridge, op: Op, shape: list[int], axis: int, dtype: Type) -> Any:
+    """The labels, with size 1 along ``axis``, also where Paddle omits that dimension."""
     wanted = [*shape[:axis], 1, *shape[axis + 1 :]]
-    label = opset15.convert(bridge.get_input_node(op, "label"), kind)
+    label = opset15.convert(bridge.get_input_node(op, "label"), dtype)
     return reshaped(bridge, label, wanted)
 
 
 def _tolerable_log(x: NodeInput) -> Any:
     logarithm = opset15.log(x)
-    for infinity, bound in ((math.inf, _LARGE), (-math.inf, -_LARGE)):
+    for infinity, bound in ((math.inf, _MASK_MAGNITUDE), (-math.inf, -_MASK_MAGNITUDE)):
         is_infinite = opset15.equal(logarithm, constant(infinity))
         logarithm = opset15.select(is_infinite, constant(bound), logarithm)
     return logarithm
@@ -326,11 +331,11 @@ def _tolerable_log(x: NodeInput) -> Any:
 def nll_loss(bridge: NgraphBridge, op: Op) -> None:
     """``out = -input[label] * weight[label]`` along axis 1, 0 where the label is ``ignore_index``.
 
-    Reduced to the sum or to the mean over the labels that count; ``total_weight`` is the sum of
+    Reduced to the sum or to the mean over labels not ignored; ``total_weight`` is the sum of
     their weights, which are 1 by default, or 0 without a reduction (Paddle ``nll_loss``).
     """
     x, reduction = bridge.get_input_node(op, "input"), op.attr("reduction")
-    taken, ignored = _chosen(bridge, op, x, 1)
+    taken, ignored = _picked_by_label(bridge, op, x, 1)
     counted = _label_weight(bridge, op, bridge.shape(x))
     counted = opset15.select(ignored, constant(0.0), counted)
     loss = opset15.select(ignored, constant(0.0), opset15.negative(taken))
@@ -366,7 +371,7 @@ def nll_loss_grad(bridge: NgraphBridge, op: Op) -> None:
     (Paddle ``nll_loss_grad``.)
     """
     shape = bridge.shape(bridge.get_input_node(op, "input"))
-    hit, ignored = _hits(bridge, op, shape, 1)
+    hit, ignored = _label_mask(bridge, op, shape, 1)
     gradient = opset15.negative(bridge.get_input_node(op, "out_grad"))
     if op.attr("reduction") == "none":
         gradient = opset15.unsqueeze(gradient, bridge.ints([1]))
@@ -436,7 +441,7 @@ def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None
 
 
 def _unless_ignored(op: Op, label: NodeInput, node: NodeInput) -> Any:
-    # Paddle compares the label without its fraction.
+    # Paddle truncates the label before the comparison.
     index = op.attr("ignore_index")
     low, high = index - (index <= 0), index + (index >= 0)
     above = opset15.greater_equal(label, constant(low))
@@ -474,7 +479,7 @@ def huber_loss_grad(bridge: NgraphBridge, op: Op) -> None:
     """
     residual = bridge.get_input_node(op, "residual")
     delta = op.attr("delta")
-    side = chosen(opset15.greater(residual, constant(0.0)), delta, -delta)
+    side = select_number(opset15.greater(residual, constant(0.0)), delta, -delta)
     near = opset15.less_equal(opset15.abs(residual), constant(delta))
     slope = opset15.select(near, residual, side)
     gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), slope)

@@ -1,7 +1,7 @@
 """Shapes: reshape, transpose, concat, stack, split and similar operators.
 
-Shapes are concrete while a function is built, so most gradients only need the shape of the forward
-input, never its contents.
+Shapes are concrete while a function is built, so most gradients need only the shape of the forward
+input.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from openvino import Output, Type, opset15
 
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.passes.blocked_layout import put_in_blocks, taken_from_blocks
+from paddle_ngraph.conversion.registry import ANY, KNOWN, Limit, Role, converter
+from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.blocked import put_in_blocks, taken_from_blocks
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import ANY, KNOWN, Limit, Role, converter
-from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, known_int, known_ints, reshaped, transposed
 
 # -- the same elements in another shape ------------------------------------------------------------
@@ -60,7 +60,7 @@ def flatten(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.squeeze", "pd_op.squeeze_", dtypes=ANY, inputs={"axis": Role.CONSTANT}, moves=True
 )
 def squeeze(bridge: NgraphBridge, op: Op) -> None:
-    """Without those dimensions of ``axis`` that are 1, or without any that is 1 (``squeeze``)."""
+    """``x`` without the dimensions 1 among ``axis``, or without all dimensions 1 (``squeeze``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     axes = {axis_of(axis, len(dims)) for axis in known_ints(bridge, op, "axis")}
@@ -73,7 +73,7 @@ def squeeze(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.unsqueeze", "pd_op.unsqueeze_", dtypes=ANY, inputs={"axis": Role.CONSTANT}, moves=True
 )
 def unsqueeze(bridge: NgraphBridge, op: Op) -> None:
-    """With a dimension 1 put in at every ``axis``, one after the other (Paddle ``unsqueeze``)."""
+    """``x`` with a dimension 1 inserted at every ``axis``, in order (Paddle ``unsqueeze``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     for axis in known_ints(bridge, op, "axis"):
@@ -99,22 +99,24 @@ def _not_one(shape: Sequence[int]) -> list[int]:
     return [i for i, dim in enumerate(shape) if dim != 1]
 
 
-def _without_open_ones(op: Op) -> bool:
+def _has_static_unit_dimensions(op: Op) -> bool:
     shapes = op.input("out_grad").shape, op.output("x_grad").shape
     return len({len(_not_one(shape)) for shape in shapes}) == 1
 
 
-_CLOSED = Limit("a dimension that it adds or removes is open", _without_open_ones)
+_STATIC_UNIT_DIMENSIONS = Limit(
+    "a dimension that it adds or removes is open", _has_static_unit_dimensions
+)
 
 
-# An old-style program hands on an ``x`` without contents and, in part, without a shape.
+# A ProgramDesc program passes an ``x`` without data and, in part, without a shape.
 @converter(
     "pd_op.squeeze_grad",
     "pd_op.squeeze_grad_",
     "pd_op.unsqueeze_grad",
     "pd_op.unsqueeze_grad_",
     inputs={"x": Role.UNUSED, "axis": Role.SHAPE_ONLY},
-    limits=[_CLOSED],
+    limits=[_STATIC_UNIT_DIMENSIONS],
 )
 def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad`` with dimensions 1 elsewhere (``squeeze_grad``, ``unsqueeze_grad``)."""
@@ -159,7 +161,7 @@ def concat(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.concat_grad", inputs={"axis": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def concat_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Each gradient is the part of ``out_grad`` that its tensor became (``concat_grad``)."""
+    """Each gradient is the slice of ``out_grad`` of its tensor (``concat_grad``)."""
     shapes = [bridge.shape(node) for node in bridge.get_input_nodes(op, "x")]
     axis = axis_of(known_int(bridge, op, "axis"), len(shapes[0]))
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -174,7 +176,7 @@ def stack(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.unstack_grad")
 def unstack_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad`` is the gradients of the parts, stacked (Paddle ``unstack_grad``)."""
+    """``x_grad``: the gradients of the outputs, stacked (Paddle ``unstack_grad``)."""
     _stack(bridge, op, "out_grad", "x_grad")
 
 
@@ -195,13 +197,13 @@ def stack_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.unstack", dtypes=ANY, moves=True)
 def unstack(bridge: NgraphBridge, op: Op) -> None:
-    """One tensor for every position along ``axis`` (Paddle ``unstack``)."""
+    """One tensor for every index along ``axis`` (Paddle ``unstack``)."""
     _unbind(bridge, op, "x", "out")
 
 
 @converter("pd_op.unbind", dtypes=ANY, moves=True)
 def unbind(bridge: NgraphBridge, op: Op) -> None:
-    """One tensor for every position along ``axis`` (Paddle ``unbind``)."""
+    """One tensor for every index along ``axis`` (Paddle ``unbind``)."""
     _unbind(bridge, op, "input", "out")
 
 
@@ -217,7 +219,7 @@ def _unbind(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
     "pd_op.split", dtypes=ANY, inputs={"sections": Role.CONSTANT, "axis": Role.CONSTANT}, moves=True
 )
 def split(bridge: NgraphBridge, op: Op) -> None:
-    """Parts of the lengths ``sections`` along ``axis``; -1 is inferred (Paddle ``split``)."""
+    """Slices of the lengths ``sections`` along ``axis``; -1 is inferred (Paddle ``split``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     axis = axis_of(known_int(bridge, op, "axis"), len(dims))
@@ -230,7 +232,7 @@ def split(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.split_with_num", dtypes=ANY, inputs={"axis": Role.CONSTANT}, moves=True)
 def split_with_num(bridge: NgraphBridge, op: Op) -> None:
-    """``num`` equal parts along ``axis`` (Paddle ``split_with_num``)."""
+    """``num`` equal slices along ``axis`` (Paddle ``split_with_num``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     axis = axis_of(known_int(bridge, op, "axis"), len(dims))
@@ -247,7 +249,7 @@ def _set_parts(
     lengths: Sequence[Number],
     shape: Sequence[Number] | None = None,
 ) -> None:
-    """Sets the output list ``name``: parts of ``node`` along ``axis``, each in ``shape``."""
+    """Sets the output list ``name``: slices of ``node`` along ``axis``, each in ``shape``."""
     parts = opset15.variadic_split(node, axis, bridge.ints(lengths)).outputs()
     for position, part in enumerate(parts):
         value = part if shape is None else reshaped(bridge, part, shape)
@@ -274,8 +276,8 @@ def shape(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _vector(bridge: NgraphBridge, numbers: Sequence[Number], dtype: str) -> Any:
-    node, kind = bridge.ints(numbers), element_type(dtype)
-    return node if kind == Type.i64 else opset15.convert(node, kind)
+    node, target = bridge.ints(numbers), element_type(dtype)
+    return node if target == Type.i64 else opset15.convert(node, target)
 
 
 @converter("pd_op.is_empty", dtypes=KNOWN, inputs={"x": Role.SHAPE_ONLY})
@@ -287,6 +289,6 @@ def is_empty(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.numel", inputs={"x": Role.SHAPE_ONLY}, small_integers=True)
 def numel(bridge: NgraphBridge, op: Op) -> None:
-    """How many elements ``x`` has (Paddle ``numel``)."""
+    """The number of elements of ``x`` (Paddle ``numel``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     bridge.set_output_node(op, "size", bridge.full(math.prod(dims), op.output("size").dtype))

@@ -8,11 +8,18 @@ from collections.abc import Mapping
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import FLOAT, INTEGER, Limit, Range, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import FLOAT, INTEGER, Limit, Range, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import Backward, Forward, register
-from paddle_ngraph.ops.nodes import always, chosen, constant, in_32_bits, keep_nan, set_reduced
+from paddle_ngraph.ops.nodes import (
+    always,
+    constant,
+    in_32_bits,
+    keep_nan,
+    select_number,
+    set_reduced,
+)
 
 _WHOLE = Limit("attribute 'decimals' is not 0", lambda op: op.attr("decimals", 0) == 0)
 
@@ -44,7 +51,7 @@ def _expm1_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
 
 
 def _log1p(op: Op, x: NodeInput) -> Node:
-    """``log(1 + x)`` as ``x * (log(t) / (t - 1))`` with ``t = 1 + x``, or ``x`` where that is 1.
+    """``log(1 + x)`` as ``x * (log(t) / (t - 1))`` with ``t = 1 + x``, or ``x`` where ``t`` is 1.
 
     The quotient compensates for the rounding of the sum.
     """
@@ -76,7 +83,7 @@ def _logarithm(base: float) -> tuple[Forward, Backward]:
 def _logit(op: Op, x: NodeInput) -> Node:
     """``log(t / (1 - t))``, ``t`` being ``x`` limited to ``[eps, 1 - eps]``.
 
-    NaN outside of ``[0, 1]`` if the attribute ``eps`` is 0.
+    NaN outside ``[0, 1]`` if the attribute ``eps`` is 0.
     """
     eps = op.attr("eps")
     limited = opset15.maximum(opset15.minimum(x, constant(1.0 - eps)), constant(eps))
@@ -91,7 +98,7 @@ def _logit(op: Op, x: NodeInput) -> Node:
 
 
 def _logit_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / (x * (1 - x))``; 0, or NaN if ``eps`` is 0, outside of ``[eps, 1 - eps]``."""
+    """``out_grad / (x * (1 - x))``; 0, or NaN if ``eps`` is 0, outside ``[eps, 1 - eps]``."""
     eps = op.attr("eps")
     slope = opset15.multiply(x, opset15.subtract(constant(1.0), x))
     outside = opset15.logical_or(
@@ -184,12 +191,12 @@ def _distances_from_0(op: Op, ranges: Mapping[str, Range]) -> Range:
     "pd_op.abs", "pd_op.abs_", dtypes=FLOAT | INTEGER, integers=_distances_from_0, checks=always
 )
 def abs(bridge: NgraphBridge, op: Op) -> None:
-    """``abs(x)`` (Paddle ``abs``); of the lowest int32, itself."""
+    """``abs(x)`` (Paddle ``abs``); the lowest int32 stays."""
     x = bridge.get_input_node(op, "x")
-    kind = x.get_element_type()
-    if kind == Type.f32:
+    dtype = x.get_element_type()
+    if dtype == Type.f32:
         return bridge.set_output_node(op, "out", opset15.abs(x))
-    opposite = in_32_bits(bridge, op, opset15.subtract, bridge.full(0, kind), x)
+    opposite = in_32_bits(bridge, op, opset15.subtract, bridge.full(0, dtype), x)
     bridge.set_output_node(op, "out", opset15.maximum(x, opposite))
 
 
@@ -263,4 +270,4 @@ def heaviside_grad(bridge: NgraphBridge, op: Op) -> None:
     x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
     at_zero = opset15.equal(x, constant(0.0))
     set_reduced(bridge, op, "x", lambda: opset15.multiply(grad, constant(0.0)))
-    set_reduced(bridge, op, "y", lambda: opset15.multiply(grad, chosen(at_zero)))
+    set_reduced(bridge, op, "y", lambda: opset15.multiply(grad, select_number(at_zero)))

@@ -1,4 +1,4 @@
-"""Nodes that converters of several families use; not Paddle operators."""
+"""Node builders shared by converters of several modules; not Paddle operators."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import TOO_WIDE, NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import as_output
-from paddle_ngraph.function.registry import Range
-from paddle_ngraph.function.size_rules import same
-from paddle_ngraph.function.sizes import Number, Size, is_open
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import as_output
+from paddle_ngraph.conversion.registry import Range
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.symbolic_sizes import Number, Size, is_symbolic
+from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
+from paddle_ngraph.ir.graph import Op
 
-_EXACT_IN_FLOAT = 2**24
+_MAX_EXACT_FLOAT32_INTEGER = 2**24
 
 # -- ranges of integers ----------------------------------------------------------------------------
 
 
 def positions_along_axis(op: Op, ranges: Mapping[str, Range]) -> Range | None:
-    """The range of positions of elements along attribute or input ``axis`` of ``x``.
+    """The range of indices along attribute or input ``axis`` of ``x``.
 
-    ``None`` if the axis, or its size, is not known. All of ``x`` counts as one axis where attribute
-    ``flatten`` is set.
+    ``None`` if the axis, or its size, is not known. With attribute ``flatten``, ``x`` is treated as
+    one axis.
     """
     sizes = op.input("x").shape
     if op.attr("flatten", False) or not sizes:
@@ -39,19 +39,19 @@ def positions_along_axis(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 
 
 def require_declared(bridge: NgraphBridge, op: Op, axes: Iterable[int]) -> None:
-    """Refuses a size of ``x`` that the program declares otherwise, of which a range was found.
+    """Rejects sizes of ``x`` that differ from the declared ones, on which a range was based.
 
-    Paddle takes any.
+    Paddle accepts any size.
 
     Raises:
-        NgraphError: One along these axes is another one.
+        NgraphError: A size along one of these axes differs.
     """
     declared, actual = op.input("x").shape, bridge.shape(bridge.get_input_node(op, "x"))
     if any(declared[axis] >= 0 and declared[axis] != actual[axis] for axis in axes):
         raise NgraphError(f"input 'x' is declared as {list(declared)}, not {list(actual)}")
 
 
-# -- numbers ---------------------------------------------------------------------------------------
+# -- scalars ---------------------------------------------------------------------------------------
 
 
 def constant(value: float | np.floating[Any]) -> Node:
@@ -65,14 +65,14 @@ def is_constant(node: NodeInput, value: float) -> bool:
     return producer.get_type_name() == "Constant" and bool(np.all(producer.get_data() == value))
 
 
-def scalar_input(bridge: NgraphBridge, op: Op, name: str, kind: Type) -> Any:
-    """The single element of input ``name`` as a scalar of type ``kind``."""
+def scalar_input(bridge: NgraphBridge, op: Op, name: str, dtype: Type) -> Any:
+    """The single element of input ``name`` as a scalar of type ``dtype``."""
     node = bridge.get_input_node(op, name)
     producer = node.get_node()
     if producer.get_type_name() == "Constant":
-        return opset15.constant(producer.get_data().reshape(()).astype(kind.to_dtype()), kind)
-    if node.get_element_type() != kind:
-        node = opset15.convert(node, kind)
+        return opset15.constant(producer.get_data().reshape(()).astype(dtype.to_dtype()), dtype)
+    if node.get_element_type() != dtype:
+        node = opset15.convert(node, dtype)
     return reshaped(bridge, node, [])
 
 
@@ -87,12 +87,12 @@ def known_int(bridge: NgraphBridge, op: Op, name: str) -> Number:
 
 
 def known_number(bridge: NgraphBridge, op: Op, name: str) -> Any:
-    """The single number in input ``name``, known while the function is built.
+    """The scalar in input ``name``, known while the function is built.
 
-    A size that became float32 is a size, if float32 has it.
+    A size that was cast to float32 is returned as a size, if float32 represents it exactly.
     """
     size = bridge.size_behind(op, name)
-    if size is not None and -_EXACT_IN_FLOAT <= size <= _EXACT_IN_FLOAT:
+    if size is not None and -_MAX_EXACT_FLOAT32_INTEGER <= size <= _MAX_EXACT_FLOAT32_INTEGER:
         return size
     return bridge.constant(op, name).item()
 
@@ -103,7 +103,7 @@ def _integer(number: Any) -> Number:
 
 # -- arithmetic of int64 -------------------------------------------------------------------------
 
-_CHECKED: Mapping[Callable[..., Node], str] = {
+_CHECKED_OPERATORS: Mapping[Callable[..., Node], str] = {
     opset15.add: "CheckedAdd",
     opset15.multiply: "CheckedMultiply",
     opset15.subtract: "CheckedSubtract",
@@ -111,49 +111,51 @@ _CHECKED: Mapping[Callable[..., Node], str] = {
 
 
 def always(op: Op) -> bool:
-    """For converters that can check the results of every operator."""
+    """Always true: for converters that can check the results of every operator."""
     return True
 
 
-def too_wide(op: Op) -> str:
-    """What is said of a run in which an operator makes more than 32 bits hold."""
-    return f"{op.type} (operator {op.index}): {TOO_WIDE}."
+def overflow_message(op: Op) -> str:
+    """The message for a run in which a result of ``op`` overflows int32."""
+    return f"{op.type} (operator {op.index}): {INT32_OVERFLOW}."
 
 
 def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: Any, y: Any) -> Any:
-    """The sum, difference or product of ``x`` and ``y``; where ``op`` is checked, it fits."""
+    """The sum, difference or product of ``x`` and ``y``; if ``op`` is checked, without overflow."""
     out = as_output(function(x, y))
     if not op.checked or out.get_element_type() != Type.i64 or bridge.require_32_bits(out):
         return out
     shape = bridge.shape(out)
     operands = [
-        each if same(bridge.shape(each), shape) else opset15.broadcast(each, bridge.ints(shape))
+        each
+        if is_same_shape(bridge.shape(each), shape)
+        else opset15.broadcast(each, bridge.ints(shape))
         for each in (x, y)
     ]
-    made = bridge.extension(_CHECKED[function], operands, message=too_wide(op))
-    return opset15.convert(made, Type.i64)
+    checked = bridge.extension(_CHECKED_OPERATORS[function], operands, message=overflow_message(op))
+    return opset15.convert(checked, Type.i64)
 
 
 # -- choices ---------------------------------------------------------------------------------------
 
 
-def chosen(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> Node:
-    """One of two numbers by a condition; by default the condition as 1 or 0."""
+def select_number(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> Node:
+    """One of two float32 scalars by a condition; by default the condition as 1 or 0."""
     return opset15.select(condition, constant(yes), constant(no))
 
 
-def counting(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
-    """0, 1, ..., of this many numbers."""
+def index_range(bridge: NgraphBridge, count: Number, dtype: Type) -> Node:
+    """0, 1, ..., ``count - 1``."""
     if not isinstance(count, Size):
-        return opset15.constant(np.arange(count).astype(kind.to_dtype()), kind)
-    if kind == Type.f32 and count > 2**24:
+        return opset15.constant(np.arange(count).astype(dtype.to_dtype()), dtype)
+    if dtype == Type.f32 and count > 2**24:
         raise NgraphError("float32 cannot count that far")
     ends = bridge.full(0, Type.i64), bridge.full(count, Type.i64), bridge.full(1, Type.i64)
-    return opset15.range(*ends, output_type=kind)
+    return opset15.range(*ends, output_type=dtype)
 
 
 def keep_nan(x: NodeInput, result: NodeInput) -> Node:
-    """``result``, but NaN where ``x`` is NaN: some kernels of the engine lose it."""
+    """``result``, but NaN where ``x`` is NaN: some kernels of the engine lose NaN."""
     return opset15.select(opset15.not_equal(x, x), x, result)
 
 
@@ -161,35 +163,35 @@ def keep_nan(x: NodeInput, result: NodeInput) -> Node:
 
 
 def axis_of(axis: Any, rank: int) -> int:
-    """``axis`` counted from the front."""
+    """``axis`` as an index from 0, also if it is negative."""
     axis = int(axis)
     return axis + rank if axis < 0 else axis
 
 
 def axis_first(axis: int, rank: int) -> list[int]:
-    """The order of the axes that puts ``axis`` in front."""
+    """The permutation that moves ``axis`` to the front."""
     return [axis, *(i for i in range(rank) if i != axis)]
 
 
 def reshaped(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Output:
-    """``x`` in ``shape``, of which one dimension may be -1: it is inferred."""
+    """``x`` in ``shape``; one dimension may be -1, which is inferred."""
     now = bridge.shape(x)
-    if not same(now, shape):
+    if not is_same_shape(now, shape):
         target, keeps = _target(now, shape)
         x = opset15.reshape(x, bridge.ints(target), keeps)
     return as_output(x)
 
 
 def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number], bool]:
-    """The target of a Reshape, and whether 0 keeps a dimension: by numbers alone if possible."""
+    """The target of a Reshape, and whether 0 keeps a dimension; a static target if possible."""
     target = list(shape)
-    if not is_open(target) or any(same([size], [0]) for size in target):
+    if not is_symbolic(target) or any(is_same_shape([size], [0]) for size in target):
         return target, False
     for axis, pair in enumerate(zip(now, shape)):
-        if isinstance(pair[1], Size) and same(pair[:1], pair[1:]):
+        if isinstance(pair[1], Size) and is_same_shape(pair[:1], pair[1:]):
             target[axis] = 0
     left = [axis for axis, size in enumerate(target) if isinstance(size, Size)]
-    if len(left) == 1 and not any(same([size], [-1]) for size in target):
+    if len(left) == 1 and not any(is_same_shape([size], [-1]) for size in target):
         target[left[0]] = -1
     return target, True
 
@@ -197,7 +199,7 @@ def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number
 def transposed(
     bridge: NgraphBridge, x: NodeInput, order: Sequence[int], back: bool = False
 ) -> Output:
-    """``x`` with its axes in ``order``, or from this order ``back``."""
+    """``x`` with its axes permuted to ``order``, or by the inverse permutation if ``back``."""
     if list(order) != sorted(order):
         x = opset15.transpose(x, bridge.ints(np.argsort(order).tolist() if back else order))
     return as_output(x)
@@ -209,12 +211,15 @@ def transposed(
 def broadcast_to(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Any:
     """``x`` repeated to ``shape``."""
     dims = bridge.shape(x)
-    # Broadcast goes through single elements one by one
+    # OpenVINO's Broadcast of a last axis of 1 copies elements one by one.
     by_gather = (
-        bool(dims) and same(dims[-1:], [1]) and isinstance(shape[-1], int) and shape[-1] != 1
+        bool(dims)
+        and is_same_shape(dims[-1:], [1])
+        and isinstance(shape[-1], int)
+        and shape[-1] != 1
     )
     target = [*shape[:-1], 1] if by_gather else list(shape)
-    if not same(dims, target):
+    if not is_same_shape(dims, target):
         x = opset15.broadcast(x, bridge.ints(target))
     if by_gather:
         x = opset15.gather(x, bridge.ints([0] * shape[-1]), bridge.ints([len(shape) - 1]))
@@ -222,7 +227,7 @@ def broadcast_to(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) ->
 
 
 def reduce_to(bridge: NgraphBridge, node: NodeInput, shape: Sequence[Number]) -> Any:
-    """Sums ``node`` down to ``shape``, from which it was broadcast."""
+    """Sums ``node`` to ``shape``: the gradient of a broadcast from ``shape``."""
     current = bridge.shape(node)
     extra = len(current) - len(shape)
     axes = list(range(extra))
@@ -233,7 +238,7 @@ def reduce_to(bridge: NgraphBridge, node: NodeInput, shape: Sequence[Number]) ->
 
 
 def sum_over(bridge: NgraphBridge, node: NodeInput, axes: Sequence[int]) -> Node:
-    """The sum over ``axes``, which stay as 1."""
+    """The sum over ``axes``, retained with size 1."""
     return opset15.reduce_sum(node, bridge.ints(axes), keep_dims=True)
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from openvino import opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.blocked import Blocked
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.passes.blocked_layout import Blocked
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, reshaped, sum_over
 
 
@@ -35,7 +35,7 @@ def _moments(bridge: NgraphBridge, x: NodeInput, axes: Sequence[int]) -> tuple[A
 
 
 def _by_core(bridge: NgraphBridge, gradient: str) -> bool:
-    """Whether the core has an operator for this: where a gradient is computed, on the CPU."""
+    """Whether the core's operator is used: in training, on the CPU."""
     return bridge.on_cpu and bridge.trains(gradient)
 
 
@@ -43,7 +43,7 @@ def _by_core(bridge: NgraphBridge, gradient: str) -> bool:
 
 
 class _Channels:
-    """Where the channels of a batch are: axis 1, or the last one for ``NHWC``."""
+    """The channel axis of a batch: axis 1, or the last one for ``NHWC``."""
 
     def __init__(self, bridge: NgraphBridge, x: NodeInput, layout: str) -> None:
         self._bridge = bridge
@@ -56,41 +56,41 @@ class _Channels:
         self._spread = [self.size if i == axis else 1 for i in range(len(shape))]
 
     def spread(self, node: NodeInput) -> Any:
-        """One number for each channel, in the shape that broadcasts over the batch."""
+        """``node``, [channels], in the shape that broadcasts over the batch."""
         return reshaped(self._bridge, node, self._spread)
 
     def flat(self, node: NodeInput) -> Any:
-        """The opposite of :meth:`spread`."""
+        """The inverse of :meth:`spread`."""
         return reshaped(self._bridge, node, [self.size])
 
     def rows(self, node: NodeInput) -> Any:
-        """[N, C, ...] as the core's normalizations take it: its blocked form, if there is one.
+        """[N, C, ...] in a layout of the core's normalizations: blocked, if there is one.
 
-        Otherwise [N, C, S, 1], or [1, 1, S, C] where the channels of a place lie side by side.
+        Otherwise [N, C, S, 1], or [1, 1, N * S, C] where the channels are contiguous.
         """
         found = None if self.is_last else Blocked.of(self._bridge).find(node)
         if found is not None:
             return found
-        places = self.count // max(self._shape[0], 1)
-        if self.is_last or places == 1:
+        spatial_size = self.count // max(self._shape[0], 1)
+        if self.is_last or spatial_size == 1:
             return reshaped(self._bridge, node, [1, 1, self.count, self.size])
-        return reshaped(self._bridge, node, [self._shape[0], self.size, places, 1])
+        return reshaped(self._bridge, node, [self._shape[0], self.size, spatial_size, 1])
 
     def like(self, rows: NodeInput, node: NodeInput) -> Any:
-        """``node`` in the form that ``rows`` has."""
+        """``node`` in the layout of ``rows``."""
         dims = self._bridge.shape(rows)
         if len(dims) == 5:
             return Blocked.of(self._bridge).reordered(node, dims[4])
         return reshaped(self._bridge, node, dims)
 
     def unlike(self, rows: NodeInput) -> Any:
-        """The opposite of :meth:`rows`."""
+        """The inverse of :meth:`rows`."""
         if len(self._bridge.shape(rows)) == 5:
             return Blocked.of(self._bridge).plain(rows, self.size)
         return reshaped(self._bridge, rows, self._shape)
 
     def padded(self, rows: NodeInput, node: NodeInput) -> Any:
-        """``node``, a number for each channel, with zeros for the padding of ``rows``."""
+        """``node``, [channels], with zeros for the padding channels of ``rows``."""
         bridge, dims = self._bridge, self._bridge.shape(rows)
         extra = dims[1] * dims[4] - self.size if len(dims) == 5 else 0
         if not extra:
@@ -98,7 +98,7 @@ class _Channels:
         return opset15.pad(node, bridge.ints([0]), bridge.ints([extra]), "constant")
 
     def cropped(self, node: NodeInput) -> Any:
-        """The opposite of :meth:`padded`."""
+        """The inverse of :meth:`padded`."""
         bridge = self._bridge
         if bridge.shape(node) == [self.size]:
             return node
@@ -121,9 +121,10 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
     """``out = x * a + (bias - m * a)`` per channel, ``a = scale / sqrt(v + epsilon)``.
 
     In training ``m`` and ``v`` are mean and variance (over ``n``, not ``n - 1``) of the batch, and
-    the running statistics move by ``1 - momentum`` towards them; otherwise they are the running
-    statistics. The saved statistics are ``m`` and ``1 / sqrt(v + epsilon)``. A single element per
-    channel is passed on unchanged (Paddle ``batch_norm``; x of rank 2 to 5, the rest [channels]).
+    the running statistics move by ``1 - momentum`` towards these; otherwise ``m`` and ``v`` are the
+    running statistics. The saved statistics are ``m`` and ``1 / sqrt(v + epsilon)``. A single
+    element per channel is returned unchanged (Paddle ``batch_norm``; x of rank 2 to 5, the rest
+    [channels]).
     """
     x = bridge.get_input_node(op, "x")
     channels = _Channels(bridge, x, op.attr("data_format"))
@@ -137,7 +138,7 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
         none = channels.flat(channels.constant(0.0))
         out, statistics = x, [*running, none, none]
     elif not _by_core(bridge, "pd_op.batch_norm_grad") or op.attr("epsilon") == 0:
-        # The core's operator would make 0 / 0 of padding where nothing is added to the variance.
+        # The core's operator would compute 0 / 0 for padding channels if epsilon is 0.
         mean, _, variance = _moments(bridge, x, channels.axes)
         inverse = _inverse_deviation(variance, op.attr("epsilon"))
         out = _scaled(bridge, op, channels, x, mean, inverse)
@@ -214,7 +215,7 @@ def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     is_global = op.attr("is_test") or op.attr("use_global_stats")
     zeros = channels.flat(channels.constant(0.0))
     if channels.count == 1 and not is_global:
-        # Paddle's kernel ends with the gradient of x, where it has to compute one.
+        # Paddle's kernel returns after the gradient of x, if x_grad is requested.
         bias_grad = zeros if op.outputs["x_grad"] else channels.flat(grad)
         gradients: tuple[Any, ...] = (grad, zeros, bias_grad)
     else:
@@ -231,7 +232,7 @@ def _has_both(op: Op) -> bool:
     """Whether scale and bias are both trained.
 
     Where one of them is frozen, Paddle's kernels of batch and instance normalization compute no
-    gradient of the other one either: it gets zeros.
+    gradient of the other one either, but zeros.
     """
     return bool(op.outputs["scale_grad"]) and bool(op.outputs["bias_grad"])
 
@@ -272,7 +273,7 @@ def _gradients(
 
 @dataclass
 class _Statistics:
-    """Of the parts that are normalized: mean, variance and ``1 / sqrt(variance + epsilon)``."""
+    """Mean, variance and ``1 / sqrt(variance + epsilon)`` of each normalized slice."""
 
     mean: Any
     variance: Any
@@ -282,7 +283,7 @@ class _Statistics:
 def _normalized(
     bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]
 ) -> tuple[Any, _Statistics | None]:
-    """``x`` normalized along ``axes``, and its statistics where the program uses any."""
+    """``x`` normalized along ``axes``, and its statistics if the program uses them."""
     names = ("mean", "variance", "saved_mean", "saved_variance")
     is_last = axes == list(range(axes[0], len(bridge.shape(x))))
     if is_last and not any(op.has_output(name) for name in names):
@@ -330,7 +331,7 @@ def _set_parameter_gradients(
 
 
 def rows_of(bridge: NgraphBridge, op: Op, name: str) -> Any:
-    """Input ``name``, of the shape of x, with one row for each normalized part."""
+    """Input ``name``, of the shape of x, with one row for each normalized slice."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     length = math.prod(shape[op.attr("begin_norm_axis") :])
     return reshaped(bridge, bridge.get_input_node(op, name), [-1, length])
@@ -406,7 +407,7 @@ def _set_layer_norm_gradients(
     scale: NodeInput,
     statistics: Sequence[NodeInput],
 ) -> None:
-    """The same by nodes of nGraph's: for devices other than the CPU."""
+    """The gradients of layer normalization by OpenVINO nodes, for devices other than the CPU."""
     mean, variance = (reshaped(bridge, node, [-1, 1]) for node in statistics)
     inverse = _inverse_deviation(variance, op.attr("epsilon"))
     normal = opset15.multiply(opset15.subtract(x, mean), inverse)
@@ -419,14 +420,16 @@ def _set_layer_norm_gradients(
 
 
 class _Groups:
-    """How group normalization sees a batch: [N, G, C / G, S], or [N, S, G, C / G] for ``NHWC``."""
+    """The shape of a batch by groups: [N, G, C / G, S], or [N, S, G, C / G] for ``NHWC``."""
 
     def __init__(self, shape: Sequence[int], groups: int, layout: str) -> None:
         is_last = layout == "NHWC"
         channels = shape[-1] if is_last else shape[1]
-        places = math.prod(shape[1:]) // max(channels, 1)
+        spatial_size = math.prod(shape[1:]) // max(channels, 1)
         parts = [groups, channels // groups]
-        self.shape = [shape[0], places, *parts] if is_last else [shape[0], *parts, places]
+        self.shape = (
+            [shape[0], spatial_size, *parts] if is_last else [shape[0], *parts, spatial_size]
+        )
         self.axes = [1, 3] if is_last else [2, 3]
         self.others = [0, 1] if is_last else [0, 3]
         self.parameter = [1, 1, *parts] if is_last else [1, *parts, 1]
@@ -462,7 +465,7 @@ def group_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of :func:`group_norm`, as :func:`layer_norm_grad` (Paddle ``group_norm_grad``).
 
     Paddle derives the normalized input from the output: ``n = (y - bias) / scale``, the division
-    left out where ``scale == 0``; and without a scale ``mean(h)`` counts as 0.
+    omitted where ``scale == 0``; without a scale ``mean(h)`` is replaced by 0.
     """
     y, grad = bridge.get_input_node(op, "y"), bridge.get_input_node(op, "y_grad")
     shape = bridge.shape(y)

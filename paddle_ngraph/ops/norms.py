@@ -8,16 +8,16 @@ import numpy as np
 from openvino import opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     axis_first,
-    chosen,
     constant,
     keep_nan,
     reduce_to,
     reshaped,
+    select_number,
     sum_over,
     transposed,
 )
@@ -44,13 +44,13 @@ def _norm(bridge: NgraphBridge, x: NodeInput, order: float, axes: list[int]) -> 
     """``sum(|x|^p)^(1/p)`` over one of the axes or over all; the limit for p 0 or infinite."""
     if order == 0:
         counted = opset15.not_equal(x, constant(0.0))
-        return sum_over(bridge, chosen(counted), axes)
+        return sum_over(bridge, select_number(counted), axes)
     size = opset15.abs(x)
     if np.isfinite(order):
         return _root(sum_over(bridge, _power(size, order), axes), order)
     if len(axes) > 1:
         size, axes = reshaped(bridge, size, [-1]), [0]
-    # The engine's ReduceMax and ReduceMin of nothing but infinities are finite.
+    # The engine's ReduceMax and ReduceMin of only infinities are finite.
     mode, one = "max" if order > 0 else "min", bridge.full(1, "int64")
     return opset15.topk(size, one, axes[0], mode, "none").output(0)
 
@@ -210,7 +210,7 @@ def norm_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.clip_by_norm")
 def clip_by_norm(bridge: NgraphBridge, op: Op) -> None:
-    """``out = x``, scaled down to length ``max_norm`` if it is longer (Paddle ``clip_by_norm``)."""
+    """``out = x``, scaled down to norm ``max_norm`` if it is larger (Paddle ``clip_by_norm``)."""
     x, bound = bridge.get_input_node(op, "x"), constant(op.attr("max_norm"))
     flat = reshaped(bridge, x, [-1])
     total = opset15.reduce_sum(opset15.multiply(flat, flat), bridge.ints([0]))
@@ -234,10 +234,10 @@ def renorm(bridge: NgraphBridge, op: Op) -> None:
     axes = [axis for axis in range(len(bridge.shape(x))) if axis != op.attr("axis")]
     order = op.attr("p")
     length = _root(sum_over(bridge, _power(opset15.abs(x), order), axes), order)
-    bridge.set_output_node(op, "out", opset15.multiply(x, _shrinkage(op, length)))
+    bridge.set_output_node(op, "out", opset15.multiply(x, _clip_factor(op, length)))
 
 
-def _shrinkage(op: Op, length: Any) -> Any:
+def _clip_factor(op: Op, length: Any) -> Any:
     bound = constant(op.attr("max_norm"))
     return opset15.select(
         opset15.greater(length, bound), opset15.divide(bound, length), constant(1.0)
@@ -248,7 +248,7 @@ def _shrinkage(op: Op, length: Any) -> Any:
 def renorm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`renorm` (Paddle ``renorm_grad``).
 
-    ``x_grad = g * f``, where shortened to ``f = max_norm / length`` also
+    ``x_grad = g * f``, where scaled down by ``f = max_norm / length`` also
     ``- sum(x * g) * max_norm / length^(p+1) * |x|^(p-1) * sign(x)``.
     """
     x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
@@ -262,9 +262,9 @@ def renorm_grad(bridge: NgraphBridge, op: Op) -> None:
     is_longer = opset15.greater(length, bound)
     slope = opset15.multiply(product, opset15.select(is_longer, steepness, constant(0.0)))
     at_least_0 = opset15.greater_equal(x, constant(0.0))
-    sign = chosen(at_least_0, 1.0, -1.0)
+    sign = select_number(at_least_0, 1.0, -1.0)
     along = opset15.multiply(opset15.multiply(slope, _power(size, order - 1)), sign)
-    direct = opset15.multiply(grad, _shrinkage(op, length))
+    direct = opset15.multiply(grad, _clip_factor(op, length))
     bridge.set_output_node(op, "x_grad", opset15.subtract(direct, along))
 
 
@@ -272,7 +272,7 @@ def renorm_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 class _Spectrum:
-    """A weight as a matrix W with axis ``dim`` in front, and its largest singular value.
+    """A weight as a matrix W with axis ``dim`` first, and its largest singular value.
 
     ``power_iters`` times ``v = W^T u / (|W^T u| + eps)`` and ``u = W v / (|W v| + eps)``, then
     ``sigma = u^T W v``.
@@ -305,14 +305,14 @@ class _Spectrum:
         return reshaped(self._bridge, node, [self._shape[0], -1])
 
     def as_weight(self, node: NodeInput) -> Any:
-        """The opposite of :meth:`as_matrix`."""
+        """The inverse of :meth:`as_matrix`."""
         node = reshaped(self._bridge, node, self._shape)
         return transposed(self._bridge, node, self._order, back=True)
 
 
 @converter("pd_op.spectral_norm")
 def spectral_norm(bridge: NgraphBridge, op: Op) -> None:
-    """``out = weight / sigma``, ``sigma`` approximating its largest singular value in a few steps.
+    """``out = weight / sigma``, ``sigma`` its largest singular value by power iteration.
 
     (Paddle ``spectral_norm``.)
     """

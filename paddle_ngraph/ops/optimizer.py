@@ -1,6 +1,6 @@
-"""Optimizers: one step of each on a parameter and its state, as in Paddle's CPU kernels.
+"""Optimizers: one update of a parameter and its state, as in Paddle's CPU kernels.
 
-The operators overwrite the parameter and its accumulators; the outputs carry the new values.
+The operators overwrite the parameter and its accumulators; the outputs are the new values.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import numpy as np
 from openvino import opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant
 
 _SINGLE_PRECISION = Limit(
     "its multi-precision form keeps a second copy of the parameter",
     lambda op: not op.attr("multi_precision") and not op.has_input("master_param"),
 )
-_ALWAYS_UPDATES = Limit(
+_NO_SKIPPED_UPDATE = Limit(
     "it may be told to skip an update", lambda op: not op.has_input("skip_update")
 )
 _OWN_BETA_POWERS = Limit(
@@ -65,7 +65,7 @@ def momentum(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _adam(bridge: NgraphBridge, op: Op, **decay: Any) -> None:
-    """The step of Adam; ``decay``: the parameter's decay, for the core's operator."""
+    """The update of Adam; ``decay``: attributes of weight decay for the core's operator."""
     betas = [float(bridge.constant(op, name).item()) for name in ("beta1", "beta2")]
     powers = [bridge.get_input_node(op, name) for name in ("beta1_pow", "beta2_pow")]
     read = ["param", "grad", "moment1", "moment2", "learning_rate", "beta1_pow", "beta2_pow"]
@@ -80,7 +80,7 @@ def _adam(bridge: NgraphBridge, op: Op, **decay: Any) -> None:
         bridge.set_output_node(op, name, opset15.multiply(constant(beta), power))
 
 
-_ADAM_LIMITS = [_SINGLE_PRECISION, _ALWAYS_UPDATES, _OWN_BETA_POWERS]
+_ADAM_LIMITS = [_SINGLE_PRECISION, _NO_SKIPPED_UPDATE, _OWN_BETA_POWERS]
 
 
 @converter(
@@ -89,11 +89,11 @@ _ADAM_LIMITS = [_SINGLE_PRECISION, _ALWAYS_UPDATES, _OWN_BETA_POWERS]
     limits=_ADAM_LIMITS,
 )
 def adam(bridge: NgraphBridge, op: Op) -> None:
-    """One step of Adam (Paddle ``adam``).
+    """One update of Adam (Paddle ``adam``).
 
     ``m1 = beta1 * m1 + (1 - beta1) * g``, ``m2 = beta2 * m2 + (1 - beta2) * g * g``,
     ``param_out = param - lr * s / (1 - beta1_pow) * (m1 / (sqrt(m2) + epsilon * s))`` with
-    ``s = sqrt(1 - beta2_pow)``. AMSGrad uses the largest ``m2`` so far there instead.
+    ``s = sqrt(1 - beta2_pow)``. AMSGrad uses the largest ``m2`` so far instead.
     """
     _adam(bridge, op)
 
@@ -114,9 +114,9 @@ def adamw(bridge: NgraphBridge, op: Op) -> None:
     )
 
 
-@converter("pd_op.lamb_", limits=[_SINGLE_PRECISION, _ALWAYS_UPDATES])
+@converter("pd_op.lamb_", limits=[_SINGLE_PRECISION, _NO_SKIPPED_UPDATE])
 def lamb(bridge: NgraphBridge, op: Op) -> None:
-    """One step of LAMB (Paddle ``lamb``).
+    """One update of LAMB (Paddle ``lamb``).
 
     ``d = m1 / (1 - beta1_pow) / (sqrt(m2 / (1 - beta2_pow)) + epsilon) + weight_decay * param``,
     with the moments of :func:`adam`; ``param_out = param - lr * r * d``. ``r = |param| / |d|`` if
@@ -126,8 +126,8 @@ def lamb(bridge: NgraphBridge, op: Op) -> None:
     power1 = bridge.get_input_node(op, "beta1_pow")
     power2 = bridge.get_input_node(op, "beta2_pow")
     beta1, beta2 = np.float32(op.attr("beta1")), np.float32(op.attr("beta2"))
-    moment1 = _mixed(bridge.get_input_node(op, "moment1"), beta1, grad)
-    moment2 = _mixed_square(bridge.get_input_node(op, "moment2"), beta2, grad)
+    moment1 = _moving_average(bridge.get_input_node(op, "moment1"), beta1, grad)
+    moment2 = _moving_average_of_square(bridge.get_input_node(op, "moment2"), beta2, grad)
     mean = opset15.divide(moment1, opset15.subtract(constant(1.0), _scalar(bridge, power1)))
     square = opset15.divide(moment2, opset15.subtract(constant(1.0), _scalar(bridge, power2)))
     scale = opset15.add(opset15.sqrt(square), constant(op.attr("epsilon")))
@@ -164,10 +164,10 @@ def adamax(bridge: NgraphBridge, op: Op) -> None:
     grad = _gradient(bridge, op)
     power = _scalar(bridge, bridge.get_input_node(op, "beta1_pow"))
     rate = opset15.divide(_learning_rate(bridge, op), opset15.subtract(constant(1.0), power))
-    moment = _mixed(bridge.get_input_node(op, "moment"), op.attr("beta1"), grad)
+    moment = _moving_average(bridge.get_input_node(op, "moment"), op.attr("beta1"), grad)
     norm = opset15.multiply(constant(op.attr("beta2")), bridge.get_input_node(op, "inf_norm"))
     norm = opset15.add(norm, constant(op.attr("epsilon")))
-    # A NaN so far counts for nothing, as in Paddle, and a NaN of the gradient stays.
+    # As in Paddle, an accumulated NaN is ignored, and a NaN of the gradient stays.
     size = opset15.abs(grad)
     norm = opset15.select(opset15.greater_equal(norm, size), norm, size)
     step = opset15.multiply(rate, opset15.divide(moment, norm))
@@ -200,13 +200,13 @@ def adadelta(bridge: NgraphBridge, op: Op) -> None:
     rho, epsilon = op.attr("rho"), constant(op.attr("epsilon"))
     squares = bridge.get_input_node(op, "avg_squared_grad")
     updates = bridge.get_input_node(op, "avg_squared_update")
-    squares = _mixed(squares, rho, opset15.multiply(grad, grad))
+    squares = _moving_average(squares, rho, opset15.multiply(grad, grad))
     ratio = opset15.divide(
         opset15.sqrt(opset15.add(updates, epsilon)), opset15.sqrt(opset15.add(squares, epsilon))
     )
     update = opset15.multiply(ratio, grad)
     step = opset15.multiply(_learning_rate(bridge, op), update)
-    updates = _mixed(updates, rho, opset15.multiply(update, update))
+    updates = _moving_average(updates, rho, opset15.multiply(update, update))
     # Paddle gives the outputs these names.
     bridge.set_output_node(op, "moment_out", squares)
     bridge.set_output_node(op, "inf_norm_out", updates)
@@ -217,17 +217,17 @@ def adadelta(bridge: NgraphBridge, op: Op) -> None:
 def rmsprop(bridge: NgraphBridge, op: Op) -> None:
     """``s = decay * s + (1 - decay) * g * g``, ``m = momentum * m + lr * g / sqrt(s + epsilon)``.
 
-    ``param_out = param - m``. Centered, ``s - a^2`` takes the place of ``s`` in ``m``, where
+    ``param_out = param - m``. Centered, ``s - a^2`` replaces ``s`` in ``m``, where
     ``a = decay * a + (1 - decay) * g`` is the mean gradient (Paddle ``rmsprop``).
     """
     grad = _gradient(bridge, op)
     decay = np.float32(op.attr("decay"))
-    square = _mixed_square(bridge.get_input_node(op, "mean_square"), decay, grad)
+    square = _moving_average_of_square(bridge.get_input_node(op, "mean_square"), decay, grad)
     variance = square
     if op.has_input("mean_grad"):
         mean = bridge.get_input_node(op, "mean_grad")
         if op.attr("centered"):
-            mean = _mixed(mean, decay, grad)
+            mean = _moving_average(mean, decay, grad)
             variance = opset15.subtract(square, opset15.multiply(mean, mean))
         bridge.set_output_node(op, "mean_grad_out", mean)
     scale = opset15.sqrt(opset15.add(variance, constant(op.attr("epsilon"))))
@@ -264,7 +264,7 @@ def _gradient(bridge: NgraphBridge, op: Op) -> Any:
     )
     if bridge.shape(grad) == shape:
         return grad
-    # Gradient clipping gives that of a parameter without dimensions the shape [1].
+    # Gradient clipping reshapes the gradient of a 0-D parameter to [1].
     return _scalar(bridge, grad)
 
 
@@ -272,7 +272,7 @@ def _minus(param: NodeInput, step: NodeInput) -> Any:
     return opset15.subtract(param, step)
 
 
-def _mixed(average: NodeInput, keep: float | np.floating[Any], new: NodeInput) -> Any:
+def _moving_average(average: NodeInput, keep: float | np.floating[Any], new: NodeInput) -> Any:
     """``keep * average + (1 - keep) * new``."""
     kept = np.float32(keep)
     return opset15.add(
@@ -281,7 +281,7 @@ def _mixed(average: NodeInput, keep: float | np.floating[Any], new: NodeInput) -
     )
 
 
-def _mixed_square(average: NodeInput, keep: np.floating[Any], new: NodeInput) -> Any:
+def _moving_average_of_square(average: NodeInput, keep: np.floating[Any], new: NodeInput) -> Any:
     """``keep * average + (1 - keep) * new * new``, multiplied from left to right."""
     part = opset15.multiply(opset15.multiply(constant(np.float32(1) - keep), new), new)
     return opset15.add(opset15.multiply(constant(keep), average), part)
@@ -292,5 +292,5 @@ def _learning_rate(bridge: NgraphBridge, op: Op) -> Any:
 
 
 def _scalar(bridge: NgraphBridge, node: NodeInput) -> Any:
-    """A tensor of one element without dimensions."""
+    """A tensor of one element as a 0-D tensor."""
     return opset15.squeeze(node, bridge.ints([0])) if bridge.shape(node) else node

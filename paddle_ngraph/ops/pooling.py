@@ -1,8 +1,8 @@
-"""Pooling over two or three axes, with and without positions, its gradients and its inverse.
+"""Pooling over two or three axes, with and without indices, its gradients and its inverse.
 
-Operators of the core (``core/ov/pool_ops.h``) compute what OpenVINO's own pooling does differently
-or lacks: NaN in a maximum, the first of several maxima, windows that lie in the padding. They pool
-planes; pooling over three axes is reduced to them.
+Operators of the core (``core/ov/pool_ops.h``) cover semantics that OpenVINO's own pooling lacks:
+NaN in a maximum, the first of several maxima, windows inside the padding. The core's operators are
+two-dimensional; pooling over three axes is reduced to two.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from openvino import Output, opset1, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.blocked import Blocked
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import select
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import select
+from paddle_ngraph.conversion.passes.blocked_layout import Blocked
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import AxisMap, get_data, padding, set_data
 
@@ -35,10 +35,10 @@ _LIMITS = (
 )
 
 
-_AXES = ("size", "kernel", "strides", "begin", "out")
+_SPATIAL_FIELDS = ("size", "kernel", "strides", "begin", "out")
 
-# Where a maximum starts in native Paddle: what a window in the padding gives.
-_LOWEST = float(np.finfo("float32").min)
+# Initial value of a maximum in plain Paddle: the result of a window inside the padding.
+_FLOAT32_MIN = float(np.finfo("float32").min)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Pooling:
     exclusive: bool
 
     def attributes(self) -> dict[str, Any]:
-        """For the core's pooling operators."""
+        """Attributes for the core's pooling operators."""
         return {
             "kernel": self.kernel,
             "strides": self.strides,
@@ -65,7 +65,7 @@ class _Pooling:
         }
 
     def end(self, axis: int) -> int:
-        """The padding after the axis that the outputs need."""
+        """The padding after the axis on which outputs depend."""
         reach = (self.out[axis] - 1) * self.strides[axis] + self.kernel[axis]
         return max(0, reach - self.size[axis] - self.begin[axis])
 
@@ -75,7 +75,7 @@ class _Pooling:
 
     def plane(self) -> _Pooling:
         """The pooling along the last two axes only."""
-        picked: dict[str, Any] = {name: getattr(self, name)[1:] for name in _AXES}
+        picked: dict[str, Any] = {name: getattr(self, name)[1:] for name in _SPATIAL_FIELDS}
         return replace(self, **picked)
 
     def depth(self, width: int) -> _Pooling:
@@ -83,7 +83,9 @@ class _Pooling:
         rest = {"size": width, "kernel": 1, "strides": 1, "begin": 0, "out": width}
         if self.adaptive:
             rest["kernel"] = width
-        picked: dict[str, Any] = {name: [getattr(self, name)[0], rest[name]] for name in _AXES}
+        picked: dict[str, Any] = {
+            name: [getattr(self, name)[0], rest[name]] for name in _SPATIAL_FIELDS
+        }
         return replace(self, **picked)
 
     def window(self, axis: int, index: int) -> range:
@@ -91,23 +93,24 @@ class _Pooling:
         begin = index * self.strides[axis] - self.begin[axis]
         return range(max(begin, 0), min(begin + self.kernel[axis], self.size[axis]))
 
-    def sees_data(self) -> bool:
-        """Whether every window holds an element that is not padding: the first and the last do."""
+    def has_data_in_each_window(self) -> bool:
+        """Whether every window has an element that is not padding, as the first and the last do."""
         return self.adaptive or all(
             self.kernel[axis] > begin and (out - 1) * self.strides[axis] - begin < self.size[axis]
             for axis, (begin, out) in enumerate(zip(self.begin, self.out))
         )
 
     def is_global(self) -> bool:
-        """Whether one window is the whole input, and nothing else."""
+        """Whether the only window is exactly the whole input."""
         return (
             self.kernel == self.size and all(out == 1 for out in self.out) and not any(self.begin)
         )
 
-    def counts_plainly(self) -> bool:
-        """Whether OpenVINO's average divides by the same number as native Paddle's.
+    def has_openvino_divisor(self) -> bool:
+        """Whether OpenVINO's average has the divisor of plain Paddle's.
 
-        It does not for windows that lie in the padding, and for windows beyond it that count.
+        The divisors differ for windows inside the padding, and, with padding included, for windows
+        that reach beyond it.
         """
         for axis in range(len(self.size)):
             begin, end, kernel = self.begin[axis], self.end(axis), self.kernel[axis]
@@ -155,7 +158,7 @@ def pool(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.pool2d_grad", inputs={"kernel_size": Role.CONSTANT}, limits=_LIMITS)
 @converter("pd_op.pool3d_grad", limits=_LIMITS)
 def pool_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Gradient to each window's first maximum, or a share to each element (``pool2d_grad``)."""
+    """Gradient to each window's first maximum, or in equal shares to all (``pool2d_grad``)."""
     x, grad = get_data(bridge, op, "x"), get_data(bridge, op, "out_grad")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
     if op.attr("pooling_type") == "max":
@@ -166,17 +169,19 @@ def pool_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _in_blocks(layout: Blocked, x: Output, pooling: _Pooling) -> Output | None:
-    """The blocked form of ``x``, if there is one and its padding of zeros stays zero."""
-    return layout.find(x) if pooling.sees_data() else None
+    """``x`` in the blocked layout, if there is one and pooling keeps its padding channels zero."""
+    return layout.find(x) if pooling.has_data_in_each_window() else None
 
 
-def _pooled_in_blocks(kind: str, bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any | None:
-    """``x`` pooled by the operator ``kind``, where it has a blocked form."""
+def _pooled_in_blocks(
+    operator: str, bridge: NgraphBridge, x: Output, pooling: _Pooling
+) -> Any | None:
+    """``x`` pooled by ``operator``, if ``x`` has a blocked layout."""
     layout = Blocked.of(bridge)
     found = _in_blocks(layout, x, pooling)
     if found is None:
         return None
-    pooled = bridge.extension(kind, [found], **pooling.attributes())
+    pooled = bridge.extension(operator, [found], **pooling.attributes())
     return layout.plain(pooled, bridge.shape(x)[1])
 
 
@@ -189,9 +194,9 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
         pooling = replace(pooling, adaptive=False, kernel=steps, strides=steps)
     if pooling.adaptive and not bridge.on_cpu:
         return opset15.adaptive_avg_pool(x, bridge.ints(pooling.out))
-    if pooling.adaptive or not pooling.counts_plainly():
+    if pooling.adaptive or not pooling.has_openvino_divisor():
         return _average_by_planes(bridge, x, pooling)
-    if pooling.is_global():  # the same, with no size among its attributes
+    if pooling.is_global():  # an equal result, with no size among the attributes
         return opset15.reduce_mean(x, bridge.ints(range(2, 2 + len(pooling.size))), True)
     end = [pooling.end(axis) for axis in range(len(pooling.size))]
     return opset15.avg_pool(
@@ -236,10 +241,10 @@ def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     pooled = _pooled_in_blocks("PaddleMaxPool", bridge, x, pooling)
     if pooled is not None:
         return pooled
-    if not bridge.on_cpu and pooling.sees_data():
+    if not bridge.on_cpu and pooling.has_data_in_each_window():
         end = [pooling.end(axis) for axis in range(len(pooling.size))]
         largest = opset1.max_pool(x, pooling.strides, pooling.begin, end, pooling.kernel)
-        return opset15.maximum(largest, bridge.full(_LOWEST, "float32"))
+        return opset15.maximum(largest, bridge.full(_FLOAT32_MIN, "float32"))
     if len(pooling.size) == 2:
         return bridge.extension("PaddleMaxPool", [x], **pooling.attributes())
     rows = _Rows(pooling)
@@ -271,8 +276,8 @@ def _maximum_grad(
 class _Rows:
     """A maximum over windows of three axes as one over planes.
 
-    The rows (d, h) that a window reads are stacked, in native Paddle's order; a window clipped at
-    the border repeats its first plane or row, which changes nothing. ``pooling`` then pools [N, C,
+    The rows (d, h) that a window reads are stacked, in plain Paddle's order; a window clipped at
+    the border repeats its first plane or row, which has no effect. ``pooling`` then pools [N, C,
     rows, W] in adjacent windows.
     """
 
@@ -290,7 +295,7 @@ class _Rows:
         )
 
     def _elements(self, axis: int) -> np.ndarray:
-        """What each window reads along ``axis``; one in the padding reads what follows the end."""
+        """The indices of each window along ``axis``; ``size`` for a window inside the padding."""
         length, kernel = self._pooling.size[axis], self._pooling.kernel[axis]
         rows = []
         for index in range(self._pooling.out[axis]):
@@ -307,7 +312,7 @@ class _Rows:
         position[outside] = depth * height
         node = reshaped(bridge, x, [batch, channels, depth * height, width])
         if outside.any():
-            lowest = bridge.full(_LOWEST, "float32", [batch, channels, 1, width])
+            lowest = bridge.full(_FLOAT32_MIN, "float32", [batch, channels, 1, width])
             node = opset15.concat([node, lowest], 2)
         return AxisMap(position.reshape(-1, 1)).apply(bridge, node, 2)
 
@@ -341,8 +346,8 @@ _LP_LIMITS = (
 )
 
 
-def _framed(pooling: _Pooling) -> tuple[_Pooling, list[int]]:
-    """The same windows over data with its padding included, and the padding after it."""
+def _with_padding_included(pooling: _Pooling) -> tuple[_Pooling, list[int]]:
+    """Equal windows over data with its padding included, and the padding after the data."""
     axes = range(len(pooling.size))
     end = [pooling.end(axis) for axis in axes]
     size = [pooling.size[axis] + pooling.begin[axis] + end[axis] for axis in axes]
@@ -354,7 +359,7 @@ def lp_pool(bridge: NgraphBridge, op: Op) -> None:
     """The sum of each window, or the root of the sum of squares (Paddle ``lp_pool2d``)."""
     x: Any = get_data(bridge, op, "x")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
-    framed, end = _framed(pooling)
+    framed, end = _with_padding_included(pooling)
     if op.attr("norm_type") == 2:
         x = opset15.multiply(x, x)
     if any(pooling.begin + end):
@@ -371,7 +376,7 @@ def lp_pool_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` to each element, times ``x / out`` for norm 2 (Paddle ``lp_pool2d_grad``)."""
     x, grad = get_data(bridge, op, "x"), get_data(bridge, op, "out_grad")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
-    framed, end = _framed(pooling)
+    framed, end = _with_padding_included(pooling)
     share: Any = grad
     if op.attr("norm_type") == 2:
         share = opset15.divide(grad, get_data(bridge, op, "out"))
@@ -389,7 +394,7 @@ def lp_pool_grad(bridge: NgraphBridge, op: Op) -> None:
     set_data(bridge, op, "x_grad", spread)
 
 
-# -- maxima with their positions ---------------------------------------------------------------
+# -- maxima with their indices -----------------------------------------------------------------
 
 
 _FIXED_WINDOWS = Limit(
@@ -401,7 +406,7 @@ _FIXED_WINDOWS = Limit(
 @converter("pd_op.max_pool2d_with_index")
 @converter("pd_op.max_pool3d_with_index")
 def max_pool_with_index(bridge: NgraphBridge, op: Op) -> None:
-    """Maxima and their positions in ``H * W``, ignoring NaN (Paddle ``max_pool2d_with_index``)."""
+    """Maxima and their indices in ``H * W``, ignoring NaN (Paddle ``max_pool2d_with_index``)."""
     x = bridge.get_input_node(op, "x")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
     out, mask = _indexed(bridge, x, pooling)
@@ -410,7 +415,7 @@ def max_pool_with_index(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _indexed(bridge: NgraphBridge, x: NodeInput, pooling: _Pooling) -> tuple[Any, Any]:
-    """The maxima and their positions, -1 where there is none.
+    """The maxima and their indices, -1 where there is none.
 
     Over three axes: over the planes first, then over the depth, so that the first of equal maxima
     remains the first.
@@ -429,7 +434,7 @@ def _indexed(bridge: NgraphBridge, x: NodeInput, pooling: _Pooling) -> tuple[Any
     chosen = opset15.maximum(best, none)
     inside = reshaped(bridge, planes.output(1), [batch, channels, deep.size[0] * deep.size[1]])
     inside = opset15.gather_elements(inside, chosen, 2)
-    # The engine divides in float32: from the middle of a row its rounding reaches no other one.
+    # The engine divides in float32: at the middle of a row, rounding cannot change the quotient.
     to_middle = opset15.constant(width // 2 - np.arange(width, dtype="int32"))
     middle = opset15.add(reshaped(bridge, chosen, [batch, channels, *deep.out]), to_middle)
     middle = reshaped(bridge, middle, bridge.shape(chosen))
@@ -441,7 +446,7 @@ def _indexed(bridge: NgraphBridge, x: NodeInput, pooling: _Pooling) -> tuple[Any
 
 
 def _fractional_windows(op: Op, size: list[int]) -> list[list[range]]:
-    """The windows along each axis, spaced by a random number that the program fixes."""
+    """The windows along each axis, spaced by attribute ``random_u``."""
     windows = []
     for length, out, kernel in zip(size, op.attr("output_size"), op.attr("kernel_size")):
         step = np.float32(length - kernel) / np.float32(out - (1 if kernel else 0))
@@ -463,7 +468,7 @@ def fractional_max_pool(bridge: NgraphBridge, op: Op) -> None:
     """Maxima of windows of changing sizes (Paddle ``fractional_max_pool2d``).
 
     Each axis is laid out as adjacent windows of one size, a shorter one repeating its first
-    element, and the positions found there are looked up in a table.
+    element, and the indices in that layout are mapped back by a table.
     """
     x = bridge.get_input_node(op, "x")
     batch, channels, *size = bridge.shape(x)
@@ -510,7 +515,7 @@ def max_pool_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", reshaped(bridge, x_grad, dims))
 
 
-# -- the inverse of a maximum with positions ---------------------------------------------------
+# -- the inverse of a maximum with indices -----------------------------------------------------
 
 
 @converter(
@@ -521,7 +526,7 @@ def max_pool_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
 )
 @converter("pd_op.unpool3d", dtypes=("float32", "int32"), unchecked=["indices"])
 def unpool(bridge: NgraphBridge, op: Op) -> None:
-    """Every element at its position, 0 elsewhere; a later one wins (Paddle ``unpool``)."""
+    """Every element at its index, 0 elsewhere; the last one wins (Paddle ``unpool``)."""
     x = bridge.get_input_node(op, "x")
     batch, channels, *size = bridge.shape(x)
     out = _unpooled_size(bridge, op, len(size))
@@ -543,7 +548,7 @@ def unpool(bridge: NgraphBridge, op: Op) -> None:
 )
 @converter("pd_op.unpool3d_grad", dtypes=("float32", "int32"), unchecked=["indices"])
 def unpool_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` at every element's position (Paddle ``unpool_grad``)."""
+    """``out_grad`` at every element's index (Paddle ``unpool_grad``)."""
     grad = bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     batch, channels, *out = bridge.shape(grad)

@@ -1,10 +1,11 @@
 """Quantization as Paddle's CPU kernels simulate it, in float32.
 
-A tensor of scale ``s`` is held by whole numbers ``q``: ``x`` is about ``q * s / qmax``, with a
-``qmax`` of 127 for eight bits. The nodes here compute what Paddle computes, bit by bit. Where
-convolutions and products follow, ``low_precision.py`` recognizes them and asks for int8 kernels.
+A tensor of scale ``s`` is represented by integers ``q``: ``x`` is about ``q * s / qmax``, with a
+``qmax`` of 127 for eight bits. Results equal Paddle's bit by bit. If convolutions or matmuls
+consume the results, ``int8.py`` recognizes the nodes and selects int8 kernels.
 
-``dequantize_linear`` has no converter: ``program/dequantization.py`` says it in the operators here.
+``dequantize_linear`` has no converter: ``partitioning/dequantization.py`` replaces it by operators
+of this module.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from typing import Any
 import numpy as np
 from openvino import Output, opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped
 
-# Paddle's numbers for how it rounds: to even with qmax + 1 numbers below zero, or away from zero
-# with qmax of them.
-_TO_EVEN = 0
-# Scales up to this one Paddle takes for zero, and divides by a little more.
-_LEAST_SCALE = 1e-30
+# Paddle's attribute for rounding half to even, with qmax + 1 negative levels; otherwise half away
+# from zero, with qmax of them.
+_ROUND_TO_EVEN = 0
+# Paddle treats scales up to this one as zero and divides by a slightly larger value.
+_MIN_SCALE = 1e-30
 _EPSILON = 1e-6
 
-_EVALUATES = Limit("it updates its scale: in training", lambda op: bool(op.attr("is_test")))
+_IS_INFERENCE = Limit("it updates its scale: in training", lambda op: bool(op.attr("is_test")))
 _IS_INTEGER = Limit("its numbers are float8", lambda op: op.attr("qmax") not in (448, 57344))
 
 
@@ -35,7 +36,7 @@ def _largest(bits: int) -> int:
     return (1 << (bits - 1)) - 1
 
 
-def _spread(bridge: NgraphBridge, scale: Output, x: Output, axis: int) -> Output:
+def _broadcast_scale(bridge: NgraphBridge, scale: Output, x: Output, axis: int) -> Output:
     """One scale for each channel of ``x`` along ``axis``; a scalar for a negative ``axis``."""
     if axis < 0:
         return reshaped(bridge, scale, [])
@@ -45,20 +46,20 @@ def _spread(bridge: NgraphBridge, scale: Output, x: Output, axis: int) -> Output
 
 def _inverse(scale: Output) -> Any:
     padded = opset15.add(scale, constant(_EPSILON))
-    is_zero = opset15.less_equal(scale, constant(_LEAST_SCALE))
+    is_zero = opset15.less_equal(scale, constant(_MIN_SCALE))
     return opset15.divide(constant(1.0), opset15.select(is_zero, padded, scale))
 
 
 def _quantized(x: Output, scale: Output, qmax: int, round_type: int) -> Any:
-    """Whole numbers, in float32; NaN stays."""
+    """Quantized integers, in float32; NaN stays."""
     factor = opset15.multiply(constant(qmax), _inverse(scale))
     low, mode, inside = -qmax - 1, "half_to_even", x
-    if round_type != _TO_EVEN:
+    if round_type != _ROUND_TO_EVEN:
         low, mode = -qmax, "half_away_from_zero"
         above = opset15.maximum(x, opset15.negative(scale))
         inside = opset15.minimum(above, scale)
     whole = opset15.round(opset15.multiply(inside, factor), mode)
-    # After the clipping of x it changes nothing, but says how many numbers there are.
+    # After the clipping of x the clamp has no effect, but declares the number of levels.
     return keep_nan(x, opset15.clamp(whole, float(low), float(qmax)))
 
 
@@ -67,7 +68,7 @@ def _dequantized(q: Any, scale: Output, qmax: float) -> Any:
 
 
 def _largest_magnitude(bridge: NgraphBridge, x: Output, axis: int = -1) -> Any:
-    """The largest ``|x|``: of everything [1], or of each channel along ``axis`` [channels]."""
+    """The largest ``|x|``: of the whole tensor [1], or per channel along ``axis`` [channels]."""
     rank = len(bridge.shape(x))
     others = [i for i in range(rank) if i != axis]
     found = opset15.reduce_max(opset15.abs(x), bridge.ints(others)) if others else opset15.abs(x)
@@ -78,7 +79,7 @@ def _largest_magnitude(bridge: NgraphBridge, x: Output, axis: int = -1) -> Any:
     "pd_op.quantize_linear",
     inputs={name: Role.UNUSED for name in ("zero_point", "in_accum", "in_state")},
     outputs={name: Role.OMITTED for name in ("out_state", "out_accum", "out_scale")},
-    limits=[_EVALUATES, _IS_INTEGER],
+    limits=[_IS_INFERENCE, _IS_INTEGER],
 )
 def quantize_linear(bridge: NgraphBridge, op: Op) -> None:
     """``y = clip(round(x * qmax / scale))``, in float32 (Paddle ``quantize_linear``).
@@ -90,7 +91,7 @@ def quantize_linear(bridge: NgraphBridge, op: Op) -> None:
     if op.attr("only_observer"):
         bridge.set_output_node(op, "y", x)
         return
-    scale = _spread(bridge, bridge.get_input_node(op, "scale"), x, op.attr("quant_axis"))
+    scale = _broadcast_scale(bridge, bridge.get_input_node(op, "scale"), x, op.attr("quant_axis"))
     found = _quantized(x, scale, op.attr("qmax"), op.attr("round_type"))
     bridge.set_output_node(op, "y", found)
 
@@ -99,7 +100,7 @@ def quantize_linear(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.fake_quantize_range_abs_max",
     inputs={"iter": Role.UNUSED},
     outputs={name: Role.OMITTED for name in ("out_scale", "out_scales")},
-    limits=[_EVALUATES],
+    limits=[_IS_INFERENCE],
 )
 def fake_quantize_range_abs_max(bridge: NgraphBridge, op: Op) -> None:
     """``out = round(clip(x, -scale, scale) * qmax / scale)``; see :func:`_quantized`."""
@@ -114,14 +115,14 @@ def fake_quantize_range_abs_max(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.fake_quantize_moving_average_abs_max",
 )
 def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
-    """x, quantized and, unless the name says otherwise, dequantized again.
+    """x quantized, and dequantized again if the operator's name contains ``dequantize``.
 
     In training the scale is ``accum / state`` after ``state = rate * state + 1`` and ``accum = rate
     * accum + max(|x|)``; otherwise it is ``in_scale`` (Paddle
     ``fake_quantize_dequantize_moving_average_abs_max``).
     """
     x, scale = (bridge.get_input_node(op, name) for name in ("x", "in_scale"))
-    state = accum = scale  # Paddle writes none of them in evaluation
+    state = accum = scale  # Paddle writes neither in evaluation
     if not op.attr("is_test"):
         rate = constant(op.attr("moving_rate"))
         state = opset15.multiply(rate, bridge.get_input_node(op, "in_state"))
@@ -135,7 +136,7 @@ def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _set_simulated(bridge: NgraphBridge, op: Op, x: Output, scale: Output) -> None:
-    """Sets ``out``: whole numbers, or what they stand for where the operator dequantizes too."""
+    """Sets ``out``: the quantized integers, dequantized again if the operator does so."""
     qmax = _largest(op.attr("bit_length"))
     found = _quantized(x, scale, qmax, op.attr("round_type"))
     if "dequantize" in op.type:
@@ -154,11 +155,11 @@ def fake_quantize_abs_max(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.fake_channel_wise_quantize_dequantize_abs_max")
 def fake_channel_wise_quantize_dequantize_abs_max(bridge: NgraphBridge, op: Op) -> None:
-    """The same with a scale for each channel of ``quant_axis``, the weights of PaddleSlim's QAT."""
+    """x quantized and dequantized by channel of ``quant_axis``: weights in PaddleSlim's QAT."""
     x, axis = bridge.get_input_node(op, "x"), op.attr("quant_axis")
     scale = _largest_magnitude(bridge, x, axis)
     bridge.set_output_node(op, "out_scale", scale)
-    _set_simulated(bridge, op, x, _spread(bridge, scale, x, axis))
+    _set_simulated(bridge, op, x, _broadcast_scale(bridge, scale, x, axis))
 
 
 @converter(
@@ -167,7 +168,7 @@ def fake_channel_wise_quantize_dequantize_abs_max(bridge: NgraphBridge, op: Op) 
     "pd_op.fake_quantize_dequantize_moving_average_abs_max_grad",
 )
 def fake_quantize_dequantize_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad``: to the gradient there is no rounding."""
+    """``x_grad = out_grad``: a straight-through estimator."""
     bridge.set_output_node(op, "x_grad", bridge.get_input_node(op, "out_grad"))
 
 
@@ -183,7 +184,7 @@ def fake_dequantize_max_abs(bridge: NgraphBridge, op: Op) -> None:
 def fake_channel_wise_dequantize_max_abs(bridge: NgraphBridge, op: Op) -> None:
     """``out = x * s / qmax``, with one ``s`` for each channel of ``quant_axis``.
 
-    With two scales, x is a product of quantized weights and a quantized activation: its channels
+    With two scales, x is a matmul of quantized weights and a quantized activation: its channels
     are along ``x_num_col_dims``, the second scale is that of the activation, and ``qmax`` the
     product of both (Paddle ``fake_channel_wise_dequantize_max_abs``).
     """
@@ -191,10 +192,10 @@ def fake_channel_wise_dequantize_max_abs(bridge: NgraphBridge, op: Op) -> None:
     first, *others = bridge.get_input_nodes(op, "scales")
     bits: Sequence[int] = op.attr("quant_bits")
     if not others:
-        scale = _spread(bridge, first, x, op.attr("quant_axis"))
+        scale = _broadcast_scale(bridge, first, x, op.attr("quant_axis"))
         bridge.set_output_node(op, "out", _dequantized(x, scale, _largest(bits[0])))
         return
-    channels = _spread(bridge, first, x, op.attr("x_num_col_dims"))
+    channels = _broadcast_scale(bridge, first, x, op.attr("x_num_col_dims"))
     scale = opset15.multiply(channels, reshaped(bridge, others[0], []))
     qmax = float(np.float32(_largest(bits[0])) * np.float32(_largest(bits[1])))
     bridge.set_output_node(op, "out", _dequantized(x, scale, qmax))

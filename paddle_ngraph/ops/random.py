@@ -1,17 +1,17 @@
-"""Tensors of random numbers, and operators that use them."""
+"""Random tensors, and operators that sample."""
 
 from __future__ import annotations
 
 from openvino import opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import ANY, Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
-from paddle_ngraph.ops.nodes import chosen, constant, known_ints
+from paddle_ngraph.ops.nodes import constant, known_ints, select_number
 
 _FLOAT32 = Limit("attribute 'dtype' is not float32", lambda op: op.attr("dtype") == "float32")
-_LITERAL = Limit(
+_CONSTANT_BOUNDS = Limit(
     "the bounds are known only at run time",
     lambda op: "min" in op.constants and "max" in op.constants,
 )
@@ -22,11 +22,11 @@ _LITERAL = Limit(
     dtypes=ANY,
     rounds=False,
     inputs={"shape": Role.CONSTANT, "min": Role.CONSTANT, "max": Role.CONSTANT},
-    limits=[_FLOAT32, _LITERAL],
+    limits=[_FLOAT32, _CONSTANT_BOUNDS],
     draws=lambda op: True,
 )
 def uniform(bridge: NgraphBridge, op: Op) -> None:
-    """Numbers from ``min`` to ``max``, drawn at each run (Paddle ``uniform``)."""
+    """Uniform samples from ``min`` to ``max``, generated in each run (Paddle ``uniform``)."""
     low, high = bridge.constant(op, "min").item(), bridge.constant(op, "max").item()
     shape = known_ints(bridge, op, "shape")
     numbers = bridge.draw("uniform", low, high, op.attr("seed"), shape)
@@ -42,7 +42,7 @@ def uniform(bridge: NgraphBridge, op: Op) -> None:
     draws=lambda op: True,
 )
 def gaussian(bridge: NgraphBridge, op: Op) -> None:
-    """Normally distributed numbers, drawn at each run (Paddle ``gaussian``)."""
+    """Normally distributed samples, generated in each run (Paddle ``gaussian``)."""
     mean, deviation = op.attr("mean"), op.attr("std")
     shape = known_ints(bridge, op, "shape")
     numbers = bridge.draw("normal", mean, deviation, op.attr("seed"), shape)
@@ -51,33 +51,33 @@ def gaussian(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.bernoulli", draws=lambda op: True, rounds=False)
 def bernoulli(bridge: NgraphBridge, op: Op) -> None:
-    """1 with probability ``x``, else 0, drawn at each run (Paddle ``bernoulli``)."""
+    """1 with probability ``x``, else 0, sampled in each run (Paddle ``bernoulli``)."""
     x = bridge.get_input_node(op, "x")
     above, below = opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
     outside = opset15.logical_not(opset15.logical_and(above, below))
     message = f"{op.type} (operator {op.index}): a probability is not between 0 and 1."
     bad = bridge.in_range(opset15.convert(outside, "i32"), 0, 1, message)
     numbers = bridge.draw("uniform", 0.0, 1.0, 0, bridge.shape(x))
-    hit = chosen(opset15.less(numbers, x))
+    hit = select_number(opset15.less(numbers, x))
     bridge.set_output_node(op, "out", opset15.add(hit, opset15.convert(bad, "f32")))
 
 
-# Paddle's noise comes of uniform numbers from here to 1.
-_LEAST_NOISE = 1e-5
+# Paddle's noise comes from uniform samples between this and 1.
+_MIN_NOISE = 1e-5
 
 
 @converter("pd_op.gumbel_softmax", draws=lambda op: len(op.input("x").shape) > 0, rounds=False)
 def gumbel_softmax(bridge: NgraphBridge, op: Op) -> None:
     """Softmax of ``(x + noise) / temperature`` along axis, ``noise = -log(-log(u))``.
 
-    u is drawn at each run. ``hard`` makes the largest 1, the others 0 (``gumbel_softmax``).
+    u is sampled in each run. ``hard``: 1 for the largest, 0 for the others (``gumbel_softmax``).
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
     shape = bridge.shape(x)
     if not shape:
         bridge.set_output_node(op, "out", bridge.full(1.0, "float32"))
         return
-    uniform = bridge.draw("uniform", _LEAST_NOISE, 1.0, 0, shape)
+    uniform = bridge.draw("uniform", _MIN_NOISE, 1.0, 0, shape)
     noise = opset15.negative(opset15.log(opset15.negative(opset15.log(uniform))))
     scaled = opset15.divide(opset15.add(x, noise), bridge.full(op.attr("temperature"), "float32"))
     out = Softmax(bridge, scaled, axis).probabilities()

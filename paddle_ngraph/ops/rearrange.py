@@ -1,6 +1,6 @@
 """Images rearranged: pixel and channel shuffle, unfold and fold, temporal shift.
 
-Each is a data movement, and its gradient is the movement back.
+Each operator is a data movement, and its gradient is the inverse movement.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 
@@ -80,7 +80,7 @@ def pixel_unshuffle_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.channel_shuffle")
 def channel_shuffle(bridge: NgraphBridge, op: Op) -> None:
-    """The channels of ``groups`` groups taken in turn (Paddle ``channel_shuffle``)."""
+    """The channels of ``groups`` groups interleaved (Paddle ``channel_shuffle``)."""
     x, groups = bridge.get_input_node(op, "x"), int(op.attr("groups"))
     bridge.set_output_node(op, "out", _shuffled(bridge, op, x, groups))
 
@@ -173,7 +173,7 @@ def unfold(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.unfold_grad", inputs={"x": Role.SHAPE_ONLY})
 def unfold_grad(bridge: NgraphBridge, op: Op) -> None:
-    """For each pixel the sum over all patches that hold it (Paddle ``unfold_grad``)."""
+    """For each pixel the sum over all patches that contain it (Paddle ``unfold_grad``)."""
     size = bridge.shape(bridge.get_input_node(op, "x"))[2:]
     grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", _Patches(op, size).add(bridge, grad))
@@ -181,7 +181,7 @@ def unfold_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.fold")
 def fold(bridge: NgraphBridge, op: Op) -> None:
-    """The image whose patches are columns, summed where they overlap (Paddle ``fold``)."""
+    """The image whose patches are columns, summed at overlaps (Paddle ``fold``)."""
     x = bridge.get_input_node(op, "x")
     bridge.set_output_node(op, "out", _Patches(op, op.attr("output_sizes")).add(bridge, x))
 
@@ -211,7 +211,7 @@ def temporal_shift_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _shifted(bridge: NgraphBridge, op: Op, x: Output, direction: int) -> Node:
-    """The first channels ``direction`` steps later, the next ones as many earlier."""
+    """The first channels shifted by ``direction`` steps, the next ones by ``-direction``."""
     dims = bridge.shape(x)
     axis = 3 if is_channels_last(op) else 1
     channels, steps, ratio = dims[axis], int(op.attr("seg_num")), np.float32(op.attr("shift_ratio"))

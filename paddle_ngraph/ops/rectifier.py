@@ -5,14 +5,14 @@ from __future__ import annotations
 from openvino import Node, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import between, register
-from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reduce_to, reshaped
+from paddle_ngraph.ops.nodes import constant, keep_nan, reduce_to, reshaped, select_number
 
-# The least number Paddle's maxout starts from.
-_LOWEST = -3.4028234663852886e38
+# Initial value of Paddle's maxout: the lowest float32.
+_FLOAT32_MIN = -3.4028234663852886e38
 
 
 # -- exponential units ---------------------------------------------------------------------------
@@ -30,12 +30,12 @@ def _celu(op: Op, x: NodeInput) -> Node:
 def _celu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad``, or ``out_grad * exp(x / alpha)`` where ``x <= 0``.
 
-    Since Paddle adds both pieces, each times its mask, it is NaN where ``out_grad`` is infinite or
-    the power overflows.
+    Since Paddle adds both pieces, each times its mask, the gradient is NaN where ``out_grad`` is
+    infinite or the power overflows.
     """
     power = opset15.exp(opset15.divide(x, constant(op.attr("alpha"))))
-    above = chosen(opset15.greater(x, constant(0.0)))
-    below = chosen(opset15.less_equal(x, constant(0.0)))
+    above = select_number(opset15.greater(x, constant(0.0)))
+    below = select_number(opset15.less_equal(x, constant(0.0)))
     bent = opset15.multiply(opset15.multiply(grad, power), below)
     return keep_nan(x, opset15.add(opset15.multiply(grad, above), bent))
 
@@ -63,7 +63,7 @@ register("selu", _selu, _selu_grad, reads="out", in_place=False)
 # -- thresholds ----------------------------------------------------------------------------------
 
 
-def _from(op: Op, x: NodeInput) -> Node:
+def _at_or_beyond(op: Op, x: NodeInput) -> Node:
     """Whether ``x`` is at or beyond the threshold on either side."""
     return opset15.greater_equal(opset15.abs(x), constant(op.attr("threshold")))
 
@@ -75,20 +75,20 @@ def _beyond(op: Op, x: NodeInput) -> Node:
 
 def _hardshrink(op: Op, x: NodeInput) -> Node:
     """``x`` where ``abs(x) >= threshold``, else 0."""
-    return opset15.multiply(x, chosen(_from(op, x)))
+    return opset15.multiply(x, select_number(_at_or_beyond(op, x)))
 
 
 def _hardshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad`` where ``abs(x) >= threshold``, else 0."""
-    return opset15.multiply(grad, chosen(_from(op, x)))
+    return opset15.multiply(grad, select_number(_at_or_beyond(op, x)))
 
 
 def _softshrink(op: Op, x: NodeInput) -> Node:
     """``x`` closer to 0 by the threshold; 0 where ``abs(x) <= threshold``."""
     # Paddle multiplies both lines by their masks, which turns an infinite x into NaN.
     threshold = op.attr("threshold")
-    above = chosen(opset15.greater(x, constant(threshold)))
-    below = chosen(opset15.less(x, constant(-threshold)))
+    above = select_number(opset15.greater(x, constant(threshold)))
+    below = select_number(opset15.less(x, constant(-threshold)))
     upper = opset15.multiply(above, opset15.subtract(x, constant(threshold)))
     lower = opset15.multiply(below, opset15.add(x, constant(threshold)))
     return opset15.add(upper, lower)
@@ -96,21 +96,21 @@ def _softshrink(op: Op, x: NodeInput) -> Node:
 
 def _softshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad`` where ``abs(x) > threshold``, else 0."""
-    return opset15.multiply(grad, chosen(_beyond(op, x)))
+    return opset15.multiply(grad, select_number(_beyond(op, x)))
 
 
 def _thresholded_relu(op: Op, x: NodeInput) -> Node:
     """``x`` above the threshold, else the attribute ``value``."""
     above = opset15.greater(x, constant(op.attr("threshold")))
     # Paddle multiplies by the mask, which turns minus infinity into NaN.
-    kept = opset15.multiply(x, chosen(above))
-    return opset15.add(kept, chosen(above, 0.0, op.attr("value")))
+    kept = opset15.multiply(x, select_number(above))
+    return opset15.add(kept, select_number(above, 0.0, op.attr("value")))
 
 
 def _thresholded_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad`` above the threshold, else 0."""
     above = opset15.greater(x, constant(op.attr("threshold")))
-    return opset15.multiply(grad, chosen(above))
+    return opset15.multiply(grad, select_number(above))
 
 
 def _hardtanh(op: Op, x: NodeInput) -> Node:
@@ -120,7 +120,7 @@ def _hardtanh(op: Op, x: NodeInput) -> Node:
 
 def _hardtanh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad`` where ``t_min < x < t_max``, else 0."""
-    return opset15.multiply(grad, chosen(between(x, op.attr("t_min"), op.attr("t_max"))))
+    return opset15.multiply(grad, select_number(between(x, op.attr("t_min"), op.attr("t_max"))))
 
 
 register("hardshrink", _hardshrink, _hardshrink_grad, in_place=False)
@@ -197,7 +197,7 @@ def maxout(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     axis, shape = _grouped(bridge, op)
     pieces = reshaped(bridge, x, shape)
-    out = opset15.reduce_max(_numbers(pieces), bridge.ints([axis + 1]), False)
+    out = opset15.reduce_max(_without_ignored(pieces), bridge.ints([axis + 1]), False)
     bridge.set_output_node(op, "out", out)
 
 
@@ -213,7 +213,7 @@ def maxout_grad(bridge: NgraphBridge, op: Op) -> None:
     earlier = opset15.cum_sum(hits, bridge.full(axis + 1, "int64"), exclusive=True)
     first = opset15.logical_and(hit, opset15.equal(earlier, constant(0.0)))
     grad = opset15.unsqueeze(bridge.get_input_node(op, "out_grad"), along)
-    shares = opset15.multiply(grad, chosen(first))
+    shares = opset15.multiply(grad, select_number(first))
     bridge.set_output_node(op, "x_grad", reshaped(bridge, shares, bridge.shape(x)))
 
 
@@ -224,7 +224,7 @@ def _grouped(bridge: NgraphBridge, op: Op) -> tuple[int, list[int]]:
     return axis, [*shape[:axis], shape[axis] // groups, groups, *shape[axis + 1 :]]
 
 
-def _numbers(x: NodeInput) -> Node:
+def _without_ignored(x: NodeInput) -> Node:
     """``x`` without the elements that Paddle's search for the maximum ignores."""
-    number = opset15.maximum(x, constant(_LOWEST))
-    return opset15.select(opset15.not_equal(x, x), constant(_LOWEST), number)
+    number = opset15.maximum(x, constant(_FLOAT32_MIN))
+    return opset15.select(opset15.not_equal(x, x), constant(_FLOAT32_MIN), number)

@@ -1,8 +1,8 @@
 """Recurrent layers (LSTM, GRU, plain networks) and their gradients, as loops over the steps.
 
-A loop holds only what depends on the previous step: the products with the inputs, and those that
-give the gradients of weights and inputs, take all steps at once. Tensors are [steps, batch,
-features].
+A loop contains only the operators that depend on the previous step: the matmuls with the inputs,
+and those for the gradients of weights and inputs, process all steps at once. Tensors are
+[steps, batch, features].
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import as_output
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import as_output
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.conversion.symbolic_sizes import Number
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reshaped
 
 Value = Union[Node, Output]
@@ -47,16 +47,16 @@ _TRAINING = Limit(
 )
 
 
-def _drops(op: Op) -> bool:
-    """Whether there is dropout between its layers."""
+def _has_dropout(op: Op) -> bool:
+    """Whether there is dropout between the layers."""
     return op.attr("num_layers") > 1 and op.attr("dropout_prob") > 0 and not op.attr("is_test")
 
 
-def _draws(op: Op) -> bool:
-    return _drops(op) and op.attr("dropout_prob") < 1  # else Paddle draws nothing
+def _is_stochastic(op: Op) -> bool:
+    return _has_dropout(op) and op.attr("dropout_prob") < 1  # else Paddle samples nothing
 
 
-# -- what both ways need ---------------------------------------------------------------------------
+# -- shared by forward and gradient ----------------------------------------------------------------
 
 
 class _Loop:
@@ -64,23 +64,23 @@ class _Loop:
 
     def __init__(self, bridge: NgraphBridge, backwards: bool) -> None:
         self._bridge = bridge
-        # start, stride, part size, end, axis
+        # start, stride, slice size, end, axis
         self._steps = (-1, -1, 1, 0, 0) if backwards else (0, 1, 1, -1, 0)
         self._slices: list[tuple[Node, Output]] = []
         self._invariants: list[tuple[Node, Output]] = []
         self._states: list[tuple[Node, Output]] = []
 
     def slice(self, source: Value) -> Node:
-        """The step's part of ``source``, [1, ...]."""
-        return self._part(self._slices, source, [1, *self._bridge.shape(source)[1:]])
+        """The slice of ``source`` of the step, [1, ...]."""
+        return self._parameter(self._slices, source, [1, *self._bridge.shape(source)[1:]])
 
     def invariant(self, source: Value) -> Node:
-        """``source``, the same in every step."""
-        return self._part(self._invariants, source, self._bridge.shape(source))
+        """``source`` as an invariant input."""
+        return self._parameter(self._invariants, source, self._bridge.shape(source))
 
     def state(self, initial: Value) -> Node:
-        """What the previous step left, see :meth:`run`; ``initial`` in the first step."""
-        return self._part(self._states, initial, self._bridge.shape(initial))
+        """A loop-carried value (see :meth:`run`), ``initial`` in the first step."""
+        return self._parameter(self._states, initial, self._bridge.shape(initial))
 
     def run(
         self, carried: Sequence[Value], collected: Sequence[Value]
@@ -117,7 +117,9 @@ class _Loop:
         return last, steps
 
     @staticmethod
-    def _part(parts: list[tuple[Node, Output]], source: Value, shape: Sequence[Number]) -> Node:
+    def _parameter(
+        parts: list[tuple[Node, Output]], source: Value, shape: Sequence[Number]
+    ) -> Node:
         output = as_output(source)
         part = opset15.parameter([int(size) for size in shape], output.get_element_type())
         parts.append((part, output))
@@ -139,12 +141,12 @@ class _Cell:
 
 @dataclass(frozen=True)
 class _Pass:
-    """What a cell computed.
+    """Results of a cell.
 
     Attributes:
         out: h of every step, zero after the end of a sequence.
         last: The states after the last step.
-        kept: What the gradient needs from every step; nothing if there is no gradient.
+        kept: Values of every step that the gradient reads; none if there is no gradient.
     """
 
     out: Output
@@ -154,7 +156,7 @@ class _Pass:
 
 @dataclass(frozen=True)
 class _Network:
-    """What a recurrent operator computed; lists of cells go by layer, forwards before backwards."""
+    """Results of a recurrent operator; lists of cells are by layer, forwards before backwards."""
 
     mode: str
     directions: int
@@ -162,11 +164,11 @@ class _Network:
     cells: list[_Cell]
     passes: list[_Pass]
     inputs: list[Value]  # of each layer; the last is the output
-    kept: Value | None  # [steps, batch, directions * hidden]: what dropout multiplies by
+    kept: Value | None  # [steps, batch, directions * hidden]: the factors of dropout
 
 
 def _network(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
-    """The network of ``op``; a gradient shares that of its operator, if both are built here."""
+    """The network of ``op``; a gradient shares its operator's, if in the same function."""
     names = ("x", "pre_state", "weight_list", "sequence_length")
     nodes = [dropout, *(node for name in names for node in bridge.get_input_nodes(op, name))]
     identities = ((node.get_node().get_instance_id(), node.get_index()) for node in nodes)
@@ -187,7 +189,7 @@ def _computed(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
         bridge.require_range(op, "sequence_length", 0, steps + 1)
         mask = _mask(bridge.get_input_node(op, "sequence_length"), steps)
     cells = _cells(bridge, op, directions)
-    kept = dropout if _drops(op) else None
+    kept = dropout if _has_dropout(op) else None
     inputs: list[Value] = [x]
     passes: list[_Pass] = []
     for layer in range(op.attr("num_layers")):
@@ -202,7 +204,7 @@ def _computed(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
 
 
 def _cells(bridge: NgraphBridge, op: Op, directions: int) -> list[_Cell]:
-    """Paddle lists ``weight_ih, weight_hh`` of every cell, then ``bias_ih, bias_hh`` of every."""
+    """Cells of ``weight_list``: ``weight_ih, weight_hh`` of each, then ``bias_ih, bias_hh``."""
     count = op.attr("num_layers") * directions
     weights = bridge.get_input_nodes(op, "weight_list")
     states = [_split(state, count, 0) for state in bridge.get_input_nodes(op, "pre_state")]
@@ -230,7 +232,7 @@ def _mask(lengths: Output, steps: int) -> Node:
     inputs={"sequence_length": Role.INDEX, "dropout_state_in": Role.UNUSED},
     outputs={"reserve": Role.OMITTED},
     limits=_LIMITS,
-    draws=_draws,
+    draws=_is_stochastic,
     rounds=False,
     unchecked=["sequence_length"],
 )
@@ -242,8 +244,8 @@ def rnn(bridge: NgraphBridge, op: Op) -> None:
     ``n = tanh(W x + b + r (R h + d))``, ``h = z h + (1 - z) n``. Plain:
     ``h = tanh or relu(W x + b + R h + d)``. After the end of a sequence (``sequence_length``) the
     states stay as they are and ``out`` is 0. ``out`` is [steps, batch, directions * hidden], each
-    of ``state`` [layers * directions, batch, hidden]. Dropout multiplies what goes from layer to
-    layer by the same numbers everywhere; ``dropout_state_out`` holds them.
+    of ``state`` [layers * directions, batch, hidden]. Dropout multiplies the values between
+    any two layers by one tensor, ``dropout_state_out``.
     """
     kept = _dropout(bridge, op)
     network = _network(bridge, op, kept)
@@ -254,16 +256,16 @@ def rnn(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _dropout(bridge: NgraphBridge, op: Op) -> Output:
-    """What a layer's output is multiplied by, [steps, batch, directions * hidden], newly drawn.
+    """The sampled factors of a layer's output, [steps, batch, directions * hidden].
 
-    0 for what is dropped, ``1 / (1 - dropout_prob)`` for the rest; a scalar where nothing is.
+    0 for dropped elements, ``1 / (1 - dropout_prob)`` for the rest; a scalar without dropout.
     """
     steps, batch, _ = bridge.shape(bridge.get_input_node(op, "x"))
     shape = [steps, batch, op.attr("hidden_size") * (2 if op.attr("is_bidirec") else 1)]
     probability = np.float32(op.attr("dropout_prob"))
-    if not _drops(op):
+    if not _has_dropout(op):
         return bridge.full(1.0, "float32").output(0)
-    if not _draws(op):
+    if not _is_stochastic(op):
         return bridge.full(0.0, "float32", shape).output(0)
     mask = bridge.draw("keep", float(probability), 0, op.attr("seed"), shape)
     share = bridge.full(np.float32(1) - probability, "float32")
@@ -280,12 +282,12 @@ def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) 
     recurrent = opset15.matmul(states[0], loop.invariant(cell.weight_hh), False, True)
     if mode == "GRU":
         recurrent = opset15.add(recurrent, loop.invariant(cell.bias_hh))
-    after, kept = _STEPS[mode](gates, recurrent, states)
+    after, kept = _CELL_STEPS[mode](gates, recurrent, states)
     out = after[0]
     if mask is not None:
-        # Products, not a choice: Paddle's spread a NaN from after the end of a sequence, too.
-        goes_on = loop.slice(mask)
-        after = [opset15.multiply(state, goes_on) for state in after]
+        # Multiplications, not a Select: Paddle's also spread a NaN after the end of a sequence.
+        is_active = loop.slice(mask)
+        after = [opset15.multiply(state, is_active) for state in after]
         out = after[0]
         has_ended = loop.slice(_complement(mask))
         after = [opset15.add(a, opset15.multiply(b, has_ended)) for a, b in zip(after, states)]
@@ -314,18 +316,18 @@ def _gru(gates: Node, recurrent: Node, states: list[Node]) -> tuple[list[Node], 
     return [h], [r, z, n, n_h]
 
 
-def _plain(activation: Callable[[Node], Node]) -> Callable[..., tuple[list[Node], list[Node]]]:
+def _simple_rnn(activation: Callable[[Node], Node]) -> Callable[..., tuple[list[Node], list[Node]]]:
     def step(gates: Node, recurrent: Node, states: list[Node]) -> tuple[list[Node], list[Node]]:
         return [activation(opset15.add(gates, recurrent))], []
 
     return step
 
 
-_STEPS: dict[str, Callable[..., tuple[list[Node], list[Node]]]] = {
+_CELL_STEPS: dict[str, Callable[..., tuple[list[Node], list[Node]]]] = {
     "LSTM": _lstm,
     "GRU": _gru,
-    "RNN_TANH": _plain(opset15.tanh),
-    "RNN_RELU": _plain(opset15.relu),
+    "RNN_TANH": _simple_rnn(opset15.tanh),
+    "RNN_RELU": _simple_rnn(opset15.relu),
 }
 
 
@@ -385,7 +387,7 @@ def rnn_grad(bridge: NgraphBridge, op: Op) -> None:
 def _set_weight_grads(
     bridge: NgraphBridge, op: Op, network: _Network, i: int, gates: _Gates, x: Value
 ) -> None:
-    count, h = len(network.cells), _h_before(network, i)
+    count, h = len(network.cells), _previous_hidden(network, i)
     for position, grad, other in ((0, gates.of_input, x), (1, gates.of_recurrent, h)):
         weight_grad = opset15.matmul(_flat(bridge, grad), _flat(bridge, other), True, False)
         bridge.set_output_node(op, "weight_list_grad", weight_grad, 2 * i + position)
@@ -399,14 +401,14 @@ def _backward(network: _Network, i: int, out_grad: Value, last_grads: list[Value
         return _lstm_grad(network, i, out_grad, last_grads)
     if network.mode == "GRU":
         return _gru_grad(network, i, out_grad, last_grads)
-    return _plain_grad(network, i, out_grad, last_grads)
+    return _simple_rnn_grad(network, i, out_grad, last_grads)
 
 
 def _lstm_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value]) -> _Gates:
     cell, mask = network.cells[i], network.mask
     c, total = network.passes[i].kept
     i_, f, g, o = _lstm_gates(total)
-    c_before = _before(cell, c, cell.states[1])
+    c_before = _previous_states(cell, c, cell.states[1])
     active = opset15.tanh(c)
     slopes = [
         _product(g, _sigmoid_slope(i_)),
@@ -437,8 +439,8 @@ def _gru_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value
     cell, mask = network.cells[i], network.mask
     r, z, n, n_h = network.passes[i].kept
     to_n = _product(_complement(z), _tanh_slope(n))
-    to_z = _product(opset15.subtract(_h_before(network, i), n), _sigmoid_slope(z))
-    # Paddle keeps r * n_h and divides: NaN where r is 0.
+    to_z = _product(opset15.subtract(_previous_hidden(network, i), n), _sigmoid_slope(z))
+    # Paddle saves r * n_h and divides: NaN where r is 0.
     to_r = _product(to_n, opset15.divide(_product(r, n_h), r), _sigmoid_slope(r))
     slopes = opset15.concat([to_r, to_z, _product(to_n, r)], 2)
     stays = _masked(z, mask)
@@ -459,7 +461,7 @@ def _gru_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value
     return _Gates(opset15.concat([r_grad, z_grad, n_grad], 2), gate_grads, states)
 
 
-def _plain_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value]) -> _Gates:
+def _simple_rnn_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value]) -> _Gates:
     cell, mask, out = network.cells[i], network.mask, network.passes[i].out
     slope = _tanh_slope(out)
     if network.mode == "RNN_RELU":
@@ -475,16 +477,16 @@ def _plain_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Val
     return _Gates(gate_grads, gate_grads, states)
 
 
-def _h_before(network: _Network, i: int) -> Value:
+def _previous_hidden(network: _Network, i: int) -> Value:
     """h before each step, as in Paddle's gradient: 0 where a sequence, read backwards, begins.
 
-    (The forward pass holds the initial h until there.)
+    (The forward pass keeps the initial h until there.)
     """
     cell = network.cells[i]
-    return _before(cell, network.passes[i].out, cell.states[0])
+    return _previous_states(cell, network.passes[i].out, cell.states[0])
 
 
-def _before(cell: _Cell, steps: Value, initial: Value) -> Value:
+def _previous_states(cell: _Cell, steps: Value, initial: Value) -> Value:
     ints, count = cell.bridge.ints, cell.bridge.shape(steps)[0]
     if count == 1:
         return initial
@@ -505,9 +507,9 @@ def _before(cell: _Cell, steps: Value, initial: Value) -> Value:
     ],
 )
 def coalesce_tensor(bridge: NgraphBridge, op: Op) -> None:
-    """``output[i] = input[i]``: their place in memory is up to the engine.
+    """``output[i] = input[i]``: the memory layout is up to the engine.
 
-    (Paddle ``coalesce_tensor``, which recurrent layers run before their weights are used.)
+    (Paddle ``coalesce_tensor``, which recurrent layers run before any use of their weights.)
     """
     for position, node in enumerate(bridge.get_input_nodes(op, "input")):
         bridge.set_output_node(op, "output", node, position)

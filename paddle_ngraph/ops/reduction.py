@@ -10,22 +10,21 @@ import numpy as np
 from openvino import Node, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import (
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import (
     BOOL,
     FLOAT,
     INT32,
     INTEGER,
-    LONGEST_AXIS,
+    MAX_AXIS_SIZE,
     Limit,
     Range,
     Role,
     converter,
 )
-from paddle_ngraph.graph import Op
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
-    chosen,
     keep_nan,
     known_int,
     known_ints,
@@ -33,21 +32,22 @@ from paddle_ngraph.ops.nodes import (
     reduce_to,
     require_declared,
     reshaped,
+    select_number,
     transposed,
 )
 
 Reduce = Callable[[NgraphBridge, Any, "list[int]", bool], Any]
 
-# float32 counts no further.
-_COUNT_LIMIT = 2**24
-# The extremes where Paddle's search for a position starts.
-_LARGEST = float(np.finfo(np.float32).max)
+# Largest count that float32 represents exactly.
+_MAX_EXACT_COUNT = 2**24
+# Initial value of Paddle's search for an extreme, up to the sign.
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _AXIS = {"axis": Role.CONSTANT}
 
 
 def _is_summed(op: Op) -> bool:
-    kind, result = op.input("x").dtype, op.output("out").dtype
-    return kind == "bool" or result == ("float32" if kind == "float32" else "int64")
+    dtype, result = op.input("x").dtype, op.output("out").dtype
+    return dtype == "bool" or result == ("float32" if dtype == "float32" else "int64")
 
 
 _SUMMED = Limit(
@@ -56,7 +56,7 @@ _SUMMED = Limit(
 
 
 def reduced_axes(bridge: NgraphBridge, op: Op, rank: int) -> list[int]:
-    """The axes that ``op`` reduces, counted from 0 and in order; all of them if it names none."""
+    """The axes that ``op`` reduces, counted from 0 and in order; all axes if it specifies none."""
     if op.attr("reduce_all", False):
         return list(range(rank))
     if op.has_input("axis"):
@@ -65,12 +65,12 @@ def reduced_axes(bridge: NgraphBridge, op: Op, rank: int) -> list[int]:
         named = op.attr("axis", [])
         axes = named if isinstance(named, list) else [named]
     axes = [int(axis) for axis in axes if rank]
-    if not all(-rank <= axis < rank for axis in axes):  # an axis of a run, which Paddle refuses
+    if not all(-rank <= axis < rank for axis in axes):  # from a run; Paddle rejects it, too
         raise NgraphError(f"a reduction along axes {axes} of a tensor of rank {rank}")
     return sorted({axis % rank for axis in axes}) or list(range(rank))
 
 
-def _keep(op: Op) -> bool:
+def _keeps_dims(op: Op) -> bool:
     return bool(op.attr("keepdim", op.attr("keepdims", False)))
 
 
@@ -80,13 +80,13 @@ def _register(name: str, reduce: Reduce, by_attribute: bool = False, **options: 
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
         axes = reduced_axes(bridge, op, len(bridge.shape(x)))
-        bridge.set_output_node(op, "out", reduce(bridge, x, axes, _keep(op)) if axes else x)
+        bridge.set_output_node(op, "out", reduce(bridge, x, axes, _keeps_dims(op)) if axes else x)
 
     converter(f"pd_op.{name}", inputs={} if by_attribute else _AXIS, **options)(convert)
 
 
 def spread(bridge: NgraphBridge, op: Op, name: str) -> Any:
-    """Input ``name``, of the shape of the reduced output, with its reduced axes back as 1."""
+    """Input ``name``, of the shape of the reduced output, with its reduced axes restored as 1."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     for axis in reduced_axes(bridge, op, len(shape)):
         shape[axis] = 1
@@ -108,8 +108,8 @@ def _sum(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Nod
 def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     shape, named = op.input("x").shape, op.constants.get("axis")
     reduced = [shape[int(axis)] for axis in named] if named and shape else shape
-    # What is open is looked at when a function is built.
-    count = LONGEST_AXIS if -1 in reduced else math.prod(reduced)
+    # Dynamic sizes are checked when a function is built.
+    count = MAX_AXIS_SIZE if -1 in reduced else math.prod(reduced)
     low, high = ranges["x"]
     return min(low * count, low, 0), max(high * count, high, 0)
 
@@ -122,39 +122,41 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     integers=_sum_range,
 )
 def sum(bridge: NgraphBridge, op: Op) -> None:
-    """The sum over ``axis`` (Paddle ``sum``); of bools, how many of them hold.
+    """The sum over ``axis`` (Paddle ``sum``); of bools, the number that are true.
 
-    Integers only where the sum is known to fit into 32 bits.
+    Integers only where the sum is known to be representable in int32.
     """
     x = bridge.get_input_node(op, "x")
-    shape, kind = bridge.shape(x), element_type(op.output("out").dtype)
+    shape, dtype = bridge.shape(x), element_type(op.output("out").dtype)
     axes = reduced_axes(bridge, op, len(shape))
     if not x.get_element_type().is_real():
         require_declared(bridge, op, axes)
     if x.get_element_type() in (Type.i32, Type.i64):
-        bridge.set_output_node(op, "out", _whole_sum(bridge, op, opset15.convert(x, kind), axes))
+        bridge.set_output_node(op, "out", _integer_sum(bridge, op, opset15.convert(x, dtype), axes))
         return
     if x.get_element_type() == Type.boolean:
-        if math.prod(shape) > _COUNT_LIMIT:
+        if math.prod(shape) > _MAX_EXACT_COUNT:
             raise NgraphError("it counts more elements than float32 can")
-        x = chosen(x)
-    out = _sum(bridge, x, axes, _keep(op)) if axes else x
-    bridge.set_output_node(op, "out", out if kind == Type.f32 else opset15.convert(out, kind))
+        x = select_number(x)
+    out = _sum(bridge, x, axes, _keeps_dims(op)) if axes else x
+    bridge.set_output_node(op, "out", out if dtype == Type.f32 else opset15.convert(out, dtype))
 
 
-def _whole_sum(bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]) -> Any:
-    """The last running sum: the engine reduces integers in float32, but scans do not."""
+def _integer_sum(bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]) -> Any:
+    """The last element of CumSum: the engine's ReduceSum of integers runs in float32."""
     shape = bridge.shape(x)
     others = [axis for axis in range(len(shape)) if axis not in axes]
     count = math.prod(shape[axis] for axis in axes)
-    if count > LONGEST_AXIS:
+    if count > MAX_AXIS_SIZE:
         raise NgraphError("the sum of this many integers needs 64 bits")
     rows = transposed(bridge, x, [*others, *axes])
     rows = reshaped(bridge, rows, [math.prod(shape[axis] for axis in others), count])
     sums = opset15.cum_sum(rows, bridge.full(1, "int64"))
     out = opset15.gather(sums, bridge.full(count - 1, "int64"), bridge.full(1, "int64"))
-    kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
-    return reshaped(bridge, out, kept if _keep(op) else [shape[axis] for axis in others])
+    shape_after = [1 if axis in axes else size for axis, size in enumerate(shape)]
+    return reshaped(
+        bridge, out, shape_after if _keeps_dims(op) else [shape[axis] for axis in others]
+    )
 
 
 @converter("pd_op.reduce_as", inputs={"target": Role.SHAPE_ONLY})
@@ -189,7 +191,7 @@ def sum_grad(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.mean_grad", inputs={"axis": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 @converter("pd_op.mean_all_grad", inputs={"x": Role.SHAPE_ONLY})
 def mean_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad / n`` broadcast to the shape of ``x``; ``n`` elements make one mean."""
+    """``out_grad / n`` broadcast to the shape of ``x``; ``n`` elements per mean."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     count = math.prod(shape[axis] for axis in reduced_axes(bridge, op, len(shape)))
     share = opset15.divide(spread(bridge, op, "out_grad"), bridge.full(count, "float32"))
@@ -201,9 +203,9 @@ def mean_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _extreme(mode: str) -> Reduce:
     def reduce(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Any:
-        # The engine's ReduceMax starts at the smallest finite number, so its maximum of nothing
-        # but minus infinities is finite. TopK is as fast and exact. Both lose NaN; the sum of the
-        # absolute values does not.
+        # The engine's ReduceMax starts at the smallest finite number, so its maximum of only
+        # minus infinities is finite. TopK is as fast and exact. Both lose NaN; the sum of absolute
+        # values does not.
         out = x
         for axis in axes:
             out = opset15.topk(out, bridge.full(1, "int64"), axis, mode, "none").output(0)
@@ -219,11 +221,11 @@ def _extreme(mode: str) -> Reduce:
 
 def _register_extreme(name: str, mode: str) -> None:
     def share_among_ties(bridge: NgraphBridge, op: Op) -> None:
-        hits = _hits(bridge, op)
+        hits = _extreme_mask(bridge, op)
         shape = bridge.shape(hits)
         axes = reduced_axes(bridge, op, len(shape))
         grad = opset15.multiply(spread(bridge, op, "out_grad"), hits)
-        # Paddle counts no hits along axes of size 1. That shows where all is NaN, which never hits.
+        # Paddle counts no ties along axes of size 1, which shows for NaN, as it equals no element.
         if math.prod(shape) == 1 or any(shape[axis] > 1 for axis in axes):
             count = opset15.reduce_sum(hits, bridge.ints(axes), True) if axes else hits
             grad = opset15.divide(grad, count)
@@ -235,48 +237,50 @@ def _register_extreme(name: str, mode: str) -> None:
         converter(f"pd_op.{variant}_grad", inputs=inputs)(share_among_ties)
 
 
-def _hits(bridge: NgraphBridge, op: Op) -> Node:
-    """1 where ``x`` is the element that became ``out``, else 0."""
+def _extreme_mask(bridge: NgraphBridge, op: Op) -> Node:
+    """1 where ``x`` equals the extreme ``out``, else 0."""
     hit = opset15.equal(bridge.get_input_node(op, "x"), spread(bridge, op, "out"))
-    return chosen(hit)
+    return select_number(hit)
 
 
 _register_extreme("max", "max")
 _register_extreme("min", "min")
 
 
-def _first_position(bridge: NgraphBridge, x: NodeInput, axis: int, mode: str) -> Node:
-    """The position of the largest or smallest element along ``axis``, the first one of several.
+def _first_index(bridge: NgraphBridge, x: NodeInput, axis: int, mode: str) -> Node:
+    """The index of the largest or smallest element along ``axis``, the first one of several.
 
     As in Paddle a NaN is not a candidate, and an infinity beyond the initial value of the search
-    counts as that value.
+    is treated as that value.
     """
     if bridge.on_cpu:
         return bridge.extension("ArgMax", [x if mode == "max" else opset15.negative(x)], axis=axis)
-    start = bridge.full(-_LARGEST if mode == "max" else _LARGEST, "float32")
+    start = bridge.full(-_FLOAT32_MAX if mode == "max" else _FLOAT32_MAX, "float32")
     better = opset15.maximum if mode == "max" else opset15.minimum
     x = opset15.select(opset15.equal(x, x), better(x, start), start)
     one = bridge.full(1, "int64")
     return opset15.topk(x, one, axis, mode, "value", Type.i32, stable=True).output(1)
 
 
-def _register_position(name: str, mode: str) -> None:
+def _register_index(name: str, mode: str) -> None:
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
         shape = bridge.shape(x)
-        keep = _keep(op)
+        keep = _keeps_dims(op)
         if op.attr("flatten", False) or not shape:
-            kept = [1] * len(shape) if keep else []
+            shape_after = [1] * len(shape) if keep else []
             require_declared(bridge, op, range(len(shape)))
             x, axis = reshaped(bridge, x, [-1]), 0
         else:
             axis = known_int(bridge, op, "axis") % len(shape)
             require_declared(bridge, op, [axis])
-            kept = [1 if i == axis else dim for i, dim in enumerate(shape) if keep or i != axis]
-        found = _first_position(bridge, x, axis, mode)
-        found = reshaped(bridge, found, kept)
-        kind = element_type(op.output("out").dtype)
-        bridge.set_output_node(op, "out", opset15.convert(found, kind))
+            shape_after = [
+                1 if i == axis else dim for i, dim in enumerate(shape) if keep or i != axis
+            ]
+        found = _first_index(bridge, x, axis, mode)
+        found = reshaped(bridge, found, shape_after)
+        dtype = element_type(op.output("out").dtype)
+        bridge.set_output_node(op, "out", opset15.convert(found, dtype))
 
     converter(
         f"pd_op.{name}",
@@ -286,8 +290,8 @@ def _register_position(name: str, mode: str) -> None:
     )(convert)
 
 
-_register_position("argmax", "max")
-_register_position("argmin", "min")
+_register_index("argmax", "max")
+_register_index("argmin", "min")
 
 
 # -- prod, logsumexp, all, any -------------------------------------------------------------------
@@ -317,7 +321,7 @@ def _logsumexp(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) 
 
 
 _register("prod", _prod)
-# Of numbers Paddle declares numbers, and writes bools.
+# For other dtypes Paddle declares that dtype for the output, but writes bools.
 _register("all", _all, by_attribute=True, dtypes=BOOL)
 _register("any", _any, by_attribute=True, dtypes=BOOL)
 _register("logsumexp", _logsumexp, by_attribute=True)

@@ -1,6 +1,6 @@
 """Elements repeated: expand, broadcast, meshgrid, tile, repeat_interleave.
 
-A gradient sums what was repeated; it needs the shape of the forward input, never its contents.
+A gradient sums over copies; of the forward input it needs only the shape.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from openvino import opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, Role, converter
-from paddle_ngraph.function.size_rules import broadcast_shapes, same
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import ANY, Role, converter
+from paddle_ngraph.conversion.size_rules import broadcast_shapes, is_same_shape
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
     axis_first,
     axis_of,
@@ -52,7 +52,7 @@ def expand_as(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.expand_grad", inputs={"x": Role.SHAPE_ONLY, "shape": Role.SHAPE_ONLY})
 @converter("pd_op.expand_as_grad", inputs={"x": Role.SHAPE_ONLY})
 def expand_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` summed over what was repeated (Paddle ``expand_grad``, ``expand_as_grad``)."""
+    """``out_grad`` summed over broadcast axes (Paddle ``expand_grad``, ``expand_as_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", reduce_to(bridge, out_grad, dims))
@@ -60,7 +60,7 @@ def expand_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.broadcast_tensors", dtypes=ANY, moves=True)
 def broadcast_tensors(bridge: NgraphBridge, op: Op) -> None:
-    """Every tensor broadcast to the shape of them all (Paddle ``broadcast_tensors``)."""
+    """All tensors broadcast to a common shape (Paddle ``broadcast_tensors``)."""
     nodes = bridge.get_input_nodes(op, "input")
     target = broadcast_shapes(*map(bridge.shape, nodes))
     for position, node in enumerate(nodes):
@@ -69,7 +69,7 @@ def broadcast_tensors(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.broadcast_tensors_grad", inputs={"input": Role.SHAPE_ONLY})
 def broadcast_tensors_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Each gradient summed over what was repeated (Paddle ``broadcast_tensors_grad``)."""
+    """Each gradient summed over broadcast axes (Paddle ``broadcast_tensors_grad``)."""
     gradients = bridge.get_input_nodes(op, "out_grad")
     for position, node in enumerate(bridge.get_input_nodes(op, "input")):
         summed = reduce_to(bridge, gradients[position], bridge.shape(node))
@@ -78,7 +78,7 @@ def broadcast_tensors_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.meshgrid", dtypes=ANY, moves=True)
 def meshgrid(bridge: NgraphBridge, op: Op) -> None:
-    """Line ``i`` of ``inputs`` repeated along every axis but ``i`` (Paddle ``meshgrid``)."""
+    """Vector ``i`` of ``inputs`` repeated along every axis but ``i`` (Paddle ``meshgrid``)."""
     nodes = bridge.get_input_nodes(op, "inputs")
     target = [math.prod(bridge.shape(node)) for node in nodes]
     for position, node in enumerate(nodes):
@@ -88,7 +88,7 @@ def meshgrid(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.meshgrid_grad", inputs={"inputs": Role.SHAPE_ONLY})
 def meshgrid_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Each gradient summed over what was repeated (Paddle ``meshgrid_grad``)."""
+    """Each gradient summed over broadcast axes (Paddle ``meshgrid_grad``)."""
     gradients = bridge.get_input_nodes(op, "out_grad")
     target = bridge.shape(gradients[0])
     for position, node in enumerate(bridge.get_input_nodes(op, "inputs")):
@@ -107,7 +107,7 @@ def tile(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     dims, repeats = _tile_factors(bridge, op, bridge.shape(x))
     node = reshaped(bridge, x, dims)
-    if not same(repeats, [1] * len(repeats)):
+    if not is_same_shape(repeats, [1] * len(repeats)):
         node = opset15.tile(node, bridge.ints(repeats))
     bridge.set_output_node(op, "out", node)
 
@@ -163,7 +163,7 @@ def repeat_interleave_grad(bridge: NgraphBridge, op: Op) -> None:
     moves=True,
 )
 def repeat_interleave_with_tensor_index(bridge: NgraphBridge, op: Op) -> None:
-    """Element ``i`` along ``axis`` ``repeats[i]`` times, an input tensor."""
+    """Element ``i`` along ``axis`` ``repeats[i]`` times; ``repeats`` is an input tensor."""
     x = bridge.get_input_node(op, "x")
     axis = axis_of(op.attr("axis"), len(bridge.shape(x)))
     rows = _repeated(bridge, op, bridge.shape(x)[axis])
@@ -183,12 +183,12 @@ def repeat_interleave_with_tensor_index_grad(bridge: NgraphBridge, op: Op) -> No
     copies = transposed(bridge, bridge.get_input_node(op, "out_grad"), order)
     rows = bridge.ints(_repeated(bridge, op, dims[axis]))
     zeros = bridge.full(0.0, "float32", [dims[i] for i in order])
-    places = reshaped(bridge, rows, [-1, 1])
-    total = opset15.scatter_nd_update(zeros, places, copies, "sum")
+    indices = reshaped(bridge, rows, [-1, 1])
+    total = opset15.scatter_nd_update(zeros, indices, copies, "sum")
     bridge.set_output_node(op, "x_grad", transposed(bridge, total, order, back=True))
 
 
 def _repeated(bridge: NgraphBridge, op: Op, count: int) -> list[int]:
-    """Which element every copy is of."""
+    """The index of the source element of every copy."""
     repeats = known_ints(bridge, op, "repeats")
     return [int(i) for i in np.repeat(np.arange(count), repeats)]

@@ -12,9 +12,9 @@ import numpy as np
 from openvino import Node, Output, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_ints, reshaped, transposed
 
 # -- the points of an affine map -------------------------------------------------------------------
@@ -34,9 +34,9 @@ def _points(bridge: NgraphBridge, op: Op) -> tuple[list[int], Node]:
 
 
 def _line(count: int, align_corners: bool) -> np.ndarray:
-    """``count`` points over [-1, 1]: from end to end, or at the centres of equal parts."""
+    """``count`` points over [-1, 1]: from end to end, or at the centres of equal segments."""
     start, total = np.float32(-1), np.float32(count)
-    with np.errstate(all="ignore"):  # one point from end to end is NaN in native Paddle, too
+    with np.errstate(all="ignore"):  # one point from end to end is NaN in plain Paddle, too
         if align_corners:
             step = np.float32(2) / (total - np.float32(1))
         else:
@@ -70,16 +70,16 @@ def affine_grid_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @dataclass(frozen=True)
 class _Neighbour:
-    """One of the two elements beside every point, along one axis.
+    """One of the two elements next to every point, along one axis.
 
     Attributes:
-        inside: Whether it is in the image, [N, P].
-        position: Where it is, int32; meaningless if it is not inside.
-        weight: How near the point is, ``None`` if there is only one neighbour.
+        is_inside: Whether the element is in the image, [N, P].
+        position: Its index, int32; meaningless outside the image.
+        weight: The interpolation weight, ``None`` if there is only one neighbour.
         sign: The derivative of the weight by the point's coordinate.
     """
 
-    inside: Node
+    is_inside: Node
     position: Node
     weight: Any
     sign: int
@@ -168,17 +168,17 @@ class _Sampling:
         return _Neighbour(inside, position, weight, sign)
 
     def corners(self) -> list[tuple[_Neighbour, ...]]:
-        """Every element that has a part in a point: its neighbour along each axis."""
+        """Every element that contributes to a point: its neighbour along each axis."""
         return list(product(*self._axes))
 
     def index(self, corner: Sequence[_Neighbour], outside: int) -> Node:
-        """Where the corner is in the image as one line, [N, P]; ``outside`` if it is not in it."""
+        """The corner's index in the flattened image, [N, P]; ``outside`` for corners outside."""
         position: Any = corner[0].position
-        inside: Any = corner[0].inside
+        inside: Any = corner[0].is_inside
         for neighbour, size in zip(corner[1:], self._sizes[1:]):
             position = opset15.multiply(position, self._bridge.full(size, "int32"))
             position = opset15.add(position, neighbour.position)
-            inside = opset15.logical_and(inside, neighbour.inside)
+            inside = opset15.logical_and(inside, neighbour.is_inside)
         return opset15.select(inside, position, self._bridge.full(outside, "int32"))
 
     def weight(self, corner: Sequence[_Neighbour], without: int | None = None) -> Any:
@@ -192,7 +192,7 @@ class _Sampling:
         return found
 
     def rows(self) -> Node:
-        """A row of channels for each element of each image, and one of zeros behind each image."""
+        """A row of channels for each element of each image, and one of zeros after each image."""
         bridge, size = self._bridge, math.prod(self._sizes)
         lines = reshaped(bridge, self._x, [self.batch, self.channels, size])
         zero = bridge.full(0.0, "float32", [self.batch, 1, self.channels])
@@ -221,7 +221,7 @@ _LIMITS = (
 
 @converter("pd_op.grid_sample", limits=_LIMITS)
 def grid_sample(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` at the points ``grid``, mixed from the elements beside them (``grid_sample``)."""
+    """``x`` at the points ``grid``, interpolated from adjacent elements (``grid_sample``)."""
     sampling = _Sampling(bridge, op)
     rows = sampling.rows()
     total: Any = None
@@ -248,7 +248,7 @@ def grid_sample_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _image_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Output) -> Node:
-    """Every corner gets its weight's share; the core's pooling gradient adds them up."""
+    """Every corner gets its weighted gradient; the core's pooling gradient sums these."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     corners = sampling.corners()
     shape = [sampling.batch, 1, 1, sampling.points]

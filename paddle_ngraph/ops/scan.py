@@ -11,34 +11,34 @@ from numpy.typing import NDArray
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import (
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.registry import (
     FLOAT,
     INTEGER,
-    LONGEST_AXIS,
+    MAX_AXIS_SIZE,
     Limit,
     Range,
     Role,
     converter,
 )
-from paddle_ngraph.graph import Op
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, require_declared, reshaped
 
-# A running product takes one node for each position.
-_LONGEST_PRODUCT = 64
+# A running product takes one node for each index.
+_MAX_PRODUCT_AXIS = 64
 
 
 def _has_short_axis(op: Op) -> bool:
     shape = op.input("x").shape
-    return not shape or 0 < shape[op.attr("dim")] <= _LONGEST_PRODUCT
+    return not shape or 0 < shape[op.attr("dim")] <= _MAX_PRODUCT_AXIS
 
 
-_SHORT = Limit(
-    f"its axis is open or longer than {_LONGEST_PRODUCT}",
+_SHORT_AXIS = Limit(
+    f"its axis is open or longer than {_MAX_PRODUCT_AXIS}",
     _has_short_axis,
 )
-_PLAIN = Limit(
+_NOT_EXCLUSIVE = Limit(
     "it is exclusive or reversed", lambda op: not (op.attr("exclusive") or op.attr("reverse"))
 )
 
@@ -51,7 +51,7 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     shape = op.input("x").shape
     if not op.attr("flatten") and "axis" in op.constants and shape:
         shape = (shape[int(op.constants["axis"][0])],)
-    count = math.prod(LONGEST_AXIS if size < 0 else size for size in shape)
+    count = math.prod(MAX_AXIS_SIZE if size < 0 else size for size in shape)
     return min(low * count, low, 0), max(high * count, high, 0)
 
 
@@ -62,9 +62,9 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     "pd_op.cumsum_", dtypes=FLOAT | INTEGER, inputs={"axis": Role.CONSTANT}, integers=_sum_range
 )
 def cumsum(bridge: NgraphBridge, op: Op) -> None:
-    """``out[i] = x[0] + ... + x[i]`` along axis, or of ``x`` as one row with ``flatten``.
+    """``out[i] = x[0] + ... + x[i]`` along axis, or of flattened ``x`` with ``flatten``.
 
-    An exclusive sum leaves ``x[i]`` out, a reversed one starts at the end (Paddle ``cumsum``).
+    An exclusive sum omits ``x[i]``, a reversed one starts at the end (Paddle ``cumsum``).
     """
     x = bridge.get_input_node(op, "x")
     if x.get_element_type().is_integral():
@@ -91,11 +91,11 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: NodeInput, reverse: bool) -> A
     if op.attr("flatten") or not shape:
         x = reshaped(bridge, x, [-1])
     exclusive = op.attr("exclusive")
-    if x.get_element_type() == Type.i64 and bridge.shape(x)[axis] > LONGEST_AXIS:
+    if x.get_element_type() == Type.i64 and bridge.shape(x)[axis] > MAX_AXIS_SIZE:
         raise NgraphError("sums along such a long axis need 64 bits")
     known = _known_sums(x, axis, exclusive, reverse)
     if known is not None and known.size and np.abs(known).max() >= 2**31:
-        sums = opset15.constant(known)  # the engine's own operator has 32 bits
+        sums = opset15.constant(known)  # the engine's own operator is 32-bit
     else:
         sums = opset15.cum_sum(x, bridge.full(axis, "int64"), exclusive=exclusive, reverse=reverse)
     if shape or bridge.shape(sums) == list(op.outputs_used()[0].shape):
@@ -106,7 +106,7 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: NodeInput, reverse: bool) -> A
 def _known_sums(
     x: NodeInput, axis: int, exclusive: bool, reverse: bool
 ) -> NDArray[np.int64] | None:
-    """The sums of an int64 that is known while the function is built."""
+    """The sums of a constant int64 tensor; ``None`` for any other."""
     source = x.get_node() if isinstance(x, Output) else x
     if x.get_element_type() != Type.i64 or source.get_type_name() != "Constant":
         return None
@@ -118,8 +118,8 @@ def _known_sums(
 # -- products ------------------------------------------------------------------------------------
 
 
-@converter("pd_op.cumprod", limits=[_SHORT, _PLAIN])
-@converter("pd_op.cumprod_", limits=[_SHORT, _PLAIN])
+@converter("pd_op.cumprod", limits=[_SHORT_AXIS, _NOT_EXCLUSIVE])
+@converter("pd_op.cumprod_", limits=[_SHORT_AXIS, _NOT_EXCLUSIVE])
 def cumprod(bridge: NgraphBridge, op: Op) -> None:
     """``out[i] = x[0] * ... * x[i]`` along attribute ``dim`` (Paddle ``cumprod``)."""
     x = bridge.get_input_node(op, "x")
@@ -135,7 +135,7 @@ def cumprod(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.concat(products, axis))
 
 
-@converter("pd_op.cumprod_grad", limits=[_SHORT, _PLAIN])
+@converter("pd_op.cumprod_grad", limits=[_SHORT_AXIS, _NOT_EXCLUSIVE])
 def cumprod_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad[i] = out[i - 1] s[i]`` with ``s[i] = out_grad[i] + x[i + 1] s[i + 1]``.
 
@@ -166,15 +166,15 @@ def cumprod_grad(bridge: NgraphBridge, op: Op) -> None:
 def _register_extreme(name: str, not_worse: Callable[[Any, Any], Node]) -> None:
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
-        shape, kind = bridge.shape(x), element_type(op.attr("dtype"))
+        shape, dtype = bridge.shape(x), element_type(op.attr("dtype"))
         if not shape:
             bridge.set_output_node(op, "out", x)
-            bridge.set_output_node(op, "indices", bridge.full(0, kind))
+            bridge.set_output_node(op, "indices", bridge.full(0, dtype))
             return
         axis = op.attr("axis") % len(shape)
         best, position = _running_best(bridge, x, axis, not_worse)
         bridge.set_output_node(op, "out", best)
-        bridge.set_output_node(op, "indices", opset15.convert(position, kind))
+        bridge.set_output_node(op, "indices", opset15.convert(position, dtype))
 
     def gradient(bridge: NgraphBridge, op: Op) -> None:
         grad = bridge.get_input_node(op, "out_grad")
@@ -195,16 +195,16 @@ def _register_extreme(name: str, not_worse: Callable[[Any, Any], Node]) -> None:
 def _running_best(
     bridge: NgraphBridge, x: NodeInput, axis: int, not_worse: Callable[[Any, Any], Node]
 ) -> tuple[Any, Any]:
-    """The best element up to each position along ``axis``, and its position: the last of several.
+    """The best element up to each index along ``axis``, and its index: the last of several.
 
-    A NaN beats everything. Each step looks twice as far back as the one before.
+    A NaN is better than any value. Each step covers twice the range of the previous one.
     """
     shape = bridge.shape(x)
     length, along = shape[axis], bridge.ints([axis])
     positions = [length if i == axis else 1 for i in range(len(shape))]
-    place: Any = opset15.constant(np.arange(length, dtype=np.float32))
-    place = reshaped(bridge, place, positions)
-    place = opset15.broadcast(place, bridge.ints(shape))
+    best_index: Any = opset15.constant(np.arange(length, dtype=np.float32))
+    best_index = reshaped(bridge, best_index, positions)
+    best_index = opset15.broadcast(best_index, bridge.ints(shape))
     best, step = x, 1
 
     def part(node: NodeInput, start: int, stop: int) -> Node:
@@ -217,12 +217,14 @@ def _running_best(
         number_before = opset15.equal(before, before)
         wins = opset15.logical_and(number_before, not_worse(here, before))
         wins = opset15.logical_or(wins, opset15.not_equal(here, here))
-        place_here = opset15.select(wins, part(place, step, length), part(place, 0, length - step))
+        index_here = opset15.select(
+            wins, part(best_index, step, length), part(best_index, 0, length - step)
+        )
         here = opset15.select(wins, here, before)
         best = opset15.concat([part(best, 0, step), here], axis)
-        place = opset15.concat([part(place, 0, step), place_here], axis)
+        best_index = opset15.concat([part(best_index, 0, step), index_here], axis)
         step *= 2
-    return best, place
+    return best, best_index
 
 
 _register_extreme("cummax", opset15.greater_equal)

@@ -1,7 +1,7 @@
-"""Values written at positions: scatter, put_along_axis, index_add, index_put, slice assignment.
+"""Values written at indices: scatter, put_along_axis, index_add, index_put, slice assignment.
 
-Where a position is named twice, the last value stays in Paddle; the engine writes in any order, so
-the values that stay are found first. Positions out of range are refused before a run.
+For a duplicate index the last value wins in Paddle; the engine writes in any order, so the winning
+values are determined first. Indices out of range are rejected before a run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.node_tools import select
-from paddle_ngraph.function.registry import (
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.node_tools import select
+from paddle_ngraph.conversion.registry import (
     ANY,
     BOOL,
     FLOAT,
@@ -29,9 +28,10 @@ from paddle_ngraph.function.registry import (
     converter,
     range_of,
 )
-from paddle_ngraph.function.size_rules import broadcast_shapes
-from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.size_rules import broadcast_shapes
+from paddle_ngraph.conversion.symbolic_sizes import Number
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.indexing import nd_positions
 from paddle_ngraph.ops.nodes import (
     axis_first,
@@ -50,16 +50,16 @@ from paddle_ngraph.ops.slicing import Positions, slice_ranges, sliced
 def scatter(bridge: NgraphBridge, op: Op) -> None:
     """``out = x`` with rows ``index`` replaced by ``updates`` (Paddle ``scatter``).
 
-    Without ``overwrite`` the rows become the sum of the updates that name them.
+    Without ``overwrite`` the rows become the sums of their updates.
     """
     x = bridge.get_input_node(op, "x")
-    places = _rows(bridge, op, "index", bridge.shape(x)[0])
-    updates = _updates(bridge, places, bridge.get_input_node(op, "updates"), bridge.shape(x))
+    indices = _rows(bridge, op, "index", bridge.shape(x)[0])
+    updates = _updates(bridge, indices, bridge.get_input_node(op, "updates"), bridge.shape(x))
     if op.attr("overwrite"):
-        node = _assigned(bridge, x, places, updates)
+        node = _assigned(bridge, x, indices, updates)
     else:
-        cleared = _cleared(bridge, x, places, bridge.shape(updates))
-        node = opset15.scatter_nd_update(cleared, places, updates, "sum")
+        cleared = _cleared(bridge, x, indices, bridge.shape(updates))
+        node = opset15.scatter_nd_update(cleared, indices, updates, "sum")
     bridge.set_output_node(op, "out", node)
 
 
@@ -67,10 +67,10 @@ def scatter(bridge: NgraphBridge, op: Op) -> None:
 def scatter_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad`` without the rows ``index``, which are ``updates_grad``."""
     out_grad = bridge.get_input_node(op, "out_grad")
-    places = _rows(bridge, op, "index", bridge.shape(out_grad)[0])
-    taken = opset15.gather_nd(out_grad, places)
+    indices = _rows(bridge, op, "index", bridge.shape(out_grad)[0])
+    taken = opset15.gather_nd(out_grad, indices)
     if op.has_output("x_grad"):
-        cleared = _cleared(bridge, out_grad, places, bridge.shape(taken))
+        cleared = _cleared(bridge, out_grad, indices, bridge.shape(taken))
         bridge.set_output_node(op, "x_grad", cleared)
     shape = bridge.shape(bridge.get_input_node(op, "updates"))
     bridge.set_output_node(op, "updates_grad", reshaped(bridge, taken, shape))
@@ -78,20 +78,20 @@ def scatter_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.scatter_nd_add", dtypes=FLOAT | INT32, inputs={"index": Role.INDEX})
 def scatter_nd_add(bridge: NgraphBridge, op: Op) -> None:
-    """``out = x``, plus ``updates`` at the positions ``index`` (Paddle ``scatter_nd_add``)."""
+    """``out = x``, plus ``updates`` at ``index`` (Paddle ``scatter_nd_add``)."""
     x = bridge.get_input_node(op, "x")
-    places = nd_positions(bridge, op, bridge.shape(x))
+    indices = nd_positions(bridge, op, bridge.shape(x))
     updates = bridge.get_input_node(op, "updates")
-    bridge.set_output_node(op, "out", opset15.scatter_nd_update(x, places, updates, "sum"))
+    bridge.set_output_node(op, "out", opset15.scatter_nd_update(x, indices, updates, "sum"))
 
 
 @converter("pd_op.scatter_nd_add_grad", inputs={"index": Role.INDEX, "updates": Role.SHAPE_ONLY})
 def scatter_nd_add_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad``, ``updates_grad`` is taken from it (``scatter_nd_add_grad``)."""
+    """``x_grad = out_grad``, ``updates_grad = out_grad[index]`` (``scatter_nd_add_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
-    places = nd_positions(bridge, op, bridge.shape(out_grad))
+    indices = nd_positions(bridge, op, bridge.shape(out_grad))
     bridge.set_output_node(op, "x_grad", out_grad)
-    bridge.set_output_node(op, "updates_grad", opset15.gather_nd(out_grad, places))
+    bridge.set_output_node(op, "updates_grad", opset15.gather_nd(out_grad, indices))
 
 
 @converter(
@@ -102,16 +102,16 @@ def index_add(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     rank = len(bridge.shape(x))
     axis = axis_of(op.attr("axis"), rank)
-    places = _rows(bridge, op, "index", bridge.shape(x)[axis])
+    indices = _rows(bridge, op, "index", bridge.shape(x)[axis])
     order = axis_first(axis, rank)
     rows = transposed(bridge, bridge.get_input_node(op, "add_value"), order)
-    node = opset15.scatter_nd_update(transposed(bridge, x, order), places, rows, "sum")
+    node = opset15.scatter_nd_update(transposed(bridge, x, order), indices, rows, "sum")
     bridge.set_output_node(op, "out", transposed(bridge, node, order, back=True))
 
 
 @converter("pd_op.index_add_grad", inputs={"index": Role.INDEX, "add_value": Role.SHAPE_ONLY})
 def index_add_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad``, ``add_value_grad`` is taken from it (Paddle ``index_add_grad``)."""
+    """``x_grad = out_grad``, ``add_value_grad``: slices ``index`` (Paddle ``index_add_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(out_grad)
     axis = axis_of(op.attr("axis"), len(dims))
@@ -124,38 +124,38 @@ def index_add_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _rows(bridge: NgraphBridge, op: Op, name: str, size: int) -> Any:
-    """The positions ``name`` along an axis of ``size``, one in a row."""
+    """The indices ``name`` along an axis of ``size``, one per row."""
     bridge.require_range(op, name, -size, size)
     return reshaped(bridge, bridge.get_input_node(op, name), [-1, 1])
 
 
-def _updates(bridge: NgraphBridge, places: Any, values: Any, shape: Sequence[int]) -> Any:
-    """``values`` in the shape that belongs to ``places`` in a tensor of ``shape``."""
-    count, depth = bridge.shape(places)
+def _updates(bridge: NgraphBridge, indices: Any, values: Any, shape: Sequence[int]) -> Any:
+    """``values`` in the shape of updates at ``indices`` of a tensor of ``shape``."""
+    count, depth = bridge.shape(indices)
     return reshaped(bridge, values, [count, *shape[depth:]])
 
 
-def _cleared(bridge: NgraphBridge, x: NodeInput, places: Any, shape: Sequence[int]) -> Node:
-    """``x`` with 0 at ``places``; what is written there has ``shape``."""
+def _cleared(bridge: NgraphBridge, x: NodeInput, indices: Any, shape: Sequence[int]) -> Node:
+    """``x`` with 0 at ``indices``; the updates have ``shape``."""
     zeros = bridge.full(0, x.get_element_type(), shape)
-    return opset15.scatter_nd_update(x, places, zeros)
+    return opset15.scatter_nd_update(x, indices, zeros)
 
 
-def _assigned(bridge: NgraphBridge, x: NodeInput, places: Any, updates: NodeInput) -> Node:
-    """``x`` with ``updates[i]`` at ``places[i]``; the last of those that name the same place."""
-    count, depth = bridge.shape(places)
+def _assigned(bridge: NgraphBridge, x: NodeInput, indices: Any, updates: NodeInput) -> Node:
+    """``x`` with ``updates[i]`` at ``indices[i]``; the last one for a duplicate index."""
+    count, depth = bridge.shape(indices)
     if count > 1:
-        # Those that name the same place all write the last one, so that the order is of no matter.
-        last = opset15.gather_nd(_last_update(bridge, bridge.shape(x)[:depth], places), places)
+        # All updates of a duplicate index write the last value, so their order has no effect.
+        last = opset15.gather_nd(_last_update(bridge, bridge.shape(x)[:depth], indices), indices)
         updates = opset15.gather(updates, last, bridge.full(0, "int64"))
-    return opset15.scatter_nd_update(x, places, updates)
+    return opset15.scatter_nd_update(x, indices, updates)
 
 
-def _last_update(bridge: NgraphBridge, shape: Sequence[int], places: Any) -> Node:
-    """The number of the last update of every position, -1 where there is none."""
-    count = bridge.shape(places)[0]
+def _last_update(bridge: NgraphBridge, shape: Sequence[int], indices: Any) -> Node:
+    """For every index of ``shape``, which update is its last one; -1 where there is none."""
+    count = bridge.shape(indices)[0]
     numbers = opset15.constant(np.arange(count, dtype=np.int32))
-    return opset15.scatter_nd_update(bridge.full(-1, Type.i32, shape), places, numbers, "max")
+    return opset15.scatter_nd_update(bridge.full(-1, Type.i32, shape), indices, numbers, "max")
 
 
 # -- single elements along an axis -----------------------------------------------------------------
@@ -169,7 +169,7 @@ _REDUCTIONS = {
     "amax": "max",
 }
 _EXTREMES = ("amin", "amax")
-# Of new values alone, Paddle's extremes are NaN only where the first value is.
+# Without the existing value, Paddle's extremes are NaN only where the first value is.
 _KNOWN_REDUCTION = Limit(
     "reduce must be assign, add, multiply or mean, or amin or amax with include_self",
     lambda op: (
@@ -200,41 +200,41 @@ _KNOWN_GRADIENT = Limit(
 def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, indices[i, j]] = values[i, j]`` for axis 1, and so on (``put_along_axis``).
 
-    With ``reduce`` add, multiply, mean, amin or amax, all values that name a place are combined,
+    With ``reduce`` add, multiply, mean, amin or amax, all values of an index are combined,
     and with ``include_self`` the existing value too. ``values`` may be larger than ``indices``; the
     excess is ignored.
     """
     arr = bridge.get_input_node(op, "arr")
     shape = bridge.shape(arr)
-    places = _line_places(bridge, op, shape)
+    indices = _flat_indices(bridge, op, shape)
     dims = bridge.shape(bridge.get_input_node(op, "indices"))
-    values = _first_of_each(bridge, bridge.get_input_node(op, "values"), dims)
+    values = _leading_elements(bridge, bridge.get_input_node(op, "values"), dims)
     values = reshaped(bridge, values, [-1])
     line: Any = reshaped(bridge, arr, [-1])
     if op.attr("reduce") == "assign":
-        node = _assigned(bridge, line, places, values)
+        node = _assigned(bridge, line, indices, values)
     else:
         reduction = _REDUCTIONS[op.attr("reduce")]
         if not op.attr("include_self"):
             neutral = bridge.full(0 if reduction == "sum" else 1, line.get_element_type())
             start = broadcast_to(bridge, neutral, bridge.shape(values))
-            line = opset15.scatter_nd_update(line, places, start)
-        node = opset15.scatter_nd_update(line, places, values, reduction)
+            line = opset15.scatter_nd_update(line, indices, start)
+        node = opset15.scatter_nd_update(line, indices, values, reduction)
         if op.attr("reduce") == "mean":
-            node = opset15.divide(node, _shares(bridge, op, bridge.shape(line), places))
+            node = opset15.divide(node, _mean_counts(bridge, op, bridge.shape(line), indices))
     bridge.set_output_node(op, "out", reshaped(bridge, node, shape))
 
 
-def _shares(bridge: NgraphBridge, op: Op, shape: Sequence[int], places: Any) -> Node:
-    """The number of values in the mean at each place; 1 where nothing changes."""
+def _mean_counts(bridge: NgraphBridge, op: Op, shape: Sequence[int], indices: Any) -> Node:
+    """The number of values in the mean at each index; 1 where nothing changes."""
     include_self = op.attr("include_self")
     start = bridge.full(1.0 if include_self else 0.0, Type.f32, shape)
-    ones = bridge.full(1.0, Type.f32, [bridge.shape(places)[0]])
-    counts = opset15.scatter_nd_update(start, places, ones, "sum")
+    ones = bridge.full(1.0, Type.f32, [bridge.shape(indices)[0]])
+    counts = opset15.scatter_nd_update(start, indices, ones, "sum")
     return counts if include_self else opset15.maximum(counts, bridge.full(1.0, Type.f32))
 
 
-def _first_of_each(bridge: NgraphBridge, node: NodeInput, dims: Sequence[int]) -> Any:
+def _leading_elements(bridge: NgraphBridge, node: NodeInput, dims: Sequence[int]) -> Any:
     """The first ``dims[i]`` elements of every axis ``i``."""
     if bridge.shape(node) == list(dims):
         return node
@@ -256,35 +256,35 @@ def _first_of_each(bridge: NgraphBridge, node: NodeInput, dims: Sequence[int]) -
 def put_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`put_along_axis` (Paddle ``put_along_axis_grad``).
 
-    With assignment, each element of ``out_grad`` goes to the last value that was put there, or to
-    ``arr`` if there was none; with addition, to all of them; with a mean, in equal shares to its
-    values.
+    With assignment, each element of ``out_grad`` goes to the last value of that index, or to
+    ``arr`` if there is none; with addition, to all of them; with a mean, in equal shares to the
+    values of that index.
     """
     out_grad = bridge.get_input_node(op, "out_grad")
     shape = bridge.shape(out_grad)
-    places = _line_places(bridge, op, shape)
+    indices = _flat_indices(bridge, op, shape)
     line = reshaped(bridge, out_grad, [-1])
-    count = bridge.shape(places)[0]
+    count = bridge.shape(indices)[0]
     if op.attr("reduce") == "mean":
-        line = opset15.divide(line, _shares(bridge, op, bridge.shape(line), places))
-    taken: Any = opset15.gather_nd(line, places)
+        line = opset15.divide(line, _mean_counts(bridge, op, bridge.shape(line), indices))
+    taken: Any = opset15.gather_nd(line, indices)
     rest: Any = reshaped(bridge, line, shape)
     if op.attr("reduce") == "assign":
-        last = opset15.gather_nd(_last_update(bridge, [math.prod(shape)], places), places)
+        last = opset15.gather_nd(_last_update(bridge, [math.prod(shape)], indices), indices)
         numbers = opset15.constant(np.arange(count, dtype=np.int32))
-        # The engine compares whole numbers as float32; their difference is exact.
+        # The engine compares integers as float32; the difference is exact.
         stays = opset15.equal(opset15.subtract(last, numbers), opset15.constant(0, Type.i32))
         taken = opset15.select(stays, taken, bridge.full(0.0, Type.f32))
     if op.attr("reduce") == "assign" or not op.attr("include_self"):
-        rest = reshaped(bridge, _cleared(bridge, line, places, [count]), shape)
+        rest = reshaped(bridge, _cleared(bridge, line, indices, [count]), shape)
     if op.has_output("arr_grad"):
         bridge.set_output_node(op, "arr_grad", rest)
     dims = bridge.shape(bridge.get_input_node(op, "indices"))
     bridge.set_output_node(op, "values_grad", reshaped(bridge, taken, dims))
 
 
-def _line_places(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Node:
-    """Where ``indices`` point to, counted in the whole tensor of ``shape``, one in a row."""
+def _flat_indices(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Node:
+    """``indices`` as flat indices into a tensor of ``shape``, one per row."""
     axis = axis_of(op.attr("axis"), len(shape))
     bridge.require_range(op, "indices", 0, shape[axis])
     return reshaped(
@@ -293,7 +293,7 @@ def _line_places(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Node:
 
 
 def line_positions(bridge: NgraphBridge, index: NodeInput, shape: Sequence[int], axis: int) -> Any:
-    """Positions along ``axis`` as positions in the whole tensor of ``shape``, line by line."""
+    """Indices along ``axis`` as flat (row-major) indices into a tensor of ``shape``."""
     dims = bridge.shape(index)
     steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     grids = np.ogrid[tuple(slice(dim) for dim in dims)]
@@ -309,7 +309,7 @@ def line_positions(bridge: NgraphBridge, index: NodeInput, shape: Sequence[int],
 
 
 def _range_of_both(op: Op, ranges: Mapping[str, Range]) -> Range | None:
-    """What is written, or stays."""
+    """The range of written and existing values together."""
     if op.attr("accumulate"):
         return None
     written = op.attr("values")
@@ -343,25 +343,25 @@ _ONE_MASK = Limit(
 def index_put(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, but ``value`` at ``x[indices]``, or plus it (Paddle ``index_put``).
 
-    ``indices`` are one mask, or positions along the leading axes that broadcast to one shape.
+    ``indices`` are one mask, or index tensors for the leading axes that broadcast to one shape.
     """
     x, value = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "value")
     if _is_mask(op):
-        if any(size != 1 for size in bridge.shape(value)):  # the program may declare another one
+        if any(size != 1 for size in bridge.shape(value)):  # the program may declare another shape
             raise NgraphError("a mask writes more than a single number")
         put = opset15.add(x, value) if op.attr("accumulate") else value
         put = reshaped(bridge, put, []) if bridge.shape(put) == [1] else put
         bridge.set_output_node(op, "out", select(_mask(bridge, op, x), put, x))
         return
     shape = bridge.shape(x)
-    places, dims = _index_places(bridge, op, shape)
+    indices, dims = _broadcast_indices(bridge, op, shape)
     depth = len(op.inputs["indices"])
     updates = broadcast_to(bridge, value, [*dims, *shape[depth:]])
-    updates = _updates(bridge, places, updates, shape)
+    updates = _updates(bridge, indices, updates, shape)
     if op.attr("accumulate"):
-        node = opset15.scatter_nd_update(x, places, updates, "sum")
+        node = opset15.scatter_nd_update(x, indices, updates, "sum")
     else:
-        node = _assigned(bridge, x, places, updates)
+        node = _assigned(bridge, x, indices, updates)
     bridge.set_output_node(op, "out", node)
 
 
@@ -373,7 +373,7 @@ def index_put(bridge: NgraphBridge, op: Op) -> None:
     unchecked=["indices"],
 )
 def index_put_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``value_grad`` is ``out_grad[indices]``, ``x_grad`` the rest (``index_put_grad``)."""
+    """``value_grad = out_grad[indices]``, ``x_grad``: the other elements (``index_put_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
     shape = bridge.shape(out_grad)
     zero = bridge.full(0.0, Type.f32)
@@ -382,9 +382,9 @@ def index_put_grad(bridge: NgraphBridge, op: Op) -> None:
         rest: Any = opset15.select(mask, zero, out_grad)
         taken: Any = opset15.select(mask, out_grad, zero)
     else:
-        places, dims = _index_places(bridge, op, shape)
-        found = opset15.gather_nd(out_grad, places)
-        rest = _cleared(bridge, out_grad, places, bridge.shape(found))
+        indices, dims = _broadcast_indices(bridge, op, shape)
+        found = opset15.gather_nd(out_grad, indices)
+        rest = _cleared(bridge, out_grad, indices, bridge.shape(found))
         taken = reshaped(bridge, found, [*dims, *shape[len(op.inputs["indices"]) :]])
     if op.has_output("x_grad"):
         bridge.set_output_node(op, "x_grad", out_grad if op.attr("accumulate") else rest)
@@ -399,10 +399,10 @@ def _mask(bridge: NgraphBridge, op: Op, x: NodeInput) -> Any:
     return reshaped(bridge, mask, [*dims, *[1] * (len(bridge.shape(x)) - len(dims))])
 
 
-def _index_places(
+def _broadcast_indices(
     bridge: NgraphBridge, op: Op, shape: Sequence[int]
 ) -> tuple[Node | Output, list[int]]:
-    """The positions that ``indices`` name together, one in a row, and the shape they have."""
+    """The broadcast ``indices``, one per row, and their common shape."""
     nodes: list[Any] = bridge.get_input_nodes(op, "indices")
     dims = broadcast_shapes(*map(bridge.shape, nodes))
     count = math.prod(dims)
@@ -438,9 +438,9 @@ def _set_value(bridge: NgraphBridge, op: Op, value: NodeInput) -> None:
 )
 def set_value(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:steps] = values``, an attribute (Paddle ``set_value``)."""
-    kind = bridge.get_input_node(op, "x").get_element_type()
-    values = np.array(op.attr("values")).astype(kind.to_dtype()).reshape(op.attr("shape"))
-    _set_value(bridge, op, opset15.constant(values, kind))
+    dtype = bridge.get_input_node(op, "x").get_element_type()
+    values = np.array(op.attr("values")).astype(dtype.to_dtype()).reshape(op.attr("shape"))
+    _set_value(bridge, op, opset15.constant(values, dtype))
 
 
 @converter(
@@ -458,7 +458,7 @@ def set_value_with_tensor(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.set_value_grad")
 def set_value_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad``, the slice included: Paddle's own (``set_value_grad``)."""
+    """``x_grad = out_grad``, including the slice, as in Paddle (``set_value_grad``)."""
     bridge.set_output_node(op, "x_grad", bridge.get_input_node(op, "out_grad"))
 
 
@@ -476,7 +476,7 @@ _NO_NEW_AXES = Limit("the assigned slice has new axes", lambda op: not op.attr("
     limits=[_NO_NEW_AXES],
 )
 def set_value_with_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``values_grad`` is the slice of ``out_grad``, ``x_grad`` the rest."""
+    """``values_grad``: the slice of ``out_grad``; ``x_grad``: the other elements."""
     out_grad = bridge.get_input_node(op, "out_grad")
     ranges = slice_ranges(bridge, op, bridge.shape(out_grad))
     if op.has_output("x_grad"):
@@ -492,7 +492,7 @@ def set_value_with_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _assigned_shape(op: Op, ranges: Sequence[Positions]) -> list[Number]:
-    """The shape of ``x[starts:ends:steps]`` as written in the program."""
+    """The shape of ``x[starts:ends:steps]`` in the program."""
     new = list(op.attr("none_axes"))
     shape: list[Number] = []
     for axis, taken in enumerate(ranges):
@@ -505,7 +505,7 @@ def _assigned_shape(op: Op, ranges: Sequence[Positions]) -> list[Number]:
 def _with_slice(
     bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions], value: NodeInput
 ) -> Any:
-    """``x``, but ``value`` at the positions ``ranges``, for each axis."""
+    """``x``, but ``value`` at the indices ``ranges``, one for each axis."""
     dims = bridge.shape(x)
     if any(taken.are_none() for taken in ranges):
         return x
@@ -519,12 +519,12 @@ def _with_slice(
         inner = [Positions(0, taken.count) if i == axis else r for i, r in enumerate(ranges)]
         value = _with_slice(bridge, sliced(bridge, x, alone), inner, value)
     if taken.step != 1 and taken.count > 1:
-        size, places = int(dims[axis]), taken.known()
+        size, indices = int(dims[axis]), taken.fixed()
         order = np.arange(size)
-        order[list(places)] = size + np.arange(len(places))
+        order[list(indices)] = size + np.arange(len(indices))
         both = opset15.concat([x, value], axis)
         return opset15.gather(both, bridge.ints(order.tolist()), bridge.full(axis, "int64"))
-    if taken.are_anywhere():
+    if taken.has_dynamic_start():
         axis_node = bridge.full(axis, "int64")
         return opset15.scatter_update(x, taken.node(bridge), value, axis_node)
     first, last = taken.start, taken.start + taken.count

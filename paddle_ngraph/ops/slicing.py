@@ -1,7 +1,7 @@
-"""Parts of a tensor, or padding around it: slice, flip, crop, roll, pad.
+"""Slices of a tensor, or padding around it: slice, flip, crop, roll, pad.
 
-Shapes are concrete while a function is built, so most gradients only need the shape of the forward
-input, never its contents.
+Shapes are concrete while a function is built, so most gradients need only the shape of the forward
+input.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 from openvino import Node, Output, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import ANY, BOOL, FLOAT, INT32, Role, converter
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.size_rules import slice_extent as taken_of
+from paddle_ngraph.conversion.symbolic_sizes import Number, Size
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Role, converter
-from paddle_ngraph.function.size_rules import same
-from paddle_ngraph.function.size_rules import taken as taken_of
-from paddle_ngraph.function.sizes import Number, Size
-from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.indexing import taken as gathered
+from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.indexing import gathered_slices as gathered
 from paddle_ngraph.ops.nodes import axis_of, known_ints, reshaped
 from paddle_ngraph.ops.spatial import AxisMap
 
-_MOVED = FLOAT | INT32 | BOOL
-_ANYWHERE = -(2**31), 2**31
+_MOVED_DTYPES = FLOAT | INT32 | BOOL
+_UNBOUNDED_RANGE = -(2**31), 2**31
 
 # -- slices ----------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ def slice_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(bridge.get_input_node(op, "input"))
     ranges = slice_ranges(bridge, op, dims)
     out_grad = bridge.get_input_node(op, "out_grad")
-    bridge.set_output_node(op, "input_grad", _put_back(bridge, out_grad, ranges, dims))
+    bridge.set_output_node(op, "input_grad", _scattered_back(bridge, out_grad, ranges, dims))
 
 
 @converter(
@@ -86,11 +86,11 @@ def strided_slice(bridge: NgraphBridge, op: Op) -> None:
     },
 )
 def strided_slice_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` where its elements came from, 0 elsewhere (Paddle ``strided_slice_grad``)."""
+    """``out_grad`` at the source elements, 0 elsewhere (Paddle ``strided_slice_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     ranges = slice_ranges(bridge, op, dims)
     out_grad = bridge.get_input_node(op, "out_grad")
-    bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
+    bridge.set_output_node(op, "x_grad", _scattered_back(bridge, out_grad, ranges, dims))
 
 
 @converter("pd_op.flip", dtypes=ANY, moves=True)
@@ -106,13 +106,13 @@ def flip(bridge: NgraphBridge, op: Op) -> None:
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions along an axis, evenly spaced: a ``range`` whose sizes may be open.
+    """Evenly spaced indices along an axis: a ``range`` whose sizes may be symbolic.
 
     Attributes:
-        start: The first one.
-        count: How many there are.
-        step: How far they are apart.
-        read: What is added to them, one number that only a run tells.
+        start: The first index.
+        count: The number of indices.
+        step: The distance between indices.
+        read: An offset added to all indices, a tensor of one element, known only in a run.
     """
 
     start: Number
@@ -122,42 +122,46 @@ class Positions:
 
     @property
     def stop(self) -> Number:
-        """Where the next one would be."""
+        """The index after the last one."""
         return self.start + self.count * self.step
 
     def are_all(self, size: Number) -> bool:
-        """Whether they are those of an axis of ``size``, in order."""
-        return self.read is None and self.step == 1 and same([self.start, self.count], [0, size])
+        """Whether these are all indices of an axis of ``size``, in order."""
+        return (
+            self.read is None
+            and self.step == 1
+            and is_same_shape([self.start, self.count], [0, size])
+        )
 
     def are_none(self) -> bool:
-        """Whether there are none."""
-        return same([self.count], [0])
+        """Whether there is no index."""
+        return is_same_shape([self.count], [0])
 
     def reversed(self) -> Positions:
-        """The same, the last one first."""
+        """These indices, the last one first."""
         return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
 
-    def are_anywhere(self) -> bool:
-        """Whether only where they begin is open: a slice of fixed shape."""
-        is_open_start = self.read is not None or isinstance(self.start, Size)
-        is_fixed = not isinstance(self.count, Size) and self.count > 0
-        return is_open_start and is_fixed and self.step == 1
+    def has_dynamic_start(self) -> bool:
+        """Whether only the first index is dynamic: a slice of static shape."""
+        is_dynamic_start = self.read is not None or isinstance(self.start, Size)
+        is_static = not isinstance(self.count, Size) and self.count > 0
+        return is_dynamic_start and is_static and self.step == 1
 
     def node(self, bridge: NgraphBridge) -> Node | Output:
-        """The positions as a tensor, if they are :meth:`are_anywhere`."""
+        """The indices as a tensor, if :meth:`has_dynamic_start`."""
         first = bridge.ints([self.start]) if self.read is None else self.read
         return first if self.count == 1 else opset15.add(first, bridge.ints(range(self.count)))
 
-    def known(self) -> range:
-        """What they are at hand, which fixes them."""
+    def fixed(self) -> range:
+        """The current values of the indices; specializes the function to them."""
         start, count = int(self.start), int(self.count)
         return range(start, start + count * self.step, self.step)
 
 
 def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
-    """The positions taken along every axis."""
+    """The indices taken along every axis."""
     if not bridge.is_known(op, "starts") or not bridge.is_known(op, "ends"):
-        return _ranges_of_a_run(bridge, op, dims)
+        return _runtime_ranges(bridge, op, dims)
     ranges = [Positions(0, dim) for dim in dims]
     starts, ends = (known_ints(bridge, op, name) for name in ("starts", "ends"))
     name = next((name for name in ("strides", "steps") if op.has_input(name)), None)
@@ -170,15 +174,15 @@ def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[P
     return ranges
 
 
-def _ranges_of_a_run(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
-    """The same, where only a run tells where slices begin: inside, or Paddle does that run."""
-    pairs = bridge.offsets.taken(op)
-    if pairs is None:
-        raise NgraphError("input 'starts' is known only at run time")
+def _runtime_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
+    """Indices of slices whose starts are known only in a run; falls back if out of range."""
+    pairs = bridge.offsets.slice_bounds(op)
     axes = [axis_of(axis, len(dims)) for axis in op.attr("axes")]
+    if pairs is None or len(pairs) != len(axes):
+        raise NgraphError("input 'starts' is known only at run time")
     spaces = [
-        _ANYWHERE if start.base is None else (0, dims[axis] - (end.added - start.added) + 1)
-        for axis, (start, end) in zip(axes, pairs, strict=True)
+        _UNBOUNDED_RANGE if start.base is None else (0, dims[axis] - (end.added - start.added) + 1)
+        for axis, (start, end) in zip(axes, pairs)
     ]
     low, high = ([int(at) for at in side] for side in zip(*spaces))
     bridge.require_range(op, "starts", low, high)
@@ -196,18 +200,18 @@ def _ranges_of_a_run(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> li
 
 
 def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> Node | Output:
-    """``x`` at the positions ``ranges``, for each axis."""
+    """``x`` at the indices ``ranges``, one for each axis."""
     dims = bridge.shape(x)
     last = len(dims) - 1
     axes = [axis for axis, dim in enumerate(dims) if not ranges[axis].are_all(dim)]
-    for axis in [axis for axis in axes if ranges[axis].are_anywhere()]:
+    for axis in [axis for axis in axes if ranges[axis].has_dynamic_start()]:
         axes.remove(axis)
         x = gathered(bridge, x, ranges[axis].node(bridge), axis)
     by_gather = last in axes and ranges[last].step != 1 and isinstance(ranges[last].count, int)
-    if by_gather:  # Slice goes through single elements one by one
+    if by_gather:  # Slice copies elements one by one
         axes.remove(last)
     if axes:
-        # A range that runs down to position 0 stops at -1, which would mean the last position.
+        # A range that runs down to index 0 stops at -1, which would mean the last index.
         ends = [ranges[a].stop if ranges[a].stop >= 0 else -dims[a] - 1 for a in axes]
         x = opset15.slice(
             x,
@@ -218,13 +222,13 @@ def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> N
         )
     if not by_gather:
         return x
-    return opset15.gather(x, bridge.ints(ranges[last].known()), bridge.ints([last]))
+    return opset15.gather(x, bridge.ints(ranges[last].fixed()), bridge.ints([last]))
 
 
-def _put_back(
+def _scattered_back(
     bridge: NgraphBridge, part: Any, ranges: Sequence[Positions], dims: Sequence[Number]
 ) -> Node | Output:
-    """A tensor of shape ``dims`` that is ``part`` at the positions ``ranges`` and 0 elsewhere."""
+    """A tensor of shape ``dims`` that is ``part`` at the indices ``ranges`` and 0 elsewhere."""
     counts = [taken.count for taken in ranges]
     node = reshaped(bridge, part, counts)
     backwards = [axis for axis, taken in enumerate(ranges) if taken.step < 0]
@@ -260,14 +264,14 @@ def _spread(bridge: NgraphBridge, node: NodeInput, axis: int, step: int) -> Node
     "pd_op.crop", dtypes=ANY, inputs={"shape": Role.CONSTANT, "offsets": Role.CONSTANT}, moves=True
 )
 def crop(bridge: NgraphBridge, op: Op) -> None:
-    """``shape`` elements of ``x`` from ``offsets`` on; -1 takes all that follow (``crop``)."""
+    """``shape`` elements of ``x`` from ``offsets`` on; -1 takes all the rest (``crop``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     counts = known_ints(bridge, op, "shape")
     offsets = known_ints(bridge, op, "offsets")
     counts = [dim - first if n == -1 else n for dim, n, first in zip(dims, counts, offsets)]
     for dim, first, count in zip(dims, offsets, counts):
-        if first < 0 or first + count > dim:  # Paddle's kernel refuses them; ours would cut or pad
+        if first < 0 or first + count > dim:  # Paddle rejects it; nodes would cut or pad
             raise NgraphError(f"crop to {count} elements from {first} on leaves an axis of {dim}")
     ranges = [Positions(first, count) for first, count in zip(offsets, counts)]
     bridge.set_output_node(op, "out", sliced(bridge, x, ranges))
@@ -281,12 +285,12 @@ def crop_grad(bridge: NgraphBridge, op: Op) -> None:
     counts = bridge.shape(out_grad)
     offsets = known_ints(bridge, op, "offsets")
     ranges = [Positions(first, count) for first, count in zip(offsets, counts)]
-    bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
+    bridge.set_output_node(op, "x_grad", _scattered_back(bridge, out_grad, ranges, dims))
 
 
 @converter("pd_op.roll", dtypes=ANY, inputs={"shifts": Role.CONSTANT}, moves=True)
 def roll(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` shifted round along ``axis``, or as one line without one (Paddle ``roll``)."""
+    """``x`` shifted cyclically along ``axis``, or flattened without one (Paddle ``roll``)."""
     shifts = known_ints(bridge, op, "shifts")
     bridge.set_output_node(op, "out", _rolled(bridge, op, bridge.get_input_node(op, "x"), shifts))
 
@@ -308,12 +312,12 @@ def _rolled(bridge: NgraphBridge, op: Op, x: Output, shifts: Sequence[int]) -> N
     return reshaped(bridge, line, dims)
 
 
-# -- frames ----------------------------------------------------------------------------------------
+# -- padding ---------------------------------------------------------------------------------------
 
 
-@converter("pd_op.pad", dtypes=_MOVED, inputs={"pad_value": Role.CONSTANT})
+@converter("pd_op.pad", dtypes=_MOVED_DTYPES, inputs={"pad_value": Role.CONSTANT})
 def pad(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` framed by ``pad_value``: ``paddings`` are before, after of each axis (``pad``)."""
+    """``x`` padded by ``pad_value``: ``paddings`` are before, after of each axis (``pad``)."""
     paddings = op.attr("paddings")
     value = bridge.constant(op, "pad_value").item()
     x = bridge.get_input_node(op, "x")
@@ -322,7 +326,7 @@ def pad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.pad_grad", inputs={"pad_value": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def pad_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` without the frame (Paddle ``pad_grad``)."""
+    """``out_grad`` without the padding (Paddle ``pad_grad``)."""
     paddings = op.attr("paddings")
     _set_cropped(bridge, op, paddings[::2])
 
@@ -330,12 +334,12 @@ def pad_grad(bridge: NgraphBridge, op: Op) -> None:
 _PAD3D_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
 
-@converter("pd_op.pad3d", dtypes=_MOVED, inputs={"paddings": Role.CONSTANT})
+@converter("pd_op.pad3d", dtypes=_MOVED_DTYPES, inputs={"paddings": Role.CONSTANT})
 def pad3d(bridge: NgraphBridge, op: Op) -> None:
-    """The last three axes framed (Paddle ``pad3d``).
+    """``x`` padded along the three spatial axes (Paddle ``pad3d``).
 
-    ``paddings`` are left, right, top, bottom, front, back; reflect leaves the border element out,
-    circular goes on at the other end.
+    ``paddings`` are left, right, top, bottom, front, back; reflect omits the border element,
+    circular continues at the other end.
     """
     before, after = _pad3d_frame(bridge, op)
     node: Any = bridge.get_input_node(op, "x")
@@ -353,13 +357,13 @@ def pad3d(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.pad3d_grad", inputs={"paddings": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def pad3d_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` without the frame, whose parts go to where they came from (``pad3d_grad``)."""
+    """``out_grad`` with the gradient of the padding added to its sources (``pad3d_grad``)."""
     before, after = _pad3d_frame(bridge, op)
     node: Any = bridge.get_input_node(op, "out_grad")
     if op.attr("mode") == "constant":
         if min(before + after) >= 0:
             _set_cropped(bridge, op, before)
-        else:  # a negative frame cuts off, and what was cut off has no gradient
+        else:  # negative padding crops, and cropped elements have no gradient
             back = [-width for width in before], [-width for width in after]
             bridge.set_output_node(op, "x_grad", _padded(bridge, node, *back, 0))
         return
@@ -371,7 +375,7 @@ def pad3d_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:
-    """Where the elements along a framed axis come from."""
+    """The map from an axis to the padded axis."""
     size = int(size)
     at = np.arange(-before, size + after)
     if mode == "circular":
@@ -384,7 +388,7 @@ def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:
 
 
 def _pad3d_frame(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]]:
-    """What is put before and after each of the five axes."""
+    """The padding before and after each of the five axes."""
     paddings = known_ints(bridge, op, "paddings")
     sides = list(zip(paddings[::2], paddings[1::2]))[::-1]
     channels_last = op.attr("data_format") == "NDHWC"
@@ -409,6 +413,6 @@ def _padded(
 ) -> Node | Output:
     if not any(before) and not any(after):
         return x
-    kind = x.get_element_type()
-    fill = bridge.full(value, kind) if mode == "constant" else None
+    dtype = x.get_element_type()
+    fill = bridge.full(value, dtype) if mode == "constant" else None
     return opset15.pad(x, bridge.ints(before), bridge.ints(after), mode, fill)

@@ -1,18 +1,18 @@
-"""Sorting and the largest elements, forward and gradient; how many predictions are right."""
+"""Sorting and the largest elements, forward and gradient; accuracy of predictions."""
 
 from __future__ import annotations
 
 from openvino import Type, opset15
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Role, converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import Role, converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import (
-    chosen,
     known_int,
     positions_along_axis,
     require_declared,
     reshaped,
+    select_number,
     transposed,
 )
 
@@ -36,7 +36,7 @@ def _set_sorted(bridge: NgraphBridge, op: Op, count: int, **order: bool) -> None
 
 @converter("pd_op.argsort", small_integers=True, integers=positions_along_axis)
 def argsort(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` sorted along axis, and where its elements came from (Paddle ``argsort``)."""
+    """``x`` sorted along axis, and the source indices (Paddle ``argsort``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     count = shape[op.attr("axis")] if shape else 1
     order = {"descending": op.attr("descending"), "stable": op.attr("stable")}
@@ -60,7 +60,7 @@ def topk(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.topk_grad", inputs={"indices": Role.INDEX, "x": Role.SHAPE_ONLY, "k": Role.SHAPE_ONLY}
 )
 def scattered_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` at the positions that the elements came from, else 0."""
+    """``out_grad`` at the source indices of the elements, else 0."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     grad = bridge.get_input_node(op, "out_grad")
     if not shape:
@@ -80,7 +80,7 @@ def scattered_grad(bridge: NgraphBridge, op: Op) -> None:
     outputs={"correct": Role.OMITTED, "total": Role.OMITTED},
 )
 def accuracy(bridge: NgraphBridge, op: Op) -> None:
-    """How often the label of a row is among its indices, of 1 (Paddle ``accuracy``)."""
+    """The share of rows whose label is among their indices (Paddle ``accuracy``)."""
     bridge.require_range(op, "label", 0, 2**31)
     indices, label = bridge.get_input_node(op, "indices"), bridge.get_input_node(op, "label")
     rows = bridge.shape(indices)[0]
@@ -96,5 +96,5 @@ def accuracy(bridge: NgraphBridge, op: Op) -> None:
     )
     hit = opset15.equal(distance, bridge.full(0, "int32"))
     right = opset15.reduce_logical_or(hit, bridge.ints([1]), False)
-    total = opset15.reduce_sum(chosen(right), bridge.ints([0]), False)
+    total = opset15.reduce_sum(select_number(right), bridge.ints([0]), False)
     bridge.set_output_node(op, "accuracy", opset15.divide(total, bridge.full(rows, "float32")))

@@ -1,4 +1,4 @@
-"""What spatial operators share: data formats, padding algorithms, maps along one axis."""
+"""Shared by spatial operators: data formats, padding algorithms, maps along one axis."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from openvino import Node, Output, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 
 
 def is_channels_last(op: Op) -> bool:
-    """Whether the data is [N, H, W, C], with as many axes between N and C as there are."""
+    """Whether the data is [N, ..., C], with any number of axes between N and C."""
     return str(op.attr("data_format", "NCHW")).endswith("C")
 
 
 def get_data(bridge: NgraphBridge, op: Op, name: str) -> Output:
-    """The input ``name`` as [N, C, H, W], whatever the data format; any number of axes."""
+    """The input ``name`` as [N, C, ...], for any data format and number of axes."""
     node = bridge.get_input_node(op, name)
     rank = len(bridge.shape(node))
     return (
@@ -32,7 +32,7 @@ def get_data(bridge: NgraphBridge, op: Op, name: str) -> Output:
 
 
 def set_data(bridge: NgraphBridge, op: Op, name: str, node: NodeInput) -> None:
-    """Makes ``node``, [N, C, H, W], the output ``name`` in the data format of ``op``."""
+    """Sets output ``name`` to ``node`` [N, C, ...] in the data format of ``op``."""
     if is_channels_last(op):
         node = transposed(bridge, node, (0, *range(2, len(bridge.shape(node))), 1))
     bridge.set_output_node(op, name, node)
@@ -64,18 +64,18 @@ def padding(
 class AxisMap:
     """A sparse matrix along one axis: ``out[i] = sum_k weights[i, k] * x[positions[i, k]]``.
 
-    Gathers, not a matrix product: a NaN or an infinity reaches only what depends on it.
+    Uses Gather, not a matmul: a NaN or an infinity reaches only the elements that depend on it.
 
     Attributes:
-        positions: [out, K]; every row names K elements.
-        weights: Of the same shape; ``None`` where every weight is 1.
+        positions: [out, K]; indices of K elements for every row.
+        weights: [out, K]; ``None`` where every weight is 1.
     """
 
     positions: np.ndarray
     weights: np.ndarray | None = None
 
     def repeats(self) -> int:
-        """How often each element comes, one after the other; 0 when the map does something else."""
+        """The repeats if the map only repeats each element in place, otherwise 0."""
         rows, terms = self.positions.shape
         size = int(self.positions.max()) + 1
         if self.weights is not None or terms > 1 or rows % size:
@@ -93,18 +93,18 @@ class AxisMap:
                 return node
             cells = reshaped(bridge, node, [*before, rows, terms, *after])
             return opset15.reduce_sum(cells, bridge.ints([axis + 1]), False)
-        if terms <= _FEW_TERMS:
+        if terms <= _MAX_UNROLLED_TERMS:
             return self._added(bridge, node, axis)
-        found = _taken(bridge, node, axis, self.positions.T.reshape(-1))
+        found = _gathered(bridge, node, axis, self.positions.T.reshape(-1))
         if self.weights is not None:
             found = self._weighted(found, self.weights.T, len(after))
         cells = reshaped(bridge, found, [*before, terms, rows, *after])
         return opset15.reduce_sum(cells, bridge.ints([axis]), False)
 
     def apply_transposed(self, bridge: NgraphBridge, node: NodeInput, axis: int, size: int) -> Any:
-        """The gradient of ``apply`` to an axis of length ``size``: ``node`` is that of its result.
+        """The gradient of ``apply`` to an axis of length ``size``, from its result's, ``node``.
 
-        Rows with equally many terms are made at one go, as long as there are few such stretches.
+        Runs of rows with equally many terms are computed together, if there are few such runs.
         """
         owners = self.positions.reshape(-1)
         order = np.argsort(owners, kind="stable")
@@ -113,11 +113,11 @@ class AxisMap:
         weights = None if self.weights is None else self.weights.reshape(-1)[order]
         starts = np.concatenate([[0], np.cumsum(counts)])
         breaks = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), size]
-        if len(breaks) > _MOST_STRETCHES + 1:
+        if len(breaks) > _MAX_PIECES + 1:
             rows = len(self.positions)
-            if counts.min() == 0:  # what no row names takes a zero put behind the last row
+            if counts.min() == 0:  # elements without terms read an appended zero
                 node = _with_zero(bridge, node, axis)
-            return _evened(counts, starts, sources, weights, rows).apply(bridge, node, axis)
+            return _padded_rows(counts, starts, sources, weights, rows).apply(bridge, node, axis)
         parts = []
         for first, last in zip(breaks, breaks[1:]):
             taken = slice(starts[first], starts[last])
@@ -133,11 +133,11 @@ class AxisMap:
         return parts[0] if len(parts) == 1 else opset15.concat(parts, axis)
 
     def _added(self, bridge: NgraphBridge, node: NodeInput, axis: int) -> Any:
-        """The terms one by one, which the engine joins into one loop."""
+        """The terms added one by one, which the engine fuses into one loop."""
         after = len(bridge.shape(node)) - axis - 1
         total = None
         for k in range(self.positions.shape[1]):
-            term = _taken(bridge, node, axis, self.positions[:, k])
+            term = _gathered(bridge, node, axis, self.positions[:, k])
             if self.weights is not None:
                 term = self._weighted(term, self.weights[:, k], after)
             total = term if total is None else opset15.add(total, term)
@@ -148,25 +148,25 @@ class AxisMap:
         return opset15.multiply(found, opset15.constant(column))
 
     def _covers(self, size: int) -> bool:
-        """Whether the rows name every element once, in order."""
+        """Whether the rows contain every element once, in order."""
         flat = self.positions.reshape(-1)
         return bool(flat.size == size and (flat == np.arange(size)).all())
 
 
-_MOST_STRETCHES = 8
-_FEW_TERMS = 32
+_MAX_PIECES = 8
+_MAX_UNROLLED_TERMS = 32
 
 
-def _evened(
+def _padded_rows(
     counts: np.ndarray,
     starts: np.ndarray,
     sources: np.ndarray,
     weights: np.ndarray | None,
     zero: int,
 ) -> AxisMap:
-    """Rows of one length: the last term of a shorter row is given in several equal parts.
+    """Rows of one length: the last term of a shorter row is split into equal shares.
 
-    A row without terms names the element ``zero``.
+    A row without terms contains the element ``zero``.
     """
     terms = int(counts.max())
     last = np.maximum(counts[:, None] - 1, 0)
@@ -186,8 +186,8 @@ def _with_zero(bridge: NgraphBridge, node: NodeInput, axis: int) -> Node:
     return opset15.concat([node, zero], axis)
 
 
-def _taken(bridge: NgraphBridge, node: NodeInput, axis: int, positions: np.ndarray) -> Any:
-    """The elements ``positions`` along ``axis``."""
+def _gathered(bridge: NgraphBridge, node: NodeInput, axis: int, positions: np.ndarray) -> Any:
+    """The elements at indices ``positions`` along ``axis``."""
     first, last = int(positions[0]), int(positions[-1]) + 1
     if not np.array_equal(positions, np.arange(first, last)):
         return opset15.gather(node, bridge.ints(positions.tolist()), bridge.ints([axis]))

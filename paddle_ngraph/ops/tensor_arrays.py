@@ -1,17 +1,17 @@
-"""TensorArrays that begin and end in one interval, to which elements are only appended."""
+"""TensorArrays that are local to one subgraph and only appended to."""
 
 from __future__ import annotations
 
 import numpy as np
 from openvino import Output, Type, opset15
 
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, Role, converter
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.symbolic_sizes import MAX_SYMBOLIC_SIZE, Number, is_always_at_least
+from paddle_ngraph.conversion.tensor_arrays import APPEND, TensorArray
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, Role, converter
-from paddle_ngraph.function.size_rules import same
-from paddle_ngraph.function.sizes import MOST_OPEN, Number, is_always_at_least
-from paddle_ngraph.function.tensor_arrays import APPEND, TensorArray
-from paddle_ngraph.graph import Op
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, reshaped, transposed
 
 
@@ -23,9 +23,11 @@ def create_array(bridge: NgraphBridge, op: Op) -> None:
 
 @converter(APPEND, dtypes=ANY | ARRAYS)
 def array_write_(bridge: NgraphBridge, op: Op) -> None:
-    """Writes behind the last element of a TensorArray (Paddle ``array_write_``).
+    """Appends to a TensorArray (Paddle ``array_write_``).
 
-    It is certain that it does: what is written elsewhere replaces an element or leaves a gap.
+    Raises:
+        NgraphError: The index may differ from the length; a write elsewhere would replace an
+            element or leave a gap.
     """
     array = bridge.get_array(op, "array")
     if not bridge.holds(op, "i", bridge.length(array)):
@@ -39,7 +41,7 @@ def array_write_(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.array_length",
     dtypes=ARRAYS,
     inputs={"x": Role.SHAPE_ONLY},
-    integers=lambda op, ranges: (0, MOST_OPEN),
+    integers=lambda op, ranges: (0, MAX_SYMBOLIC_SIZE),
 )
 def array_length(bridge: NgraphBridge, op: Op) -> None:
     """The number of elements (Paddle ``array_length``)."""
@@ -54,7 +56,7 @@ def array_length(bridge: NgraphBridge, op: Op) -> None:
     small_integers=True,
 )
 def array_to_tensor(bridge: NgraphBridge, op: Op) -> None:
-    """All elements in one tensor, along an axis of theirs or a new one (``array_to_tensor``)."""
+    """All elements in one tensor, along an existing axis or a new one (``array_to_tensor``)."""
     elements = bridge.elements(bridge.get_array(op, "x"))
     count, *shape = bridge.shape(elements)
     axis, is_new = op.attr("axis"), op.attr("use_stack")
@@ -77,7 +79,7 @@ def array_to_tensor(bridge: NgraphBridge, op: Op) -> None:
 )
 def slice_array_dense(bridge: NgraphBridge, op: Op) -> None:
     """One element, counted from the end where that is negative (Paddle ``slice_array_dense``)."""
-    _set_element(bridge, op, "input", "starts", -MOST_OPEN)
+    _set_element(bridge, op, "input", "starts", -MAX_SYMBOLIC_SIZE)
 
 
 @converter("pd_op.array_read", dtypes=ARRAYS, inputs={"i": Role.INDEX}, small_integers=True)
@@ -87,44 +89,51 @@ def array_read(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int) -> None:
-    """Sets the element of a TensorArray at an index, which is at least ``least``."""
+    """Sets output ``name`` to the element at input ``index``, which is at least ``least``."""
     array = bridge.get_array(op, name)
-    place = known_int(bridge, op, index) if bridge.is_known(op, index) else None
-    if isinstance(place, int) and least <= place < 0:
-        if (element := _from_the_end(bridge, array, -place)) is not None:
+    position = known_int(bridge, op, index) if bridge.is_known(op, index) else None
+    if isinstance(position, int) and least <= position < 0:
+        if (element := _recent_element(bridge, array, -position)) is not None:
             bridge.set_output_node(op, "out", element)
             return
-        place = bridge.length(array) + place
+        position = bridge.length(array) + position
     elements, count = bridge.elements(array), bridge.length(array)
-    if place is not None and is_always_at_least(place, 0) and is_always_at_least(count - 1, place):
-        node = reshaped(bridge, bridge.ints([place]), [])
+    if (
+        position is not None
+        and is_always_at_least(position, 0)
+        and is_always_at_least(count - 1, position)
+    ):
+        node = reshaped(bridge, bridge.ints([position]), [])
     else:
-        node = _checked_place(bridge, op, index, least, count)
+        node = _checked_index(bridge, op, index, least, count)
     out = opset15.gather(elements, node, opset15.constant(np.int64(0)))
     bridge.set_output_node(op, "out", out)
 
 
-def _from_the_end(bridge: NgraphBridge, array: TensorArray, number: int) -> Output | None:
-    """One of the last elements, if they have been appended one by one: so a turn knows its own."""
-    last = array.parts[-number:]
-    if len(last) < number or not all(same(bridge.shape(part)[:1], [1]) for part in last):
+def _recent_element(bridge: NgraphBridge, array: TensorArray, number: int) -> Output | None:
+    """One of the last elements, if appended one by one, such as those of the current iteration."""
+    last = array.chunks[-number:]
+    if len(last) < number or not all(is_same_shape(bridge.shape(part)[:1], [1]) for part in last):
         return None
     return reshaped(bridge, last[0], bridge.shape(last[0])[1:])
 
 
-def _checked_place(bridge: NgraphBridge, op: Op, index: str, least: int, count: Number) -> Output:
-    """The place of an element that only a run tells; Paddle does that run where there is none."""
-    bridge.require_range(op, index, least, MOST_OPEN)
-    place = opset15.convert(reshaped(bridge, bridge.get_input_node(op, index), []), Type.i32)
-    number = opset15.convert(reshaped(bridge, bridge.ints([count]), []), Type.i32)
+def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: Number) -> Output:
+    """The index of an element, known only in a run; falls back to Paddle if out of range."""
+    bridge.require_range(op, index, least, MAX_SYMBOLIC_SIZE)
+    position = opset15.convert(reshaped(bridge, bridge.get_input_node(op, index), []), Type.i32)
+    size = opset15.convert(reshaped(bridge, bridge.ints([count]), []), Type.i32)
     if least < 0:
         zero = opset15.constant(np.int32(0))
-        place = opset15.select(opset15.less(place, zero), opset15.add(place, number), place)
-        place = opset15.maximum(place, zero)  # in front of the first element there is that one
-    # A check has limits that a build knows. So it looks at how many elements are before the place,
-    # and at how many are behind it.
+        position = opset15.select(
+            opset15.less(position, zero), opset15.add(position, size), position
+        )
+        # An index before the first element means the first.
+        position = opset15.maximum(position, zero)
+    # The limits of a check are constants, so it checks the number of elements before the index and
+    # the number after it.
     message = f"{op.type} (operator {op.index}): input '{index}' is out of range."
-    before = bridge.in_range(place, 0, MOST_OPEN, message)
-    last = opset15.subtract(number, opset15.constant(np.int32(1)))
-    behind = bridge.in_range(opset15.subtract(last, before), 0, MOST_OPEN, message)
+    before = bridge.in_range(position, 0, MAX_SYMBOLIC_SIZE, message)
+    last = opset15.subtract(size, opset15.constant(np.int32(1)))
+    behind = bridge.in_range(opset15.subtract(last, before), 0, MAX_SYMBOLIC_SIZE, message)
     return opset15.subtract(last, behind).output(0)

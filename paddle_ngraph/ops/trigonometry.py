@@ -10,9 +10,9 @@ import math
 from openvino import Node, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.registry import converter
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import register
 from paddle_ngraph.ops.nodes import constant, set_reduced
 
@@ -96,8 +96,8 @@ register("atanh", lambda op, x: opset15.atanh(x), _atanh_grad)
 def atan2(bridge: NgraphBridge, op: Op) -> None:
     """The angle of the point ``(y, x)``, from -pi to pi (Paddle ``atan2``).
 
-    ``atan(abs(x) / abs(y))``, mirrored where ``y`` is negative, with the sign of ``x``; zeros have
-    signs, too.
+    ``atan(abs(x) / abs(y))``, mirrored where ``y`` is negative, with the sign of ``x``; zeros are
+    signed.
     """
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     zero = constant(0.0)
@@ -115,7 +115,7 @@ def atan2(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _is_negative(x: NodeInput) -> Node:
-    """Whether ``x`` has a minus sign: only the inverse tells the one of -0."""
+    """Whether the sign bit of ``x`` is set: the inverse distinguishes -0."""
     zero = constant(0.0)
     below = opset15.less(opset15.divide(constant(1.0), x), zero)
     return opset15.logical_or(opset15.less(x, zero), below)

@@ -1,1 +1,1 @@
-"""Execution plans: which device runs which operators, and what runs at the same time."""
+"""Execution plans: placement of operators on devices, and their concurrent execution."""

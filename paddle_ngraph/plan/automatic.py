@@ -1,10 +1,10 @@
-"""The automatic plan: of several plans for a program the one that is fastest here.
+"""Automatic plan: selects the fastest of several plans for a program on this machine.
 
-Every interval of a plan is timed, on the cores of its device, alone and in company. From these
-times and from what waits for what, the model of events that predicts many ranks
-(``simulation/events.py``) predicts the run, whose scheduling is that of the data-dependency engine.
-The serial plan, of one function, is timed as a whole, and so are plans that come close to the best
-of these times; the fastest of them is chosen. All runs are on copies of variables.
+Every subgraph of a plan is timed on the cores of its device, alone and concurrently with others.
+From these times and the dependencies, the discrete-event simulation of many ranks
+(``simulation/events.py``) predicts the time of a run; its scheduling is that of the data-dependency
+engine. The serial plan, of one function, is timed as a whole, and so are plans whose prediction is
+close to the best of these times; the fastest of them is chosen. All runs use copies of variables.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import paddle
 
-from paddle_ngraph import clock
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Program as PirProgram
-from paddle_ngraph.paddle_seam.protocols import Scope, Value
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.protocols import Program as PirProgram
+from paddle_ngraph.paddle_private.protocols import Scope, Value
+from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.partitioning.analysis.block_view import BlockView, scope_name
+from paddle_ngraph.partitioning.analysis.placement import core_group, cores_of
 from paddle_ngraph.plan import devices
 from paddle_ngraph.plan.data_dependency_engine import Schedule, schedule_of, timing
 from paddle_ngraph.plan.data_parallel import data_parallel, pipeline
 from paddle_ngraph.plan.execution_plan import ExecutionPlan
-from paddle_ngraph.program import background
-from paddle_ngraph.program.placement import core_group, cores_of
-from paddle_ngraph.program.view import BlockView, scope_name
 from paddle_ngraph.simulation.events import Task, total_ms
-from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.scope_copies import copies_of, variables_of
+from paddle_ngraph.utils import clock
 
 SERIAL = "serial"
-# Predictions are right to about so much, so plans that are closer to each other are all timed.
-_CLOSE = 1.15
-_MOST_GROUPS = 8
-# Numbers of slices that pipelines are tried with.
-_IN_PIPELINES = (2, 4)
+# Accuracy of predictions: plans within this ratio of the best one are all timed.
+_MAX_TIME_RATIO_TO_MEASURE = 1.15
+_MAX_CORE_GROUPS = 8
+# Slice counts of the pipelines that are tried.
+_PIPELINE_SLICES = (2, 4)
 _Planned = tuple[PirProgram, list[Value]]
-_Make = Callable[[], _Planned]
-_RUNS, _SECONDS = 7, 0.5
-# How far results may part from those of the serial plan, measured by the largest number; variables,
-# all of one together; and how large gradients that are nothing but rounding may be, measured by the
-# largest of all.
-_TOLERANCE, _NEAR, _ROUNDING = 1e-3, 5e-3, 1e-6
-# The optimizers that divide by the size of the gradient: where that is nothing but rounding, they
-# make steps of full size in the direction of its sign. What shows the gradient after a step: an
-# operand, and the power of it that is linear in the gradient.
-_SHOWING: dict[str, tuple[str, float]] = {
+_Build = Callable[[], _Planned]
+_MIN_RUNS, _MIN_SECONDS = 7, 0.5
+# Tolerances against the serial plan: of results, relative to the largest value; of variables, by
+# the norm of each; and of gradients that are only rounding errors, relative to the largest gradient
+# of all.
+_TOLERANCE, _VARIABLE_TOLERANCE, _ROUNDING = 1e-3, 5e-3, 1e-6
+# Optimizers that divide by the magnitude of the gradient: for a gradient that is only a rounding
+# error, they make updates of full size in the direction of its sign. By type: the operand that
+# shows the gradient after an update, and the power of it that is linear in the gradient.
+_NORMALIZING_OPTIMIZERS: dict[str, tuple[str, float]] = {
     **{f"pd_op.{kind}_": ("moment1", 1.0) for kind in ("adam", "adamw", "lamb", "nadam", "radam")},
     "pd_op.adamax_": ("moment", 1.0),
     "pd_op.adagrad_": ("moment", 0.5),
@@ -62,31 +62,31 @@ _SHOWING: dict[str, tuple[str, float]] = {
 
 
 class Steps(NamedTuple):
-    """What was measured of the intervals of a plan, in milliseconds.
+    """Measured times of the subgraphs of a plan, in milliseconds.
 
     Attributes:
-        alone: Of each interval, in the order of the program, when they run one at a time.
-        in_company: The same when they run side by side, and share memory and caches.
-        besides: What ``Executor.run`` takes besides its intervals.
+        alone: Of each subgraph in program order, when they run one at a time.
+        concurrent: Of each subgraph, when they run concurrently, and share memory and caches.
+        besides: Overhead of ``Executor.run`` in addition to its subgraphs.
     """
 
     alone: Sequence[float]
-    in_company: Sequence[float]
+    concurrent: Sequence[float]
     besides: float
 
 
 class Computed(NamedTuple):
-    """What a run has computed: what it fetched, and all variables after it, by name."""
+    """The results of a run: the fetched arrays, and all variables after the run, by name."""
 
     fetched: Sequence[np.ndarray]
     variables: Mapping[str, np.ndarray]
 
 
 class Stopwatch(Protocol):
-    """What times plans."""
+    """Interface of the timer of plans."""
 
     def steps(self, way: Way) -> Steps:
-        """Times the intervals of a plan that has a schedule."""
+        """Times the subgraphs of a plan that has a schedule."""
 
     def run(self, way: Way) -> float:
         """The milliseconds of ``Executor.run``."""
@@ -94,15 +94,15 @@ class Stopwatch(Protocol):
 
 @dataclass(frozen=True)
 class Way:
-    """A way to run the program.
+    """A candidate plan of the program.
 
     Attributes:
-        name: What it is.
+        name: Its name, as in :class:`Option`.
         program: The planned program.
-        fetches: Its variables that stand for those in the ``fetch_list``.
-        schedule: Its intervals; ``None`` if Paddle's executor runs them.
-        feed: What it is measured with.
-        scope: Where the variables are.
+        fetches: Its variables that correspond to those in the ``fetch_list``.
+        schedule: The schedule of its subgraphs; ``None`` if Paddle's executor runs them.
+        feed: The feed of measured runs.
+        scope: The scope of the variables.
     """
 
     name: str
@@ -113,32 +113,32 @@ class Way:
     scope: Scope
 
     def tasks(self, ms: Sequence[float]) -> dict[int, Task]:
-        """Its intervals as tasks, given the milliseconds of each."""
+        """The subgraphs as tasks of the simulation, given the milliseconds of each."""
         assert self.schedule is not None
         return {
-            number: Task(each, sorted(step.after), step.groups)
-            for number, (step, each) in enumerate(zip(self.schedule.steps, ms))
+            index: Task(each, sorted(step.after), step.groups)
+            for index, (step, each) in enumerate(zip(self.schedule.steps, ms))
         }
 
     def computed(self) -> Computed:
-        """What a run computes."""
+        """Runs the plan on copies of the variables; returns the results."""
         scope = copies_of(self.program, self.scope)
         fetched = executor_run(self, scope)()
-        kept = variables_of(self.program, scope)
-        variables = {name: np.array(each.get_tensor()) for name, each in kept.items()}
+        variables_after = variables_of(self.program, scope)
+        variables = {name: np.array(each.get_tensor()) for name, each in variables_after.items()}
         return Computed(list(map(np.asarray, fetched)), variables)
 
 
 @dataclass(frozen=True)
 class Option:
-    """What became of a way to run the program.
+    """Evaluation of a candidate plan.
 
     Attributes:
         name: ``serial``, ``N slices``, ``N core groups`` or ``pipeline of N stages, M slices``.
-        predicted_ms: The predicted time of a run in milliseconds; ``None`` if it was left out, or
-            if its intervals do not say it: if there is but one, or Paddle's executor runs them.
-        measured_ms: The measured time of a run; ``None`` if it was predicted to be slow.
-        reason: Why it is out of the question; empty if it is not.
+        predicted_ms: The predicted time of a run in milliseconds; ``None`` for a rejected plan, and
+            for a plan without a schedule: of a single subgraph, or run by Paddle's executor.
+        measured_ms: The measured time of a run; ``None`` if the prediction was too slow.
+        reason: The reason for a rejection; empty if the plan was not rejected.
     """
 
     name: str
@@ -152,10 +152,10 @@ class AutomaticPlan:
     """See :func:`paddle_ngraph.automatic_plan`.
 
     Attributes:
-        program: Run it with ``Executor.run``, the engine switched on or off.
-        fetches: The variables in it that stand for those in the ``fetch_list``.
-        chosen: The name of what was chosen.
-        options: What there was to choose from.
+        program: The program for ``Executor.run``, with the engine switched on or off.
+        fetches: Its variables that correspond to those in the ``fetch_list``.
+        chosen: The name of the chosen plan.
+        options: All candidate plans.
     """
 
     program: PirProgram
@@ -192,14 +192,14 @@ def automatic_plan(
     arrays = {name: np.asarray(value) for name, value in feed.items()}
     random = paddle.get_rng_state("cpu")
     try:
-        with background.awaited():  # what is measured is the engine
-            return _Choice(program, arrays, wanted, scope, stopwatch, random).made()
+        with background_compile.compile_synchronously():  # measure the engine, not the fallback
+            return _PlanSelection(program, arrays, wanted, scope, stopwatch, random).select()
     finally:
         paddle.set_rng_state(random, "cpu")
 
 
-class _Choice:
-    """The choice for one program."""
+class _PlanSelection:
+    """Selection of a plan for one program."""
 
     def __init__(
         self,
@@ -217,67 +217,67 @@ class _Choice:
         self._stopwatch = stopwatch
         self._random = random
         self._ways: dict[str, Way] = {}
-        self._left_out: dict[str, str] = {}
+        self._skipped: dict[str, str] = {}
 
-    def made(self) -> AutomaticPlan:
-        """Builds, compares, times and chooses."""
+    def select(self) -> AutomaticPlan:
+        """Builds, checks, times and selects plans."""
         plan = ExecutionPlan(self._program, None, self._wanted)
         serial = self._way(SERIAL, plan.program, plan.fetches)
         expected = self._computed(serial)
         gradients = _gradients(self._program, self._wanted)
-        for name, make in self._others():
-            self._try(name, make, expected, gradients)
+        for name, build in self._candidates():
+            self._try(name, build, expected, gradients)
         predicted = {name: self._predicted(way) for name, way in self._ways.items()}
         measured = {SERIAL: self._stopwatch.run(serial)}
         best = min(measured[SERIAL], *(ms for ms in predicted.values() if ms is not None), math.inf)
         self._ways = {SERIAL: serial, **self._ways}
         for name, ms in predicted.items():
-            if ms is None or ms <= best * _CLOSE:
+            if ms is None or ms <= best * _MAX_TIME_RATIO_TO_MEASURE:
                 measured[name] = self._stopwatch.run(self._ways[name])
         chosen = min(measured, key=measured.__getitem__)
         options = [Option(name, predicted.get(name), measured.get(name)) for name in self._ways]
-        options += [Option(name, reason=reason) for name, reason in self._left_out.items()]
+        options += [Option(name, reason=reason) for name, reason in self._skipped.items()]
         way = self._ways[chosen]
         return AutomaticPlan(way.program, way.fetches, chosen, options)
 
-    def _others(self) -> Iterator[tuple[str, _Make]]:
-        """The ways besides the serial one, and what makes their programs."""
+    def _candidates(self) -> Iterator[tuple[str, _Build]]:
+        """Yields (name, builder of the program) of the candidates other than the serial plan."""
         cores = devices.usable_cores()
-        for count in range(2, min(len(cores), _MOST_GROUPS) + 1):
+        for count in range(2, min(len(cores), _MAX_CORE_GROUPS) + 1):
             if len(cores) % count == 0:
                 yield f"{count} slices", partial(self._slices, count)
                 yield f"{count} core groups", partial(self._groups, count)
-                for slices in _IN_PIPELINES:
-                    if slices >= count:  # else a stage has nothing to do all the time
+                for slices in _PIPELINE_SLICES:
+                    if slices >= count:  # with fewer slices, some stage is always idle
                         name = f"pipeline of {count} stages, {slices} slices"
                         yield name, partial(self._pipeline, name, count, slices)
 
     def _slices(self, count: int) -> _Planned:
-        self._refuse_uneven(count)
-        made = data_parallel(self._program, count, self._wanted)
-        return made.program, made.fetches
+        self._check_divisible(count)
+        planned = data_parallel(self._program, count, self._wanted)
+        return planned.program, planned.fetches
 
-    def _refuse_uneven(self, count: int) -> None:
+    def _check_divisible(self, count: int) -> None:
         if all(value.ndim == 0 or value.shape[0] % count for value in self._feed.values()):
             raise NgraphError(f"the batch does not divide into {count} slices")
 
     def _pipeline(self, name: str, count: int, slices: int) -> _Planned:
-        """A pipeline whose stages take about as long as each other, measured."""
-        self._refuse_uneven(slices)
+        """Builds a pipeline whose stages are balanced by measured times."""
+        self._check_divisible(slices)
         groups = _core_groups(count)
-        made = pipeline(self._program, slices, groups, self._wanted)
-        way = self._way(name, made.program, made.fetches)
+        planned = pipeline(self._program, slices, groups, self._wanted)
+        way = self._way(name, planned.program, planned.fetches)
         measured = self._ms_of(way, groups)
-        if max(measured, default=0.0) > _CLOSE * sum(measured) / count:
-            made = pipeline(self._program, slices, groups, self._wanted, measured)
-        return made.program, made.fetches
+        if max(measured, default=0.0) > _MAX_TIME_RATIO_TO_MEASURE * sum(measured) / count:
+            planned = pipeline(self._program, slices, groups, self._wanted, measured)
+        return planned.program, planned.fetches
 
     def _ms_of(self, way: Way, groups: Sequence[str]) -> list[float]:
-        """How long each of these core groups computes; nothing if the intervals do not say it."""
+        """Milliseconds of computation of each core group; empty for a plan without a schedule."""
         if way.schedule is None:
             return []
         found = dict.fromkeys((frozenset(cores_of(group)) for group in groups), 0.0)
-        for step, ms in zip(way.schedule.steps, self._stopwatch.steps(way).in_company):
+        for step, ms in zip(way.schedule.steps, self._stopwatch.steps(way).concurrent):
             if step.groups[0] in found:
                 found[step.groups[0]] += ms
         return list(found.values())
@@ -291,22 +291,22 @@ class _Choice:
     def _try(
         self,
         name: str,
-        make: _Make,
+        build: _Build,
         expected: Computed,
         gradients: Mapping[str, float],
     ) -> None:
-        """Keeps a way that computes what the serial one does."""
+        """Adds a candidate plan if its results are equivalent to those of the serial plan."""
         try:
-            way = self._way(name, *make())
+            way = self._way(name, *build())
             computed = self._computed(way)
-        except Exception as error:  # Paddle's own has many classes; the serial way works
+        except Exception as error:  # Paddle's errors have many classes; the serial plan works
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            self._left_out[name] = lines[-1].strip()
+            self._skipped[name] = lines[-1].strip()
             return
-        if _agree(computed, expected, gradients):
+        if _is_equivalent(computed, expected, gradients):
             self._ways[name] = way
         else:
-            self._left_out[name] = "it computes other numbers than the serial plan"
+            self._skipped[name] = "it computes other numbers than the serial plan"
 
     def _way(self, name: str, program: PirProgram, fetches: list[Value]) -> Way:
         schedule = schedule_of(program)
@@ -317,44 +317,44 @@ class _Choice:
         return way.computed()
 
     def _predicted(self, way: Way) -> float | None:
-        """The milliseconds of a run, as far as intervals say."""
+        """The predicted milliseconds of a run; ``None`` for a plan without a schedule."""
         if way.schedule is None:
             return None
         steps = self._stopwatch.steps(way)
-        # The engine runs them in one thread where that is faster.
-        return min(sum(steps.alone), total_ms(way.tasks(steps.in_company))) + steps.besides
+        # The engine runs subgraphs in one thread if that is faster.
+        return min(sum(steps.alone), total_ms(way.tasks(steps.concurrent))) + steps.besides
 
 
 def _core_groups(count: int) -> list[str]:
-    """All cores, in so many groups of equal size."""
+    """All cores, in ``count`` groups of equal size."""
     cores = devices.usable_cores()
     size = len(cores) // count
     return [core_group(cores[size * i : size * (i + 1)]) for i in range(count)]
 
 
 def _gradients(program: Any, wanted: Sequence[Any]) -> dict[str, float]:
-    """What is compared of the variables of optimizers that divide by the size of the gradient.
+    """Comparison rules for variables of optimizers that divide by the magnitude of the gradient.
 
     Returns:
-        The power of each that is linear in the gradient, by name; 0 for those that are not
-        compared: the gradient says what becomes of them.
+        By variable name, the power that is linear in the gradient; 0 for variables that are not
+        compared, since the gradient determines their updates.
     """
     given = ngraph_transpiler.static_program(program, "automatic_plan")
     copy, _ = ngraph_transpiler.copied(given, wanted)
     view = BlockView(copy.global_block())
     found: dict[str, float] = {}
     for node in view.nodes:
-        if node.type in _SHOWING:
-            operand, power = _SHOWING[node.type]
+        if node.type in _NORMALIZING_OPTIMIZERS:
+            operand, power = _NORMALIZING_OPTIMIZERS[node.type]
             shown = dict(zip(node.op.get_input_names(), node.op.operands_source()))[operand]
             for vid, _ in node.overwrites:
-                maker = view.producer[view.root(vid)]
-                found[scope_name(maker.op)] = power if vid == view.known(shown) else 0.0
+                producer = view.producer[view.root(vid)]
+                found[scope_name(producer.op)] = power if vid == view.known(shown) else 0.0
     return found
 
 
-def _agree(found: Computed, expected: Computed, gradients: Mapping[str, float]) -> bool:
-    """Whether a run computed what was expected; ``gradients``: see :func:`_gradients`."""
+def _is_equivalent(found: Computed, expected: Computed, gradients: Mapping[str, float]) -> bool:
+    """Whether a run computed the expected results; ``gradients``: see :func:`_gradients`."""
     if len(found.fetched) != len(expected.fetched):
         return False
     if found.variables.keys() != expected.variables.keys():
@@ -378,21 +378,22 @@ def _root(array: np.ndarray, power: float) -> np.ndarray:
 
 
 def _is_close(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether every number is as expected."""
+    """Whether every element is as expected."""
     return one.shape == other.shape and np.allclose(
         one, other, _TOLERANCE, _TOLERANCE * _largest(other), equal_nan=True
     )
 
 
 def _is_near(one: np.ndarray, other: np.ndarray, rounding: float) -> bool:
-    """Whether all numbers together are as expected.
+    """Whether an array is as expected, by the norm of the difference.
 
-    Where a rectifier or a maximum is tied but for rounding, single numbers of a gradient differ.
+    Where the input of a ReLU or maximum is tied except for rounding, single elements of a gradient
+    differ.
     """
     finite = np.isfinite(other)
     if one.shape != other.shape or not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return False
-    allowed = _NEAR * np.linalg.norm(other[finite]) + rounding * math.sqrt(other.size)
+    allowed = _VARIABLE_TOLERANCE * np.linalg.norm(other[finite]) + rounding * math.sqrt(other.size)
     return bool(np.linalg.norm(one[finite].astype("float64") - other[finite]) <= allowed)
 
 
@@ -404,44 +405,44 @@ def _largest(array: np.ndarray) -> float:
 
 
 def executor_run(way: Way, scope: Scope) -> Callable[[], list[Any]]:
-    """What runs a planned program by ``Executor.run``, on the variables of a scope."""
+    """Returns a function that runs a planned program on the variables of a scope."""
     executor: Any = paddle.static.Executor(paddle.CPUPlace())
     feed = dict(way.feed)
     return lambda: executor.run(way.program, feed=feed, fetch_list=way.fetches, scope=scope)
 
 
 class _Measured:
-    """The stopwatch that measures."""
+    """Stopwatch that measures real runs."""
 
     def steps(self, way: Way) -> Steps:
         run = executor_run(way, copies_of(way.program, way.scope))
-        in_company, _ = self._timed(way, run, is_alone=False)
+        concurrent, _ = self._timed(way, run, is_alone=False)
         alone, besides = self._timed(way, run, is_alone=True)
-        return Steps(alone, in_company, besides)
+        return Steps(alone, concurrent, besides)
 
     def _timed(
         self, way: Way, run: Callable[[], object], is_alone: bool
     ) -> tuple[list[float], float]:
-        """The median milliseconds of each interval, and what a run takes besides them all."""
+        """The median milliseconds of each subgraph, and of the remaining time of a run."""
         assert way.schedule is not None
-        of_steps: list[list[float]] = []
-        besides: list[float] = []
+        step_times: list[list[float]] = []
+        overheads: list[float] = []
         with timing(is_alone) as times:
             for ms in _runs(run):
-                of_steps.append([times[number] for number in range(len(way.schedule.steps))])
-                besides.append(ms - sum(of_steps[-1]))
-        return [statistics.median(each) for each in zip(*of_steps)], statistics.median(besides)
+                step_times.append([times[index] for index in range(len(way.schedule.steps))])
+                overheads.append(ms - sum(step_times[-1]))
+        return [statistics.median(each) for each in zip(*step_times)], statistics.median(overheads)
 
     def run(self, way: Way) -> float:
         return statistics.median(_runs(executor_run(way, copies_of(way.program, way.scope))))
 
 
 def _runs(run: Callable[[], object]) -> Iterator[float]:
-    """The milliseconds of each of some runs, after two that are not counted."""
+    """Yields the milliseconds of runs, after two warm-up runs."""
     for _ in range(2):
         run()
-    count, end = 0, clock.now() + _SECONDS
-    while count < _RUNS or clock.now() < end:
+    count, end = 0, clock.now() + _MIN_SECONDS
+    while count < _MIN_RUNS or clock.now() < end:
         start = clock.now()
         run()
         count += 1

@@ -1,13 +1,14 @@
-"""Data parallelism in one process: a program on several slices of a batch at once.
+"""Data parallelism in one process: concurrent computation of several slices of a batch.
 
-What is computed of the data becomes one interval, and that interval several operators, one for each
-slice. They have one graph, so that one function serves them all, with one copy of the parameters.
-What they compute is put together: results for samples one after the other, everything else as the
-mean over slices. Clipping, decay and updates follow once, with the gradients of the whole batch.
+All operators that depend on the data become one subgraph, and that subgraph becomes one engine
+operator for each slice. These operators have one graph, so that they share one function and one
+copy of the parameters. Their results are combined: results per sample are concatenated, all others
+are averaged over slices. Clipping, decay and updates follow once, with the gradients of the whole
+batch.
 
-In a pipeline that interval is cut into stages, each on a core group of its own, and each stage
-becomes an operator for each slice: a stage computes one slice while the next stage computes the one
-before.
+In a pipeline, the subgraph is cut into stages, each on a separate core group, and each stage
+becomes an operator for each slice: a stage computes one slice while the next stage computes the
+previous one.
 """
 
 from __future__ import annotations
@@ -18,15 +19,12 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
-from paddle_ngraph.plan import rows
-from paddle_ngraph.plan.pipelining import staged
-from paddle_ngraph.program import packed_layers, program_pass
-from paddle_ngraph.program.placement import NATIVE, device_of, place_on, share, unplace
-from paddle_ngraph.program.report import Report
-from paddle_ngraph.program.view import (
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.paddle_private.names import producer_of
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
+from paddle_ngraph.partitioning import packed_layers, program_pass
+from paddle_ngraph.partitioning.analysis.block_view import (
     BlockView,
     OpNode,
     can_be_placed,
@@ -36,23 +34,32 @@ from paddle_ngraph.program.view import (
     scope_name,
     value_id,
 )
-from paddle_ngraph.transpiler import ngraph_transpiler
+from paddle_ngraph.partitioning.analysis.placement import (
+    NATIVE,
+    clear_device,
+    core_share,
+    device_of,
+    place_on,
+)
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.plan import rows
+from paddle_ngraph.plan.pipelining import staged
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.training_program import TrainingProgram, is_update
 
-# More slices than any machine has cores.
-_MOST_PLACES = 1024
+# More than the cores of any machine.
+_MAX_SLICES = 1024
 # The devices of operators of a block, in program order.
 _Placing = Callable[[BlockView, Sequence[OpNode]], dict[OpNode, str]]
 
 
 @dataclass(frozen=True)
 class DataParallel:
-    """A program that computes slices of a batch at once.
+    """A program that computes slices of a batch concurrently.
 
     Attributes:
-        program: Run it with ``Executor.run``, the engine switched on or off.
-        fetches: The variables in it that stand for those in the ``fetch_list``.
+        program: The program for ``Executor.run``, with the engine switched on or off.
+        fetches: Its variables that correspond to those in the ``fetch_list``.
         places: The number of slices.
     """
 
@@ -61,17 +68,17 @@ class DataParallel:
     places: int
 
 
-def refuse_uneven(name: str, size: int, parts: int, what: str) -> None:
-    """Refuses a batch that does not divide.
+def check_divisible(name: str, size: int, parts: int, what: str) -> None:
+    """Rejects a batch that does not divide evenly.
 
     Args:
-        name: What it is fed as.
+        name: The name of the feed.
         size: Its number of samples.
-        parts: How many equal parts it should have.
-        what: What these are; for the message.
+        parts: The number of equal slices.
+        what: The noun for these in the message.
 
     Raises:
-        NgraphError: It has not so many parts.
+        NgraphError: The batch is empty or does not divide into ``parts`` slices.
     """
     if size == 0 or size % parts != 0:
         raise NgraphError(
@@ -81,20 +88,20 @@ def refuse_uneven(name: str, size: int, parts: int, what: str) -> None:
 
 
 def feeds_in_slices(program: Program) -> tuple[int, list[str]]:
-    """Into how many slices a program divides what it is fed, and the names of those feeds.
+    """The number of slices into which a program divides its feeds, and the names of these feeds.
 
     Returns:
-        1, and no names, if it is none that this module has made.
+        1 and no names for a program that this module has not built.
     """
     view = BlockView(program.global_block())
-    parts = rows.divided_feeds(view)
+    parts = rows.split_feeds(view)
     return max(parts.values(), default=1), [scope_name(node.op) for node in parts]
 
 
 def data_parallel(program: Any, places: int, wanted: Sequence[Any]) -> DataParallel:
     """See :func:`paddle_ngraph.data_parallel`."""
     return _in_slices(
-        program, places, wanted, lambda view, nodes: dict.fromkeys(nodes, share(places))
+        program, places, wanted, lambda view, nodes: dict.fromkeys(nodes, core_share(places))
     )
 
 
@@ -105,7 +112,7 @@ def pipeline(
     wanted: Sequence[Any],
     measured: Sequence[float] = (),
 ) -> DataParallel:
-    """Makes a program that computes slices of a batch in stages.
+    """Builds a program that computes slices of a batch in pipeline stages.
 
     Args:
         program, places, wanted: As for :func:`data_parallel`.
@@ -113,7 +120,7 @@ def pipeline(
         measured: As for :func:`staged`.
 
     Raises:
-        NgraphError: As :func:`data_parallel`, or there are too few operators.
+        NgraphError: As for :func:`data_parallel`, or there are too few operators.
     """
 
     def staging(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, str]:
@@ -125,15 +132,15 @@ def pipeline(
 
 def _in_slices(program: Any, places: int, wanted: Sequence[Any], placing: _Placing) -> DataParallel:
     given = ngraph_transpiler.static_program(program, "data_parallel")
-    is_number = isinstance(places, int) and not isinstance(places, bool)
-    if not is_number or not 1 <= places <= _MOST_PLACES:
-        raise NgraphError(f"places is {places!r}: give a whole number from 1 to {_MOST_PLACES}")
+    is_integer = isinstance(places, int) and not isinstance(places, bool)
+    if not is_integer or not 1 <= places <= _MAX_SLICES:
+        raise NgraphError(f"places is {places!r}: give a whole number from 1 to {_MAX_SLICES}")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    with packed_layers.left_out():  # what is computed of the data has to be one interval
-        program_pass.prepare(copy)
-        _Slices(copy, places, placing).make()
+    with packed_layers.disabled():  # the operators on the data have to be one subgraph
+        program_pass.canonicalize(copy)
+        _Slices(copy, places, placing).apply()
         ngraph_transpiler.rewrite(copy, open_size=None)
-    return DataParallel(copy, ngraph_transpiler.taken_out(copy, fetching), places)
+    return DataParallel(copy, ngraph_transpiler.remove_fetches(copy, fetching), places)
 
 
 class _Slices:
@@ -142,7 +149,7 @@ class _Slices:
     Args:
         program: The program.
         places: The number of slices.
-        placing: Where what is computed of the data is placed.
+        placing: Chooses the devices of the operators that depend on the data.
     """
 
     def __init__(self, program: Program, places: int, placing: _Placing) -> None:
@@ -152,67 +159,67 @@ class _Slices:
         self._placing = placing
         self._slices: dict[str, list[Value]] = {}  # of feeds and results, by id
 
-    def make(self) -> None:
-        """Replaces what is computed of the data with one engine operator for each slice.
+    def apply(self) -> None:
+        """Replaces the operators that depend on the data with one engine operator for each slice.
 
         Raises:
-            NgraphError: The program is none that can be computed in slices.
+            NgraphError: The program cannot be computed in slices.
         """
-        engines = self._gather()
+        engines = self._convert_to_engines()
         for engine in engines:
-            self._divide(engine)
-        for engine in reversed(engines):  # what read its results in another stage is gone
+            self._insert_slices(engine)
+        for engine in reversed(engines):  # readers in later stages are already removed
             self._replace(engine)
 
-    def _divide(self, engine: Operation) -> None:
-        """Puts an engine operator for each slice before that for the batch."""
+    def _insert_slices(self, engine: Operation) -> None:
+        """Inserts an engine operator for each slice before that for the batch."""
         graph = Graph.from_string(engine.attrs()["graph"])
         before = Builder(self._block, engine)
-        parts = [self._parts(before, value) for value in _members(engine.operand_source(0))]
+        parts = [self._sliced_input(before, value) for value in _members(engine.operand_source(0))]
         outputs = list(engine.results()[: len(graph.outputs)])
-        made = [
+        results = [
             _core.insert_ngraph_engine(
                 self._block,
                 engine,
-                [part[number] for part in parts],
+                [part[index] for part in parts],
                 [],
                 outputs,
                 engine.attrs()["graph"],
                 list(engine.attrs()["interval"]),
             )
-            for number in range(self._places)
+            for index in range(self._places)
         ]
-        self._slices.update(zip(map(value_id, outputs), map(list, zip(*made))))
+        self._slices.update(zip(map(value_id, outputs), map(list, zip(*results))))
 
     def _replace(self, engine: Operation) -> None:
-        """Removes an engine operator for the batch; what slices have computed is put together."""
+        """Replaces an engine operator for the batch with the combined results of slices."""
         after = Builder(self._block, engine)
         for old in engine.results():
             if not old.use_empty():
-                old.replace_all_uses_with(self._together(after, self._slices[value_id(old)]))
-        combined = [maker_of(value) for value in engine.operands_source() if value.initialized()]
+                old.replace_all_uses_with(self._concatenated(after, self._slices[value_id(old)]))
+        combined = [producer_of(value) for value in engine.operands_source() if value.initialized()]
         self._block.remove_op(engine)
         for op in combined:
             self._block.remove_op(op)
 
-    def _gather(self) -> list[Operation]:
-        """Makes engine operators of all that is computed of the data, one on each device."""
+    def _convert_to_engines(self) -> list[Operation]:
+        """Converts the operators that depend on the data: one engine operator on each device."""
         view = BlockView(self._block)
         computing = [node for node in view.nodes if can_be_placed(node.op)]
         if any(node.is_engine for node in computing):
             raise NgraphError(
                 "the program has engine operators already: pass the program that they were made of"
             )
-        local = self._of_data(view)
+        local = self._data_dependent(view)
         placed = self._placing(view, [node for node in computing if node in local])
         for node in computing:
             place_on(node.op, placed.get(node, NATIVE))
         report = ngraph_transpiler.rewrite(self._program, open_size=None)
-        _refuse_native(report, {node.index for node in local})
+        _reject_native(report, {node.index for node in local})
         engines = [op for op in self._block.ops if is_engine(op.name())]
         for op in self._block.ops:
             if device_of(op) == NATIVE:
-                unplace(op)
+                clear_device(op)
         graphs = [Graph.from_string(op.attrs()["graph"]) for op in engines]
         if len(set(placed.values())) <= 1 and len(engines) != 1:
             raise NgraphError(
@@ -226,13 +233,13 @@ class _Slices:
             )
         return engines
 
-    def _of_data(self, view: BlockView) -> set[OpNode]:
-        """The operators that compute something of the data, up to the gradients of parameters."""
+    def _data_dependent(self, view: BlockView) -> set[OpNode]:
+        """The operators that depend on the data, up to the gradients of parameters."""
         gradients: set[str] = set()
         if any(is_update(node.op) for node in view.nodes):
             training = TrainingProgram(self._program)
             if statistics := training.running_statistics():
-                name = scope_name(maker_of(statistics[0]))
+                name = scope_name(producer_of(statistics[0]))
                 raise NgraphError(
                     "a batch normalization takes the mean and the variance of the whole batch, "
                     f"which no slice of it has, and updates {name!r} with them: such a program "
@@ -256,21 +263,21 @@ class _Slices:
                     found.add(node)
         return found
 
-    def _parts(self, build: Builder, value: Value) -> list[Value]:
-        """An input of an interval for each slice."""
+    def _sliced_input(self, build: Builder, value: Value) -> list[Value]:
+        """Returns an input of a subgraph for each slice."""
         vid = value_id(value)
         if vid not in self._slices:
-            is_divided = self._places > 1 and is_fed(maker_of(value)) and _is_sliced(value)
-            parts = rows.divided(build, value, self._places) if is_divided else None
+            is_divided = self._places > 1 and is_fed(producer_of(value)) and _is_sliced(value)
+            parts = rows.split_rows(build, value, self._places) if is_divided else None
             self._slices[vid] = parts or [value] * self._places
         return self._slices[vid]
 
-    def _together(self, build: Builder, slices: list[Value]) -> Value:
-        """What the slices have computed, for the whole batch."""
+    def _concatenated(self, build: Builder, slices: list[Value]) -> Value:
+        """Combines the results of slices: rows of samples, or the mean over slices."""
         if self._places == 1:
             return slices[0]
         if _is_sliced(slices[0]):
-            return rows.put_together(build, slices)
+            return rows.concat_rows(build, slices)
         if any(size < 0 for size in slices[0].shape):
             raise NgraphError(
                 f"a result of shape {list(slices[0].shape)} has its samples in another dimension "
@@ -291,10 +298,10 @@ def _is_sliced(value: Value) -> bool:
 
 
 def _members(value: Value) -> list[Value]:
-    return list(maker_of(value).operands_source())
+    return list(producer_of(value).operands_source())
 
 
-def _refuse_native(report: Report, local: set[int]) -> None:
+def _reject_native(report: Report, local: set[int]) -> None:
     for block in report.blocks[:1]:
         for op in block.native:
             if op.index in local:

@@ -1,4 +1,4 @@
-"""Devices that operators can be placed on."""
+"""Devices for the placement of operators."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import flags
+from paddle_ngraph.conversion import accelerators
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import accelerators
-from paddle_ngraph.graph import CPU, is_accelerator
-from paddle_ngraph.paddle_seam.names import in_pir_mode, maker_of
-from paddle_ngraph.program.placement import (
+from paddle_ngraph.ir.graph import CPU, is_accelerator
+from paddle_ngraph.paddle_private.names import in_pir_mode, producer_of
+from paddle_ngraph.partitioning.analysis.block_view import can_be_placed
+from paddle_ngraph.partitioning.analysis.placement import (
     NATIVE,
     core_group,
     cores_of,
     place_copy,
     place_on,
 )
-from paddle_ngraph.program.view import can_be_placed
 
 
 def devices() -> list[str]:
     """See :func:`paddle_ngraph.devices`."""
-    return [CPU, *map(core_group, zip(usable_cores())), *accelerators.found(), NATIVE]
+    return [CPU, *map(core_group, zip(usable_cores())), *accelerators.available(), NATIVE]
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -35,22 +35,21 @@ def usable_cores() -> tuple[int, ...]:
 
 
 def known_device(name: Any) -> str:
-    """The name of a device as plans write it: ``CPU:0,1`` is ``CPU:0-1``.
+    """The canonical name of a device: ``CPU:0-1`` for ``CPU:0,1``.
 
     Raises:
-        NgraphError: There is no such device, or it does not compute in float32, and float16 is not
-            allowed.
+        NgraphError: There is no such device, or it lacks float32 and float16 is not allowed.
     """
     if name in (CPU, NATIVE):
         return str(name)
-    if isinstance(name, str) and is_accelerator(name) and name in accelerators.found():
+    if isinstance(name, str) and is_accelerator(name) and name in accelerators.available():
         accelerators.device_for(name, "f16" if flags.get("ngraph_precision") == "f16" else "f32")
         return name
     cores = cores_of(name) if isinstance(name, str) else ()
     if cores and set(cores) <= set(usable_cores()):
         return core_group(cores)
     usable = core_group(usable_cores())
-    others = "".join(f"{device}, " for device in accelerators.found())
+    others = "".join(f"{device}, " for device in accelerators.available())
     raise NgraphError(
         f"there is no device {name!r}: take {CPU}, a group of its cores ({usable} or some of "
         f"these), {others}or {NATIVE}; paddle_ngraph.automatic_plan() finds out what is fastest"
@@ -73,15 +72,15 @@ def device(name: str) -> Iterator[None]:
         yield
     finally:
         inner = placed_inside.pop()
-        made = [op for op in block.ops if op.id() not in before and can_be_placed(op)]
-        for op in made:
+        created = [op for op in block.ops if op.id() not in before and can_be_placed(op)]
+        for op in created:
             if op.id() not in inner:
                 place_on(op, chosen)
         for outer in placed_inside[-1:]:
-            outer.update(op.id() for op in made)
+            outer.update(op.id() for op in created)
 
 
-# Operators that inner blocks of ``device`` have placed; programs are built by one thread at a time.
+# Operators placed by inner ``device`` contexts; only one thread builds programs at a time.
 placed_inside: list[set[int]] = []
 
 
@@ -94,7 +93,7 @@ def copy(x: Any, name: str) -> Any:
             "one, paddle.assign copies"
         )
     copied = paddle.assign(x)
-    op = maker_of(copied)
+    op = producer_of(copied)
     place_copy(op, chosen)
     for placed in placed_inside:
         placed.add(op.id())

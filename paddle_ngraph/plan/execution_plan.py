@@ -1,4 +1,4 @@
-"""The execution plan of a program: its operators on devices, in intervals, with copies between."""
+"""Execution plan of a program: placed operators, their subgraphs, and copies between devices."""
 
 from __future__ import annotations
 
@@ -9,21 +9,12 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import CPU
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Program, Value
-from paddle_ngraph.plan.devices import known_device
-from paddle_ngraph.plan.spreading import followed, makers_of, spread
-from paddle_ngraph.program import program_pass
-from paddle_ngraph.program.placement import (
-    NATIVE,
-    device_of,
-    is_copy,
-    place_copy,
-    place_on,
-)
-from paddle_ngraph.program.report import Report, summary
-from paddle_ngraph.program.view import (
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.ir.graph import CPU
+from paddle_ngraph.paddle_private.names import producer_of
+from paddle_ngraph.paddle_private.protocols import Program, Value
+from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning.analysis.block_view import (
     LISTS,
     SINKS,
     BlockView,
@@ -31,7 +22,16 @@ from paddle_ngraph.program.view import (
     can_be_placed,
     scope_name,
 )
-from paddle_ngraph.transpiler import ngraph_transpiler
+from paddle_ngraph.partitioning.analysis.placement import (
+    NATIVE,
+    device_of,
+    is_copy,
+    place_copy,
+    place_on,
+)
+from paddle_ngraph.partitioning.report import Report, summary
+from paddle_ngraph.plan.devices import known_device
+from paddle_ngraph.plan.spreading import assign_devices, leading_operators, producers_of
 from paddle_ngraph.transpiler.training_program import is_update
 
 
@@ -40,13 +40,13 @@ class PlacedOperator:
     """An operator of the planned program.
 
     Attributes:
-        index: Its position in the operator list, copies included.
+        index: Its index in the operator list, copies included.
         type: Its type.
-        device: Where it runs.
-        interval: The number of its interval; ``None`` if Paddle's own kernel runs it.
-        reason: Why that is so, then.
-        copied_from: The device that it copies from, if it is a copy.
-        reads: The positions of the operators whose results it reads.
+        device: Its device.
+        interval: The index of its subgraph; ``None`` if Paddle's own kernel runs it.
+        reason: The reason for a run by Paddle's kernel, else empty.
+        copied_from: The source device, if it is a copy.
+        reads: The indices of the operators whose results it reads.
     """
 
     index: int
@@ -59,8 +59,8 @@ class PlacedOperator:
 
 
 @dataclass(frozen=True)
-class _Made:
-    """What a plan comes to."""
+class _Planned:
+    """The built program of a plan, with its report."""
 
     program: Program
     fetches: list[Value]
@@ -80,24 +80,24 @@ class ExecutionPlan:
         self._defaults = [known_device(name) for name in default_devices or [CPU]]
         self._wanted = wanted
         self._rules: list[tuple[int | str, str]] = []
-        self._made: _Made | None = None
-        ngraph_transpiler.copied(self._given, wanted)  # raises what is wrong with them
+        self._planned: _Planned | None = None
+        ngraph_transpiler.copied(self._given, wanted)  # raises errors of the program or fetches
 
     def place(self, which: Any, device: str) -> ExecutionPlan:
-        """Places operators of the outermost block on a device. Of several rules the last one holds.
+        """Places operators of the outermost block on a device. Later rules override earlier ones.
 
         Args:
             which: An operator of the program (``op.name()`` is its type); a variable, for the
                 operator that computes it; or a pattern, with ``*`` and ``?``: of the type of
                 operators (``matmul``, ``conv2d*``), or of the name of a parameter that they read
-                (``linear_0.*``). Their gradients and updates go with them.
+                (``linear_0.*``). Gradients and updates of these operators are placed with them.
             device: The device.
 
         Returns:
             The plan.
 
         Raises:
-            NgraphError: There is no such operator or device. The plan is then as it was.
+            NgraphError: There is no such operator or device. The plan is unchanged then.
         """
         chosen = known_device(device)
         rule = which if isinstance(which, str) else self._position(which)
@@ -110,75 +110,75 @@ class ExecutionPlan:
                     "such as 'matmul', or the name of a parameter that it reads"
                 )
         self._rules.append((rule, chosen))
-        self._made = None
+        self._planned = None
         return self
 
     @property
     def program(self) -> Program:
-        """The planned program: run it with ``Executor.run``, the engine switched on or off."""
-        return self._make().program
+        """The planned program for ``Executor.run``, with the engine switched on or off."""
+        return self._build().program
 
     @property
     def fetches(self) -> list[Value]:
-        """The variables of :attr:`program` that stand for those in the ``fetch_list``."""
-        return self._make().fetches
+        """The variables of :attr:`program` that correspond to those in the ``fetch_list``."""
+        return self._build().fetches
 
     @property
     def operators(self) -> list[PlacedOperator]:
         """The operators of the outermost block that compute, in order."""
-        return self._make().operators
+        return self._build().operators
 
     @property
     def report(self) -> Report:
-        """What became of the program in the program pass."""
-        return self._make().report
+        """The report of the program pass."""
+        return self._build().report
 
     def __str__(self) -> str:
         operators = self.operators
-        intervals = _by_interval(operators)
+        intervals = _grouped_by_interval(operators)
         copies = [op for op in operators if op.copied_from is not None]
         native = [op for op in operators if op.interval is None]
         counts = f"{len(intervals)} intervals, {len(copies)} copies, {len(native)} native operators"
         lines = [f"{len(operators)} operators: {counts}."]
-        for number, members in intervals.items():
+        for index, members in intervals.items():
             types = summary([op.type for op in members])
             where = ", ".join(_ranges([op.index for op in members]))
-            lines.append(f"interval {number} on {members[0].device}: operators {where}: {types}")
+            lines.append(f"interval {index} on {members[0].device}: operators {where}: {types}")
         lines += [f"copy {op.index}: {op.copied_from} -> {op.device}" for op in copies]
         lines += [f"native {_short(op.type)} {op.index}: {op.reason}" for op in native]
         return "\n".join(lines)
 
     def to_dot(self) -> str:
-        """The plan as a graph in the DOT language: operators in intervals, devices by colour."""
+        """The plan as a graph in DOT: a cluster for each subgraph, a colour for each device."""
         lines = ["digraph plan {", "  node [shape=box, style=filled];"]
         placed = sorted({op.device for op in self.operators})
-        colour = {device: f"/set312/{number % 12 + 1}" for number, device in enumerate(placed)}
-        for number, members in _by_interval(self.operators).items():
-            lines.append(f"  subgraph cluster_{number} {{")
-            lines.append(f'    label="interval {number} on {members[0].device}";')
+        colour = {device: f"/set312/{index % 12 + 1}" for index, device in enumerate(placed)}
+        for index, members in _grouped_by_interval(self.operators).items():
+            lines.append(f"  subgraph cluster_{index} {{")
+            lines.append(f'    label="interval {index} on {members[0].device}";')
             lines += [f"    {_dot_node(op, colour[op.device])}" for op in members]
             lines.append("  }")
         native = [op for op in self.operators if op.interval is None]
         lines += [f"  {_dot_node(op, colour[op.device])}" for op in native]
         known = {op.index for op in self.operators}
         lines += [
-            f"  op{maker} -> op{op.index};"
+            f"  op{producer} -> op{op.index};"
             for op in self.operators
-            for maker in op.reads
-            if maker in known
+            for producer in op.reads
+            if producer in known
         ]
         return "\n".join([*lines, "}"]) + "\n"
 
-    # -- making it -------------------------------------------------------------------------------
+    # -- construction ----------------------------------------------------------------------------
 
     def _position(self, which: Any) -> int:
-        """The position of an operator, or of the maker of a variable, in the program."""
+        """The index of an operator, or of the producer of a variable, in the program."""
         op = which.get_defining_op() if hasattr(which, "get_defining_op") else which
         operators = self._given.global_block().ops if _is_pir(self._given) else []
         identity = op.id() if hasattr(op, "id") and callable(op.id) else None
-        for position, other in enumerate(operators):
+        for index, other in enumerate(operators):
             if identity is not None and other.id() == identity and can_be_placed(other):
-                return position
+                return index
         raise NgraphError(
             f"place() takes an operator or variable of the program, or a pattern, not {which!r}"
             if identity is None
@@ -186,21 +186,23 @@ class ExecutionPlan:
             "block that compute something"
         )
 
-    def _make(self) -> _Made:
-        if self._made is None:
+    def _build(self) -> _Planned:
+        if self._planned is None:
             copy, fetching = ngraph_transpiler.copied(self._given, self._wanted)
-            program_pass.prepare(copy)
+            program_pass.canonicalize(copy)
             self._place_all(BlockView(copy.global_block()))
             _insert_copies(BlockView(copy.global_block()))
             view = BlockView(copy.global_block())
             nodes = _placeable(view)
-            reads = {node: [maker.index for maker in makers_of(view, node)] for node in nodes}
+            reads = {
+                node: [producer.index for producer in producers_of(view, node)] for node in nodes
+            }
             devices = {node: (device_of(node.op), _source(view, node)) for node in nodes}
             report = ngraph_transpiler.rewrite(copy, open_size=None)
-            fetches = ngraph_transpiler.taken_out(copy, fetching)
+            fetches = ngraph_transpiler.remove_fetches(copy, fetching)
             operators = list(_described(nodes, reads, devices, report))
-            self._made = _Made(copy, fetches, operators, report)
-        return self._made
+            self._planned = _Planned(copy, fetches, operators, report)
+        return self._planned
 
     def _place_all(self, view: BlockView) -> None:
         """Chooses a device for each operator: by a rule, by its forward operator, by default."""
@@ -208,11 +210,11 @@ class ExecutionPlan:
         fixed = {node: node.device for node in nodes if node.device}
         for rule, device in self._rules:
             for node in nodes:
-                is_meant = node.index == rule if isinstance(rule, int) else False
-                if is_meant or (isinstance(rule, str) and _matches(view, node, rule)):
+                is_match = node.index == rule if isinstance(rule, int) else False
+                if is_match or (isinstance(rule, str) and _matches(view, node, rule)):
                     fixed[node] = device
-        forward = followed(view, nodes)
-        for node, device in spread(view, nodes, fixed, forward, self._defaults).items():
+        forward = leading_operators(view, nodes)
+        for node, device in assign_devices(view, nodes, fixed, forward, self._defaults).items():
             place_on(node.op, device)
 
 
@@ -225,14 +227,14 @@ def _placeable(view: BlockView) -> list[OpNode]:
 
 
 def _matches(view: BlockView, node: OpNode, pattern: str) -> bool:
-    """Whether a pattern is that of an operator's type, or of a parameter that it reads."""
+    """Whether a pattern matches an operator's type, or a parameter that the operator reads."""
     if node.type.removesuffix("_").endswith("_grad") or is_update(node.op):
         return fnmatchcase(node.type, pattern) or fnmatchcase(_short(node.type), pattern)
     names = [node.type, _short(node.type)]
     for vid in node.reads:
-        maker = view.producer.get(vid)
-        if maker is not None and maker.type == "builtin.parameter":
-            names.append(scope_name(maker.op))
+        producer = view.producer.get(vid)
+        if producer is not None and producer.type == "builtin.parameter":
+            names.append(scope_name(producer.op))
     return any(fnmatchcase(name, pattern) for name in names)
 
 
@@ -240,13 +242,13 @@ def _matches(view: BlockView, node: OpNode, pattern: str) -> bool:
 
 
 def _insert_copies(view: BlockView) -> None:
-    """Puts a copy where data changes device: one for each variable and device."""
+    """Inserts a copy where data changes device: one for each variable and device."""
     overwritten = {view.root(operand) for node in view.nodes for operand, _ in node.overwrites}
-    overwritten |= {view.root(vid) for node in view.nodes for vid in node.touches}
+    overwritten |= {view.root(vid) for node in view.nodes for vid in node.outer_writes}
     for node in view.nodes:
         device = _device_of_results(view, node)
         for vid in node.writes if device not in ("", NATIVE) else ():
-            # What is overwritten later is read where it is: a copy would keep what it was.
+            # An overwritten variable is read in place: a copy would have the old contents.
             if view.is_tensor(vid) and view.root(vid) not in overwritten and not view.is_outer(vid):
                 _insert_copies_of(view, vid, device)
 
@@ -262,21 +264,21 @@ def _insert_copies_of(view: BlockView, vid: str, source: str) -> None:
             (copies[device],) = _core.append_operator(
                 view.block, "pd_op.assign", [value], None, [], before=reader.op
             )
-            place_copy(maker_of(copies[device]), device)
-        for number, operand in enumerate(reader.op.operands_source()):
+            place_copy(producer_of(copies[device]), device)
+        for index, operand in enumerate(reader.op.operands_source()):
             if operand.initialized() and operand.is_same(value):
-                reader.op.operand(number).set_source(copies[device])
+                reader.op.operand(index).set_source(copies[device])
 
 
 def _device_of_results(view: BlockView, node: OpNode) -> str:
-    """Where an operator computes; for what takes a list apart, where the list was made."""
+    """The device of an operator; for a list operator, that of the first producer of the list."""
     if node.type not in LISTS:
         return node.device
-    return next((maker.device for maker in makers_of(view, node)), "")
+    return next((producer.device for producer in producers_of(view, node)), "")
 
 
 def _device_of_reader(view: BlockView, reader: OpNode) -> str:
-    """Where a variable is read; of a list, where the first operator is that reads the list."""
+    """The device of a reader; for a list operator, that of the first reader of the list."""
     if reader.type in LISTS:
         readers = (r for vid in reader.writes for r in view.readers.get(vid, ()))
         return next((_device_of_reader(view, r) for r in readers), "")
@@ -286,14 +288,14 @@ def _device_of_reader(view: BlockView, reader: OpNode) -> str:
 
 
 def _source(view: BlockView, node: OpNode) -> str | None:
-    """The device that a copy copies from."""
+    """The source device of a copy; ``None`` for other operators."""
     if not is_copy(node.op):
         return None
-    makers = makers_of(view, node)
-    return makers[0].device if makers else CPU
+    producers = producers_of(view, node)
+    return producers[0].device if producers else CPU
 
 
-# -- what it looks like --------------------------------------------------------------------------
+# -- presentation --------------------------------------------------------------------------------
 
 
 def _described(
@@ -307,19 +309,19 @@ def _described(
     reasons = {op.index: op.reason for op in outermost.native}
     for node in nodes:
         device, source = devices[node]
-        number = intervals.get(node.index)
+        index = intervals.get(node.index)
         yield PlacedOperator(
             index=node.index,
             type=node.type,
-            device=NATIVE if number is None else device,
-            interval=number,
-            reason="" if number is not None else reasons.get(node.index, "nothing reads it"),
+            device=NATIVE if index is None else device,
+            interval=index,
+            reason="" if index is not None else reasons.get(node.index, "nothing reads it"),
             copied_from=source,
             reads=reads[node],
         )
 
 
-def _by_interval(operators: Sequence[PlacedOperator]) -> dict[int, list[PlacedOperator]]:
+def _grouped_by_interval(operators: Sequence[PlacedOperator]) -> dict[int, list[PlacedOperator]]:
     found: dict[int, list[PlacedOperator]] = {}
     for op in operators:
         if op.interval is not None:
@@ -328,14 +330,14 @@ def _by_interval(operators: Sequence[PlacedOperator]) -> dict[int, list[PlacedOp
 
 
 def _ranges(numbers: Sequence[int]) -> Iterator[str]:
-    """Positions as ranges: ``3-7``."""
+    """Yields indices as ranges: ``3-7``."""
     first = last = None
-    for number in [*sorted(numbers), None]:
-        if first is not None and last is not None and number != last + 1:
+    for index in [*sorted(numbers), None]:
+        if first is not None and last is not None and index != last + 1:
             yield str(first) if first == last else f"{first}-{last}"
             first = None
-        first = number if first is None else first
-        last = number
+        first = index if first is None else first
+        last = index
 
 
 def _dot_node(op: PlacedOperator, colour: str) -> str:

@@ -1,8 +1,9 @@
-"""The stages of a pipeline in one process: which of them computes which operator.
+"""Assignment of operators to the stages of a pipeline in one process.
 
-The forward pass is cut where the longest stage is shortest, what crosses the cut included. An
-operator of the backward pass belongs where its forward operator is: so only what is at the cut is
-handed from stage to stage. Parameters are in memory that all stages share, and belong to none.
+The cuts of the forward pass minimize the time of the longest stage, transfers across the cut
+included. An operator of the backward pass belongs to the stage of its forward operator, so that
+only values at the cut pass from stage to stage. Parameters are in memory that all stages share, and
+belong to none.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.plan.spreading import US_OF_BORDER, followed, makers_of
-from paddle_ngraph.program import cost
-from paddle_ngraph.program.view import BlockView, OpNode
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode
+from paddle_ngraph.plan.spreading import BOUNDARY_US, leading_operators, producers_of
 from paddle_ngraph.transpiler.staging import best_ends, elements_between
 from paddle_ngraph.transpiler.training_program import is_backward
 
@@ -27,14 +28,14 @@ def staged(
         view: The block.
         nodes: The operators, in program order.
         stages: The number of stages.
-        measured: How long each stage takes if they are cut by rough estimates of what operators
-            take: with it they are cut again. Any unit.
+        measured: The measured time of each stage in the first cut, by estimated operator times;
+            stages are then cut again. Any unit.
 
     Raises:
         NgraphError: There are too few operators.
     """
     found = _Stages(view, nodes, stages)
-    return found.cut_again(measured) if measured else found.stage
+    return found.recut(measured) if measured else found.stage
 
 
 class _Stages:
@@ -45,28 +46,28 @@ class _Stages:
         self._nodes = nodes
         self._stages = stages
         self._forward = _forward(view, nodes)
-        self._followed = followed(view, nodes)
+        self._followed = leading_operators(view, nodes)
         self._us = dict.fromkeys(self._forward, 0.0)
         for node in nodes:
             forward = self._followed.get(node, node)
             if forward in self._us:
-                self._us[forward] += cost.us_of(view, node)
+                self._us[forward] += cost_model.us_of(view, node)
         self.stage = self._cut(self._us)
 
-    def cut_again(self, measured: Sequence[float]) -> dict[OpNode, int]:
-        """The stages, if those that were found first take so long."""
+    def recut(self, measured: Sequence[float]) -> dict[OpNode, int]:
+        """Cuts the stages again, given the measured times of the first stages."""
         estimated = [0.0] * self._stages
         for node, us in self._us.items():
             estimated[self.stage[node]] += us
-        rates = [ms / us for ms, us in zip(measured, estimated, strict=True)]
-        scale = sum(estimated) / sum(measured)  # what crosses a cut is in microseconds
+        rates = [ms / us for ms, us in zip(measured, estimated)]
+        scale = sum(estimated) / sum(measured)  # transfers across a cut are in microseconds
         return self._cut({n: us * rates[self.stage[n]] * scale for n, us in self._us.items()})
 
     def _cut(self, us: Mapping[OpNode, float]) -> dict[OpNode, int]:
         between = elements_between(self._view, self._forward)
-        handed = [US_OF_BORDER + each / cost.ELEMENTS_PER_US for each in between]
+        transfer_us = [BOUNDARY_US + each / cost_model.ELEMENTS_PER_US for each in between]
         count = len(self._forward)
-        ends = best_ends(list(us.values()), handed, self._stages, range(1, count))
+        ends = best_ends(list(us.values()), transfer_us, self._stages, range(1, count))
         if ends is None:
             raise NgraphError(
                 f"too few operators compute something of the data: {count} in the forward pass, "
@@ -76,18 +77,20 @@ class _Stages:
         stage = {n: s for s, (a, b) in enumerate(bounds) for n in self._forward[a:b]}
         for node in self._nodes:
             if node not in stage:
-                # What adds up gradients reads that of the earliest stage last.
-                makers = [maker for maker in makers_of(self._view, node) if maker in stage]
-                latest = max(makers, key=lambda maker: maker.index, default=None)
+                # A sum of gradients belongs to the earliest stage, whose gradient comes last.
+                producers = [
+                    producer for producer in producers_of(self._view, node) if producer in stage
+                ]
+                latest = max(producers, key=lambda producer: producer.index, default=None)
                 forward = self._followed.get(node, latest)
                 stage[node] = 0 if forward is None else stage[forward]
         return stage
 
 
 def _forward(view: BlockView, nodes: Sequence[OpNode]) -> list[OpNode]:
-    """The operators that are not part of the backward pass, and read nothing of it."""
+    """The operators of the forward pass: not in the backward pass, and reading none of it."""
     backward: set[OpNode] = set()
     for node in nodes:
-        if is_backward(node.op) or not backward.isdisjoint(makers_of(view, node)):
+        if is_backward(node.op) or not backward.isdisjoint(producers_of(view, node)):
             backward.add(node)
     return [node for node in nodes if node not in backward]

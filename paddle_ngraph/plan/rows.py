@@ -1,7 +1,8 @@
-"""Equal parts of rows: a feed divided along axis 0, and results put together, without a kernel.
+"""Split of feeds into equal slices of rows, and concatenation of results, without a kernel.
 
-In a program they are Paddle's own ``split`` and ``concat``, which any executor can run. The
-data-dependency engine reads a part where the feed is, and puts results of any dtype together.
+In a program these are Paddle's own ``split`` and ``concat``, which any executor can run. The
+data-dependency engine reads a slice in place, in the memory of the feed, and concatenates results
+of any dtype.
 """
 
 from __future__ import annotations
@@ -9,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Value
-from paddle_ngraph.program.placement import NATIVE, place_on
-from paddle_ngraph.program.view import BlockView, OpNode, is_fed, value_id
+from paddle_ngraph.paddle_private.names import producer_of
+from paddle_ngraph.paddle_private.protocols import Value
+from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode, is_fed, value_id
+from paddle_ngraph.partitioning.analysis.placement import NATIVE, place_on
 from paddle_ngraph.transpiler.building import Builder
 
-_SPLIT, _CONCAT, _NUMBER = "pd_op.split_with_num", "pd_op.concat", "pd_op.full"
+_SPLIT, _CONCAT, _CONSTANT = "pd_op.split_with_num", "pd_op.concat", "pd_op.full"
 
 
-class RowPart(NamedTuple):
-    """A part of a variable along axis 0.
+class RowSlice(NamedTuple):
+    """A slice of a variable along axis 0.
 
     Attributes:
         whole: The id of the variable.
-        number: Which part.
-        parts: Of how many equal ones.
+        number: The index of the slice.
+        parts: The number of equal slices.
     """
 
     whole: str
@@ -32,38 +33,38 @@ class RowPart(NamedTuple):
     parts: int
 
 
-def divided(build: Builder, whole: Value, parts: int) -> list[Value]:
-    """Appends what divides a variable into equal parts of rows."""
+def split_rows(build: Builder, whole: Value, parts: int) -> list[Value]:
+    """Appends a split of a variable into equal slices of rows."""
     (found,) = build.results(_SPLIT, [whole, build.number(0, "int32")], num=parts)
-    place_on(maker_of(maker_of(found[0]).operand_source(0)), NATIVE)
+    place_on(producer_of(producer_of(found[0]).operand_source(0)), NATIVE)
     return list(found)
 
 
-def put_together(build: Builder, parts: Sequence[Value]) -> Value:
-    """Appends what puts the rows of variables one after the other."""
+def concat_rows(build: Builder, parts: Sequence[Value]) -> Value:
+    """Appends a concatenation of the rows of variables."""
     whole: Value = build(_CONCAT, [list(parts), build.number(0, "int32")])
-    place_on(maker_of(whole), NATIVE)
+    place_on(producer_of(whole), NATIVE)
     return whole
 
 
-def puts_rows_together(view: BlockView, node: OpNode) -> bool:
-    """Whether all that an operator does is to put rows one after the other."""
+def is_row_concat(view: BlockView, node: OpNode) -> bool:
+    """Whether an operator is a concatenation of rows."""
     return node.type == _CONCAT and _is_along_rows(view, node)
 
 
-def parts_of_rows(view: BlockView) -> dict[str, RowPart]:
-    """The parts of rows that variables are divided into, by id."""
-    found: dict[str, RowPart] = {}
+def row_slices(view: BlockView) -> dict[str, RowSlice]:
+    """All slices of rows in a block, by id."""
+    found: dict[str, RowSlice] = {}
     for node in view.nodes:
         if node.type == _SPLIT and _is_along_rows(view, node):
             parts = node.op.attrs()["num"]
-            for number, vid in _members(view, node):
-                found[vid] = RowPart(view.root(node.reads[0]), number, parts)
+            for index, vid in _members(view, node):
+                found[vid] = RowSlice(view.root(node.reads[0]), index, parts)
     return found
 
 
-def divided_feeds(view: BlockView) -> dict[OpNode, int]:
-    """The feeds that :func:`divided` divides, and into how many parts."""
+def split_feeds(view: BlockView) -> dict[OpNode, int]:
+    """The feeds that :func:`split_rows` divides, and the number of slices of each."""
     found = {}
     for node in view.nodes:
         if node.type == _SPLIT and node.device == NATIVE and _is_along_rows(view, node):
@@ -73,9 +74,9 @@ def divided_feeds(view: BlockView) -> dict[OpNode, int]:
     return found
 
 
-def only_divides(view: BlockView, node: OpNode) -> bool:
-    """Whether an operator divides a variable into rows, or is a constant for what does such."""
-    if node.type == _NUMBER:
+def is_row_split(view: BlockView, node: OpNode) -> bool:
+    """Whether an operator is a split into rows, or a constant operand of a split or concat."""
+    if node.type == _CONSTANT:
         readers = view.readers.get(node.writes[0], ())
         return all(reader.type in (_SPLIT, _CONCAT) for reader in readers)
     return node.type == _SPLIT and _is_along_rows(view, node)
@@ -83,11 +84,11 @@ def only_divides(view: BlockView, node: OpNode) -> bool:
 
 def _is_along_rows(view: BlockView, node: OpNode) -> bool:
     axis = view.producer.get(node.reads[-1])
-    return axis is not None and axis.type == _NUMBER and axis.op.attrs()["value"] == 0
+    return axis is not None and axis.type == _CONSTANT and axis.op.attrs()["value"] == 0
 
 
 def _members(view: BlockView, node: OpNode) -> Iterator[tuple[int, str]]:
-    """The number and the id of each part that something takes out of the list of all."""
+    """Yields (index, id) of each slice that ``builtin.split`` extracts from the result list."""
     for reader in view.readers.get(node.writes[0], ()):
         if reader.type == "builtin.split":
             yield from enumerate(map(value_id, reader.op.results()))

@@ -1,52 +1,52 @@
-"""Devices for operators that no rule places.
+"""Devices for operators without a placement rule: greedy list scheduling.
 
-Operators are taken in program order. Each goes to the device on which it would end first, by a
-rough estimate of what operators take; data from another device comes later by the cost of a border.
-So branches that do not depend on each other get different devices, and chains stay together.
+In program order, each operator is assigned to the device with the earliest estimated finish time;
+data from another device arrives later by the cost of a subgraph boundary. Independent branches thus
+get different devices, and chains stay together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from paddle_ngraph.graph import CPU, is_accelerator
-from paddle_ngraph.program import cost
-from paddle_ngraph.program.placement import cores_of
-from paddle_ngraph.program.view import BlockView, OpNode, value_id
+from paddle_ngraph.ir.graph import CPU, is_accelerator
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode, value_id
+from paddle_ngraph.partitioning.analysis.placement import cores_of
 from paddle_ngraph.transpiler.training_program import is_update
 
-# What the borders of two intervals cost, where one waits for the other.
-US_OF_BORDER = 200.0
+# Cost of the boundary between two dependent subgraphs.
+BOUNDARY_US = 200.0
 
 
-def spread(
+def assign_devices(
     view: BlockView,
     nodes: Sequence[OpNode],
     fixed: Mapping[OpNode, str],
     followed: Mapping[OpNode, OpNode],
     devices: Sequence[str],
 ) -> dict[OpNode, str]:
-    """The device of each operator.
+    """Returns the device of each operator.
 
-    Steps of optimizers are taken where parameters are: on the CPU, if a GPU computes the gradient.
+    Optimizer updates run at the parameters: on the CPU, even if a GPU computes the gradient.
 
     Args:
         view: The block.
         nodes: The operators, in program order.
-        fixed: The devices of those for which a rule gives one.
-        followed: For those that go where another one is, that one.
-        devices: What the others are spread over.
+        fixed: The devices of operators placed by a rule.
+        followed: Operators to place with another operator, and that operator.
+        devices: The devices for the other operators.
     """
     host = next((device for device in devices if device == CPU or cores_of(device)), CPU)
     found: dict[OpNode, str] = {}
-    free: dict[str, float] = {}  # when each device has nothing more to do
+    free: dict[str, float] = {}  # time when each device becomes idle
     ends: dict[OpNode, float] = {}
     for node in nodes:
-        makers = [maker for maker in makers_of(view, node) if maker in ends]
-        us = cost.us_of(view, node)
+        producers = [producer for producer in producers_of(view, node) if producer in ends]
+        us = cost_model.us_of(view, node)
 
-        def end_on(device: str, makers: Sequence[OpNode] = makers, us: float = us) -> float:
-            ready = (ends[m] + US_OF_BORDER * (found[m] != device) for m in makers)
+        def end_on(device: str, producers: Sequence[OpNode] = producers, us: float = us) -> float:
+            ready = (ends[m] + BOUNDARY_US * (found[m] != device) for m in producers)
             return max(free.get(device, 0.0), *ready, 0.0) + us
 
         device = fixed.get(node) or found.get(followed.get(node, node))
@@ -59,8 +59,8 @@ def spread(
     return found
 
 
-def followed(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
-    """The operator that each operator of the backward pass, or update, is placed with."""
+def leading_operators(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
+    """For operators of the backward pass and updates: the operator to place each of them with."""
     found: dict[OpNode, OpNode] = {}
     users: dict[str, list[OpNode]] = {}
     for node in nodes:
@@ -70,9 +70,9 @@ def followed(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
         if is_update(node.op):
             names = node.op.get_input_names()
             gradient = value_id(node.op.operand_source(names.index("grad")))
-            maker = view.producer.get(gradient)
-            if maker is not None and maker in nodes:
-                found[node] = maker
+            producer = view.producer.get(gradient)
+            if producer is not None and producer in nodes:
+                found[node] = producer
         elif is_backward:
             shared: dict[OpNode, int] = {}
             for vid in touched:
@@ -86,17 +86,17 @@ def followed(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
     return found
 
 
-def makers_of(view: BlockView, node: OpNode) -> list[OpNode]:
-    """The operators that compute what an operator reads, through lists."""
+def producers_of(view: BlockView, node: OpNode) -> list[OpNode]:
+    """The operators that compute the inputs of an operator, through lists."""
     found: dict[OpNode, None] = {}
     pending = list(node.reads)
     while pending:
         vid = pending.pop()
-        maker = view.producer.get(vid)
-        if maker is None or maker.is_source:
+        producer = view.producer.get(vid)
+        if producer is None or producer.is_source:
             continue
-        if maker.type.startswith("builtin."):
-            pending += maker.reads
+        if producer.type.startswith("builtin."):
+            pending += producer.reads
         else:
-            found[maker] = None
+            found[producer] = None
     return list(found)

@@ -1,1 +1,1 @@
-"""Steps of training on more ranks than there are: a model of events, with measured inputs."""
+"""Discrete-event simulation of training steps on many ranks, from measured profiles."""

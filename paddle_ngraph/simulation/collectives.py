@@ -1,11 +1,11 @@
-"""How long an all-reduce takes, and how much of that time its core is busy.
+"""Cost model of all-reduce: time on the core, and time on the network alone.
 
 The ring is that of P. Patarasu and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters
 of workstations", Journal of Parallel and Distributed Computing 69 (2009): in 2 (n - 1) steps each
-rank sends and receives 1/n of the data. In a machine, data is reduced to one rank, and broadcast by
-it, along a binomial tree (R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective
-communication operations in MPICH", International Journal of High Performance Computing Applications
-19 (2005)).
+rank sends and receives 1/n of the data. In a machine, data is reduced to one rank and broadcast
+from there along a binomial tree (R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of
+collective communication operations in MPICH", International Journal of High Performance Computing
+Applications 19 (2005)).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ALGORITHMS = ("ring", "hierarchical")
 
 @dataclass(frozen=True)
 class Link:
-    """What connects two ranks.
+    """The connection of two ranks.
 
     Attributes:
-        latency_us: What a message takes besides its bytes, in microseconds.
-        gigabytes_per_s: Bytes in each direction at once, in 10^9 per second.
-        call_us: What a collective takes besides its messages: until all are there and have woken.
+        latency_us: Latency of a message in microseconds.
+        gigabytes_per_s: Full-duplex bandwidth in each direction, in 10^9 bytes per second.
+        call_us: Overhead of a collective in microseconds: rendezvous and wake-up of all ranks.
     """
 
     latency_us: float
@@ -37,24 +37,28 @@ class Link:
     call_us: float = 0.0
 
     def message_ms(self, size: float) -> float:
-        """What a message of so many bytes takes, in milliseconds."""
+        """Milliseconds of a message of ``size`` bytes, latency included."""
         return self.latency_us / 1e3 + self.bytes_ms(size)
 
     def bytes_ms(self, size: float) -> float:
-        """What the bytes alone take, in milliseconds."""
+        """Milliseconds of the transfer of ``size`` bytes, without latency."""
         return size / (self.gigabytes_per_s * 1e6)
 
-    def shared(self, turns: int) -> Link:
-        """The link of ranks of which so many share a core: each waits while the others send."""
-        return Link(self.latency_us * turns, self.gigabytes_per_s / turns, self.call_us * turns)
+    def shared(self, ranks_per_core: int) -> Link:
+        """The link of ranks on a shared core: each rank waits for the sends of the others."""
+        return Link(
+            self.latency_us * ranks_per_core,
+            self.gigabytes_per_s / ranks_per_core,
+            self.call_us * ranks_per_core,
+        )
 
 
 class Phase(NamedTuple):
-    """A part of an all-reduce.
+    """A phase of an all-reduce.
 
     Attributes:
-        core_ms: So long it takes the core, which copies data; in milliseconds.
-        wire_ms: So long afterwards it takes the network alone, and the core is free.
+        core_ms: Milliseconds in which the core is busy with copies of data.
+        wire_ms: Further milliseconds of the network alone, in which the core is free.
     """
 
     core_ms: float
@@ -62,12 +66,12 @@ class Phase(NamedTuple):
 
 
 def ring_ms(ranks: int, size: float, link: Link) -> float:
-    """A ring all-reduce in which each pair of neighbours has a link of its own, in milliseconds.
+    """Milliseconds of a ring all-reduce in which each pair of neighbours has its own link.
 
     Args:
-        ranks: How many take part.
-        size: The bytes of one of them.
-        link: What connects neighbours.
+        ranks: The number of ranks.
+        size: The bytes of one rank.
+        link: The link between neighbours.
     """
     if ranks == 1:
         return 0.0
@@ -75,7 +79,7 @@ def ring_ms(ranks: int, size: float, link: Link) -> float:
 
 
 def tree_ms(ranks: int, size: float, link: Link) -> float:
-    """A reduction to one of the ranks, or a broadcast by it, in milliseconds."""
+    """Milliseconds of a reduction to one rank, or of a broadcast from it, along a tree."""
     if ranks == 1:
         return 0.0
     return link.call_us / 1e3 + math.ceil(math.log2(ranks)) * link.message_ms(size)
@@ -84,20 +88,20 @@ def tree_ms(ranks: int, size: float, link: Link) -> float:
 def phases(
     algorithm: str, machines: int, ranks: int, size: float, local: Link, network: Link
 ) -> list[Phase]:
-    """An all-reduce of ranks on machines, one phase after the other.
+    """Returns the sequential phases of an all-reduce of ranks on machines.
 
-    In a machine, data is copied by the cores that compute. Between machines the cores have to copy
-    what is sent, too (the same bytes at the same cost as in a machine), and the rest of the time
-    that the network takes they are free.
+    In a machine, the cores that compute also copy data. Between machines, the cores have to copy
+    all sent data too (an equal number of bytes at the cost inside a machine), and are free for the
+    rest of the network time.
 
     Args:
-        algorithm: ``ring``, through all ranks, those of a machine one after the other; or
+        algorithm: ``ring``: through all ranks, with the ranks of a machine adjacent; or
             ``hierarchical``: a reduction in each machine, a ring of the machines, a broadcast.
-        machines: How many machines there are.
-        ranks: How many ranks each of them has.
+        machines: The number of machines.
+        ranks: The number of ranks of each machine.
         size: The bytes of one rank.
-        local: What connects two ranks of a machine.
-        network: What connects two machines.
+        local: The link between two ranks of a machine.
+        network: The link between two machines.
     """
     if algorithm == "ring" and machines == 1:
         return [Phase(ring_ms(ranks, size, local), 0.0)]
@@ -113,40 +117,40 @@ def phases(
 
 
 def _across(ranks: int, size: float, local: Link, network: Link) -> Phase:
-    """A ring through a network, which takes as long to call as one in a machine."""
+    """The phase of a ring through a network, with the call overhead of a ring in a machine."""
     core = ring_ms(ranks, size, Link(0.0, local.gigabytes_per_s, local.call_us))
     called = replace(network, call_us=local.call_us)
     return Phase(core, max(0.0, ring_ms(ranks, size, called) - core))
 
 
 class Sample(NamedTuple):
-    """A ring all-reduce that was measured.
+    """A measured ring all-reduce.
 
     Attributes:
-        ranks: How many took part, on one machine.
-        turns: How many of them share a core.
-        size: The bytes of one of them.
-        ms: What it took, in milliseconds.
+        ranks: The number of ranks, on one machine.
+        ranks_per_core: The number of ranks that share a core.
+        size: The bytes of one rank.
+        ms: The measured time in milliseconds.
     """
 
     ranks: int
-    turns: int
+    ranks_per_core: int
     size: float
     ms: float
 
 
 def fitted(samples: Sequence[Sample]) -> Link:
-    """The link that explains measured all-reduces: least squares of the relative error.
+    """Fits a link to measured all-reduces by least squares of the relative error.
 
     Raises:
-        NgraphError: The samples do not tell latency and bandwidth apart.
+        NgraphError: The samples do not determine latency and bandwidth.
     """
     # ms = call_ms + latency_ms * messages + ms_per_byte * bytes, each equation divided by its ms.
     columns = np.array(
         [(1.0, 2 * (s.ranks - 1), 2 * (s.ranks - 1) / s.ranks * s.size) for s in samples]
     )
-    columns *= np.array([[s.turns / s.ms] for s in samples])
-    # What comes out below nothing is nothing.
+    columns *= np.array([[s.ranks_per_core / s.ms] for s in samples])
+    # A negative coefficient is fixed to 0, and the others are fitted again.
     for used in ([0, 1, 2], [1, 2], [0, 2]):
         found, _, rank, _ = np.linalg.lstsq(columns[:, used], np.ones(len(samples)))
         if rank == len(used) and min(found) >= 0 and found[-1] > 0:

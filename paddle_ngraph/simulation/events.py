@@ -1,8 +1,8 @@
-"""Tasks that wait for each other and share resources, played through in time.
+"""Discrete-event simulation of dependent tasks that share resources.
 
-The policy is that of the data-dependency engine (``plan/data_dependency_engine.py``): whenever
-something ends, the first of the waiting tasks starts that waits for nothing else and finds all
-resources of one of its groups free. A task takes its resources at once, and keeps them to its end.
+The scheduling policy is that of the data-dependency engine (``plan/data_dependency_engine.py``):
+whenever a task ends, the first pending tasks start whose predecessors have ended and for which all
+resources of one group are free. A task acquires its resources at once, and holds them to its end.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Task:
-    """Something that takes time.
+    """A task of the simulation.
 
     Attributes:
-        ms: How long, in milliseconds.
-        after: The keys of the tasks that have to end before.
-        groups: Groups of resources; it takes one of them, the first that is free.
+        ms: Duration in milliseconds.
+        after: The keys of its predecessors.
+        groups: Groups of resources; the task takes the first group that is free.
     """
 
     ms: float
@@ -34,7 +34,7 @@ class Task:
 
 
 class Span(NamedTuple):
-    """When a task starts and ends, in milliseconds, and the resources that it has meanwhile."""
+    """Start and end of a task in milliseconds, and the resources that it held."""
 
     start: float
     end: float
@@ -42,34 +42,34 @@ class Span(NamedTuple):
 
 
 def simulate(tasks: Mapping[Key, Task]) -> dict[Key, Span]:
-    """Plays tasks through.
+    """Simulates tasks.
 
     Args:
-        tasks: By key. Of several that could start, the first one does.
+        tasks: Tasks by key. The first of several ready tasks has priority.
 
     Returns:
-        Their spans, in the order in which they start.
+        The spans of the tasks, in the order of their starts.
 
     Raises:
-        NgraphError: Tasks wait for each other in a circle, or for one that is not there.
+        NgraphError: The dependencies have a cycle, or refer to a task that does not exist.
     """
     keys = list(tasks)
     followers = defaultdict[Hashable, list[int]](list)
-    for number, task in enumerate(tasks.values()):
+    for index, task in enumerate(tasks.values()):
         for before in set(task.after):
-            followers[before].append(number)
+            followers[before].append(index)
     missing = [len(set(task.after)) for task in tasks.values()]
-    ready = [number for number, count in enumerate(missing) if not count]
+    ready = [index for index, count in enumerate(missing) if not count]
     running, spans = set[Key](), dict[Key, Span]()
     now = 0.0
     while ready or running:
-        for number in list(ready):
-            key = keys[number]
+        for index in list(ready):
+            key = keys[index]
             busy = frozenset().union(*(spans[other].group for other in running))
             group = next((each for each in tasks[key].groups if busy.isdisjoint(each)), None)
             if group is not None:
                 spans[key] = Span(now, now + tasks[key].ms, group)
-                ready.remove(number)
+                ready.remove(index)
                 running.add(key)
         now = min(spans[key].end for key in running)
         ended = {key for key in running if spans[key].end <= now}
@@ -85,5 +85,5 @@ def simulate(tasks: Mapping[Key, Task]) -> dict[Key, Span]:
 
 
 def total_ms(tasks: Mapping[Key, Task]) -> float:
-    """When the last task ends, in milliseconds."""
+    """The makespan of the tasks in milliseconds."""
     return max((span.end for span in simulate(tasks).values()), default=0.0)

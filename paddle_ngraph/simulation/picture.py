@@ -1,4 +1,4 @@
-"""Step times over ranks, as an SVG picture."""
+"""Plot of step times over ranks, in SVG."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Points = Sequence[tuple[float, float]]
 
 
 def picture(profile: Profile, known: Sequence[Checked], rows: Sequence[Predicted]) -> str:
-    """An SVG picture: measured steps as dots, a curve for each way to average gradients."""
+    """Returns an SVG figure: measured steps as dots, a curve for each all-reduce strategy."""
     curves: dict[str, Points] = {
         str(way): [(row.ranks, row.ms[way]) for row in rows] for way in WAYS
     }
     if known:
         curves["measured, 1 machine"] = [(row.ranks, row.measured_ms) for row in known]
-    return _drawn(f"{profile.name}: milliseconds of a step over ranks", curves)
+    return _svg(f"{profile.name}: milliseconds of a step over ranks", curves)
 
 
-def _drawn(title: str, curves: Mapping[str, Points]) -> str:
+def _svg(title: str, curves: Mapping[str, Points]) -> str:
     points = [point for curve in curves.values() for point in curve]
     low_x, high_x = _decades([x for x, _ in points], 2)
     low_y, high_y = _decades([y for _, y in points], 10)
 
-    def place(x: float, y: float) -> tuple[float, float]:
+    def position(x: float, y: float) -> tuple[float, float]:
         right = (math.log(x) - math.log(low_x)) / (math.log(high_x) - math.log(low_x))
         up = (math.log(y) - math.log(low_y)) / (math.log(high_y) - math.log(low_y))
         across, down = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
@@ -44,17 +44,17 @@ def _drawn(title: str, curves: Mapping[str, Points]) -> str:
         _text(_LEFT, _TOP - 16, title, size=14),
     ]
     for x in _powers(low_x, high_x, 2):
-        at = place(x, low_y)
-        lines += [_line(at, place(x, high_y)), _text(at[0], at[1] + 18, f"{x:g}", "middle")]
+        at = position(x, low_y)
+        lines += [_line(at, position(x, high_y)), _text(at[0], at[1] + 18, f"{x:g}", "middle")]
     for y in _powers(low_y, high_y, 10):
-        at = place(low_x, y)
-        lines += [_line(at, place(high_x, y)), _text(at[0] - 8, at[1] + 4, f"{y:g}", "end")]
+        at = position(low_x, y)
+        lines += [_line(at, position(high_x, y)), _text(at[0] - 8, at[1] + 4, f"{y:g}", "end")]
     lines.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 12, "ranks", "middle"))
-    for number, (name, curve) in enumerate(curves.items()):
-        colour, height = _COLOURS[number % len(_COLOURS)], _TOP + 10 + 20 * number
-        placed = [place(*point) for point in curve]
+    for index, (name, curve) in enumerate(curves.items()):
+        colour, height = _COLOURS[index % len(_COLOURS)], _TOP + 10 + 20 * index
+        placed = [position(*point) for point in curve]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-        if number < len(WAYS):
+        if index < len(WAYS):
             lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
         lines += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in placed]
         lines.append(f'<circle cx="{_WIDTH - _RIGHT + 16}" cy="{height}" r="4" fill="{colour}"/>')
@@ -63,7 +63,7 @@ def _drawn(title: str, curves: Mapping[str, Points]) -> str:
 
 
 def _decades(values: Sequence[float], base: int) -> tuple[float, float]:
-    """The powers of a base between which all values are."""
+    """The nearest powers of a base that enclose all values."""
     low = math.floor(math.log(min(values), base) + 1e-9)
     high = math.ceil(math.log(max(values), base) - 1e-9)
     return float(base) ** low, float(base) ** max(high, low + 1)

@@ -1,4 +1,4 @@
-"""Predictions of a profile, as tables."""
+"""Predictions from a profile, and their tables."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ RANKS = tuple(2**power for power in range(3, 13))
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is assumed of machines that nobody has measured.
+    """Assumptions about machines that were not measured.
 
     Attributes:
-        ranks: Numbers of ranks to predict.
+        ranks: The numbers of ranks to predict.
         per_machine: Ranks of each machine; ``None``: one for each core.
-        network: What connects two machines.
-        hours_between_failures: Of one rank, the mean.
+        network: The link between two machines.
+        hours_between_failures: Mean time between failures of one rank, in hours.
     """
 
     ranks: Sequence[int] = RANKS
@@ -39,12 +39,12 @@ class Scenario:
             raise NgraphError("the mean time between failures has to be above 0")
 
     def cluster(self, profile: Profile, ranks: int) -> Cluster:
-        """So many ranks on machines like that of a profile."""
+        """A cluster of ``ranks`` ranks on machines like that of a profile."""
         return Cluster(ranks, self.per_machine or profile.cores, self.network)
 
 
 class Checked(NamedTuple):
-    """A measured step beside its prediction, in milliseconds."""
+    """A measured step and its prediction, in milliseconds."""
 
     ranks: int
     measured_ms: float
@@ -52,19 +52,19 @@ class Checked(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Predicted by measured."""
+        """Predicted time divided by measured time."""
         return self.predicted_ms / self.measured_ms
 
 
 class Predicted(NamedTuple):
-    """A number of ranks.
+    """Prediction for a number of ranks.
 
     Attributes:
-        ranks: How many.
-        ms: The expected time of a step in milliseconds, in each of :data:`WAYS`.
-        waiting_ms: What of the shortest is due to slow ranks.
-        efficiency: The time that a rank computes, as a part of the shortest.
-        checkpointing: How often to write checkpoints.
+        ranks: The number of ranks.
+        ms: The expected time of a step in milliseconds, for each strategy in :data:`WAYS`.
+        waiting_ms: The share of the shortest step time that is due to slow ranks, in milliseconds.
+        efficiency: The compute time of a rank as a fraction of the shortest step time.
+        checkpointing: The best checkpoint interval.
     """
 
     ranks: int
@@ -75,7 +75,7 @@ class Predicted(NamedTuple):
 
 
 def checked(profile: Profile) -> list[Checked]:
-    """The steps that were measured on one machine, and what the model says of them."""
+    """The steps measured on one machine, and their predictions."""
     alone = Link(0.0, 1.0)  # there is no second machine
     return [
         Checked(ranks, ms, step_ms(profile, Cluster(ranks, ranks, alone), PRESENT))
@@ -84,11 +84,11 @@ def checked(profile: Profile) -> list[Checked]:
 
 
 def predicted(profile: Profile, scenario: Scenario) -> list[Predicted]:
-    """Each number of ranks of a scenario.
+    """Predicts a scenario for each of its numbers of ranks.
 
     Raises:
-        NgraphError: The profile has no times for so many ranks on a machine, or ranks do not fill
-            machines.
+        NgraphError: The profile has no times for the ranks of a machine, or the ranks do not fill
+            the machines.
     """
     return [_predicted(profile, scenario, ranks) for ranks in scenario.ranks]
 
@@ -112,7 +112,7 @@ def _predicted(profile: Profile, scenario: Scenario, ranks: int) -> Predicted:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, numbers to the right, that reads well as text, too."""
+    """Returns an aligned Markdown table with right-aligned numbers."""
     widths = [max(len(cell) for cell in column) for column in zip(header, *rows)]
     lines = [
         [cell.rjust(width) for cell, width in zip(row, widths)]
@@ -122,7 +122,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def checked_table(rows: Sequence[Checked]) -> str:
-    """Measured and predicted steps."""
+    """Table of measured and predicted steps."""
     header = ["ranks", "measured ms", "predicted ms", "predicted / measured"]
     return table(
         header,
@@ -134,7 +134,7 @@ def checked_table(rows: Sequence[Checked]) -> str:
 
 
 def predicted_table(rows: Sequence[Predicted]) -> str:
-    """Predicted steps, and what slow ranks and failures cost."""
+    """Table of predicted steps, with the cost of slow ranks and failures."""
     header = ["ranks", *(f"{way}, ms" for way in WAYS), "slow ranks, ms", "efficiency"]
     return table(
         [*header, "checkpoint every", "useful time"],

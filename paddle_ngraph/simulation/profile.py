@@ -1,4 +1,4 @@
-"""What was measured of a program: the JSON file that a simulation starts from."""
+"""Profile of a measured program: the JSON input of a simulation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ByCores = Mapping[int, float]  # milliseconds by the number of cores that a rank
 
 @dataclass(frozen=True)
 class Interval:
-    """A part of the forward and backward pass.
+    """A segment of the forward and backward pass.
 
     Attributes:
-        name: What it is.
-        ms: What it takes in milliseconds, by the number of cores of a rank, while ranks compute on
-            all cores of the machine.
-        bucket_bytes: The bytes of the bucket of gradients that is complete after it; 0: none.
+        name: Its name.
+        ms: Its milliseconds by the number of cores of a rank, while ranks compute on all cores of
+            the machine.
+        bucket_bytes: The bytes of the gradient bucket that is complete after it; 0: none.
     """
 
     name: str
@@ -36,18 +36,18 @@ class Profile:
     """A training step of one rank, and the machine that it was measured on.
 
     Attributes:
-        name: Of the network.
-        processor: Of the machine.
-        cores: Of the machine.
-        samples: That a rank computes in a step.
+        name: The name of the neural network.
+        processor: The processor of the machine.
+        cores: The number of cores of the machine.
+        samples: The samples of a rank in a step.
         intervals: The forward and backward pass, in order.
-        update_ms: What the update takes, as ``ms`` of an interval.
-        packing_ms: What it costs to put gradients into buckets and take them out again, where there
-            is more than one rank.
-        link: What connects two ranks of the machine.
+        update_ms: Milliseconds of the optimizer update, by the number of cores of a rank.
+        packing_ms: Milliseconds of packing gradients into buckets and unpacking them, with more
+            than one rank.
+        link: The link between two ranks of the machine.
         spread: The standard deviation of the logarithm of a rank's time for a step.
-        checkpoint_s: What a checkpoint takes, in seconds.
-        restart_s: What it takes from the start of a rank until it trains, in seconds.
+        checkpoint_s: Seconds of writing a checkpoint.
+        restart_s: Seconds from the start of a rank until it trains.
         measured: Measured step times in milliseconds, by the number of ranks on the machine.
     """
 
@@ -65,27 +65,27 @@ class Profile:
     measured: Mapping[int, float] = field(default_factory=dict)
 
     def without_spread(self) -> Profile:
-        """The same, if all ranks were equally fast."""
+        """Returns a copy in which all ranks are equally fast."""
         return replace(self, spread=0.0)
 
     def to_json(self) -> dict[str, Any]:
-        """What :func:`parsed` takes."""
+        """Returns the JSON object for :func:`parsed`."""
         return {
-            **{key: getattr(self, key) for key in _FACTS},
+            **{key: getattr(self, key) for key in _SCALAR_FIELDS},
             "intervals": [
-                {"name": i.name, "ms": _texts(i.ms), "bucket_bytes": i.bucket_bytes}
+                {"name": i.name, "ms": _with_text_keys(i.ms), "bucket_bytes": i.bucket_bytes}
                 for i in self.intervals
             ],
-            "update_ms": _texts(self.update_ms),
-            "packing_ms": _texts(self.packing_ms),
+            "update_ms": _with_text_keys(self.update_ms),
+            "packing_ms": _with_text_keys(self.packing_ms),
             "link": {name: getattr(self.link, name) for name in _LINK},
-            "measured": _texts(self.measured),
+            "measured": _with_text_keys(self.measured),
         }
 
 
-_FACTS = ("name", "processor", "cores", "samples", "spread", "checkpoint_s", "restart_s")
+_SCALAR_FIELDS = ("name", "processor", "cores", "samples", "spread", "checkpoint_s", "restart_s")
 _LINK = ("latency_us", "gigabytes_per_s", "call_us")
-_LISTS = ("intervals", "update_ms", "packing_ms", "link", "measured")
+_OTHER_FIELDS = ("intervals", "update_ms", "packing_ms", "link", "measured")
 _OPTIONAL = {"packing_ms", "spread", "checkpoint_s", "restart_s", "measured"}
 
 
@@ -93,7 +93,7 @@ def read(path: Path) -> Profile:
     """Reads a profile.
 
     Raises:
-        NgraphError: There is no such file, or it is no profile.
+        NgraphError: The file cannot be read, or is not a profile.
     """
     try:
         found = json.loads(path.read_text())
@@ -105,20 +105,20 @@ def read(path: Path) -> Profile:
 
 
 def parsed(found: Any, where: str) -> Profile:
-    """A profile of what a JSON file holds.
+    """Parses a profile from the contents of a JSON file.
 
     Args:
         found: The contents.
-        where: The file, for errors.
+        where: The name of the file, for errors.
 
     Raises:
-        NgraphError: It is no profile.
+        NgraphError: The contents are not a profile.
     """
     top = _Fields(found, where)
-    top.only({*_FACTS, *_LISTS}, _OPTIONAL)
+    top.only({*_SCALAR_FIELDS, *_OTHER_FIELDS}, _OPTIONAL)
     intervals = [
-        _interval(each, f"{where}: intervals[{number}]")
-        for number, each in enumerate(top.list("intervals"))
+        _interval(each, f"{where}: intervals[{index}]")
+        for index, each in enumerate(top.list("intervals"))
     ]
     update = top.by_count("update_ms")
     packing = top.by_count("packing_ms") or dict.fromkeys(update, 0.0)
@@ -133,8 +133,8 @@ def parsed(found: Any, where: str) -> Profile:
     return Profile(
         name=top.text("name"),
         processor=top.text("processor"),
-        cores=top.whole("cores"),
-        samples=top.whole("samples"),
+        cores=top.integer("cores"),
+        samples=top.integer("samples"),
         intervals=intervals,
         update_ms=update,
         packing_ms=packing,
@@ -157,7 +157,7 @@ def _interval(found: Any, where: str) -> Interval:
 
 
 class _Fields:
-    """The fields of a JSON object; each is checked when it is asked for."""
+    """The fields of a JSON object; each is checked when it is read."""
 
     def __init__(self, found: Any, where: str) -> None:
         if not isinstance(found, dict):
@@ -186,17 +186,17 @@ class _Fields:
         return found
 
     def number(self, name: str, above: bool = False) -> float:
-        """A number of at least 0, or above it; 0 if there is none."""
+        """A number of at least 0, or above 0 if ``above``; 0 if the field is missing."""
         return self._checked(name, self._found.get(name, 0.0), above)
 
-    def whole(self, name: str) -> int:
+    def integer(self, name: str) -> int:
         found = self.get(name)
         if not isinstance(found, int) or isinstance(found, bool) or found < 1:
             raise NgraphError(f"{self._where}: {name!r} has to be a whole number of 1 or more")
         return found
 
     def by_count(self, name: str) -> dict[int, float]:
-        """Milliseconds above 0 by a number of cores or ranks; nothing if there is no such field."""
+        """Milliseconds (0 or more) by a number of cores or ranks; empty if the field is missing."""
         found = _Fields(self._found.get(name, {}), f"{self._where}: {name}")._found
         for key in found:
             if not key.isdecimal() or int(key) < 1:
@@ -217,5 +217,5 @@ def _counts(ms: Mapping[int, float]) -> str:
     return ", ".join(map(str, sorted(ms))) or "no"
 
 
-def _texts(numbers: Mapping[int, float]) -> dict[str, float]:
-    return {str(key): value for key, value in sorted(numbers.items())}
+def _with_text_keys(values: Mapping[int, float]) -> dict[str, float]:
+    return {str(key): value for key, value in sorted(values.items())}

@@ -1,4 +1,4 @@
-"""What slow ranks and failures cost."""
+"""Cost of slow ranks and failures."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _QUANTILES = 64
 
 
 def expected(of_slow_down: Callable[[float], float], spread: float, ranks: int) -> float:
-    """The expectation of something that depends on how slow the slowest rank of a step is.
+    """The expectation of a function of the slow-down of the slowest rank of a step.
 
-    The slow-down of a rank in a step is drawn from a log-normal distribution around 1, for each on
-    its own. That of the slowest of n has F^n for its distribution, and the expectation is the mean
-    over its quantiles.
+    The slow-downs of ranks in a step are independent, log-normal with median 1. The distribution of
+    the slowest of n ranks is F^n, and the expectation is the mean over its quantiles.
 
     Args:
-        of_slow_down: Called with how many times as long as usual the slowest rank takes.
+        of_slow_down: The function; its argument is the factor on the usual time of the slowest
+            rank.
         spread: The standard deviation of the logarithm of the slow-down of one rank.
-        ranks: How many ranks wait for each other.
+        ranks: The number of ranks that wait for each other.
     """
     if spread == 0:
         return of_slow_down(1.0)
@@ -31,11 +31,11 @@ def expected(of_slow_down: Callable[[float], float], spread: float, ranks: int) 
 
 
 class Checkpointing(NamedTuple):
-    """How often to write checkpoints.
+    """A checkpoint interval.
 
     Attributes:
-        interval_s: The seconds of work between two of them.
-        useful: The part of the time that is work which does not have to be done again.
+        interval_s: The seconds of work between two checkpoints.
+        useful: The fraction of the time that is work which need not be repeated.
     """
 
     interval_s: float
@@ -45,20 +45,21 @@ class Checkpointing(NamedTuple):
 def useful_part(
     interval_s: float, checkpoint_s: float, restart_s: float, failures_every_s: float
 ) -> float:
-    """The part of the time that is useful work, where failures come at any time alike.
+    """The fraction of the time that is useful work, with failures at a constant rate.
 
-    That is one over the complete model of J. T. Daly, "A higher order estimate of the optimum
-    checkpoint interval for restart dumps", Future Generation Computer Systems 22 (2006).
+    The fraction is the reciprocal of the complete model of J. T. Daly, "A higher order estimate of
+    the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22
+    (2006).
 
     Args:
         interval_s: The seconds of work between two checkpoints.
-        checkpoint_s: What a checkpoint takes.
-        restart_s: What it takes until the work goes on after a failure.
-        failures_every_s: The mean time between failures of the whole job.
+        checkpoint_s: The seconds of writing a checkpoint.
+        restart_s: The seconds from a failure until the work continues.
+        failures_every_s: The mean time between failures of the whole job, in seconds.
     """
     mean = failures_every_s
     exponent = restart_s / mean + (interval_s + checkpoint_s) / mean
-    if exponent > 500:  # it never gets done
+    if exponent > 500:  # the work never finishes; expm1 would overflow
         return 0.0
     lost = math.exp(restart_s / mean) * math.expm1((interval_s + checkpoint_s) / mean)
     return interval_s / (mean * lost)
@@ -69,10 +70,11 @@ def best_checkpointing(
 ) -> Checkpointing:
     """The interval with the most useful work.
 
-    For frequent checkpoints it is about ``sqrt(2 * checkpoint_s * failures_every_s)`` (J. W. Young,
-    "A first order approximation to the optimum checkpoint interval", Communications of the ACM 17
-    (1974)). Here the derivative of Daly's model is solved: it is 0 where (1 - x) exp(x + c) = 1,
-    with x the interval and c the checkpoint, both divided by the mean time between failures.
+    For frequent checkpoints the interval is about ``sqrt(2 * checkpoint_s * failures_every_s)``
+    (J. W. Young, "A first order approximation to the optimum checkpoint interval", Communications
+    of the ACM 17 (1974)). Here, the derivative of Daly's model is solved for its root, where (1 -
+    x) exp(x + c) = 1, with x the interval and c the checkpoint, both divided by the mean time
+    between failures.
     """
     part = checkpoint_s / failures_every_s
     low, high = 0.0, 1.0

@@ -1,4 +1,4 @@
-"""One step of data parallelism, as tasks of one rank: all ranks do the same at the same time."""
+"""Tasks of one rank in a data-parallel step: all ranks run equal tasks at the same time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddle_ngraph.simulation.profile import Profile
 from paddle_ngraph.simulation.reliability import expected
 
 _CORE, _NETWORK = "core", "network"
-# What sends gets the core in the middle of an interval, as soon as one of so many parts has ended.
+# Each interval is simulated in this many slices: sends get the core after any slice.
 _SLICES = 8
 
 
@@ -22,9 +22,9 @@ class Cluster:
     """Ranks on machines that are like the one of the profile.
 
     Attributes:
-        ranks: How many there are; fewer than a machine may have are all on one.
-        per_machine: How many of them a machine has, at most.
-        network: What connects two machines.
+        ranks: The number of ranks; up to ``per_machine`` of them are all on one machine.
+        per_machine: The maximum number of ranks of a machine.
+        network: The link between two machines.
     """
 
     ranks: int
@@ -49,22 +49,22 @@ class Cluster:
         return self.ranks // self.local_ranks
 
     def cores_of_rank(self, cores: int) -> int:
-        """How many cores of a machine a rank has, if it has fewer than the others."""
+        """The number of cores of a rank on a machine of ``cores`` cores: rounded down, min. 1."""
         return max(1, cores // self.local_ranks)
 
-    def turns(self, cores: int) -> int:
-        """How many ranks take turns on a core."""
+    def ranks_per_core(self, cores: int) -> int:
+        """The number of ranks that share a core."""
         return -(-self.local_ranks // cores)
 
 
 @dataclass(frozen=True)
 class Way:
-    """How gradients are averaged.
+    """A strategy of averaging gradients.
 
     Attributes:
-        algorithm: Of :data:`~paddle_ngraph.simulation.collectives.ALGORITHMS`.
-        overlaps: Whether a bucket goes as soon as it is complete, while the backward pass goes on;
-            otherwise all go after it.
+        algorithm: One of :data:`~paddle_ngraph.simulation.collectives.ALGORITHMS`.
+        overlaps: Whether a bucket is sent as soon as it is complete, concurrently with the backward
+            pass; otherwise all buckets are sent after the backward pass.
     """
 
     algorithm: str
@@ -75,7 +75,7 @@ class Way:
 
 
 WAYS = tuple(Way(algorithm, overlaps) for algorithm in ALGORITHMS for overlaps in (False, True))
-PRESENT = WAYS[0]  # what the engine does today
+PRESENT = WAYS[0]  # the current strategy of the engine
 
 
 def step_ms(profile: Profile, cluster: Cluster, way: Way) -> float:
@@ -88,9 +88,9 @@ def step_ms(profile: Profile, cluster: Cluster, way: Way) -> float:
 
 
 def compute_ms(profile: Profile, cluster: Cluster) -> float:
-    """The time of a step if ranks had not to talk or wait, in milliseconds."""
-    cores, turns = _share(profile, cluster)
-    return turns * sum(
+    """The milliseconds of a step without communication and waiting."""
+    cores, ranks_per_core = _share(profile, cluster)
+    return ranks_per_core * sum(
         [*(interval.ms[cores] for interval in profile.intervals), profile.update_ms[cores]]
     )
 
@@ -101,51 +101,54 @@ def tasks_of_step(
     """The tasks of one rank.
 
     Args:
-        profile: What its intervals take.
-        cluster: Where it is.
-        way: How it averages gradients.
-        slow_down: How many times as long as usual the slowest rank computes.
+        profile: The measured times.
+        cluster: The cluster.
+        way: The strategy of averaging gradients.
+        slow_down: Factor on the compute time of the slowest rank.
 
     Raises:
-        NgraphError: The profile has no times for so many cores for each rank.
+        NgraphError: The profile has no times for the number of cores of a rank.
     """
-    cores, turns = _share(profile, cluster)
-    factor = turns * slow_down
+    cores, ranks_per_core = _share(profile, cluster)
+    factor = ranks_per_core * slow_down
     computing: dict[Hashable, Task] = {}
     sending: dict[Hashable, Task] = {}
     last = len(profile.intervals) - 1
-    for number, interval in enumerate(profile.intervals):
+    for index, interval in enumerate(profile.intervals):
         for part in range(_SLICES):
             ms, before = interval.ms[cores] * factor / _SLICES, list(computing)[-1:]
-            computing["interval", number, part] = Task(ms, before, _taking(_CORE))
+            computing["interval", index, part] = Task(ms, before, _resources(_CORE))
         if interval.bucket_bytes and cluster.ranks > 1:
-            ready = ("interval", number if way.overlaps else last, _SLICES - 1)
+            ready = ("interval", index if way.overlaps else last, _SLICES - 1)
             after = [ready, *list(sending)[-1:]]
             sending.update(
-                _all_reduce(profile, cluster, way.algorithm, interval.bucket_bytes, number, after)
+                _all_reduce(profile, cluster, way.algorithm, interval.bucket_bytes, index, after)
             )
-    # What sends goes first: it takes the core for a moment, and then the network works beside it.
+    # Sends have priority: they take the core briefly, and the network then works concurrently.
     tasks = {**sending, **computing}
     packing_ms = profile.packing_ms[cores] if sending else 0.0
     update_ms = (profile.update_ms[cores] + packing_ms) * factor
-    tasks["update"] = Task(update_ms, list(tasks), _taking(_CORE))
+    tasks["update"] = Task(update_ms, list(tasks), _resources(_CORE))
     return tasks
 
 
 def _share(profile: Profile, cluster: Cluster) -> tuple[int, int]:
-    """The cores of a rank, and how many ranks take turns on them.
+    """The number of cores of a rank, and the number of ranks that share a core.
 
     Raises:
-        NgraphError: The profile has no times for so many cores.
+        NgraphError: The profile has no times for that number of cores.
     """
-    cores, turns = cluster.cores_of_rank(profile.cores), cluster.turns(profile.cores)
+    cores, ranks_per_core = (
+        cluster.cores_of_rank(profile.cores),
+        cluster.ranks_per_core(profile.cores),
+    )
     if cores not in profile.update_ms:
         known = ", ".join(map(str, sorted(profile.update_ms)))
         raise NgraphError(
             f"{cluster.local_ranks} ranks on {profile.cores} cores have {cores} each, and the "
             f"profile has times for {known}: give another number of ranks for each machine"
         )
-    return cores, turns
+    return cores, ranks_per_core
 
 
 def _all_reduce(
@@ -156,21 +159,21 @@ def _all_reduce(
     bucket: int,
     after: Sequence[Hashable],
 ) -> dict[Hashable, Task]:
-    """The tasks of an all-reduce, each after the one before, the first after some others."""
-    link = profile.link.shared(cluster.turns(profile.cores))
+    """The sequential tasks of an all-reduce; the first one follows the tasks ``after``."""
+    link = profile.link.shared(cluster.ranks_per_core(profile.cores))
     phases = collectives.phases(
         algorithm, cluster.machines, cluster.local_ranks, size, link, cluster.network
     )
     tasks: dict[Hashable, Task] = {}
-    for number, phase in enumerate(phases):
-        last: Hashable = ("copy", bucket, number)
-        tasks[last] = Task(phase.core_ms, after, _taking(_CORE, _NETWORK))
-        if phase.wire_ms:  # or the backward pass would get the core in between
-            before, last = last, ("wire", bucket, number)
-            tasks[last] = Task(phase.wire_ms, [before], _taking(_NETWORK))
+    for index, phase in enumerate(phases):
+        last: Hashable = ("copy", bucket, index)
+        tasks[last] = Task(phase.core_ms, after, _resources(_CORE, _NETWORK))
+        if phase.wire_ms:  # an empty task would let the backward pass take the core in between
+            before, last = last, ("wire", bucket, index)
+            tasks[last] = Task(phase.wire_ms, [before], _resources(_NETWORK))
         after = [last]
     return tasks
 
 
-def _taking(*resources: str) -> list[frozenset[Hashable]]:
+def _resources(*resources: str) -> list[frozenset[Hashable]]:
     return [frozenset(resources)]

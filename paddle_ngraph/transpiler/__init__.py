@@ -1,4 +1,4 @@
-"""Transpilers: a program in, another program out."""
+"""Transpilers: passes from a program to other programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paddle_ngraph import installation
 
 if TYPE_CHECKING:
-    from paddle_ngraph.program.report import Report
+    from paddle_ngraph.partitioning.report import Report
 
 
 def generate_native(
@@ -25,39 +25,39 @@ def generate_native(
     wide_integers: bool = False,
     force: bool = False,
 ) -> Report:
-    """Generates a C++ project of a program: it runs, and trains, without Python and Paddle.
+    """Generates a C++ project that runs, and trains, a program without Python and Paddle.
 
-    The project builds with cmake against OpenVINO and oneDNN; its README.md says how. It computes
-    what the program computes here, from what the variables of the program hold now. docs/
-    native_code.md describes it.
+    The project builds with cmake against OpenVINO and oneDNN; its README.md explains how. Results
+    equal those of the program here, starting from the current values of the program's variables.
+    See docs/native_code.md.
 
     Args:
-        program: A static program, PIR or ProgramDesc, for inference or training, which stays as it
-            is. All of it has to be convertible, but for control flow and its bookkeeping.
-        directory: Where the project goes.
+        program: A static program, PIR or ProgramDesc, for inference or training; not modified. All
+            operators have to be convertible, except control flow and its bookkeeping.
+        directory: The directory of the project.
         fetch_list: The results: variables of the program, or a mapping that names them. The first
             result of a program that trains is its loss.
-        scope: Where the variables of the program are; by default ``paddle.static.global_scope()``.
-        shapes: The shapes of the inputs by name, -1 where a dimension stays open; or several such
-            mappings. By default everything stays open that the program leaves open, which programs
-            that train convolutions or draw random numbers cannot: these need shapes.
-        processor: What the project is built for: ``"any"``, ``"avx2"`` or ``"avx512"``, whose
-            convolutions in training are faster, or ``"native"``, this one.
-        seed: Of the random numbers, as in ``paddle.seed``.
-        train: Whether the program has to be one that trains, or must not be; ``None``: either.
-        wide_integers: Whether int64 that 32 bits may not hold is left to Paddle's kernels, and not
-            looked at in each run, which ends with an error where it does not fit.
-        force: Whether to replace a project that is there.
+        scope: The scope of the program's variables; by default ``paddle.static.global_scope()``.
+        shapes: The shapes of the inputs by name, -1 for dynamic dimensions; or several such
+            mappings. By default all dimensions stay dynamic that the program declares dynamic.
+            Programs that train convolutions or contain stochastic operators require shapes.
+        processor: The target of the build: ``"any"``, ``"avx2"`` or ``"avx512"``, which speed up
+            convolutions in training, or ``"native"``, the current processor.
+        seed: The seed of random numbers, as in ``paddle.seed``.
+        train: Whether the program is required to train, or not to; ``None``: either.
+        wide_integers: Whether operators with int64 that may overflow int32 run Paddle's kernels,
+            instead of a check in each run that raises an error on overflow.
+        force: Whether to replace an existing project.
 
     Returns:
-        What was converted.
+        A report of the conversion.
 
     Raises:
-        NgraphError: The program cannot become C++ (the message names operators and reasons), or
-            something is in the way. Nothing has been written then.
+        NgraphError: The program cannot be converted to C++ (the message lists operators and
+            reasons), or the directory is not empty. No file has been written then.
     """
-    installation.require()  # then importing the package has loaded the engine
-    from paddle_ngraph.transpiler.native import project
+    installation.require()  # if so, importing the package has loaded the engine
+    from paddle_ngraph.codegen import project
 
     return project.generate(
         program,

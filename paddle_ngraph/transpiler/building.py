@@ -7,23 +7,23 @@ from math import prod
 from typing import Any
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_seam.names import make_persistable
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Value
-from paddle_ngraph.program.view import dtype_name
+from paddle_ngraph.paddle_private.names import make_persistable
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Value
+from paddle_ngraph.partitioning.analysis.block_view import dtype_name
 
-# What the variables begin with in which gradients of several runs are added up.
+# Prefix of the variables that accumulate gradients over several runs.
 ACCUMULATED = "ngraph_accumulated_"
 
 
 class Builder:
-    """Adds operators to a block, one behind the other.
+    """Adds operators to a block, one after the other.
 
-    Each is at its place at once. A program whose operators read what is made further down ends the
-    process when it is dropped, as it is where something is refused.
+    Each operator is inserted at its final index. Paddle aborts the process when a program is
+    destroyed whose operators precede the producers of their operands, such as a rejected program.
 
     Args:
         block: The block.
-        before: The operator before which they belong; ``None``: at the end.
+        before: The operator before which to insert; ``None``: at the end.
     """
 
     def __init__(self, block: Block, before: Operation | None = None) -> None:
@@ -36,11 +36,11 @@ class Builder:
         Args:
             name: Its name.
             operands: Values, lists of values, ``None`` for absent ones.
-            attributes: Numbers, strings and lists; a pair gives a kind too, as
-                ``_core.append_operator`` takes it.
+            attributes: Scalars, strings and lists; a pair contains the type of attribute for
+                ``_core.append_operator``, and the value.
 
         Returns:
-            Its results; those that are lists as lists.
+            Its results; a list for a result that is a list.
         """
         given = [
             (key, *value) if isinstance(value, tuple) else (key, None, value)
@@ -53,7 +53,7 @@ class Builder:
         return self.results(name, operands, **attributes)[0]
 
     def like(self, op: Operation, operands: Sequence[Any]) -> list[Any]:
-        """Adds an operator of the type and with the attributes of another, for others."""
+        """Adds an operator with the type and attributes of ``op`` for other operands."""
         return self._added(op.name(), operands, None, _core.attributes_of(op))
 
     def _added(
@@ -76,13 +76,13 @@ class Builder:
         return result
 
     def integers(self, values: Sequence[int]) -> Value:
-        """A constant of int64 numbers."""
+        """A constant 1-D int64 tensor."""
         given = {"value": ("int64", list(values)), "dtype": ("dtype", "int64")}
         result: Value = self("pd_op.full_int_array", [], **given)
         return result
 
     def fed(self, name: str, shape: Sequence[int], dtype: str) -> Value:
-        """What a run is fed under this name."""
+        """The feed of this name."""
         given = {"shape": ("ints", list(shape)), "dtype": ("dtype", dtype)}
         result: Value = self("pd_op.data", [], name=name, **given)
         return result
@@ -92,13 +92,13 @@ class Builder:
         return _core.append_variable(self._block, name, (dtype, list(shape)), before=self._before)
 
     def set_variable(self, name: str, value: Value) -> None:
-        """Makes a variable of the scope of a value, as startup programs do."""
+        """Writes a value to a variable of the scope, as startup programs do."""
         make_persistable(value)
         attributes = [("parameter_name", None, name)]
         self._added("builtin.set_parameter", [value], [], attributes)
 
     def zeros(self, shape: Sequence[int], dtype: str) -> Value:
-        """A constant of nothing but zeros."""
+        """A constant of zeros."""
         given = {"shape": ("ints", list(shape)), "value": ("float64", 0.0)}
         result: Value = self("pd_op.full", [], dtype=("dtype", dtype), **given)
         return result
@@ -113,13 +113,13 @@ class Builder:
         return result
 
     def scaled(self, value: Value, factor: float) -> Value:
-        """A tensor times a number."""
+        """A tensor times a scalar."""
         factors = self.number(factor, dtype_name(value.dtype))
         result: Value = self("pd_op.scale", [value, factors], bias=0.0, bias_after_scale=True)
         return result
 
     def flat(self, values: Sequence[Value]) -> Value:
-        """Tensors of known shapes, one after the other: of rank 1."""
+        """Tensors of static shapes flattened and concatenated to one of rank 1."""
         rows = [self.reshaped(value, [prod(value.shape)]) for value in values]
         if len(rows) == 1:
             return rows[0]
@@ -127,7 +127,7 @@ class Builder:
         return result
 
     def unflattened(self, flat: Value, shapes: Sequence[Sequence[int]]) -> list[Value]:
-        """The tensors of these shapes that :meth:`flat` has put together."""
+        """The inverse of :meth:`flat`: tensors of these shapes."""
         if len(shapes) == 1:
             return [self.reshaped(flat, shapes[0])]
         sections = self.integers([prod(shape) for shape in shapes])

@@ -1,25 +1,25 @@
-"""Parts of a program: what is kept, and what goes."""
+"""Removal of operators from a program."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import drop_scheduler
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.view import SOURCES
+from paddle_ngraph.paddle_private.names import drop_scheduler
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import SOURCES
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
 
 
 def remove_updates(
     program: Program, training: TrainingProgram, fetching: Sequence[Operation]
 ) -> None:
-    """Removes what is done with gradients, and keeps what computes them.
+    """Removes the updates from a program, and keeps the forward and backward pass.
 
     Args:
         program: The program.
-        training: The same.
-        fetching: Operators at its end that fetch something.
+        training: Its analysis.
+        fetching: The fetch operators at its end.
 
     Raises:
         NgraphError: As :func:`last_of_backward`.
@@ -33,25 +33,25 @@ def remove_updates(
 
 
 def last_of_backward(training: TrainingProgram, fetching: Sequence[Operation]) -> int:
-    """The position of the last operator that computes a gradient; only updates come after it.
+    """The index of the last operator that computes a gradient; only updates come after it.
 
     Args:
         training: The program.
-        fetching: Operators at its end that fetch something.
+        fetching: The fetch operators at its end.
 
     Raises:
-        NgraphError: They fetch what is computed with the updates, or one update comes before the
-            last gradient; there are no gradients.
+        NgraphError: A fetch depends on the updates, an update comes before the last gradient, or
+            there are no gradients.
     """
     if not training.gradients:
         raise NgraphError("no gradient depends on what is fed: there is nothing to add up or send")
     last = max(gradient.index for gradient in training.gradients)
-    _refuse_updates_before(last, training.gradients)
-    _refuse_fetches_of_updates(fetching, training.gradients)
+    _reject_updates_before(last, training.gradients)
+    _reject_update_fetches(fetching, training.gradients)
     return last
 
 
-def _refuse_updates_before(last: int, gradients: Sequence[Gradient]) -> None:
+def _reject_updates_before(last: int, gradients: Sequence[Gradient]) -> None:
     for gradient in gradients:
         if gradient.first_reader <= last:
             raise NgraphError(
@@ -60,9 +60,7 @@ def _refuse_updates_before(last: int, gradients: Sequence[Gradient]) -> None:
             )
 
 
-def _refuse_fetches_of_updates(
-    fetching: Sequence[Operation], gradients: Sequence[Gradient]
-) -> None:
+def _reject_update_fetches(fetching: Sequence[Operation], gradients: Sequence[Gradient]) -> None:
     after = descendants(op for gradient in gradients for op, _ in gradient.readers)
     for number, op in enumerate(fetching):
         if op.id() in after:
@@ -73,19 +71,19 @@ def _refuse_fetches_of_updates(
 
 
 def ancestors(operators: Iterable[Operation]) -> set[int]:
-    """The ids of operators, and of all whose results they use."""
+    """The ids of operators and of all operators on which they depend."""
     pending, found = list(operators), set()
     while pending:
         op = pending.pop()
         if op.id() not in found:
             found.add(op.id())
-            makers = (value.get_defining_op() for value in _operands(op))
-            pending += [maker for maker in makers if maker is not None]
+            producers = (value.get_defining_op() for value in _operands(op))
+            pending += [producer for producer in producers if producer is not None]
     return found
 
 
 def _operands(op: Operation) -> Iterator[Value]:
-    """What an operator reads, in its sub-blocks too."""
+    """The operands of an operator, including those in its sub-blocks."""
     yield from (value for value in op.operands_source() if value.initialized())
     if op.num_regions() > 0:
         for block in op.blocks():
@@ -94,7 +92,7 @@ def _operands(op: Operation) -> Iterator[Value]:
 
 
 def descendants(operators: Iterable[Operation]) -> set[int]:
-    """The ids of operators, and of all that use their results."""
+    """The ids of operators and of all operators that depend on them."""
     pending, found = list(operators), set()
     while pending:
         op = pending.pop()
@@ -112,7 +110,7 @@ def keep(block: Block, kept: set[int]) -> None:
 
 
 def drop_unread_sources(block: Block) -> None:
-    """Removes the names of variables that nothing reads: states of the optimizer."""
+    """Removes sources of variables without a reader, such as states of the optimizer."""
     for op in block.ops:
         if op.name() in SOURCES and op.result(0).persistable and op.result(0).use_empty():
             block.remove_op(op)

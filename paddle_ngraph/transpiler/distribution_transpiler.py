@@ -1,8 +1,8 @@
-"""The distribution transpiler: a training program in, the program of each rank out.
+"""The distribution transpiler: data parallelism for a static training program.
 
-All ranks run the same program, each on its share of the batch: the gradients are averaged over the
-ranks between the backward pass and what is done with them, clipping, decay and updates. Gradients
-go in flat buckets, each as soon as its gradients are there. The collectives are Paddle's own
+All ranks run one program, each on its share of the batch: the gradients are averaged over the
+ranks between the backward pass and their consumers, clipping, decay and updates. Gradients are
+sent in flat buckets, each as soon as its gradients are computed. The collectives are Paddle's own
 operators, over gloo (``paddle_ngraph.distributed.init``).
 """
 
@@ -17,11 +17,12 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.placement import LINK, place_on
-from paddle_ngraph.program.view import FETCH, SHADOW_OUTPUT, dtype_name
-from paddle_ngraph.transpiler import ngraph_transpiler, training_program
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.names import producer_of
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import FETCH, SHADOW_OUTPUT, dtype_name
+from paddle_ngraph.partitioning.analysis.placement import LINK_DEVICE, place_on
+from paddle_ngraph.transpiler import training_program
 from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
 from paddle_ngraph.transpiler.cutting import drop_unread_sources, remove_updates
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
@@ -31,13 +32,13 @@ COLLECTIVES = frozenset({"pd_op.all_reduce_", "pd_op.broadcast_"})
 
 @dataclass(frozen=True)
 class Options:
-    """How a program is distributed.
+    """Options of the distribution.
 
     Attributes:
-        bucket_mb: The size of a bucket of gradients in MB, at most; a larger gradient has a bucket
-            of its own.
-        accumulate: So many runs make an update, with the average of their gradients.
-        ring: The number of the gloo context.
+        bucket_mb: The maximal size of a bucket of gradients in MB; a larger gradient has a
+            separate bucket.
+        accumulate: The number of runs per update, which uses the average of their gradients.
+        ring: The ring id of the gloo context.
         overlap: Whether gradients are averaged while the backward pass computes others.
     """
 
@@ -54,16 +55,16 @@ class Options:
 
 
 class Distributed(NamedTuple):
-    """What :func:`transpile` returns.
+    """The result of :func:`transpile`.
 
     Attributes:
         program: The program of a rank: a step with its communication and its update.
-        startup: Gives all ranks the variables of rank 0: to be run once, after the startup program
-            or after rank 0 has loaded a checkpoint.
-        fetches: The variables in ``program`` that stand for those in the ``fetch_list``.
-        accumulating: A program, and its fetches, that adds the gradients of a run to those of
-            others, and neither communicates nor updates: for all runs but the last before an
-            update, which is one of ``program``. ``None`` where each run makes an update.
+        startup: Broadcasts the variables of rank 0: to be run once, after the startup program or
+            after rank 0 has loaded a checkpoint.
+        fetches: The variables in ``program`` that correspond to the ``fetch_list``.
+        accumulating: A program, and its fetches, that accumulates gradients and neither
+            communicates nor updates: for all runs but the last before an update, for which
+            ``program`` is run. ``None`` if each run updates.
     """
 
     program: Program
@@ -75,30 +76,30 @@ class Distributed(NamedTuple):
 def transpile(
     program: Any, ranks: int, wanted: Sequence[Any] = (), options: Options | None = None
 ) -> Distributed:
-    """Makes the program of each rank of a single-process training program, which stays as it is.
+    """Creates the program of each rank from a single-process one, which is not modified.
 
     Args:
-        program: A static program that trains, PIR or old-style.
+        program: A static training program, PIR or ProgramDesc.
         ranks: The number of processes.
-        wanted: What will be fetched: variables, or names of variables.
+        wanted: The fetch list: variables, or names of variables.
         options: See :class:`Options`.
 
     Raises:
-        NgraphError: ``program`` is no static program or cannot become a PIR program, updates no
-            parameters, or not by their gradients alone; something in ``wanted`` is no variable of
-            it; there is no such number of ranks.
+        NgraphError: ``program`` is not a static program, cannot be translated to PIR, updates no
+            parameters, or not by their gradients alone; ``wanted`` contains a variable that is not
+            in it; the number of ranks is invalid.
     """
     options = options or Options()
     given = ngraph_transpiler.static_program(program, "distribute")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     distribute(copy, ranks, options)
-    fetches = ngraph_transpiler.taken_out(copy, fetching)
+    fetches = ngraph_transpiler.remove_fetches(copy, fetching)
     accumulating = _accumulating(given, wanted, options) if options.accumulate > 1 else None
     return Distributed(copy, _startup(copy, ranks, options), fetches, accumulating)
 
 
 def distribute(program: Program, ranks: int, options: Options) -> None:
-    """The same, in place: for the program alone."""
+    """Transforms a program into that of a rank, in place."""
     if ranks < 1:
         raise NgraphError(f"ranks={ranks}: give the number of processes, 1 or more")
     training = TrainingProgram(program)
@@ -109,7 +110,7 @@ def distribute(program: Program, ranks: int, options: Options) -> None:
 def _accumulating(
     given: Any, wanted: Sequence[Any], options: Options
 ) -> tuple[Program, list[Value]]:
-    """See :class:`Distributed`."""
+    """The program that accumulates gradients; see :class:`Distributed`."""
     program, fetching = ngraph_transpiler.copied(given, wanted)
     block = program.global_block()
     training = TrainingProgram(program)
@@ -119,29 +120,29 @@ def _accumulating(
         flat = build.flat([gradient.value for gradient in bucket])
         build("pd_op.add_", [_sum(build, number, flat), flat])
     drop_unread_sources(block)
-    return program, ngraph_transpiler.taken_out(program, fetching)
+    return program, ngraph_transpiler.remove_fetches(program, fetching)
 
 
 def _sum(build: Builder, number: int, flat: Value) -> Value:
-    """The variable for the sum of the gradients of a bucket over several runs."""
+    """The variable that accumulates the gradients of a bucket over several runs."""
     return build.variable(f"{ACCUMULATED}{number}", list(flat.shape), dtype_name(flat.dtype))
 
 
 def distribute_startup(startup: Program, ranks: int, options: Options) -> None:
-    """Has a startup program give all ranks what it gives rank 0, in place."""
+    """Adds broadcasts from rank 0 to a startup program, in place."""
     if ranks == 1:
         return
     block = startup.global_block()
     setting = [op for op in block.ops if op.name() in (SHADOW_OUTPUT, "builtin.set_parameter")]
     build = Builder(block)
     for bucket in _buckets((op.operand_source(0) for op in setting), options):
-        _take_from_first_rank(build, bucket, options)
+        _broadcast_from_rank_0(build, bucket, options)
     for op in setting:
         block.move_op_to_block_end(op)
 
 
 def _startup(program: Program, ranks: int, options: Options) -> Program:
-    """Broadcasts the variables of a program from rank 0."""
+    """A program that broadcasts the variables of another program from rank 0."""
     startup: Program = paddle.pir.Program()
     build = Builder(startup.global_block())
     shared = []
@@ -152,12 +153,12 @@ def _startup(program: Program, ranks: int, options: Options) -> Program:
         elif ranks > 1:
             shared.append(build.variable(name, shape, dtype))
     for bucket in _buckets(shared, options):
-        _take_from_first_rank(build, bucket, options)
+        _broadcast_from_rank_0(build, bucket, options)
     return startup
 
 
-def _take_from_first_rank(build: Builder, values: Sequence[Value], options: Options) -> None:
-    """Gives values what they are on rank 0, in place."""
+def _broadcast_from_rank_0(build: Builder, values: Sequence[Value], options: Options) -> None:
+    """Overwrites values with those of rank 0."""
     flat = build.flat(values) if len(values) > 1 else build("pd_op.assign", values)
     sent = build("pd_op.broadcast_", [flat], root=0, ring_id=options.ring)
     for value, first in zip(values, build.unflattened(sent, [list(v.shape) for v in values])):
@@ -165,19 +166,19 @@ def _take_from_first_rank(build: Builder, values: Sequence[Value], options: Opti
 
 
 def _buckets(values: Iterable[Value], options: Options) -> Iterator[list[Value]]:
-    """Tensors of one dtype that go together, in their order; none that are empty."""
+    """Buckets of tensors of one dtype, in their order, without empty tensors."""
     limit = options.bucket_mb * 2**20
-    waiting: dict[str, list[Value]] = {}
+    pending: dict[str, list[Value]] = {}
     for value in values:
-        if 0 in value.shape:  # recurrent layers have such a variable, and Paddle sends none
+        if 0 in value.shape:  # as in recurrent layers; Paddle cannot send it
             continue
         dtype = dtype_name(value.dtype)
-        bucket = waiting.setdefault(dtype, [])
+        bucket = pending.setdefault(dtype, [])
         if bucket and sum(map(_bytes, [*bucket, value])) > limit:
-            yield waiting.pop(dtype)
-            bucket = waiting.setdefault(dtype, [])
+            yield pending.pop(dtype)
+            bucket = pending.setdefault(dtype, [])
         bucket.append(value)
-    yield from waiting.values()
+    yield from pending.values()
 
 
 def _bytes(value: Value) -> int:
@@ -185,15 +186,15 @@ def _bytes(value: Value) -> int:
 
 
 def gradient_buckets(training: TrainingProgram, options: Options) -> Iterator[list[Gradient]]:
-    """Gradients that go together: of one dtype, in the order in which they get ready."""
+    """Buckets of gradients of one dtype, in the order of their computation."""
     by_value = {id(gradient.value): gradient for gradient in training.gradients}
-    for group in _rounds(training):
+    for group in _gradient_rounds(training):
         for bucket in _buckets((gradient.value for gradient in group), options):
             yield [by_value[id(value)] for value in bucket]
 
 
-def _rounds(training: TrainingProgram) -> Iterator[list[Gradient]]:
-    """Gradients that are all there before the first of them is read: those of one optimizer."""
+def _gradient_rounds(training: TrainingProgram) -> Iterator[list[Gradient]]:
+    """Groups of gradients, each computed before its first reader: those of one optimizer."""
     group: list[Gradient] = []
     for gradient in sorted(training.gradients, key=lambda each: each.index):
         if group and gradient.index > min(each.first_reader for each in group):
@@ -204,7 +205,7 @@ def _rounds(training: TrainingProgram) -> Iterator[list[Gradient]]:
 
 
 class _Collective:
-    """Puts the collectives into a program; see :func:`distribute`."""
+    """Inserts the collectives into a program; see :func:`distribute`."""
 
     def __init__(
         self, block: Block, training: TrainingProgram, ranks: int, options: Options
@@ -223,7 +224,7 @@ class _Collective:
             self._average_in_place(variables)
 
     def _average(self, number: int, bucket: Sequence[Gradient]) -> None:
-        """Has whatever is done with gradients be done with their averages."""
+        """Replaces gradients by their averages in all readers."""
         last = max(gradient.index for gradient in bucket)
         build = Builder(self._block, before=self._operators[last + 1])
         flat, runs = build.flat([gradient.value for gradient in bucket]), self._options.accumulate
@@ -235,15 +236,15 @@ class _Collective:
         shapes = [list(gradient.value.shape) for gradient in bucket]
         summed = self._averaged(build, flat, runs)
         if self._options.overlap and self._ranks > 1:
-            place_on(maker_of(summed), LINK)
+            place_on(producer_of(summed), LINK_DEVICE)
         averages = build.unflattened(summed, shapes)
         for gradient, average in zip(bucket, averages):
             for op, operand in gradient.readers:
                 op.operand(operand).set_source(average)
 
     def _averaged(self, build: Builder, flat: Value, runs: int = 1) -> Value:
-        """The average over all ranks and some runs, of a sum over these runs."""
-        # Divided before it is added to others, or the sum might overflow.
+        """The average over ``runs`` runs and all ranks, from the sum over these runs."""
+        # Divided before the summation, which might overflow otherwise.
         flat = build.scaled(flat, 1 / (self._ranks * runs))
         if self._ranks == 1:
             return flat
@@ -253,7 +254,7 @@ class _Collective:
         return summed
 
     def _average_in_place(self, variables: Sequence[Value]) -> None:
-        """Gives variables the averages over all ranks, at the end of the program."""
+        """Overwrites variables with averages over all ranks, at the end of the program."""
         fetches = (op for op in self._block.ops if op.name() == FETCH)
         build = Builder(self._block, before=next(fetches, None))
         averages = self._averaged(build, build.flat(variables))

@@ -1,8 +1,8 @@
-"""The memory-optimization transpiler: a static program in, one that takes less memory out.
+"""The memory-optimization transpiler: rewrites a static program for a lower memory peak.
 
-The operators are brought into an order in which memory is free early: a weight is updated when its
-gradient is there, and what is wanted late is computed late. The hook runs the new program in that
-order, in one thread: what Paddle's threads free for one another, the allocator of each keeps.
+Operators are ordered so that memory is freed early: a weight is updated as soon as its gradient is
+computed, and results with late readers are computed late. The hook runs the new program in that
+order, in one thread, since Paddle's allocators per thread retain memory freed by other threads.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program import cost, shapes
-from paddle_ngraph.program.liveness import Lifetimes, Step
-from paddle_ngraph.program.recompute import STATISTICS, is_batch_norm, recompute, us_of
-from paddle_ngraph.program.report import summary
-from paddle_ngraph.program.schedule import schedule
-from paddle_ngraph.program.view import dtype_name, run_in_order, value_id
-from paddle_ngraph.transpiler import ngraph_transpiler
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.names import producer_of
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import dtype_name, mark_sequential, value_id
+from paddle_ngraph.partitioning.report import summary
+from paddle_ngraph.transpiler.memory import shapes
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
+from paddle_ngraph.transpiler.memory.recompute import STATISTICS, is_batch_norm, recompute, us_of
+from paddle_ngraph.transpiler.memory.schedule import schedule
 
 _MB = 2**20
 _SUM = "pd_op.add_n"
@@ -31,14 +32,14 @@ _SUM = "pd_op.add_n"
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program is optimized for: see :func:`paddle_ngraph.optimize_memory`."""
+    """The options of :func:`paddle_ngraph.optimize_memory`."""
 
-    open_size: int = cost.TYPICAL_SIZE
+    open_size: int = cost_model.TYPICAL_SIZE
     recompute: float | None = None
     input_shapes: shapes.Shapes = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises NgraphError if they mean nothing."""
+        """Raises NgraphError if an option is invalid."""
         if isinstance(self.open_size, bool) or not isinstance(self.open_size, int):
             raise NgraphError(f"open_size is {self.open_size!r}: give a whole number, 1 or more")
         if self.open_size < 1:
@@ -51,14 +52,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class BlockMemory:
-    """What became of a block.
+    """The changes to a block.
 
     Attributes:
-        before, after: The most bytes that results of operators take at once, as predicted.
-        sums: How many sums of several variables are taken step by step, as these are computed.
-        moved: How many operators have another place among the others.
-        again: The types of the operators that are called again.
-        again_us: About how long these take, in microseconds.
+        before, after: The predicted peak of the memory of results, in bytes.
+        sums: The number of sums of several variables that were split, to add each when computed.
+        moved: The number of operators that were moved.
+        again: The types of the recomputed operators.
+        again_us: The estimated time of these, in microseconds.
     """
 
     before: int
@@ -71,11 +72,11 @@ class BlockMemory:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What became of a program. Its ``str()`` is for people, its fields are for programs.
+    """The changes to a program; ``str()`` is a readable report.
 
     Attributes:
         blocks: The global block first, then the blocks of control flow.
-        open_size: What the dimensions were taken for that the program leaves open.
+        open_size: The size assumed for dynamic dimensions.
     """
 
     blocks: list[BlockMemory]
@@ -83,12 +84,12 @@ class MemoryReport:
 
     @property
     def before(self) -> int:
-        """The most bytes that results of operators take at once, in the given program."""
+        """The peak of the memory of results in the given program, in bytes."""
         return self.blocks[0].before
 
     @property
     def after(self) -> int:
-        """The same in the new program."""
+        """The peak of the memory of results in the new program, in bytes."""
         return self.blocks[0].after
 
     def __str__(self) -> str:
@@ -114,41 +115,41 @@ class MemoryReport:
 def optimize(
     program: Any, wanted: Sequence[Any], limits: Limits
 ) -> tuple[Program, list[Value], MemoryReport]:
-    """Makes a program that takes less memory of a static program, which stays as it is.
+    """Creates a program with a lower memory peak from a static program, which is not modified.
 
     Args:
-        program: A static program, PIR or old-style.
-        wanted: What will be fetched: variables, or names of variables.
-        limits: What it is optimized for.
+        program: A static program, PIR or ProgramDesc.
+        wanted: The fetch list: variables, or names of variables.
+        limits: The options.
 
     Returns:
-        The new program, the values in it that stand for what is wanted, and what became of it.
+        The new program, the values in it that correspond to ``wanted``, and a report.
 
     Raises:
-        NgraphError: As :func:`ngraph_transpiler.transpile`; or ``limits`` mean nothing.
+        NgraphError: As :func:`ngraph_transpiler.transpile`; or ``limits`` are invalid.
     """
     limits.check()
     given = ngraph_transpiler.static_program(program, "optimize_memory")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     report = rewrite(copy, limits)
-    return copy, ngraph_transpiler.taken_out(copy, fetching), report
+    return copy, ngraph_transpiler.remove_fetches(copy, fetching), report
 
 
 def rewrite(program: Program, limits: Limits) -> MemoryReport:
     """Optimizes a PIR program in place.
 
     Raises:
-        NgraphError: ``limits`` do not fit. The program is then as it was.
+        NgraphError: ``limits`` do not match the program, which is then unmodified.
     """
     shapes.check(program, limits.input_shapes)
     found: dict[int, BlockMemory] = {}
     order = _rewrite_block(program.global_block(), limits, found)
-    run_in_order(program)
+    mark_sequential(program)
     return MemoryReport([found[number] for number in order], limits.open_size)
 
 
 def _rewrite_block(block: Block, limits: Limits, found: dict[int, BlockMemory]) -> list[int]:
-    """Optimizes a block after the blocks inside; returns the keys of all, its own first."""
+    """Optimizes a block after its sub-blocks; returns the keys of all, its own first."""
     key = len(found)
     found[key] = BlockMemory(0, 0, 0)
     keys = [key]
@@ -163,14 +164,14 @@ def _rewrite_block(block: Block, limits: Limits, found: dict[int, BlockMemory]) 
     types = shapes.types_in(block, limits.input_shapes, limits.open_size)
     given = Lifetimes.of(block, types, before)
     peak = given.peak(given.steps)
-    if sums := _take_sums_apart(block):
+    if sums := _split_sums(block):
         types = shapes.types_in(block, limits.input_shapes, limits.open_size)
     lifetimes = Lifetimes.of(block, types, after)
     steps = schedule(lifetimes)
     moved = _moved(lifetimes.steps, steps)
     if limits.recompute is not None:
         steps = recompute(steps, lifetimes, int(limits.recompute * _MB))
-    again = [step for step in steps if step.is_again]
+    again = [step for step in steps if step.is_recompute]
     names, us = [step.node.type for step in again], sum(us_of(s, lifetimes) for s in again)
     found[key] = BlockMemory(peak, lifetimes.peak(steps), moved, sums, names, us)
     if moved or again:
@@ -178,16 +179,16 @@ def _rewrite_block(block: Block, limits: Limits, found: dict[int, BlockMemory]) 
     return keys
 
 
-def _take_sums_apart(block: Block) -> int:
-    """Replaces sums of many variables by sums of two, in the same order: the same numbers.
+def _split_sums(block: Block) -> int:
+    """Replaces sums of many variables by sums of two, in equal order, with equal results.
 
-    A variable that is read by such a sum alone lives until all others are there, such as the
-    gradients of a weight that is used many times. Returns how many sums there were.
+    A variable whose only reader is such a sum lives until all others are computed, such as the
+    gradients of a weight with many uses. Returns the number of sums replaced.
     """
-    sums = [op for op in block.ops if op.name() == _SUM and _can_be_taken_apart(op)]
+    sums = [op for op in block.ops if op.name() == _SUM and _can_be_split(op)]
     for op in sums:
         (result,), (list_of_all,) = op.results(), op.operands_source()
-        combine = maker_of(list_of_all)
+        combine = producer_of(list_of_all)
         total, *others = combine.operands_source()
         for other in others:
             (total,) = _core.insert_operator(op, "pd_op.add", [total, other], [result], {})
@@ -198,8 +199,8 @@ def _take_sums_apart(block: Block) -> int:
     return len(sums)
 
 
-def _can_be_taken_apart(op: Operation) -> bool:
-    (result,), combine = op.results(), maker_of(op.operand_source(0))
+def _can_be_split(op: Operation) -> bool:
+    (result,), combine = op.results(), producer_of(op.operand_source(0))
     terms = combine.operands_source()
     if combine.name() != "builtin.combine" or len(terms) < 3 or result.persistable:
         return False
@@ -210,33 +211,37 @@ def _can_be_taken_apart(op: Operation) -> bool:
 
 
 def _arrange(block: Block, steps: Sequence[Step], lifetimes: Lifetimes) -> None:
-    """Brings the operators of a block into the order of the steps, with those called again."""
+    """Reorders the operators of a block by ``steps``, and inserts recomputed operators."""
     values: dict[str, Value] = {}
-    made = {step.node: step.makes for step in lifetimes.steps}
+    allocated = {step.node: step.allocates for step in lifetimes.steps}
     for step in steps:
         op = step.node.op
-        instead = {old: values[new] for old, new in step.instead.items()}
-        if step.is_again:
-            new_results = _called_again(block, step, instead)
+        substitutes = {old: values[new] for old, new in step.substitutes.items()}
+        if step.is_recompute:
+            new_results = _append_recompute(block, step, substitutes)
             pairs = zip(op.results(), new_results)
             results = {value_id(old): new for old, new in pairs if old.initialized()}
-            values.update((new, results[old]) for new, old in zip(step.makes, made[step.node]))
+            values.update(
+                (new, results[old]) for new, old in zip(step.allocates, allocated[step.node])
+            )
             continue
         for number, value in enumerate(op.operands_source()):
-            if value.initialized() and value_id(value) in instead:
-                op.operand(number).set_source(instead[value_id(value)])
+            if value.initialized() and value_id(value) in substitutes:
+                op.operand(number).set_source(substitutes[value_id(value)])
         block.move_op_to_block_end(op)
 
 
-def _called_again(block: Block, step: Step, instead: Mapping[str, Value]) -> list[Value]:
-    """Appends the operator of a step once more; returns its results."""
+def _append_recompute(block: Block, step: Step, substitutes: Mapping[str, Value]) -> list[Value]:
+    """Appends a copy of the operator of a step; returns its results."""
     op = step.node.op
     operands: list[Value | None] = []
     for name, value in zip(op.get_input_names(), op.operands_source()):
         if is_batch_norm(step.node) and name in STATISTICS:
             operands.append(_filled_like(block, value))
         else:
-            operands.append(instead.get(value_id(value), value) if value.initialized() else None)
+            operands.append(
+                substitutes.get(value_id(value), value) if value.initialized() else None
+            )
     attributes = _core.attributes_of(op)
     return _core.append_operator(block, op.name(), operands, _core.result_types(op), attributes)
 
@@ -249,17 +254,17 @@ def _filled_like(block: Block, value: Value) -> Value:
 
 
 def _moved(before: Sequence[Step], after: Sequence[Step]) -> int:
-    """How many steps have to be moved to get from one order to the other."""
+    """The number of moves between two orders of steps."""
     position = {step: number for number, step in enumerate(before)}
-    return len(after) - _longest_rise(position[step] for step in after)
+    return len(after) - _longest_increasing(position[step] for step in after)
 
 
-def _longest_rise(numbers: Iterable[int]) -> int:
-    """The length of the longest rising subsequence."""
+def _longest_increasing(numbers: Iterable[int]) -> int:
+    """The length of the longest increasing subsequence."""
     ends: list[int] = []
     for number in numbers:
-        place = bisect_right(ends, number)
-        ends[place : place + 1] = [number]
+        position = bisect_right(ends, number)
+        ends[position : position + 1] = [number]
     return len(ends)
 
 

@@ -1,10 +1,11 @@
-"""The pipeline transpiler: a training program in, the programs of each stage out.
+"""The pipeline transpiler: splits a training program into the programs of pipeline stages.
 
-A stage has a part of the operators and of the parameters. For each micro-batch it runs its forward
-program and, later, its backward program, which adds gradients up; what the second needs of the
-first is fetched and fed, as is what crosses from one stage to another. Its update program then does
-what is done with the gradients of a whole batch. Where that needs numbers of all stages, the norm
-of all gradients, a program computes those of this stage, and each update is fed them all.
+A stage has a subset of the operators and of the parameters. For each micro-batch a stage runs its
+forward program and, later, its backward program, which accumulates gradients; values that the
+backward program reads of the forward one, and values that cross stages, are fetched and fed. The
+update program of the stage then clips, decays and updates with the gradients of a whole batch. If
+updates depend on scalars of all stages, such as the norm of all gradients, a program computes the
+scalars of this stage, and each update is fed those of all stages.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any, NamedTuple
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import IrMapping, drop_scheduler, make_temporary
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.placement import NATIVE, place_on
-from paddle_ngraph.program.view import (
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.names import IrMapping, drop_scheduler, make_temporary
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import (
     DRAW,
     SCOPE_NAMES,
     SINKS,
@@ -31,20 +32,21 @@ from paddle_ngraph.program.view import (
     dtype_name,
     has_bfloat16,
     is_fed,
-    keep_no_weights,
+    mark_trained_elsewhere,
     scope_name,
     value_id,
 )
-from paddle_ngraph.transpiler import memory_transpiler, ngraph_transpiler, training_program
+from paddle_ngraph.partitioning.analysis.placement import NATIVE, place_on
+from paddle_ngraph.transpiler import memory_transpiler, training_program
 from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
 from paddle_ngraph.transpiler.cutting import ancestors, keep
 from paddle_ngraph.transpiler.stage_updates import StageUpdates
 from paddle_ngraph.transpiler.staging import Staging
 from paddle_ngraph.transpiler.training_program import TrainingProgram
 
-_MOST = 4096  # stages, or micro-batches
-_BYTES = 4  # of an element, about
-# Functions have no memory of their own for these updates (function/updates.py).
+_MAX_PARTS = 4096  # stages, or micro-batches
+_BYTES_PER_ELEMENT = 4  # of an element, approximately
+# Functions need no extra memory for these updates (conversion/optimizer_updates.py).
 _IN_PLACE = frozenset({"pd_op.adam_", "pd_op.adamw_", "pd_op.momentum_", "pd_op.sgd_"})
 
 
@@ -55,9 +57,9 @@ class Part:
     Attributes:
         program: The program.
         feeds: The feeds of the user that it reads.
-        takes: What else it is fed: names of what other programs give.
-        gives: What is fetched of it for other programs, by name.
-        results: What is fetched of it for the user, by its number in the ``fetch_list``.
+        takes: Names of its other feeds, which are fetches of other programs.
+        gives: Its fetches for other programs, by name.
+        results: Its fetches for the user, by index in the ``fetch_list``.
     """
 
     program: Program
@@ -68,7 +70,7 @@ class Part:
 
     @property
     def fetches(self) -> list[Value]:
-        """All that is fetched: ``gives``, then ``results``."""
+        """All fetches: ``gives``, then ``results``."""
         return [*self.gives.values(), *self.results.values()]
 
 
@@ -77,16 +79,15 @@ class Stage:
     """The programs of one stage.
 
     Attributes:
-        forward: For each micro-batch; ``None`` in the last stage, whose backward program computes
-            the forward pass, too.
-        backward: For each micro-batch: adds to the sums of gradients.
-        norms: Once for a batch, before ``update``: what all stages need of this one's gradients.
-            ``None`` where that is nothing.
-        update: Once for a batch: does what is done with the averages of gradients, and begins new
-            sums.
-        startup: Makes the sums and, where a startup program was given, the variables of the stage.
-        activations: What it sends to the next stage for each micro-batch: names, as in ``Part``.
-        gradients: What it sends to the stage before.
+        forward: Run for each micro-batch; ``None`` in the last stage, whose backward program
+            includes the forward pass.
+        backward: Run for each micro-batch: accumulates gradients.
+        norms: Run once per batch, before ``update``: scalars of this stage's gradients for all
+            stages. ``None`` if there are none.
+        update: Run once per batch: updates with the averages of gradients, and resets the sums.
+        startup: Initializes the sums and, given a startup program, the variables of the stage.
+        activations: Names of values sent to the next stage for each micro-batch, as in ``Part``.
+        gradients: Names of values sent to the previous stage.
     """
 
     forward: Part | None
@@ -99,30 +100,30 @@ class Stage:
 
     @property
     def parts(self) -> list[Part]:
-        """Those of the programs above that it has, but for ``startup``."""
+        """The existing programs except ``startup``."""
         each = [self.forward, self.backward, self.norms, self.update]
         return [part for part in each if part is not None]
 
     @property
     def results(self) -> list[int]:
-        """The numbers in the ``fetch_list`` of what it computes."""
+        """The indices in the ``fetch_list`` of the results of this stage."""
         return sorted(number for part in self.parts for number in part.results)
 
     @property
     def variables(self) -> dict[str, Value]:
-        """The variables of the scope that it has: parameters, states, sums of gradients."""
+        """The variables of the stage in the scope: parameters, states, sums of gradients."""
         found = (training_program.variables(part.program) for part in self.parts)
         return {name: value for each in found for name, value in each.items()}
 
 
 class Pipeline(NamedTuple):
-    """What :func:`transpile` returns.
+    """The result of :func:`transpile`.
 
     Attributes:
-        stages: In the order in which data flows through them.
-        micro_batches: The number of parts of a batch.
-        sliced: The feeds that are divided into micro-batches; others are the same for all.
-        together: For each result whether those of the micro-batches are put together; of others
+        stages: In the order of data flow.
+        micro_batches: The number of micro-batches of a batch.
+        sliced: The feeds that are split into micro-batches; other feeds are passed unchanged.
+        together: For each result whether those of the micro-batches are concatenated; otherwise
             the mean is taken.
     """
 
@@ -132,13 +133,13 @@ class Pipeline(NamedTuple):
     together: list[bool]
 
     def __str__(self) -> str:
-        """The stages, with what they have and send, for people."""
+        """A readable list of the stages with their operators, parameters and messages."""
         return "\n".join(map(_described, range(len(self.stages)), self.stages))
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a program is cut: see :func:`paddle_ngraph.pipeline`."""
+    """Options of the pipeline: see :func:`paddle_ngraph.pipeline`."""
 
     stages: int = 2
     micro_batches: int = 4
@@ -148,8 +149,10 @@ class Options:
         for name in ("stages", "micro_batches"):
             number = getattr(self, name)
             is_number = isinstance(number, int) and not isinstance(number, bool)
-            if not is_number or not 1 <= number <= _MOST:
-                raise NgraphError(f"{name} is {number!r}: give a whole number from 1 to {_MOST}")
+            if not is_number or not 1 <= number <= _MAX_PARTS:
+                raise NgraphError(
+                    f"{name} is {number!r}: give a whole number from 1 to {_MAX_PARTS}"
+                )
         if self.cuts is not None and len(self.cuts) != self.stages - 1:
             raise NgraphError(
                 f"cuts has {len(self.cuts)} places for {self.stages} stages: give "
@@ -158,7 +161,7 @@ class Options:
 
     @property
     def ends(self) -> list[list[Any]]:
-        """The cuts, each a list of variables."""
+        """The cuts, each as a list of variables."""
         lists = (list, tuple)
         return [list(cut) if isinstance(cut, lists) else [cut] for cut in self.cuts or ()]
 
@@ -166,37 +169,37 @@ class Options:
 def transpile(
     program: Any, wanted: Sequence[Any], options: Options, startup: Any = None
 ) -> Pipeline:
-    """Makes the programs of each stage of a single-process training program.
+    """Creates the programs of each stage from a single-process training program.
 
     Args:
-        program: A static program that trains, PIR or old-style, which stays as it is.
-        wanted: What will be fetched: variables, or names of variables.
-        options: How it is cut.
-        startup: Its startup program, from which each stage gets its part.
+        program: A static training program, PIR or ProgramDesc; not modified.
+        wanted: The fetch list: variables, or names of variables.
+        options: Number of stages or cuts, and micro-batches.
+        startup: Its startup program, which is split into those of the stages.
 
     Raises:
-        NgraphError: As :func:`distribution_transpiler.transpile`; the program cannot be cut so;
-            something in ``wanted`` is computed with the updates, or is no mean.
+        NgraphError: As :func:`distribution_transpiler.transpile`; the program cannot be cut there;
+            a variable in ``wanted`` depends on the updates, or is not a mean.
     """
     given = ngraph_transpiler.static_program(program, "pipeline")
     ends = [variable for cut in options.ends for variable in cut]
     try:
         whole, fetching = ngraph_transpiler.copied(given, [*wanted, *ends])
     except NgraphError as error:
-        raise _of_cuts(error, len(wanted)) from error
+        raise _as_cut_error(error, len(wanted)) from error
     kept, cutting = fetching[: len(wanted)], fetching[len(wanted) :]
-    values = iter(ngraph_transpiler.taken_out(whole, cutting))
+    values = iter(ngraph_transpiler.remove_fetches(whole, cutting))
     cuts = [[value_id(next(values)) for _ in cut] for cut in options.ends]
     staging = Staging(
         TrainingProgram(whole), kept, options.stages, cuts if options.cuts is not None else None
     )
-    maker = _Maker(whole, staging, kept, options)
+    builder = _StageBuilder(whole, staging, kept, options)
     first = None if startup is None else ngraph_transpiler.static_program(startup, "pipeline")
-    return maker.make(first)
+    return builder.build(first)
 
 
-def _of_cuts(error: NgraphError, wanted: int) -> NgraphError:
-    """The same error; what comes after the wanted variables are cuts."""
+def _as_cut_error(error: NgraphError, wanted: int) -> NgraphError:
+    """``error``, reworded if the index in its message is that of a cut, not of a fetch."""
     head, bracket, rest = str(error).partition("]")
     number = head.removeprefix("fetch_list[")
     if bracket and number.isdecimal() and int(number) >= wanted:
@@ -206,13 +209,13 @@ def _of_cuts(error: NgraphError, wanted: int) -> NgraphError:
 
 @dataclass(frozen=True)
 class _Pass:
-    """What one program computes of each micro-batch.
+    """The operators of the forward or backward program of a stage.
 
     Attributes:
-        stage: Of this stage.
+        stage: The stage.
         is_backward: Whether it is the backward program.
         nodes: Its operators.
-        kept: The same, with those that belong to no stage.
+        kept: Its operators, including those that belong to no stage.
         takes: The variables that other programs compute.
     """
 
@@ -223,14 +226,14 @@ class _Pass:
     takes: list[str]
 
 
-class _Maker:
-    """Makes the programs of the stages.
+class _StageBuilder:
+    """Builds the programs of the stages.
 
     Args:
         whole: A copy of the user's program.
         staging: Its stages.
-        fetching: The operators in it that fetch what is wanted.
-        options: How it is cut.
+        fetching: Its fetch operators.
+        options: The options of the pipeline.
     """
 
     def __init__(
@@ -248,15 +251,17 @@ class _Maker:
             for is_backward in (False, True)
         ]
 
-    def make(self, startup: Any) -> Pipeline:
-        """All programs; ``startup`` is that of the user, or ``None``."""
+    def build(self, startup: Any) -> Pipeline:
+        """The whole pipeline; ``startup`` is the user's startup program, or ``None``."""
         sliced = self._sliced()
-        together = [self._is_put_together(number) for number in range(len(self._fetched))]
+        together = [self._is_concatenated(number) for number in range(len(self._fetched))]
         stages = [self._stage(number, startup) for number in range(self._options.stages)]
         return Pipeline(stages, self._options.micro_batches, sliced, together)
 
     def _stage(self, number: int, startup: Any) -> Stage:
-        forward, backward = (self._of_pass(each) for each in self._passes if each.stage == number)
+        forward, backward = (
+            self._pass_program(each) for each in self._passes if each.stage == number
+        )
         assert backward is not None
         norms, update = self._norms(number), self._update(number)
         parts = [part for part in (forward, backward, norms, update) if part is not None]
@@ -272,7 +277,7 @@ class _Maker:
             gradients=self._crossing(number, is_backward=True),
         )
 
-    # -- what is fed and fetched -----------------------------------------------------------------
+    # -- feeds and fetches -----------------------------------------------------------------------
 
     def _sliced(self) -> frozenset[str]:
         feeds = [op for op in self._whole.global_block().ops if is_fed(op)]
@@ -284,10 +289,10 @@ class _Maker:
             )
         return frozenset(found)
 
-    def _is_put_together(self, number: int) -> bool:
+    def _is_concatenated(self, number: int) -> bool:
         vid = self._fetched[number]
-        maker, value = self._staging.maker(vid), self._staging.view.values[vid]
-        if maker not in self._staging.stage:
+        producer, value = self._staging.producer(vid), self._staging.view.values[vid]
+        if producer not in self._staging.stage:
             raise NgraphError(
                 f"fetch_list[{number}] is nothing that the forward or backward pass computes with "
                 "parameters: fetch a loss or a result"
@@ -303,21 +308,21 @@ class _Maker:
         return False
 
     def _crossing(self, stage: int, is_backward: bool) -> list[str]:
-        """What a stage sends to the next one, or to the one before, for each micro-batch."""
+        """Names of values sent to the next or previous stage for each micro-batch."""
         found = set()
         for each in self._passes:
             for vid in each.takes:
-                maker = self._staging.maker(vid)
-                assert maker is not None
-                made_in = self._staging.stage[maker]
-                if is_backward and each.stage < stage <= made_in:
+                producer = self._staging.producer(vid)
+                assert producer is not None
+                source_stage = self._staging.stage[producer]
+                if is_backward and each.stage < stage <= source_stage:
                     found.add(self._name(vid))
-                if not is_backward and made_in <= stage < each.stage:
+                if not is_backward and source_stage <= stage < each.stage:
                     found.add(self._name(vid))
         return sorted(found)
 
     def _name(self, vid: str) -> str:
-        """What a variable is called where it is fed."""
+        """The name of the feed of a variable."""
         node = self._staging.view.producer[vid]
         return f"ngraph_value_{node.index}_{node.writes.index(vid)}"
 
@@ -329,77 +334,77 @@ class _Maker:
         nodes = {
             node
             for node, number in self._staging.stage.items()
-            # The last stage has the results of its forward pass at once.
+            # The last stage runs forward and backward pass in one program.
             if number == stage and ((node in backward) or is_last) == is_backward
         }
-        kept, takes = self._needed(nodes)
+        kept, takes = self._with_dependencies(nodes)
         if is_backward:
-            made = {vid for node in nodes for vid in node.writes}
-            takes += [vid for vid in self._sums(stage) if vid not in made and vid not in takes]
+            computed = {vid for node in nodes for vid in node.writes}
+            takes += [vid for vid in self._sums(stage) if vid not in computed and vid not in takes]
         return _Pass(stage, is_backward, nodes, kept, takes)
 
     def _sums(self, stage: int) -> list[str]:
         """The gradients of the parameters of a stage."""
-        homes = self._staging.homes
+        homes = self._staging.variable_stages
         return [vid for vid, name in self._parameters.items() if homes[name] == stage]
 
-    def _needed(self, nodes: set[OpNode]) -> tuple[set[OpNode], list[str]]:
-        """Operators with those that belong to no stage, and what they read of others."""
+    def _with_dependencies(self, nodes: set[OpNode]) -> tuple[set[OpNode], list[str]]:
+        """``nodes`` with their producers that belong to no stage, and variables to be fed."""
         pending, found, outside = list(nodes), set(nodes), set()
         while pending:
             node = pending.pop()
             for vid in [*node.reads, *self._staging.reads(node)]:
-                maker = self._staging.maker(vid)
-                if maker is None or maker in found:
+                producer = self._staging.producer(vid)
+                if producer is None or producer in found:
                     continue
-                if maker in self._staging.free:
-                    found.add(maker)
-                    pending.append(maker)
+                if producer in self._staging.free:
+                    found.add(producer)
+                    pending.append(producer)
                 else:
                     outside.add(vid)
         named = [n for n in self._staging.view.nodes if n.type in SINKS and n.may_write_variables]
-        found |= {n for n in named if self._staging.maker(n.reads[0]) in nodes}
+        found |= {n for n in named if self._staging.producer(n.reads[0]) in nodes}
         return found, sorted(outside, key=self._name)
 
-    def _of_pass(self, own: _Pass) -> Part | None:
-        """The program of a pass."""
+    def _pass_program(self, own: _Pass) -> Part | None:
+        """The program of a pass; ``None`` for the forward pass of the last stage."""
         if not own.is_backward and own.stage == self._options.stages - 1:
             return None
-        copy = _Copy(self._whole)
+        copy = _ProgramCopy(self._whole)
         self._feed(copy, own.takes)
         if own.is_backward:
             for total, value in [self._sum(copy, vid) for vid in self._sums(own.stage)]:
                 copy.after("pd_op.add_", [total, value])
-        made = {vid for node in own.nodes for vid in node.writes}
+        computed = {vid for node in own.nodes for vid in node.writes}
         given = {vid for other in self._passes if other is not own for vid in other.takes}
         return copy.part(
             kept=own.kept,
             takes=[self._name(vid) for vid in own.takes],
-            gives={self._name(vid): self._staging.view.values[vid] for vid in made & given},
+            gives={self._name(vid): self._staging.view.values[vid] for vid in computed & given},
             results={
                 number: self._staging.view.values[vid]
                 for number, vid in enumerate(self._fetched)
-                if vid in made
+                if vid in computed
             },
         )
 
-    def _feed(self, copy: _Copy, taken: Iterable[str]) -> None:
-        """Replaces what other programs compute with what is fed."""
+    def _feed(self, copy: _ProgramCopy, taken: Iterable[str]) -> None:
+        """Replaces variables that other programs compute by feeds."""
         view = self._staging.view
         overwritten = {root for node in view.nodes for root, _ in node.overwrites}
         for vid in taken:
-            maker = view.producer[vid]
+            producer = view.producer[vid]
             if not view.is_tensor(vid):
                 raise NgraphError(
-                    f"{maker.type} (operator {maker.index}) hands on something that is no tensor, "
-                    "from one stage to another or to its own gradient: such a program can only be "
-                    "cut behind its gradient, in the last stage"
+                    f"{producer.type} (operator {producer.index}) hands on something that is no "
+                    "tensor, from one stage to another or to its own gradient: such a program can "
+                    "only be cut behind its gradient, in the last stage"
                 )
             if vid in overwritten:
                 raise NgraphError(
-                    f"what {maker.type} (operator {maker.index}) computes is overwritten later, "
-                    "and crosses from one stage to another or to a gradient: use the form of the "
-                    "operator without '_'"
+                    f"what {producer.type} (operator {producer.index}) computes is overwritten "
+                    "later, and crosses from one stage to another or to a gradient: use the form "
+                    "of the operator without '_'"
                 )
             copy.feed(self._name(vid), view.values[vid])
 
@@ -409,17 +414,18 @@ class _Maker:
         nodes, sent = self._updates.before(stage)
         if not sent:
             return None
-        copy = _Copy(self._whole)
+        copy = _ProgramCopy(self._whole)
         self._average(copy, stage)
         gives = {self._name(vid): self._staging.view.values[vid] for vid in sent}
         part = copy.part(kept=nodes, takes=[], gives=gives, results={})
-        # For its first run a function would have all sums once more: OpenVINO allocates its inputs.
+        # A function would need memory for all sums again in its first run: OpenVINO allocates
+        # its inputs.
         if not has_bfloat16(part.program):  # for which Paddle has few kernels
-            _leave_to_paddle(part.program)
+            _place_on_paddle(part.program)
         return part
 
     def _update(self, stage: int) -> Part:
-        copy = _Copy(self._whole, is_update=True)
+        copy = _ProgramCopy(self._whole, is_update=True)
         sent = sorted(self._updates.sent, key=self._name)
         self._feed(copy, sent)
         for total in self._average(copy, stage):
@@ -429,18 +435,18 @@ class _Maker:
         nodes = self._updates.of_stage(stage)
         part = copy.part(kept=nodes, takes=takes, gives={}, results={})
         if any(node.overwrites and node.type not in _IN_PLACE for node in nodes):
-            # A function would hold the new parameters and states beside the old ones.
-            _leave_to_paddle(part.program)
+            # A function would need memory for new and old parameters and states at once.
+            _place_on_paddle(part.program)
         return part
 
-    def _sum(self, copy: _Copy, vid: str) -> tuple[Value, Value]:
-        """The variable in which a gradient is added up, and the gradient."""
+    def _sum(self, copy: _ProgramCopy, vid: str) -> tuple[Value, Value]:
+        """The variable that accumulates a gradient, and the gradient."""
         value = copy.value(self._staging.view.values[vid])
         name, dtype = f"{ACCUMULATED}{self._parameters[vid]}", dtype_name(value.dtype)
         return copy.before.variable(name, list(value.shape), dtype), value
 
-    def _average(self, copy: _Copy, stage: int) -> list[Value]:
-        """Replaces gradients with the averages over micro-batches; returns the sums."""
+    def _average(self, copy: _ProgramCopy, stage: int) -> list[Value]:
+        """Replaces gradients by averages over micro-batches; returns the sums."""
         totals = []
         for vid in self._sums(stage):
             total, value = self._sum(copy, vid)
@@ -450,16 +456,16 @@ class _Maker:
         return totals
 
 
-class _Copy:
-    """A copy of the whole program that becomes one of a stage.
+class _ProgramCopy:
+    """A copy of the whole program that is reduced to one of a stage.
 
     Args:
         whole: The whole program.
-        is_update: Whether it needs the learning rate.
+        is_update: Whether the program reads the learning rate.
 
     Attributes:
-        before: Builds what comes before everything else.
-        after: Builds what comes last.
+        before: Builder at the beginning of the program.
+        after: Builder at its end.
     """
 
     def __init__(self, whole: Program, is_update: bool = False) -> None:
@@ -475,12 +481,12 @@ class _Copy:
         self._fed: dict[int, Value] = {}
 
     def value(self, of_whole: Value) -> Value:
-        """What stands here for a variable of the whole program."""
+        """The counterpart in this copy of a variable of the whole program."""
         found: Value = self._mapping.look_up(of_whole)
         return self._fed.get(found.id, found)
 
     def feed(self, name: str, of_whole: Value) -> None:
-        """Has a variable be fed."""
+        """Replaces a variable by a feed."""
         value = self.value(of_whole)
         fed = self.before.fed(name, list(value.shape), dtype_name(value.dtype))
         value.replace_all_uses_with(fed)
@@ -493,36 +499,36 @@ class _Copy:
         gives: Mapping[str, Value],
         results: Mapping[int, Value],
     ) -> Part:
-        """The program with some operators of the whole one, and with what was built here."""
+        """The program of the operators ``kept`` and those added by the builders."""
         positions = {node.index for node in kept}
-        gone = [op for i, op in enumerate(self._operators) if i not in positions]
+        removed = [op for i, op in enumerate(self._operators) if i not in positions]
         found = {name: self.value(value) for name, value in gives.items()}
         fetched = {number: self.value(value) for number, value in results.items()}
-        gone_ids = {op.id() for op in gone if op.name() not in SOURCES}
-        keep(self._block, {op.id() for op in self._block.ops} - gone_ids)
+        removed_ids = {op.id() for op in removed if op.name() not in SOURCES}
+        keep(self._block, {op.id() for op in self._block.ops} - removed_ids)
         for op in self._block.ops:
             if op.name() in SOURCES and op.result(0).use_empty():
                 self._block.remove_op(op)
-        keep_no_weights(self.program)
+        mark_trained_elsewhere(self.program)
         fed = {scope_name(op) for op in self._block.ops if is_fed(op)}
         return Part(
             self.program, sorted(fed - set(takes)), [t for t in takes if t in fed], found, fetched
         )
 
 
-def _leave_to_paddle(program: Program) -> None:
-    """Has Paddle's kernels run a program, one after the other, in little memory."""
+def _place_on_paddle(program: Program) -> None:
+    """Places a program on Paddle's kernels, run sequentially and optimized for memory."""
     for op in filter(can_be_placed, program.global_block().ops):
         place_on(op, NATIVE)
     memory_transpiler.rewrite(program, memory_transpiler.Limits())
 
 
 def _startup(given: Any, variables: Mapping[str, Value]) -> Program:
-    """A program that makes sums of gradients, and variables that another one makes.
+    """The startup program of a stage: its sums of gradients, and its variables from ``given``.
 
     Args:
         given: The startup program of all stages, or ``None``.
-        variables: Those of a stage.
+        variables: The variables of the stage.
     """
     program: Program
     if given is None:
@@ -538,21 +544,21 @@ def _startup(given: Any, variables: Mapping[str, Value]) -> Program:
 
 
 def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
-    """Removes what makes other variables; random numbers stay those of the whole program."""
+    """Removes initializers of other variables; random values stay those of the whole program."""
     nodes = BlockView(block).nodes
     kept = [n.op for n in nodes if n.type in SCOPE_NAMES and scope_name(n.op) in variables]
-    draws = [node.op for node in nodes if DRAW in node.ordered]
-    keep(block, ancestors([*kept, *draws]))
-    for drawn in (value for op in draws for value in op.results() if value.initialized()):
-        if drawn.use_empty():  # for another stage
-            make_temporary(drawn)
+    stochastic = [node.op for node in nodes if DRAW in node.effects]
+    keep(block, ancestors([*kept, *stochastic]))
+    for sampled in (value for op in stochastic for value in op.results() if value.initialized()):
+        if sampled.use_empty():  # for another stage
+            make_temporary(sampled)
 
 
 def _described(number: int, stage: Stage) -> str:
     parts = [part for part in (stage.forward, stage.backward) if part is not None]
     operators = sum(len(part.program.global_block().ops) for part in parts)
     variables = [v for n, v in stage.variables.items() if not n.startswith(ACCUMULATED)]
-    megabytes = sum(prod(v.shape) * _BYTES for v in variables) / 2**20
+    megabytes = sum(prod(v.shape) * _BYTES_PER_ELEMENT for v in variables) / 2**20
     return (
         f"stage {number}: {operators} operators, {megabytes:.1f} MB of parameters and states; "
         f"sends {len(stage.activations)} activations, {len(stage.gradients)} gradients"

@@ -1,4 +1,4 @@
-"""The variables that a program finds in a scope; copies of them, for runs that change nothing."""
+"""Variables of a program in a scope, and copies of them for runs without side effects."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import new_scope
-from paddle_ngraph.paddle_seam.protocols import Program, Scope, Variable
+from paddle_ngraph.paddle_private.names import new_scope
+from paddle_ngraph.paddle_private.protocols import Program, Scope, Variable
 from paddle_ngraph.transpiler import training_program
 
 
 def variables_of(program: Program, scope: Scope) -> dict[str, Variable]:
-    """The variables that a program finds in a scope, by name.
+    """The variables of a program in a scope, by name.
 
     Raises:
-        NgraphError: One is not there.
+        NgraphError: A variable is missing.
     """
     found = {}
     for name in training_program.variables(program):
@@ -27,10 +27,10 @@ def variables_of(program: Program, scope: Scope) -> dict[str, Variable]:
 
 
 def copies_of(program: Program, scope: Scope) -> Scope:
-    """A scope with copies of the variables that a program finds in another one.
+    """A new scope with copies of the variables of a program in ``scope``.
 
     Raises:
-        NgraphError: One is not there.
+        NgraphError: A variable is missing.
     """
     copies = new_scope()
     for name, variable in variables_of(program, scope).items():

@@ -1,9 +1,9 @@
-"""The parameter-server form: a training program in, the programs of trainers and server out.
+"""The parameter-server transpiler: splits a training program into trainer and server programs.
 
-A trainer computes gradients, the server does what is done with them: clipping, decay, updates. All
-states of the optimizer are with the server. Between the two go flat tensors: one of all gradients,
-one of all parameters. Of a *table*, the weight of an ``Embedding(sparse=True)``, only the rows that
-a batch looks up go to the trainer, and only their gradients come back.
+A trainer computes gradients; the server clips, decays and updates with them. All states of the
+optimizer are on the server. Messages are flat tensors: one of all gradients, one of all parameters.
+Of a *table*, the weight of an ``Embedding(sparse=True)``, only the rows that a batch looks up are
+sent to the trainer, and only their gradients are returned.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.view import LISTS, SOURCES, dtype_name, overwritten
-from paddle_ngraph.transpiler import ngraph_transpiler, training_program
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.names import producer_of
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, SOURCES, dtype_name, overwritten
+from paddle_ngraph.transpiler import training_program
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.cutting import (
     ancestors,
@@ -31,7 +32,7 @@ from paddle_ngraph.transpiler.cutting import (
 )
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
 
-# What is fed to the trainer's and to the server's program.
+# Feeds of the trainer's and of the server's program.
 PARAMETERS, GRADIENTS = "ngraph_parameters", "ngraph_gradients"
 _LOOKUP, _LOOKUP_GRAD = "pd_op.embedding", "pd_op.embedding_grad"
 _NO_PADDING = -1
@@ -39,15 +40,15 @@ _NO_PADDING = -1
 
 @dataclass(frozen=True)
 class Table:
-    """A parameter of which trainers have the rows that they look up.
+    """A parameter of which trainers receive only the rows that they look up.
 
     Attributes:
         name: Its name in the scope of the server.
         length: The number of rows.
         width: The number of columns.
-        lookups: What is fed to the trainer's program: the feed of the user that holds the rows it
-            looks up, and the feed that takes their places among those that were sent.
-        paddings: Rows that are always sent, and come first.
+        lookups: Feeds of the trainer's program: the user's feed of row indices -> the feed of their
+            indices among the rows that were sent.
+        paddings: Rows that are always sent, first.
     """
 
     name: str
@@ -57,40 +58,39 @@ class Table:
     paddings: list[int]
 
     def place_of(self, padding: int) -> int:
-        """Where the row is that a lookup pads with, among those that were sent."""
+        """The index, among the rows that were sent, of the padding row of a lookup."""
         return self.paddings.index(padding) if padding in self.paddings else _NO_PADDING
 
     @property
     def rows(self) -> str:
-        """The feed of the trainer's program for the contents of rows, ``[rows, width]``."""
+        """The feed of the trainer's program for rows, float32 ``[rows, width]``."""
         return f"{self.name}@rows"
 
     @property
     def numbers(self) -> str:
-        """The feed of the server's programs for the numbers of rows, int64 ``[rows]``."""
+        """The feed of the server's programs for the indices of rows, int64 ``[rows]``."""
         return f"{self.name}@numbers"
 
     @property
     def gradients(self) -> str:
-        """The feed of the server's program for the gradients of rows, ``[rows, width]``."""
+        """The feed of the server's program for gradients of rows, float32 ``[rows, width]``."""
         return f"{self.name}@gradients"
 
 
 class ServerForm(NamedTuple):
-    """What :func:`transpile` returns.
+    """The result of :func:`transpile`.
 
     Attributes:
-        trainer: Takes parameters, computes gradients.
-        fetches: The variables in it that stand for those in the ``fetch_list``.
-        gradients: The variables in it that go to the server: all gradients in one, if there are any
-            but those of tables; those of the rows of each table.
-        kept: The names of the variables that it has besides: frozen parameters and statistics. They
-            are the server's when training starts.
-        server: Takes gradients, updates parameters.
+        trainer: Is fed parameters, computes gradients.
+        fetches: The variables in ``trainer`` that correspond to the ``fetch_list``.
+        gradients: The variables in ``trainer`` that are sent to the server: all dense gradients in
+            one, if there are any; then those of the rows of each table.
+        kept: The names of other variables of ``trainer``: frozen parameters and statistics, which
+            are copied from the server when training starts.
+        server: Is fed gradients, updates parameters.
         tables: The tables.
-        lookup: A program that reads rows of the tables on the server, and the variables in it that
-            hold them.
-        send: A program that reads the parameters on the server, and the variables in it that go to
+        lookup: A program that reads rows of the tables on the server, and its results.
+        send: A program that reads the parameters on the server, and its results, which are sent to
             the trainers.
     """
 
@@ -105,16 +105,16 @@ class ServerForm(NamedTuple):
 
 
 def transpile(program: Any, wanted: Sequence[Any] = ()) -> ServerForm:
-    """Makes the programs of trainers and server of a single-process training program.
+    """Creates the programs of trainers and server from a single-process training program.
 
     Args:
-        program: A static program that trains, PIR or old-style, which stays as it is.
-        wanted: What trainers will fetch: variables, or names of variables.
+        program: A static training program, PIR or ProgramDesc; not modified.
+        wanted: The fetch list of trainers: variables, or names of variables.
 
     Raises:
-        NgraphError: As :func:`distribution_transpiler.transpile`; a parameter is not of float32;
-            something in ``wanted`` is computed by the server; a table is read by more than
-            lookups, or they look up what the program computes, or it decays.
+        NgraphError: As :func:`distribution_transpiler.transpile`; a parameter is not float32; a
+            variable in ``wanted`` is computed by the server; a table has readers other than
+            lookups, or row indices that the program computes, or weight decay.
     """
     given = ngraph_transpiler.static_program(program, "distribute_to_server")
     trainer, fetching = ngraph_transpiler.copied(given, wanted)
@@ -124,7 +124,7 @@ def transpile(program: Any, wanted: Sequence[Any] = ()) -> ServerForm:
     shapes = {name: list(v.shape) for name, v in training_program.variables(server).items()}
     return ServerForm(
         trainer=trainer,
-        fetches=ngraph_transpiler.taken_out(trainer, fetching),
+        fetches=ngraph_transpiler.remove_fetches(trainer, fetching),
         gradients=form.gradients,
         kept=sorted(training_program.variables(trainer).keys() - dict(form.dense).keys()),
         server=server,
@@ -143,7 +143,7 @@ def _require_float32(parameter: str, value: Value) -> None:
 
 
 def _is_table(gradient: Gradient) -> bool:
-    """Whether it is that of the weight of an ``Embedding(sparse=True)``."""
+    """Whether a gradient is that of the weight of an ``Embedding(sparse=True)``."""
     readers = _parameter(gradient).all_used_ops()
     return any(op.name() == _LOOKUP and op.attrs()["sparse"] for op in readers)
 
@@ -154,7 +154,7 @@ def _parameter(gradient: Gradient) -> Value:
 
 
 def _written_by_server(program: Program, training: TrainingProgram) -> set[str]:
-    """The variables that operators after the last gradient write, with or without one."""
+    """The variables that operators after the last gradient write, with a gradient or without."""
     last = max((gradient.index for gradient in training.gradients), default=-1)
     variables = training_program.variables(program)
     names = {value.id: name for name, value in variables.items()}
@@ -166,16 +166,16 @@ def _written_by_server(program: Program, training: TrainingProgram) -> set[str]:
 
 
 class _Trainer:
-    """Makes a training program that of a trainer.
+    """Transforms a training program into that of a trainer.
 
     Args:
-        program: A copy of the user's.
-        fetching: What fetches in it.
+        program: A copy of the user's program.
+        fetching: Its fetch operators.
 
     Attributes:
-        dense: Names and shapes of the parameters that are no tables, and of what else trainers read
-            and the server writes: averages of parameters, or those that only decay.
-        tables: The others.
+        dense: Names and shapes of dense parameters, and of other variables that trainers read and
+            the server writes: averages of parameters, or parameters that only decay.
+        tables: The other parameters.
         gradients: As in :class:`ServerForm`.
     """
 
@@ -200,20 +200,20 @@ class _Trainer:
                 parameters.append(value)
                 self.dense.append((name, list(value.shape)))
         if parameters:
-            self._take(parameters)
+            self._feed_parameters(parameters)
         self.tables = [self._look_up(name, weight) for name, weight in looked_up]
         drop_unread_sources(self._block)
 
-    def _take(self, parameters: Sequence[Value]) -> None:
-        """Gives parameters what is fed, before anything else."""
-        build = Builder(self._block, before=_first(self._block))
+    def _feed_parameters(self, parameters: Sequence[Value]) -> None:
+        """Overwrites parameters with the feed, before all other operators."""
+        build = Builder(self._block, before=_first_operator(self._block))
         fed = build.fed(PARAMETERS, [sum(map(_size, parameters))], "float32")
         shapes = [list(value.shape) for value in parameters]
         for parameter, new in zip(parameters, build.unflattened(fed, shapes)):
             build("pd_op.assign_out_", [new, parameter])
 
     def _look_up(self, name: str, weight: Value) -> Table:
-        """Replaces a table with the rows that are fed."""
+        """Replaces a table by a feed of rows."""
         readers = weight.all_used_ops()
         for op in readers:
             if op.name() not in (_LOOKUP, _LOOKUP_GRAD):
@@ -221,17 +221,17 @@ class _Trainer:
                     f"the table {name!r} is read by {op.name()}: give its embedding sparse=False"
                 )
         table = _table(name, weight, readers)
-        build = Builder(self._block, before=_first(self._block))
+        build = Builder(self._block, before=_first_operator(self._block))
         rows = build.fed(table.rows, [-1, table.width], "float32")
         numbers = {_fed_name(op.operand_source(0)): op.operand_source(0) for op in readers}
-        places = {
+        positions = {
             name: build.fed(table.lookups[name], list(each.shape), dtype_name(each.dtype))
             for name, each in numbers.items()
         }
         gradients = []
         for op in readers:
             build = Builder(self._block, before=op)
-            given = [places[_fed_name(op.operand_source(0))], rows, *op.operands_source()[2:]]
+            given = [positions[_fed_name(op.operand_source(0))], rows, *op.operands_source()[2:]]
             padding = table.place_of(op.attrs()["padding_idx"])
             options = {"sparse": False} if op.name() == _LOOKUP else {}
             found = build(op.name(), given, padding_idx=("int64", padding), **options)
@@ -250,13 +250,13 @@ class _Trainer:
 def _table(name: str, weight: Value, readers: Sequence[Operation]) -> Table:
     lookups, paddings = {}, set()
     for op in readers:
-        maker = op.operand_source(0).get_defining_op()
-        if maker is None or maker.name() != "pd_op.data":
+        producer = op.operand_source(0).get_defining_op()
+        if producer is None or producer.name() != "pd_op.data":
             raise NgraphError(
                 f"the table {name!r} is looked up by what the program computes: feed the numbers "
                 "of the rows, or give its embedding sparse=False"
             )
-        fed = str(maker.attrs()["name"])
+        fed = str(producer.attrs()["name"])
         lookups[fed] = f"{fed}@{name}"
         paddings.add(int(op.attrs()["padding_idx"]))
     length, width = weight.shape
@@ -264,19 +264,19 @@ def _table(name: str, weight: Value, readers: Sequence[Operation]) -> Table:
 
 
 def _fed_name(value: Value) -> str:
-    return str(maker_of(value).attrs()["name"])
+    return str(producer_of(value).attrs()["name"])
 
 
 # -- the server ----------------------------------------------------------------------------------
 
 
 def _make_server(program: Program, tables: Sequence[Table]) -> None:
-    """Makes a training program that of the server."""
+    """Transforms a training program into that of the server."""
     block = program.global_block()
     named = {table.name: table for table in tables}
     training = TrainingProgram(program)
     others = [g for g in training.gradients if g.parameter not in named]
-    # Some optimizers update states by operators of their own.
+    # Some optimizers update states by separate operators.
     last = max(gradient.index for gradient in training.gradients)
     updates = [op for op in training.operators[last + 1 :] if list(overwritten(op))]
     _feed_gradients(block, others)
@@ -289,10 +289,10 @@ def _make_server(program: Program, tables: Sequence[Table]) -> None:
 
 
 def _feed_gradients(block: Block, gradients: Sequence[Gradient]) -> None:
-    """Replaces gradients with what is fed."""
+    """Replaces gradients by a feed."""
     if not gradients:
         return
-    build = Builder(block, before=_first(block))
+    build = Builder(block, before=_first_operator(block))
     fed = build.fed(GRADIENTS, [sum(_size(g.value) for g in gradients)], "float32")
     shapes = [list(gradient.value.shape) for gradient in gradients]
     for gradient, new in zip(gradients, build.unflattened(fed, shapes)):
@@ -301,9 +301,9 @@ def _feed_gradients(block: Block, gradients: Sequence[Gradient]) -> None:
 
 
 def _update_rows(block: Block, gradient: Gradient, table: Table) -> list[Operation]:
-    """Has an update work on rows of a table and of its states; returns the new operators."""
+    """Restricts an update to rows of a table and of its states; returns the new operators."""
     whole = list(gradient.value.shape)
-    build = Builder(block, before=_first(block))
+    build = Builder(block, before=_first_operator(block))
     numbers = build.fed(table.numbers, [-1], "int64")
     now = {gradient.value.id: build.fed(table.gradients, [-1, table.width], "float32")}
     after = descendants(op for op, _ in gradient.readers)
@@ -317,7 +317,7 @@ def _update_rows(block: Block, gradient: Gradient, table: Table) -> list[Operati
 def _repeat(
     block: Block, op: Operation, now: dict[int, Value], whole: list[int], table: Table
 ) -> None:
-    """The same operator, on rows."""
+    """Adds a copy of an operator that works on rows."""
     for value in (m for each in op.operands_source() for m in _members(each)):
         if value.id not in now and list(value.shape) == whole:
             raise NgraphError(
@@ -353,20 +353,20 @@ def _repeat_update(
         else:
             operands.append(value)
     results = build.like(op, operands)
-    made = [maker_of(next(each for each in results if each.initialized()))]
+    operators = [producer_of(next(each for each in results if each.initialized()))]
     new = dict(zip((old.id for old in op.results() if old.initialized()), results))
     for variable, result in overwritten(op):
         if list(variable.shape) == list(result.shape) == whole:
             written = build("pd_op.scatter_", [variable, numbers, new[result.id]], overwrite=True)
-            made.append(maker_of(written))
-    return made
+            operators.append(producer_of(written))
+    return operators
 
 
-# -- what stands beside them ---------------------------------------------------------------------
+# -- programs for lookups and parameters ---------------------------------------------------------
 
 
 def _lookup(tables: Sequence[Table], shapes: dict[str, list[int]]) -> tuple[Program, list[Value]]:
-    """Reads rows of the tables."""
+    """A program that reads rows of the tables, and its results."""
     program: Program = paddle.pir.Program()
     build = Builder(program.global_block())
     found = []
@@ -380,7 +380,7 @@ def _lookup(tables: Sequence[Table], shapes: dict[str, list[int]]) -> tuple[Prog
 
 
 def _send(dense: Sequence[tuple[str, list[int]]]) -> tuple[Program, list[Value]]:
-    """Reads the parameters that are no tables."""
+    """A program that reads dense parameters, and its results."""
     program: Program = paddle.pir.Program()
     block = program.global_block()
     variables = [_core.append_variable(block, name, ("float32", shape)) for name, shape in dense]
@@ -391,10 +391,10 @@ def _send(dense: Sequence[tuple[str, list[int]]]) -> tuple[Program, list[Value]]
 
 
 def _members(value: Value) -> list[Value]:
-    """What is in a list; the value itself if it is none, nothing if it is absent."""
+    """The members of a list; the value itself if it is no list; none if absent."""
     if not value.initialized():
         return []
-    return maker_of(value).operands_source() if _is_list(value) else [value]
+    return producer_of(value).operands_source() if _is_list(value) else [value]
 
 
 def _is_list(value: Value) -> bool:
@@ -405,6 +405,6 @@ def _size(value: Value) -> int:
     return prod(value.shape)
 
 
-def _first(block: Block) -> Operation:
-    """The first operator that computes something."""
+def _first_operator(block: Block) -> Operation:
+    """The first operator that is not a source."""
     return next(op for op in block.ops if op.name() not in SOURCES)

@@ -1,7 +1,7 @@
-"""What the stages of a pipeline do with gradients: which of them does which update.
+"""Assigns the updates of a training program to the stages of a pipeline.
 
-An update belongs to the stage that has the parameter. What reads gradients of several stages, such
-as the norm of all gradients, is computed by every stage, of numbers that each sends to all.
+An update belongs to the stage of the parameter. Operators that read gradients of several stages,
+such as the norm of all gradients, run in every stage, on scalars that each stage sends to all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import prod
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.program.view import SINKS, OpNode, value_id
+from paddle_ngraph.partitioning.analysis.block_view import SINKS, OpNode, value_id
 from paddle_ngraph.transpiler.staging import Staging
 
 
@@ -21,48 +21,52 @@ class StageUpdates:
         staging: The stages of the operators before.
 
     Attributes:
-        sent: The stage that computes each variable of which all stages get the contents.
+        sent: The stage that computes each variable that is sent to all stages.
 
     Raises:
-        NgraphError: An update needs more of another stage than a number.
+        NgraphError: An update depends on more of another stage than a scalar.
     """
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
         self._gradients = {value_id(each.value): each for each in staging.gradients}
         self._roots = [node for node in staging.view.nodes if self._is_root(node)]
-        found = self._with_makers(self._roots, ())
+        found = self._with_producers(self._roots, ())
         self._nodes = [node for node in staging.view.nodes if node in found]
         self._stage: dict[OpNode, int | None] = {}  # ``None``: all stages compute it
-        self._homes = dict(staging.homes)
+        self._variable_stages = dict(staging.variable_stages)
         self.sent: dict[str, int] = {}
-        while self._spread():
+        while self._propagate():
             pass
-        self._refuse_chains()
+        self._reject_chains()
 
     def of_stage(self, stage: int) -> set[OpNode]:
         """The operators of the update of a stage."""
         roots = (node for node in self._roots if self._stage[node] in (None, stage))
-        return self._with_makers(roots, self.sent)
+        return self._with_producers(roots, self.sent)
 
     def before(self, stage: int) -> tuple[set[OpNode], list[str]]:
-        """The operators that compute what a stage sends before its update, and what that is."""
+        """The operators for values that a stage sends before its update, and these values."""
         found = sorted(vid for vid, sender in self.sent.items() if sender == stage)
-        makers = (maker for vid in found if (maker := self._staging.maker(vid)) is not None)
-        return self._with_makers(makers, ()), found
+        producers = (
+            producer for vid in found if (producer := self._staging.producer(vid)) is not None
+        )
+        return self._with_producers(producers, ()), found
 
     def _is_root(self, node: OpNode) -> bool:
-        """Whether it changes something that outlives a run, after the backward pass."""
+        """Whether an operator after the backward pass writes a variable that outlives a run."""
         if node.is_source or node in self._staging.stage:
             return False
         if node.type in SINKS:
-            makers = [self._staging.maker(vid) for vid in node.reads]
+            producers = [self._staging.producer(vid) for vid in node.reads]
             is_fetch = not node.may_write_variables
-            return not is_fetch and not any(maker in self._staging.stage for maker in makers)
-        return bool(node.overwrites or node.touches)
+            return not is_fetch and not any(
+                producer in self._staging.stage for producer in producers
+            )
+        return bool(node.overwrites or node.outer_writes)
 
-    def _with_makers(self, nodes: Iterable[OpNode], given: Iterable[str]) -> set[OpNode]:
-        """Operators, and all whose results they use, up to gradients and what is given."""
+    def _with_producers(self, nodes: Iterable[OpNode], given: Iterable[str]) -> set[OpNode]:
+        """Operators and all their producers, up to gradients and ``given`` values."""
         ends = {*self._gradients, *given}
         pending, found = list(nodes), set()
         while pending:
@@ -70,12 +74,12 @@ class StageUpdates:
             if node not in found:
                 found.add(node)
                 read = [vid for vid in [*node.reads, *self._staging.reads(node)] if vid not in ends]
-                makers = (self._staging.maker(vid) for vid in read)
-                pending += [maker for maker in makers if maker is not None]
+                producers = (self._staging.producer(vid) for vid in read)
+                pending += [producer for producer in producers if producer is not None]
         return found
 
-    def _spread(self) -> bool:
-        """Finds the stage of each operator; whether that has told more of the variables."""
+    def _propagate(self) -> bool:
+        """Finds the stage of each operator; returns whether new stages of variables were found."""
         self._stage, self.sent = {}, {}
         for node in self._nodes:
             stages = {
@@ -87,46 +91,47 @@ class StageUpdates:
             self._stage[node] = None if several or not stages else next(iter(stages.values()))
             if several and node.type != "builtin.combine":
                 for vid in stages:
-                    self._require_number(node, vid)
+                    self._require_scalar(node, vid)
                 self.sent.update(stages)
-        return self._find_homes()
+        return self._find_variable_stages()
 
     def _stage_of(self, vid: str) -> int | None:
         if vid in self._gradients:
-            return self._homes[self._gradients[vid].parameter]
-        maker = self._staging.maker(vid)
-        if maker is not None and maker in self._stage:
-            return self._stage[maker]
+            return self._variable_stages[self._gradients[vid].parameter]
+        producer = self._staging.producer(vid)
+        if producer is not None and producer in self._stage:
+            return self._stage[producer]
         name = self._staging.variable(vid)
-        return None if name is None else self._homes.get(name)
+        return None if name is None else self._variable_stages.get(name)
 
-    def _find_homes(self) -> bool:
-        """Variables that updates write, such as states of the optimizer, are where these are."""
-        before = len(self._homes)
+    def _find_variable_stages(self) -> bool:
+        """Assigns variables that updates write, such as optimizer states, to their stages."""
+        before = len(self._variable_stages)
         for node in self._nodes:
             stage = self._stage[node]
             for name in self._staging.variables(node):
                 if stage is None or name not in self._staging.written:
                     continue
-                if self._homes.setdefault(name, stage) != stage:
+                if self._variable_stages.setdefault(name, stage) != stage:
                     raise NgraphError(
-                        f"the updates of the stages {self._homes[name]} and {stage} need the "
+                        f"the updates of the stages {self._variable_stages[name]} and {stage} "
+                        "need the "
                         f"variable {name!r}, and one of them writes it: such a program cannot be "
                         "cut there"
                     )
-        return len(self._homes) > before
+        return len(self._variable_stages) > before
 
-    def _require_number(self, node: OpNode, vid: str) -> None:
+    def _require_scalar(self, node: OpNode, vid: str) -> None:
         if prod(self._staging.view.values[vid].shape) != 1:
             raise NgraphError(
                 f"{node.type} (operator {node.index}) needs tensors of several stages for an "
                 "update, of which only single numbers are sent: such a program cannot be cut there"
             )
 
-    def _refuse_chains(self) -> None:
+    def _reject_chains(self) -> None:
         for vid in self.sent:
-            maker = self._staging.maker(vid)
-            for node in self._with_makers([maker] if maker is not None else [], ()):
+            producer = self._staging.producer(vid)
+            for node in self._with_producers([producer] if producer is not None else [], ()):
                 if any(read in self.sent for read in self._staging.reads(node)):
                     raise NgraphError(
                         f"{node.type} (operator {node.index}) needs numbers of all stages before "

@@ -1,9 +1,9 @@
-"""The stages of a pipeline: which of them computes which operator of a training program.
+"""Assigns the operators of a training program to the stages of a pipeline.
 
 Data flows through the stages in the forward pass, from the first to the last, and gradients flow
-back. An operator of the backward pass belongs where the results of the forward pass are that it
-reads. What is cheap to compute of feeds and constants alone, such as masks, belongs to no stage:
-each computes what it reads of it.
+back. An operator of the backward pass belongs to the stage of the forward results that it reads.
+Operators that are cheap and depend only on feeds and constants, such as masks, belong to no stage:
+each stage computes those that it reads.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Operation
-from paddle_ngraph.program import cost
-from paddle_ngraph.program.view import (
+from paddle_ngraph.paddle_private.protocols import Operation
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import (
     CONSTANTS,
     LISTS,
     SCOPE_NAMES,
@@ -28,15 +28,15 @@ from paddle_ngraph.program.view import (
 from paddle_ngraph.transpiler.cutting import last_of_backward
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram, is_backward
 
-# A stage waits so long for what another one sends, and what it takes to send it.
-_US_OF_MESSAGE = 50.0
+# Latency of a message between stages, and throughput.
+_US_PER_MESSAGE = 50.0
 _SENT_ELEMENTS_PER_US = 200.0
 # The backward pass takes twice as long as the forward pass.
-_PASSES = 3
-# How often an update reads or writes an element of a parameter and of its states.
-_ACCESSES_OF_UPDATE = 8
-# A cut that leaves more than this to one stage is none.
-_USELESS = 0.9
+_PASSES_PER_OPERATOR = 3
+# Reads and writes of an update per element of a parameter and of its states.
+_ACCESSES_PER_UPDATE = 8
+# A partition is rejected if one stage has a larger share of the time.
+_MAX_STAGE_SHARE = 0.9
 
 _COMBINE = "builtin.combine"
 
@@ -44,20 +44,21 @@ _COMBINE = "builtin.combine"
 def best_ends(
     us: Sequence[float], sent: Sequence[float], stages: int, places: Sequence[int]
 ) -> list[int] | None:
-    """Where to cut operators into stages so that the longest stage is shortest.
+    """The partition of operators into stages that minimizes the longest stage.
 
     Args:
-        us: How long each operator takes.
-        sent: How long it takes to send what has to be there before each operator.
-        stages: How many stages there should be.
-        places: Before which operators they may be cut.
+        us: The time of each operator, in microseconds.
+        sent: The time to send the values that cross a cut before each operator, in microseconds.
+        stages: The number of stages.
+        places: The indices of operators before which a cut is allowed.
 
     Returns:
-        The first operator of each stage but the first; ``None`` if there are too few places.
+        The index of the first operator of each stage but the first; ``None`` if there are too few
+        places.
     """
     until, count = [0.0, *accumulate(us)], len(us)
-    sent = [0.0, *sent[1:count], 0.0]  # nothing comes before the first stage, or after the last
-    # For each place: the longest stage up to there, all messages, the ends of the stages.
+    sent = [0.0, *sent[1:count], 0.0]  # no messages before the first stage or after the last
+    # For each place: the longest stage up to it, the time of all messages, the ends of the stages.
     best: dict[int, tuple[float, float, list[int]]] = {0: (0.0, 0.0, [])}
     for number in range(stages):
         is_last = number == stages - 1
@@ -78,17 +79,17 @@ def best_ends(
 
 
 def elements_between(view: BlockView, nodes: Sequence[OpNode]) -> list[int]:
-    """How many elements are there before each of these operators, and are read by it or later."""
+    """The number of live elements before each of these operators, read by it or later."""
     last: dict[str, int] = {}
-    made: dict[str, int] = {}
+    defined: dict[str, int] = {}
     for position, node in enumerate(nodes):
         read = (m for vid in node.reads for m in view.members(vid))
-        last.update((vid, position) for vid in read if vid in made)
-        made.update((vid, position) for vid in node.writes)
+        last.update((vid, position) for vid in read if vid in defined)
+        defined.update((vid, position) for vid in node.writes)
     changes = [0] * (len(nodes) + 1)
     for vid, end in last.items():
-        changes[made[vid] + 1] += cost.elements_of(view, vid)
-        changes[end + 1] -= cost.elements_of(view, vid)
+        changes[defined[vid] + 1] += cost_model.elements_of(view, vid)
+        changes[end + 1] -= cost_model.elements_of(view, vid)
     return list(accumulate(changes))[:-1]
 
 
@@ -97,20 +98,21 @@ class Staging:
 
     Args:
         training: The program.
-        fetching: Operators at its end that fetch something.
+        fetching: The fetch operators at its end.
         stages: The number of stages.
-        cuts: For each stage but the last the ids of the variables that it ends with; ``None``: the
-            stages are balanced.
+        cuts: For each stage but the last the ids of its final variables; ``None``: the stages are
+            balanced.
 
     Attributes:
         stage: The stage of each operator of the forward and backward pass.
-        backward: Those of the backward pass.
-        free: The operators that belong to no stage: each stage computes what it reads of them.
+        backward: The operators of the backward pass.
+        free: The operators that belong to no stage: each stage computes those that it reads.
         written: The names of the variables of the scope that the program writes.
-        homes: The stage of each of them that the forward or backward pass reads, by its name.
+        variable_stages: The stage of each written variable that the forward or backward pass
+            reads, by name.
 
     Raises:
-        NgraphError: The program cannot be cut so.
+        NgraphError: The program cannot be cut there.
     """
 
     def __init__(
@@ -127,13 +129,13 @@ class Staging:
         self.written = self._written_variables()
         self.free = self._free_nodes()
         nodes = self._first_passes(last, fetching)
-        self.backward = self._of_backward(nodes)
+        self.backward = self._backward_nodes(nodes)
         self._forward = [node for node in nodes if node not in self.backward]
         self.stage = self._by_cuts(cuts) if cuts is not None else self._balanced()
         self._stage_backward([node for node in nodes if node in self.backward])
-        self.homes = self._homes()
+        self.variable_stages = self._find_variable_stages()
         for gradient in self.gradients:
-            self._require_home(gradient)
+            self._require_stage(gradient)
 
     # -- the block -------------------------------------------------------------------------------
 
@@ -141,13 +143,13 @@ class Staging:
         """The variables that an operator reads, alone or in lists."""
         return list(dict.fromkeys(m for vid in node.reads for m in self.view.members(vid)))
 
-    def maker(self, vid: str) -> OpNode | None:
-        """The operator that computes a variable; ``None`` for what is fed or in the scope."""
+    def producer(self, vid: str) -> OpNode | None:
+        """The operator that computes a variable; ``None`` for feeds and variables of the scope."""
         node = self.view.producer.get(vid)
         return None if node is None or node.is_source else node
 
     def variable(self, vid: str) -> str | None:
-        """The name of the variable of the scope that has the memory of a value."""
+        """The name of the variable of the scope that shares memory with a value."""
         node = self.view.producer.get(self.view.root(vid))
         if node is None or not node.is_source or node.type not in SCOPE_NAMES or is_fed(node.op):
             return None
@@ -155,15 +157,15 @@ class Staging:
 
     def variables(self, node: OpNode) -> list[str]:
         """The names of the variables of the scope that an operator reads or writes."""
-        touched = [*self.reads(node), *node.touches]
+        touched = [*self.reads(node), *node.outer_writes]
         return [name for vid in touched if (name := self.variable(vid)) is not None]
 
     def _written_variables(self) -> set[str]:
-        """The variables of the scope that the program writes: all others may be anywhere."""
+        """The variables of the scope that the program writes; others may belong to any stage."""
         changed = (
             vid
             for node in self.view.nodes
-            for vid in [*(operand for operand, _ in node.overwrites), *node.touches]
+            for vid in [*(operand for operand, _ in node.overwrites), *node.outer_writes]
         )
         names = (self.variable(m) for vid in changed for m in self.view.members(vid))
         return {name for name in names if name is not None}
@@ -177,9 +179,9 @@ class Staging:
             else:
                 is_plain = (
                     node.type not in SINKS
-                    and not (node.ordered or node.overwrites or node.touches)
+                    and not (node.effects or node.overwrites or node.outer_writes)
                     and node.op.num_regions() == 0
-                    and not cost.multiplies(node)
+                    and not cost_model.is_matmul_or_convolution(node)
                     and all(vid in plain for vid in self.reads(node))
                 )
                 if is_plain or node.type in CONSTANTS or node.type == _COMBINE:
@@ -195,11 +197,11 @@ class Staging:
         for node in self.view.nodes:
             if node.op.id() in after or any(vid in later for vid in self.reads(node)):
                 later.update(node.writes)
-        wanted = self.with_makers(
-            maker
+        wanted = self.with_producers(
+            producer
             for op in fetching
             for value in op.operands_source()
-            if (maker := self.maker(value_id(value))) is not None
+            if (producer := self.producer(value_id(value))) is not None
         )
         return [
             node
@@ -209,42 +211,42 @@ class Staging:
             and not any(vid in later for vid in node.writes)
         ]
 
-    def with_makers(self, nodes: Iterable[OpNode]) -> set[OpNode]:
-        """Operators, and all whose results they use."""
+    def with_producers(self, nodes: Iterable[OpNode]) -> set[OpNode]:
+        """Operators and all operators on which they depend."""
         pending, found = list(nodes), set()
         while pending:
             node = pending.pop()
             if node not in found:
                 found.add(node)
-                makers = (self.maker(vid) for vid in [*node.reads, *self.reads(node)])
-                pending += [maker for maker in makers if maker is not None]
+                producers = (self.producer(vid) for vid in [*node.reads, *self.reads(node)])
+                pending += [producer for producer in producers if producer is not None]
         return found
 
-    def _of_backward(self, nodes: Sequence[OpNode]) -> set[OpNode]:
+    def _backward_nodes(self, nodes: Sequence[OpNode]) -> set[OpNode]:
         found: set[OpNode] = set()
         for node in nodes:
-            makers = [self.maker(vid) for vid in self.reads(node)]
-            if is_backward(node.op) or any(maker in found for maker in makers):
+            producers = [self.producer(vid) for vid in self.reads(node)]
+            if is_backward(node.op) or any(producer in found for producer in producers):
                 found.add(node)
         return found
 
     # -- the forward pass ------------------------------------------------------------------------
 
     def _by_cuts(self, cuts: Sequence[Sequence[str]]) -> dict[OpNode, int]:
-        """The stages that end with given variables."""
+        """The stages of forward operators, with given final variables."""
         forward = set(self._forward)
         stage = dict.fromkeys(self._forward, self._stages - 1)
         taken: set[OpNode] = set()
         for number, ends in enumerate(cuts):
-            makers = [self.maker(vid) for vid in ends]
-            for maker in makers:
-                if maker not in forward:
+            producers = [self.producer(vid) for vid in ends]
+            for producer in producers:
+                if producer not in forward:
                     raise NgraphError(
                         f"cuts[{number}] is nothing that the forward pass computes of parameters: "
                         "give a variable that the next stage begins with, such as the result of a "
                         "layer"
                     )
-            found = self.with_makers(maker for maker in makers if maker) & forward
+            found = self.with_producers(producer for producer in producers if producer) & forward
             if found <= taken:
                 raise NgraphError(
                     f"cuts[{number}] is computed by an earlier stage: give the variables in the "
@@ -261,26 +263,26 @@ class Staging:
         return stage
 
     def _keep_lists_together(self, stage: dict[OpNode, int]) -> None:
-        """What takes a list apart is where the list is made."""
+        """Moves operators that unpack a list to the stage of the list."""
         for node in stage:
-            maker = self.maker(node.reads[0]) if node.type in LISTS else None
-            if maker in stage:
-                stage[node] = stage[maker]
+            producer = self.producer(node.reads[0]) if node.type in LISTS else None
+            if producer in stage:
+                stage[node] = stage[producer]
 
     def _balanced(self) -> dict[OpNode, int]:
-        """Stages that take about equally long, with few elements between them."""
+        """Stages of about equal time, with few elements between them."""
         nodes, uses = self._forward, self._uses()
-        ends = self._best_ends(self._places(uses))
-        free_ends = self._best_ends(self._places({}))
+        ends = self._best_ends(self._cut_candidates(uses))
+        free_ends = self._best_ends(self._cut_candidates({}))
         total = sum(map(self._us, nodes))
-        if ends is None or (self._stages > 1 and self._longest(ends) > _USELESS * total):
+        if ends is None or (self._stages > 1 and self._longest(ends) > _MAX_STAGE_SHARE * total):
             tied = max(uses, key=lambda name: uses[name][1] - uses[name][0], default=None)
             if free_ends is None or tied is None:
                 raise NgraphError(
                     f"the forward pass has {len(nodes)} operators: it cannot be cut into "
                     f"{self._stages} stages"
                 )
-            if ends is None or self._longest(free_ends) <= _USELESS * total:
+            if ends is None or self._longest(free_ends) <= _MAX_STAGE_SHARE * total:
                 raise NgraphError(
                     f"operators from the beginning to the end read the parameter {tied!r}, which "
                     f"belongs to one stage: the forward pass cannot be cut into {self._stages} "
@@ -292,7 +294,7 @@ class Staging:
         return stage
 
     def _uses(self) -> dict[str, tuple[int, int]]:
-        """The first and last operator of the forward pass that read each variable that changes."""
+        """The first and last reader in the forward pass of each written variable."""
         found: dict[str, tuple[int, int]] = {}
         for position, node in enumerate(self._forward):
             for name in self.variables(node):
@@ -300,22 +302,22 @@ class Staging:
                     found[name] = found.get(name, (position, position))[0], position
         return found
 
-    def _places(self, uses: dict[str, tuple[int, int]]) -> list[int]:
-        """Where the forward pass may be cut: before which of its operators."""
-        held = {p for first, last in uses.values() for p in range(first + 1, last + 1)}
-        apart = {p for p, node in enumerate(self._forward) if node.type in LISTS}
-        return [p for p in range(1, len(self._forward)) if p not in held | apart]
+    def _cut_candidates(self, uses: dict[str, tuple[int, int]]) -> list[int]:
+        """The indices of forward operators before which a cut is allowed."""
+        blocked = {p for first, last in uses.values() for p in range(first + 1, last + 1)}
+        unpacking = {p for p, node in enumerate(self._forward) if node.type in LISTS}
+        return [p for p in range(1, len(self._forward)) if p not in blocked | unpacking]
 
     def _us(self, node: OpNode) -> float:
-        """About how long an operator takes, with its gradient and update."""
+        """The estimated time of an operator with its gradient and update, in microseconds."""
         elements = sum(
-            cost.elements_of(self.view, vid)
+            cost_model.elements_of(self.view, vid)
             for vid in self.reads(node)
             if self.variable(vid) in self.written
         )
         return (
-            _PASSES * cost.us_of(self.view, node)
-            + _ACCESSES_OF_UPDATE * elements / cost.ELEMENTS_PER_US
+            _PASSES_PER_OPERATOR * cost_model.us_of(self.view, node)
+            + _ACCESSES_PER_UPDATE * elements / cost_model.ELEMENTS_PER_US
         )
 
     def _longest(self, ends: Sequence[int]) -> float:
@@ -323,24 +325,24 @@ class Staging:
         return max(sum(us[a:b]) for a, b in pairwise([0, *ends, len(us)]))
 
     def _best_ends(self, places: Sequence[int]) -> list[int] | None:
-        """The places among these at which the longest stage is shortest."""
+        """The cuts among ``places`` that minimize the longest stage."""
         us = list(map(self._us, self._forward))
         crossing = elements_between(self.view, self._forward)
-        sent = [_US_OF_MESSAGE + 2 * each / _SENT_ELEMENTS_PER_US for each in crossing]
+        sent = [_US_PER_MESSAGE + 2 * each / _SENT_ELEMENTS_PER_US for each in crossing]
         return best_ends(us, sent, self._stages, places)
 
     # -- the backward pass -----------------------------------------------------------------------
 
     def _stage_backward(self, nodes: Sequence[OpNode]) -> None:
-        """Gradients flow from stage to stage in one direction only, to the first."""
+        """Assigns stages so that gradients flow in one direction only, to the first stage."""
         stages = self._stage_of_variables(self._forward)
-        least: dict[str, int] = {}  # the stages of those that read each variable
+        least: dict[str, int] = {}  # the highest stage of the readers of each variable
         anchored = set()
         for node in reversed(nodes):
             given = [
                 self.stage[m]
                 for vid in self.reads(node)
-                if (m := self.maker(vid)) in self.stage and m not in self.backward
+                if (m := self.producer(vid)) in self.stage and m not in self.backward
             ]
             given += [stages[name] for name in self.variables(node) if name in stages]
             if given:
@@ -349,15 +351,15 @@ class Staging:
             for vid in self.reads(node):
                 least[vid] = max(least.get(vid, 0), self.stage[node])
         for node in nodes:
-            makers = [self.maker(vid) for vid in self.reads(node)]
-            before = [self.stage[maker] for maker in makers if maker in self.backward]
+            producers = [self.producer(vid) for vid in self.reads(node)]
+            before = [self.stage[producer] for producer in producers if producer in self.backward]
             if before and node not in anchored:
-                # A sum of gradients, for one: then the sum crosses, and not all that is added.
+                # For example a sum of gradients: the sum crosses stages, not its operands.
                 self.stage[node] = max(self.stage[node], min(before))
         self._keep_lists_together(self.stage)
 
     def _stage_of_variables(self, nodes: Sequence[OpNode]) -> dict[str, int]:
-        """The stages of variables that change; one that no stage has alone is refused."""
+        """The stages of written variables; a variable read in several stages is rejected."""
         found: dict[str, int] = {}
         for node in nodes:
             for name in self.variables(node):
@@ -372,13 +374,18 @@ class Staging:
                     )
         return found
 
-    def _homes(self) -> dict[str, int]:
+    def _find_variable_stages(self) -> dict[str, int]:
         return self._stage_of_variables(list(self.stage))
 
-    def _require_home(self, gradient: Gradient) -> None:
-        maker = self.maker(value_id(gradient.value))
-        home = self.homes.get(gradient.parameter)
-        if maker is None or home is None or maker not in self.stage or self.stage[maker] < home:
+    def _require_stage(self, gradient: Gradient) -> None:
+        producer = self.producer(value_id(gradient.value))
+        home = self.variable_stages.get(gradient.parameter)
+        if (
+            producer is None
+            or home is None
+            or producer not in self.stage
+            or self.stage[producer] < home
+        ):
             raise NgraphError(
                 f"the gradient of the parameter {gradient.parameter!r} is computed by a stage "
                 "before that which has the parameter: such a program cannot be cut there"

@@ -1,8 +1,8 @@
-"""A training program as the distribution transpiler sees it: gradients, updates, statistics.
+"""Analysis of a training program for distribution: gradients, updates, statistics.
 
-Data differs from rank to rank, and so does everything that is computed from it. With the gradients
-of the parameters this has to end: once they are averaged, clipping, decay and updates compute the
-same everywhere.
+Data, and all values that depend on data, differ from rank to rank. These differences have to end
+at the gradients of the parameters: once gradients are averaged, clipping, decay and updates
+compute equal results on all ranks.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from functools import cached_property
 from math import prod
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import (
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import (
     DRAW,
     SCOPE_NAMES,
     SHADOW_OUTPUT,
     SINKS,
     BlockView,
     OpNode,
-    blocks_outside_in,
+    blocks_outermost_first,
     scope_name,
     value_id,
 )
 
-# What is done with a gradient between the backward pass and the update: clipping and decay.
-_AFTERWARDS = frozenset(
+# Operators on a gradient between the backward pass and the update: clipping and decay.
+_GRADIENT_POSTPROCESSING = frozenset(
     {
         "pd_op.add",
         "pd_op.add_n",
@@ -40,10 +40,10 @@ _AFTERWARDS = frozenset(
         "pd_op.subtract",
     }
 )
-# Of their operands the gradient is the first; the other is the factor that clips it.
+# Their first operand is the gradient; the other one is the factor that clips it.
 _SCALING = frozenset({"pd_op.multiply", "pd_op.divide"})
-# A backward pass may end in them: of averages they compute the average of what they compute.
-_LINEAR = frozenset(
+# A backward pass may end in linear operators, which commute with the average.
+_LINEAR_OPERATORS = frozenset(
     {
         "builtin.combine",
         "builtin.split",
@@ -68,15 +68,15 @@ _BATCH_NORM = "pd_op.batch_norm_"
 
 @dataclass(frozen=True)
 class Gradient:
-    """The gradient of one parameter, as the backward pass leaves it.
+    """The gradient of one parameter at the end of the backward pass.
 
     Attributes:
         parameter: The name of the parameter.
         value: The gradient.
-        index: The position of the operator that makes it.
-        readers: What clips it, or updates the parameter with it: operators, and the number of the
+        index: The index of the operator that computes it.
+        readers: The operators that clip it, or update the parameter with it, and the index of the
             operand.
-        first_reader: The position of the first of them.
+        first_reader: The index of the first of these operators.
         update: The operator that updates the parameter.
     """
 
@@ -95,13 +95,13 @@ class TrainingProgram:
         program: A PIR program.
 
     Raises:
-        NgraphError: The program updates no parameters, or not in a way that can be distributed.
+        NgraphError: The program updates no parameters, or cannot be distributed.
     """
 
     def __init__(self, program: Program) -> None:
-        _refuse_inner_updates(program)
+        _reject_inner_updates(program)
         self._view = BlockView(program.global_block())
-        self._local = self._tainted(())
+        self._local = self._rank_dependent(())
         updates = [node for node in self._view.nodes if is_update(node.op)]
         if any(node.is_engine for node in self._view.nodes):
             raise NgraphError(
@@ -114,11 +114,11 @@ class TrainingProgram:
                 "minimize() has been applied to"
             )
         self.gradients = [found for node in updates if (found := self._gradient(node))]
-        self._refuse_other_differences(updates)
+        self._reject_other_differences(updates)
 
     @property
     def view(self) -> BlockView:
-        """The block with its reads, writes and memory."""
+        """The analysis of the block: reads, writes and memory."""
         return self._view
 
     @property
@@ -127,7 +127,7 @@ class TrainingProgram:
         return [node.op for node in self._view.nodes]
 
     def running_statistics(self) -> list[Value]:
-        """The variables in which batch normalizations keep running means and variances."""
+        """The running means and variances of batch normalizations."""
         normalizing = [n for n in self._view.nodes if n.type == _BATCH_NORM and n.overwrites]
         roots = [self._view.root(kept) for node in normalizing for kept, _ in node.overwrites]
         return [self._view.values[root] for root in dict.fromkeys(roots)]
@@ -135,16 +135,16 @@ class TrainingProgram:
     # -- gradients -------------------------------------------------------------------------------
 
     def _gradient(self, node: OpNode) -> Gradient | None:
-        """What is averaged for an update; ``None`` if all ranks compute the same anyway."""
+        """The gradient to average for an update; ``None`` if it is equal on all ranks."""
         operands = dict(zip(node.op.get_input_names(), node.op.operands_source()))
         name = self._variable(operands["param"])
         vid = value_id(operands["grad"])
         if vid not in self._local:
             return None
         end = self._ends_of_backward[vid]
-        while (earlier := self._before(vid, end)) is not None:
+        while (earlier := self._unclipped(vid, end)) is not None:
             vid = earlier
-        self._refuse_after_clipping(name, vid, end)
+        self._reject_after_clipping(name, vid, end)
         value = self._view.values[vid]
         readers = [reader for reader in self._view.readers[vid] if reader.index > end]
         return Gradient(
@@ -156,13 +156,13 @@ class TrainingProgram:
             update=node.op,
         )
 
-    def _before(self, vid: str, end: int) -> str | None:
-        """The gradient that became ``vid`` by clipping or decay."""
+    def _unclipped(self, vid: str, end: int) -> str | None:
+        """The gradient from which clipping or decay computed ``vid``."""
         node = self._view.producer[vid]
-        if node.index <= end or node.type.removesuffix("_") not in _AFTERWARDS:
+        if node.index <= end or node.type.removesuffix("_") not in _GRADIENT_POSTPROCESSING:
             return None
         members = [member for read in node.reads for member in self._view.members(read)]
-        size = self._size(vid)  # of one element are [] and [1]
+        size = self._size(vid)  # shapes [] and [1] are equal in size
         alike = [m for m in members if m in self._local and self._size(m) == size]
         if node.type.removesuffix("_") in _SCALING:
             return alike[0] if alike else None
@@ -174,7 +174,7 @@ class TrainingProgram:
 
     @cached_property
     def _ends_of_backward(self) -> dict[str, int]:
-        """For each value the position of the last operator on the way to it of a backward pass."""
+        """For each value the index of the last operator of a backward pass on which it depends."""
         ends: dict[str, int] = {}
         for node in self._view.nodes:
             members = (member for read in node.reads for member in self._view.members(read))
@@ -182,8 +182,8 @@ class TrainingProgram:
             ends.update(dict.fromkeys(node.writes, node.index if is_backward(node.op) else end))
         return ends
 
-    def _refuse_after_clipping(self, parameter: str, vid: str, end: int) -> None:
-        """A gradient has to be the gradient itself, and nothing that was made of it."""
+    def _reject_after_clipping(self, parameter: str, vid: str, end: int) -> None:
+        """Rejects a gradient that was changed by other operators than known clipping or decay."""
         pending, seen = [vid], set()
         while pending:
             vid = pending.pop()
@@ -191,7 +191,7 @@ class TrainingProgram:
             if vid in seen or vid not in self._local or node is None or node.index <= end:
                 continue
             seen.add(vid)
-            if node.type.removesuffix("_") not in _LINEAR:
+            if node.type.removesuffix("_") not in _LINEAR_OPERATORS:
                 raise NgraphError(
                     f"{node.type} (operator {node.index}) is neither the backward pass of "
                     f"{parameter!r} nor a clipping that is known: such a program cannot be "
@@ -199,46 +199,50 @@ class TrainingProgram:
                 )
             pending += node.reads
 
-    # -- what differs from rank to rank ----------------------------------------------------------
+    # -- differences between ranks ---------------------------------------------------------------
 
-    def _tainted(self, averaged: Iterable[Value]) -> frozenset[str]:
-        """Variables that differ from rank to rank if these do not, and parameters do not."""
+    def _rank_dependent(self, averaged: Iterable[Value]) -> frozenset[str]:
+        """Variables that differ between ranks if ``averaged`` and parameters are equal."""
         clean = frozenset(map(value_id, averaged))
         names: set[str] = set()
         while True:
-            tainted = set(self._spread(clean, names))
+            tainted = set(self._propagate(clean, names))
             kept = {self._name_of(vid) for vid in tainted} - {None}
             if kept <= names:
                 return frozenset(tainted)
             names |= {name for name in kept if name is not None}
 
-    def _spread(self, clean: frozenset[str], names: set[str]) -> Iterator[str]:
-        """One round: ``names`` are those of variables that differed at the end of the last run."""
+    def _propagate(self, clean: frozenset[str], names: set[str]) -> Iterator[str]:
+        """Propagates differences once, from variables ``names`` that differ after the last run."""
         tainted: set[str] = set()
         for node in self._view.nodes:
             if node.is_source:
                 differs = _is_fed(node.op) or self._name_of(node.writes[0]) in names
             else:
                 members = (m for read in node.reads for m in self._view.members(read))
-                differs = DRAW in node.ordered or any(member in tainted for member in members)
+                differs = DRAW in node.effects or any(member in tainted for member in members)
             if not differs or is_update(node.op):
                 continue
-            changed = [*node.writes, *(operand for operand, _ in node.overwrites), *node.touches]
+            changed = [
+                *node.writes,
+                *(operand for operand, _ in node.overwrites),
+                *node.outer_writes,
+            ]
             tainted.update(vid for vid in changed if vid not in clean)
         yield from tainted
 
     def _name_of(self, vid: str) -> str | None:
-        """The name of the variable of the scope that holds a value after the run."""
-        maker = self._view.producer.get(self._view.root(vid))
-        if maker is not None and maker.is_source and not _is_fed(maker.op):
-            return scope_name(maker.op) if maker.type in SCOPE_NAMES else None
+        """The name of the variable of the scope that contains a value after the run."""
+        producer = self._view.producer.get(self._view.root(vid))
+        if producer is not None and producer.is_source and not _is_fed(producer.op):
+            return scope_name(producer.op) if producer.type in SCOPE_NAMES else None
         setters = [n for n in self._view.readers.get(vid, ()) if n.type in SINKS]
         names = [scope_name(n.op) for n in setters if n.type in (SHADOW_OUTPUT, _SET_PARAMETER)]
         return names[0] if names else None
 
-    def _refuse_other_differences(self, updates: list[OpNode]) -> None:
-        """An update may differ from rank to rank by nothing but its gradient."""
-        tainted = self._tainted(gradient.value for gradient in self.gradients)
+    def _reject_other_differences(self, updates: list[OpNode]) -> None:
+        """Rejects updates that differ between ranks by more than the gradient."""
+        tainted = self._rank_dependent(gradient.value for gradient in self.gradients)
         for node in updates:
             names = node.op.get_input_names()
             for name, value in zip(names, node.op.operands_source()):
@@ -266,7 +270,7 @@ def is_update(op: Operation) -> bool:
 
 
 def _uses(node: OpNode, value: Value) -> list[tuple[Operation, int]]:
-    """An operator with the number of each operand that is this value."""
+    """An operator with the index of each operand that is this value."""
     operands = enumerate(node.op.operands_source())
     return [(node.op, n) for n, each in operands if each.initialized() and each.id == value.id]
 
@@ -281,22 +285,22 @@ _NAMED = frozenset({"pd_op.data", "builtin.parameter"})
 
 
 def _is_fed(op: Operation) -> bool:
-    """Whether it names what a run is fed; what outlives runs is persistable."""
+    """Whether an operator is a feed; values that outlive runs are persistable."""
     if op.name() == "pd_op.feed":
         return True
     return op.name() == "pd_op.data" and not op.result(0).persistable
 
 
 def is_backward(op: Operation) -> bool:
-    """Whether it is part of a backward pass, as are branches and loops with such operators."""
+    """Whether an operator belongs to a backward pass, or is control flow with such operators."""
     if op.name().removesuffix("_").endswith("_grad"):
         return True
     blocks = op.blocks() if op.num_regions() > 0 else ()
     return any(is_backward(inner) for block in blocks for inner in block.ops)
 
 
-def _refuse_inner_updates(program: Program) -> None:
-    _, *inner = blocks_outside_in(program)
+def _reject_inner_updates(program: Program) -> None:
+    _, *inner = blocks_outermost_first(program)
     for block in inner:
         for op in block.ops:
             if is_update(op):

@@ -13,7 +13,7 @@ from benchmarks import comparison, ocr_widths, profile, report, revisions, servi
 from benchmarks.comparison import Column, Row
 from benchmarks.peers import Results
 from benchmarks.worker import PeerError, Worker
-from paddle_ngraph.function import processor
+from paddle_ngraph.conversion import processor
 
 
 def run(tmp_path, *arguments: str) -> dict:

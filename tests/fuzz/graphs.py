@@ -22,8 +22,8 @@ import paddle
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program import program_pass
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning import program_pass
 
 SECONDS = 2.0  # of the processor: no string takes as long to parse
 MEGABYTES = 512  # what many strings may leave or have taken

@@ -28,7 +28,7 @@ import numpy as np
 import paddle
 
 import paddle_ngraph
-from paddle_ngraph.function import registry
+from paddle_ngraph.conversion import registry
 from tests.fuzz.check import ATOL, NOISE, RTOL, SPREAD, Mismatch, _differences
 from tests.fuzz.layers import LAYERS, WIDTH, Context, optimizer
 

@@ -11,7 +11,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from tests.fuzz import graphs
 
 
@@ -99,7 +99,7 @@ import hashlib, sys
 import numpy as np, paddle, paddle_ngraph
 from paddle.base.libpaddle import pir
 from paddle_ngraph import _core
-from paddle_ngraph.program import program_pass
+from paddle_ngraph.partitioning import program_pass
 paddle.enable_static()
 paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.test_mixed_precision import rounded
+from tests.conversion.passes.test_mixed_precision import rounded
 
 GATES = {"LSTM": 4, "GRU": 3}
 # Products of fewer terms or columns keep float32.

@@ -10,8 +10,8 @@ import paddle
 import pytest
 
 from paddle_ngraph import flags, mkl_packed
-from paddle_ngraph.function import processor
-from tests.test_mixed_precision import rounded
+from paddle_ngraph.conversion import processor
+from tests.conversion.passes.test_mixed_precision import rounded
 
 from .by_hand import Cell, gradients
 from .comparing import MODES, Data, Shape, data, layer, pair, run

@@ -323,7 +323,7 @@ def test_any_number_of_threads(mode, ragged, batch, threads):
 
 @pytest.mark.parametrize("batch", [3, 300])
 def test_denormals_count_whatever_the_thread_was_set_to(batch):
-    """A bias of 1e-40 opens the gate of a rectifier; see tests/test_float_environment.py."""
+    """A bias of 1e-40 opens the gate of a rectifier; see tests/core/test_float_environment.py."""
     hidden, steps = 40, 2
     net = mkl_packed.SimpleRNN(8, hidden, activation="relu")
     for name, parameter in net.named_parameters():

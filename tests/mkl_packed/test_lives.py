@@ -16,7 +16,7 @@ import pytest
 from paddle import nn
 
 from paddle_ngraph import _core, flags, mkl_packed
-from paddle_ngraph.function import processor
+from paddle_ngraph.conversion import processor
 from tests.programs import at_once
 
 from .comparing import MODES, Packs, Shape, assert_close, data, layer, pair, run
@@ -289,8 +289,8 @@ def test_steps_taken_alone_are_the_same(mode, batch):
     given = data(mode, shape)
     expected = run(native, given)
     for seconds in (0, 600, 0):
-        _core.mkl_packed.take_steps_alone(seconds)
-        assert _core.mkl_packed.are_threads_late() == (seconds > 0)
+        _core.mkl_packed.run_single_threaded_for(seconds)
+        assert _core.mkl_packed.is_straggling() == (seconds > 0)
         assert_close(expected, run(packed, given))
 
 
@@ -310,7 +310,7 @@ x = paddle.to_tensor(np.random.default_rng(0).normal(size=(1, 50, 256)).astype("
 with paddle.no_grad():
     expected = native(x)[0].numpy()
     print("runs", flush=True)
-    while not _core.mkl_packed.are_threads_late():
+    while not _core.mkl_packed.is_straggling():
         np.testing.assert_allclose(packed(x)[0], expected, atol=1e-5)
     np.testing.assert_allclose(packed(x)[0], expected, atol=1e-5)
 print("late", flush=True)

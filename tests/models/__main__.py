@@ -18,7 +18,7 @@ from pathlib import Path
 import paddle
 
 from demos.ocr_demo import pipeline
-from paddle_ngraph.program.report import Report
+from paddle_ngraph.partitioning.report import Report
 from tests.models import ocr, zoo
 from tests.models.checking import left_native, shortcomings
 from tests.models.comparing import agreeing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddle_ngraph.program.report import Report
+from paddle_ngraph.partitioning.report import Report
 from tests.models.comparing import Outcome, agreeing
 from tests.models.zoo import Model
 

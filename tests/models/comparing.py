@@ -12,7 +12,7 @@ import paddle
 from numpy.typing import NDArray
 
 import paddle_ngraph
-from paddle_ngraph.program.report import Report
+from paddle_ngraph.partitioning.report import Report
 from tests.models.zoo import Model
 
 Array = NDArray[Any]

@@ -10,7 +10,7 @@ import numpy as np
 
 import paddle_ngraph
 from demos.ocr_demo import files, pipeline
-from paddle_ngraph.program.report import Report
+from paddle_ngraph.partitioning.report import Report
 from tests.models.comparing import Array, beyond_rounding, nudged, set_variables, variables
 
 

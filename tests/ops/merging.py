@@ -4,7 +4,8 @@ Alone, a case of three operators costs some 60 ms, of which nine tenths are the 
 executor's and the compiler's fixed costs. So tests that only call ``check`` are marked
 :func:`merged`. Before the first of them runs, all of a file are called once to record their cases,
 and the cases run in programs of up to ``GROUP`` each. Then each test compares its own results.
-A program that fails is halved until the case to blame is alone, and fails in its own test.
+A program that fails is halved until the case to blame is alone, and fails in its own test. Where
+every half passes, cases fail only together, and all their tests fail.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tests.ops.harness import Case, Outcome
 
 GROUP = 40
+# A test with one of these marks runs alone, or not at all.
+ALONE = ("skip", "skipif", "xfail")
 Test = TypeVar("Test", bound=Callable[..., None])
 
 
@@ -30,22 +33,38 @@ def merged(test: Test) -> Test:
     return pytest.mark.merged(test)
 
 
+class CannotMerge(Exception):
+    """Cases that are right as programs of their own cannot be one program."""
+
+
 class MergedCases:
     """The outcomes of the merged tests of one file, by test and number of the call in it."""
 
     def __init__(self) -> None:
-        self.outcomes: dict[tuple[str, int], Outcome] = {}
+        self.outcomes: dict[tuple[str, int], Outcome | Exception] = {}
         self.cases: dict[tuple[str, int], Case] = {}
 
     def record(self, items: Sequence[pytest.Function]) -> None:
-        """Calls tests without running their cases."""
+        """Calls tests without running their cases. A test that raises here runs alone."""
         for item in items:
+            if any(item.get_closest_marker(mark) for mark in ALONE):
+                continue
             arguments = item.callspec.params if hasattr(item, "callspec") else {}
-            with _current(item.nodeid, recorded=self.cases):
-                item.obj(**arguments)
+            recorded: dict[tuple[str, int], Case] = {}
+            try:
+                with _current(item.nodeid, recorded=recorded):
+                    item.obj(**arguments)
+            except (
+                Exception,
+                pytest.skip.Exception,
+                pytest.xfail.Exception,
+                pytest.fail.Exception,
+            ):
+                continue
+            self.cases.update(recorded)
 
     def run(self) -> None:
-        """Runs what was recorded; a case that fails has no outcome."""
+        """Runs the recorded cases; a case that fails alone has no outcome."""
         groups: dict[Any, list[tuple[str, int]]] = {}
         for key, case in self.cases.items():
             groups.setdefault(_kind(case), []).append(key)
@@ -53,19 +72,22 @@ class MergedCases:
             for first in range(0, len(keys), GROUP):
                 self._run(keys[first : first + GROUP])
 
-    def _run(self, keys: Sequence[tuple[str, int]]) -> None:
+    def _run(self, keys: Sequence[tuple[str, int]]) -> bool:
+        """Whether all these cases pass, together or in smaller programs."""
         from tests.ops.harness import run_together
 
-        if len(keys) < 2:  # the test itself runs this case, and shows its error
-            return
         try:
             outcomes = run_together([self.cases[key] for key in keys])
-        except Exception:
+        except Exception as error:
+            if len(keys) == 1:  # the test itself runs this case again, and shows its error
+                return False
             middle = len(keys) // 2
-            self._run(keys[:middle])
-            self._run(keys[middle:])
-        else:
-            self.outcomes.update(zip(keys, outcomes))
+            passed = [self._run(half) for half in (keys[:middle], keys[middle:])]
+            if all(passed) and not isinstance(error, CannotMerge):
+                self.outcomes.update(dict.fromkeys(keys, error))
+            return all(passed)
+        self.outcomes.update(zip(keys, outcomes))
+        return True
 
 
 def _kind(case: Case) -> Any:
@@ -127,7 +149,14 @@ def _with_cells_of_now(build: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def outcome_of(case: Case) -> Outcome | None:
-    """The outcome of a case that has run with others."""
+    """The outcome of a case that has run with others.
+
+    Raises:
+        AssertionError: The case passes alone, but not together with others.
+    """
     if not _tests or _tests[-1].merged is None:
         return None
-    return _tests[-1].merged.outcomes.get(_tests[-1].key())
+    outcome = _tests[-1].merged.outcomes.get(_tests[-1].key())
+    if isinstance(outcome, Exception):
+        raise AssertionError(f"passes alone, but not in one program with others: {outcome}")
+    return outcome

@@ -127,3 +127,9 @@ def test_cast_stays_native(source, target):
         return paddle.nonzero(paddle.cast(x, target))
 
     check_native(build, {"x": x}, ["cast"], gradients=False)
+
+
+@merged
+def test_shape_in_32_bits():
+    x = {"x": np.zeros([5, 3], "float32")}
+    check(lambda x: paddle._C_ops.shape(x), x, ["shape"], gradients=False)

@@ -16,9 +16,10 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program import program_pass
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning import program_pass
 from tests.programs import Program, floats, parameter
+from tests.zips import zip_equal
 
 ROOT = Path(__file__).parents[2]
 WIDTH, WORDS = 6, 11
@@ -52,7 +53,7 @@ def agree(
         after = paddle_ngraph.stats()
         assert after["engine_runs"] - before["engine_runs"] == runs
         assert after["native_runs"] == before["native_runs"]
-        for expected, actual in zip(native, found, strict=True):
+        for expected, actual in zip_equal(native, found):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
     return native
@@ -219,7 +220,7 @@ def test_values_of_all_types_are_passed_around(seed: int) -> None:
         x, limit = floats(3, seed=seed) * 5, np.array([limit])
         native = program.run(engine=False, x=x, limit=limit)
         for _ in range(2):
-            for one, other in zip(native, program.run(x=x, limit=limit), strict=True):
+            for one, other in zip_equal(native, program.run(x=x, limit=limit)):
                 assert (one.dtype, one.shape) == (other.dtype, other.shape)
                 np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
     stats = paddle_ngraph.stats()
@@ -578,7 +579,7 @@ def test_a_loop_counts_where_its_numbers_fit(build: Callable, fits: bool | str) 
     program = Program(build)
     assert is_one_operator(program) if fits else not_converted(program)
     native = program.run(engine=False, x=floats(2, 3))
-    for one, other in zip(native, program.run(x=floats(2, 3)), strict=True):
+    for one, other in zip_equal(native, program.run(x=floats(2, 3))):
         np.testing.assert_array_equal(one, other)
     stats = paddle_ngraph.stats()
     if fits:
@@ -613,7 +614,7 @@ def test_a_count_that_is_fed_has_32_bits(most: int) -> None:
     for limit in (2**31, 2**32, 2**32 + 1, -(2**40)):
         expected = program.run(engine=False, x=x, limit=np.array([limit]))
         before = paddle_ngraph.stats()["native_runs"]
-        for one, other in zip(expected, program.run(x=x, limit=np.array([limit])), strict=True):
+        for one, other in zip_equal(expected, program.run(x=x, limit=np.array([limit]))):
             np.testing.assert_array_equal(one, other)
         assert paddle_ngraph.stats()["native_runs"] == before + 1
     agree(program, x=x, limit=np.array([most]))
@@ -674,7 +675,7 @@ def test_what_stays_native_gives_the_same(build: Callable, capfd: Any) -> None:
             paddle.seed(number)
             found.append((program.run(engine, x=x), capfd.readouterr().out.count("turn")))
         assert found[0][1] == found[1][1]
-        for one, other in zip(found[0][0], found[1][0], strict=True):
+        for one, other in zip_equal(found[0][0], found[1][0]):
             np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
 
 
@@ -696,7 +697,7 @@ def test_shapes_that_differ_are_paddles(build: Callable) -> None:
         x = (-1.0) ** number + floats(3 + number % 3, WIDTH, seed=number)
         x = x.astype("float32")
         native = program.run(engine=False, x=x)
-        for one, other in zip(native, program.run(x=x), strict=True):
+        for one, other in zip_equal(native, program.run(x=x)):
             assert one.shape == other.shape
             np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
     assert not_converted(program)
@@ -811,6 +812,7 @@ SCRIPT = textwrap.dedent(
     import paddle_ngraph
     from tests.ops.test_control_flow import Drawn, floats, np
     from tests.programs import Program
+    from tests.zips import zip_equal
 
     paddle.enable_static()
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
@@ -819,7 +821,7 @@ SCRIPT = textwrap.dedent(
     for rows, limit in [(3, 0), (3, 4), (5, 4), (2, 100)]:
         feed = {"x": floats(rows, 6, seed=rows), "limit": np.array(limit, drawn.counter)}
         found = program.run(**feed)
-        for one, other in zip(program.run(engine=False, **feed), found, strict=True):
+        for one, other in zip_equal(program.run(engine=False, **feed), found):
             np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
     stats = paddle_ngraph.stats()
     assert stats["engine_runs"] == 4, stats

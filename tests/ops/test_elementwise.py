@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.conversion.registry import find_converter
 from tests.ops.harness import both, check, check_native, normal
 from tests.ops.merging import merged
 from tests.programs import Program

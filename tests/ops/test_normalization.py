@@ -11,11 +11,11 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.build import make_model
-from paddle_ngraph.function.registry import find_converter
-from paddle_ngraph.graph import Graph, Op, TensorSpec
-from paddle_ngraph.program.view import BlockView
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.build import make_model
+from paddle_ngraph.conversion.registry import find_converter
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
+from paddle_ngraph.partitioning.analysis.block_view import BlockView
 from tests.ops.harness import check
 from tests.ops.merging import merged
 from tests.programs import Program, floats

@@ -11,8 +11,8 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.function.registry import find_converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.conversion.registry import find_converter
+from paddle_ngraph.ir.graph import Op
 from tests.programs import Program, floats
 
 # Enough for rounding to add up, and for states to be read and written several times.

@@ -8,11 +8,11 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.function import registry
-from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.build import make_model
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program import program_pass
+from paddle_ngraph.conversion import registry
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.build import make_model
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning import program_pass
 from tests.ops.harness import check, check_native
 from tests.ops.merging import merged
 from tests.programs import Program, floats

@@ -16,10 +16,10 @@ from paddle.tensor.manipulation import tensor_array_to_tensor
 
 import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.latest import Latest
-from paddle_ngraph.program import native_interval
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.transpiler import generate_native
+from paddle_ngraph.utils.lru_cache import LRUCache
 from tests.programs import (
     Program,
     counted,
@@ -28,6 +28,7 @@ from tests.programs import (
     floats,
     parameter,
 )
+from tests.zips import zip_equal
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -77,7 +78,7 @@ def agree(program: Program, by_paddle: bool = False, **feed: np.ndarray) -> list
         found = program.run(**feed)
         stats = paddle_ngraph.stats()
         assert (stats["engine_runs"], stats["native_runs"]) == (1 - by_paddle, int(by_paddle))
-        for expected, actual in zip(native, found, strict=True):
+        for expected, actual in zip_equal(native, found):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
     return native
@@ -426,11 +427,11 @@ def test_a_run_without_a_turn_is_paddles(starts_with: int) -> None:
 
 def test_a_graph_of_another_process_runs_natively(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its operators are made as Paddle makes them, once."""
-    monkeypatch.setattr(native_interval, "_made", Latest(1))
+    monkeypatch.setattr(fallback, "_recorded_graphs", LRUCache(1))
     program = Program(one_array(2))
     x = floats(3, WIDTH)
     agree(program, x=x, limit=np.array([1]))
-    monkeypatch.setattr(native_interval, "_made", Latest(1))
+    monkeypatch.setattr(fallback, "_recorded_graphs", LRUCache(1))
     agree(program, by_paddle=True, x=x, limit=np.array([0]))
 
 
@@ -672,7 +673,7 @@ def test_other_arrays_are_paddles(build: Callable, reason: str) -> None:
         with in_program_order():
             native = program.run(engine=False, x=x)
         found = program.run(x=x)
-        for expected, actual in zip(native, found, strict=True):
+        for expected, actual in zip_equal(native, found):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
     report = paddle_ngraph.explain(program.main)
@@ -821,7 +822,7 @@ def test_a_list_is_one_operator(body: Callable, dynamic: None) -> None:
             found = run(size, turns)
         stats = paddle_ngraph.stats()
         assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
-        for expected, actual in zip(native, found, strict=True):
+        for expected, actual in zip_equal(native, found):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
 
@@ -848,7 +849,7 @@ def once_on_disk() -> None:
             with in_program_order():
                 native = program.run(engine=False, **feed)
             found = program.run(**feed)
-            for one, other in zip(native, found, strict=True):
+            for one, other in zip_equal(native, found):
                 np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
     stats = paddle_ngraph.stats()
     assert stats["engine_runs"] == 2 * len(RUNS) and stats["native_runs"] == 0

@@ -21,15 +21,15 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core, flags
-from paddle_ngraph.function import accelerators, build, disk_cache
-from paddle_ngraph.function.accelerators import Accelerator
-from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.graph import Graph, TensorSpec, device_of, is_accelerator
+from paddle_ngraph.codegen.plan import plan as project_plan
+from paddle_ngraph.conversion import accelerators, build, disk_cache
+from paddle_ngraph.conversion.accelerators import Accelerator
+from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.ir.graph import Graph, TensorSpec, device_of, is_accelerator
 from paddle_ngraph.plan.data_dependency_engine import schedule_of
-from paddle_ngraph.transpiler.native.plan import plan as project_plan
+from tests.conversion.test_optimizer_updates import variable
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats
-from tests.test_updates import variable
 
 pytestmark = [
     pytest.mark.usefixtures("small_intervals_pay"),
@@ -42,7 +42,7 @@ Built = list["tuple[str, set[str]]"]
 
 
 def set_devices(monkeypatch: pytest.MonkeyPatch, **devices: Accelerator) -> None:
-    monkeypatch.setattr(accelerators, "found", lambda: devices)
+    monkeypatch.setattr(accelerators, "available", lambda: devices)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Built]:
 def of_device(compiled: Built) -> list[set[str]]:
     """What was compiled for the stand-in; asserts that no operator of the engine was."""
     found = [types for device, types in compiled if device == STAND_IN]
-    assert not set().union(*found) & set(_core.own_operators())
+    assert not set().union(*found) & set(_core.extension_op_names())
     return found
 
 
@@ -109,7 +109,7 @@ def test_openvino_is_asked_once_and_only_if_somebody_asks():
     """Here it finds none, or what there is; a plugin without its driver does no harm."""
     script = """
 import os, paddle, paddle_ngraph
-from paddle_ngraph.function import accelerators
+from paddle_ngraph.conversion import accelerators
 paddle.enable_static()
 with paddle_ngraph.use_ngraph():
     main = paddle.static.default_main_program()
@@ -117,11 +117,11 @@ with paddle_ngraph.use_ngraph():
     core = min(os.sched_getaffinity(0))
     plan = paddle_ngraph.execution_plan(main, [f"CPU:{core}"], [result])
     print(plan)
-assert accelerators.found.cache_info().currsize == 0, "nobody has asked"
+assert accelerators.available.cache_info().currsize == 0, "nobody has asked"
 first = paddle_ngraph.devices()
 assert first[0] == "CPU" and first[-1] == "native" and paddle_ngraph.devices() == first
-assert set(accelerators.found()) <= set(first)
-assert accelerators.found.cache_info().misses == 1
+assert set(accelerators.available()) <= set(first)
+assert accelerators.available.cache_info().misses == 1
 """
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", script], cwd=root, check=True)
@@ -145,7 +145,7 @@ def test_what_openvino_says_of_a_device(monkeypatch):
 
     monkeypatch.undo()
     monkeypatch.setattr(accelerators.ov, "Core", Core)
-    found = accelerators.found.__wrapped__()
+    found = accelerators.available.__wrapped__()
     assert list(found) == ["GPU.0", "GPU.1", "NPU"]
     assert [each.has_float32 for each in found.values()] == [True, False, False]
     assert "Arc" in found["GPU.0"].identity and "1.2" in found["GPU.0"].identity

@@ -9,7 +9,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.plan import automatic, data_dependency_engine, devices
 from paddle_ngraph.plan.automatic import Steps
 from paddle_ngraph.simulation.events import total_ms
@@ -306,7 +306,7 @@ class Uneven(Given):
     def steps(self, way):
         shown = super().steps(way)
         ms = [9.0 if step.groups[0] == {0, 1} else 1.0 for step in way.schedule.steps]
-        return shown._replace(in_company=ms)
+        return shown._replace(concurrent=ms)
 
 
 @pytest.mark.slow("compiles many or large functions")

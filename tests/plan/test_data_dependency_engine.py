@@ -20,12 +20,18 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
-from paddle_ngraph.paddle_seam.names import is_initialized
+from paddle_ngraph.paddle_private.names import is_initialized
 from paddle_ngraph.plan import data_dependency_engine
-from paddle_ngraph.plan.data_dependency_engine import PlannedProgram, Schedule, Step, _Pace
+from paddle_ngraph.plan.data_dependency_engine import (
+    PlannedProgram,
+    Schedule,
+    Step,
+    _ThreadCountTuner,
+)
 from tests.clocks import Clock
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import at_once, floats, is_ended
+from tests.zips import zip_equal
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -164,7 +170,7 @@ def test_short_runs_are_in_one_thread_where_that_is_faster(
 ):
     clock = Runs(_4=several, _1=one)
     monkeypatch.setattr(data_dependency_engine, "_width", lambda schedule: 4)
-    pace = _Pace(SCHEDULE, clock)
+    pace = _ThreadCountTuner(SCHEDULE, clock)
     assert [pace.run(clock.run) for _ in range(30)] == clock.runs
     assert clock.runs == [*[4] * min(tried, 9), *[1] * max(tried - 9, 0), *[chosen] * (30 - tried)]
 
@@ -172,7 +178,7 @@ def test_short_runs_are_in_one_thread_where_that_is_faster(
 def test_it_is_asked_again_which_number_of_threads_is_faster(monkeypatch):
     clock = Runs(_4=0.5, _1=0.3)
     monkeypatch.setattr(data_dependency_engine, "_width", lambda schedule: 4)
-    pace = _Pace(SCHEDULE, clock)
+    pace = _ThreadCountTuner(SCHEDULE, clock)
     for _ in range(500):
         pace.run(clock.run)
     clock._ms = {4: 0.3, 1: 0.5}
@@ -182,10 +188,10 @@ def test_it_is_asked_again_which_number_of_threads_is_faster(monkeypatch):
 
 
 def test_what_waits_for_other_ranks_is_not_tried():
-    collective = Step(None, [data_dependency_engine._LINK], frozenset(), (), (), ())  # type: ignore[arg-type]
+    collective = Step(None, [data_dependency_engine._LINK_GROUP], frozenset(), (), (), ())  # type: ignore[arg-type]
     both = [Step(None, [frozenset({n})], frozenset(), (), (), ()) for n in (0, 1)]  # type: ignore[arg-type]
     clock = Runs(_3=9.0, _1=0.1)
-    pace = _Pace(dataclasses.replace(SCHEDULE, steps=[*both, collective]), clock)
+    pace = _ThreadCountTuner(dataclasses.replace(SCHEDULE, steps=[*both, collective]), clock)
     assert [pace.run(clock.run) for _ in range(30)] == [3] * 30
 
 
@@ -345,7 +351,7 @@ def test_its_scope_ends_with_it(is_garbage, planned_runs):
     planned_runs.clear()
     gc.collect()
     assert is_ended(scope)
-    for one, other in zip(expected, fetched, strict=True):
+    for one, other in zip_equal(expected, fetched):
         np.testing.assert_array_equal(np.array(other), one)  # which do not go with it
     planned.both(x=floats(4, WIDTH))
 
@@ -363,7 +369,7 @@ def test_planned_programs_end_beside_others_that_run(planned_runs):
             engine: Any = PlannedProgram(schedules[number], each.engine.scope)
             engine.itself = engine
             found = engine.run_on({"x": floats(4, WIDTH)})
-            for one, other in zip(expected, found, strict=True):
+            for one, other in zip_equal(expected, found):
                 np.testing.assert_array_equal(other, one)
             del engine
             gc.collect(0)

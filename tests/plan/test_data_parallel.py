@@ -12,8 +12,8 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
-from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.paddle_seam.names import IrMapping, tensor_of_array
+from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.paddle_private.names import IrMapping, tensor_of_array
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats
@@ -98,8 +98,8 @@ def test_rows_that_do_not_follow_each_other_are_an_error():
     tensors = [tensor_of_array(np.zeros(shape, "float32"), CPU) for shape in ([2, 3], [2, 4], [])]
     for first, second in [(0, 1), (0, 2), (2, 2)]:
         with pytest.raises(NgraphError, match="do not follow those of"):
-            _core.RowsTogether([tensors[first], tensors[second]]).run()
-    (whole,) = _core.RowsTogether([tensors[0], _core.rows_of(tensors[0], 2)[1]]).run()
+            _core.ConcatRows([tensors[first], tensors[second]]).run()
+    (whole,) = _core.ConcatRows([tensors[0], _core.split_rows(tensors[0], 2)[1]]).run()
     assert whole.shape() == [3, 3]
 
 

@@ -12,13 +12,19 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program.placement import core_group, cores_of, device_of, place_copy, place_on
-from paddle_ngraph.program.view import (
-    keep_no_weights,
-    keeps_no_weights,
-    run_in_order,
-    runs_in_order,
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning.analysis.block_view import (
+    is_sequential,
+    is_trained_elsewhere,
+    mark_sequential,
+    mark_trained_elsewhere,
+)
+from paddle_ngraph.partitioning.analysis.placement import (
+    core_group,
+    cores_of,
+    device_of,
+    place_copy,
+    place_on,
 )
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats
@@ -426,15 +432,15 @@ def test_a_mark_keeps_what_else_an_operator_carries():
     op = next(op for op in program.global_block().ops if op.name() == "pd_op.relu")
     op.set_str_attr("struct_name", "/layer/")
     place_on(op, "CPU:1")
-    assert not runs_in_order(program) and not keeps_no_weights(program)
-    run_in_order(program)
+    assert not is_sequential(program) and not is_trained_elsewhere(program)
+    mark_sequential(program)
     place_on(op, "CPU:0")
-    assert not keeps_no_weights(program)
-    keep_no_weights(program)
-    run_in_order(program)
+    assert not is_trained_elsewhere(program)
+    mark_trained_elsewhere(program)
+    mark_sequential(program)
     place_copy(op, "CPU:0-1")
     assert device_of(op) == "CPU:0-1"
-    assert runs_in_order(program) and keeps_no_weights(program.clone())
+    assert is_sequential(program) and is_trained_elsewhere(program.clone())
     assert "/layer/" in op.str_attr("struct_name")
 
 

@@ -165,7 +165,7 @@ def test_a_variant_of_each_function_comes_first():
     [
         ("paddle_ngraph/ops/conv.py", "tests/ops/test_conv.py", True),
         ("paddle_ngraph/core/ov/conv_ops.cc", "tests/ops/test_conv.py", True),
-        ("paddle_ngraph/ops/conv.py", "tests/test_blocked.py", False),
+        ("paddle_ngraph/ops/conv.py", "tests/conversion/passes/test_blocked_layout.py", False),
     ],
 )
 def test_a_test_file_is_named_after_a_source(source, tests, expected):

@@ -121,3 +121,12 @@ def test_the_glossary_is_a_table_that_the_lint_reads():
     assert "what" in retired.free
     for row in words._rows(words.GLOSSARY.read_text().partition(words.CONTRACTS)[0]):
         assert len(row) == 4
+
+
+def test_no_retired_name_is_its_own_replacement():
+    retired = Retired(words.GLOSSARY.read_text())
+    for names in (retired.names, retired.files, retired.parts):
+        assert [name for name, instead in names.items() if name == instead] == []
+    # Cells without a replacement: no retired name is the replacement of another one.
+    replacements = {instead for instead in retired.names.values() if "," not in instead}
+    assert not replacements & set(retired.names)

@@ -15,14 +15,14 @@ from paddle.base import core
 
 import paddle_ngraph
 from paddle_ngraph.__main__ import main as command_line
-from paddle_ngraph.paddle_seam.names import make_gloo_context
+from paddle_ngraph.paddle_private.names import make_gloo_context
+from paddle_ngraph.partitioning.analysis.block_view import is_engine
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
-from paddle_ngraph.program.view import is_engine
 from paddle_ngraph.transpiler import distribution_transpiler, training_program
 from paddle_ngraph.transpiler.distribution_transpiler import Options
+from tests.frontends.test_ngraph_transpiler import Twin, text_of
 from tests.jobs import free_port, new_group
 from tests.programs import floats
-from tests.transpiler.test_ngraph_transpiler import Twin, text_of
 
 STEPS = 4
 ALONE = new_group()  # a gloo context of one

@@ -16,17 +16,17 @@ from paddle.base import core
 
 import paddle_ngraph
 from paddle_ngraph.__main__ import main as command_line
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program import liveness, recompute
-from paddle_ngraph.program.liveness import Lifetimes, Step, usage
-from paddle_ngraph.program.schedule import edges_of, schedule
-from paddle_ngraph.program.shapes import types_in
-from paddle_ngraph.program.view import blocks_outside_in, is_engine, runs_in_order
-from tests.fuzz.check import Built
-from tests.fuzz.strategy import programs as drawn_programs
-from tests.fuzz.strategy import the_same_examples
-from tests.programs import Program, floats
-from tests.transpiler.test_ngraph_transpiler import (
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning.analysis.block_view import (
+    blocks_outermost_first,
+    is_engine,
+    is_sequential,
+)
+from paddle_ngraph.transpiler.memory import liveness, recompute
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step, usage
+from paddle_ngraph.transpiler.memory.schedule import edges_of, schedule
+from paddle_ngraph.transpiler.memory.shapes import types_in
+from tests.frontends.test_ngraph_transpiler import (
     EVERY,
     STEPS,
     Twin,
@@ -43,6 +43,10 @@ from tests.transpiler.test_ngraph_transpiler import (
     saved,
     text_of,
 )
+from tests.fuzz.check import Built
+from tests.fuzz.strategy import programs as drawn_programs
+from tests.fuzz.strategy import the_same_examples
+from tests.programs import Program, floats
 
 DRAWN = 60
 
@@ -216,7 +220,7 @@ def assert_same_states(twin, other):
 @pytest.fixture
 def all_pay(monkeypatch):
     """The smallest results are computed again."""
-    monkeypatch.setattr(liveness, "LEAST_BYTES", 0)
+    monkeypatch.setattr(liveness, "MIN_SAVED_BYTES", 0)
 
 
 @pytest.mark.usefixtures("all_pay")
@@ -253,7 +257,7 @@ def test_it_runs_through_the_engine(build, form, budget):
 def test_both_transpilers_can_be_applied(build):
     build = build if build is not in_two_intervals else inference
     native, twin = Twin(build), optimized(Twin(build)).transpile()
-    assert runs_in_order(twin.program)
+    assert is_sequential(twin.program)
     for results, others in zip(twin.steps(), native.steps()):
         assert_close(results, others)
     assert paddle_ngraph.stats()["engine_runs"] >= STEPS
@@ -299,7 +303,7 @@ def test_drawn_programs_compute_the_same_numbers(all_pay, native_in_order, monke
     """Results are computed again where that pays, or wherever it is possible."""
     counts = Counter()
     if always:
-        monkeypatch.setattr(recompute._Planner, "_pays", lambda *usages: True)
+        monkeypatch.setattr(recompute._Planner, "_reduces_peak", lambda *usages: True)
 
     @the_same_examples(DRAWN)
     @given(drawn_programs(largest=20))
@@ -337,15 +341,15 @@ def reference(steps, sizes, kept):
     """The bytes at each step, the slow way: which buffers exist while it runs?"""
     found = []
     for now, step in enumerate(steps):
-        total = step.inside
+        total = step.inner_bytes
         for buffer, size in sizes.items():
-            using = [i for i, s in enumerate(steps) if buffer in (*s.makes, *s.needs)]
+            using = [i for i, s in enumerate(steps) if buffer in (*s.allocates, *s.reads)]
             if using and using[0] <= now <= (len(steps) if buffer in kept else using[-1]):
                 total += size
-        if step.in_place and step.makes:
-            mine = sizes[step.makes[0]]
-            later = {buffer for s in steps[now + 1 :] for buffer in s.needs} | set(kept)
-            if any(sizes[buffer] == mine for buffer in step.needs if buffer not in later):
+        if step.in_place and step.allocates:
+            mine = sizes[step.allocates[0]]
+            later = {buffer for s in steps[now + 1 :] for buffer in s.reads} | set(kept)
+            if any(sizes[buffer] == mine for buffer in step.reads if buffer not in later):
                 total -= mine
         found.append(total)
     return found
@@ -354,10 +358,10 @@ def reference(steps, sizes, kept):
 @pytest.mark.parametrize("build", [momentum, clipped, recurrent, loop, written_in_place])
 def test_liveness_is_that_of_a_reference(build):
     twin = Twin(build)
-    for block in blocks_outside_in(twin.program):
+    for block in blocks_outermost_first(twin.program):
         lifetimes = Lifetimes.of(block, types_in(block, {}, 10), {})
         for steps in (lifetimes.steps, schedule(lifetimes)):
-            expected = reference(steps, lifetimes.sizes, lifetimes.kept)
+            expected = reference(steps, lifetimes.sizes, lifetimes.live_out)
             assert lifetimes.usage(steps) == expected
 
 
@@ -389,7 +393,7 @@ def test_an_order_keeps_what_operators_wait_for(build, form):
     twin = Twin(build, form)
     if form == "old":
         twin.program = paddle_ngraph.optimize_memory(twin.program)
-    for block in blocks_outside_in(twin.program):
+    for block in blocks_outermost_first(twin.program):
         lifetimes = Lifetimes.of(block, types_in(block, {}, 10), {})
         steps = schedule(lifetimes)
         place = {step: number for number, step in enumerate(steps)}
@@ -584,7 +588,7 @@ def test_a_clone_runs_in_the_same_order():
     mapping = paddle.pir.IrMapping()
     twin.program = twin.program.clone(mapping)
     twin.fetches = [mapping.look_up(value) for value in twin.fetches]
-    assert runs_in_order(twin.program)
+    assert is_sequential(twin.program)
     for results, others in zip(twin.steps(), native.steps()):
         assert_same(results, others)
 
@@ -597,7 +601,7 @@ def test_training_resumes_from_what_paddle_saves(tmp_path):
         paddle.static.save(twin.program, str(tmp_path / "state"))
     program = paddle.static.Program()
     core.deserialize_pir_program(str(tmp_path / "state.json"), program)
-    assert runs_in_order(program)
+    assert is_sequential(program)
     twin.steps()  # and back
     with twin.inside():
         paddle.static.load(twin.program, str(tmp_path / "state"), twin.executor)
@@ -614,11 +618,11 @@ def test_an_inference_model_runs_elsewhere(tmp_path):
             str(tmp_path / "model"), [x], [result], twin.executor, program=twin.program
         )
     script = """
-        from paddle_ngraph.program.view import runs_in_order
+        from paddle_ngraph.partitioning.analysis.block_view import is_sequential
         program, names, fetches = paddle.static.load_inference_model(prefix, executor)
         feed = {names[0]: floats(6, 4, seed=2)}
         print(executor.run(program, feed=feed, fetch_list=fetches)[0].tolist())
-        print([paddle_ngraph.stats()["engine_runs"], runs_in_order(program)])
+        print([paddle_ngraph.stats()["engine_runs"], is_sequential(program)])
     """
     results, counts = elsewhere(tmp_path / "model", script)
     assert_same([results], native.run(2)[:1])
@@ -640,7 +644,7 @@ def test_a_saved_model_is_optimized(tmp_path, capsys, form, options):
     assert "in 2 intervals" in printed
     with paddle.static.scope_guard(paddle.static.Scope()):
         program, _, fetches = paddle.static.load_inference_model(new, native.executor)
-        assert runs_in_order(program)
+        assert is_sequential(program)
         feed = {"x": floats(6, 4)}
         paddle_ngraph.reset_stats()
         assert_close(native.executor.run(program, feed=feed, fetch_list=fetches), expected)

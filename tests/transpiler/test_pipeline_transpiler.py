@@ -18,11 +18,12 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph.distributed.stages import PipelineStage
-from paddle_ngraph.program.placement import NATIVE, device_of
-from paddle_ngraph.program.view import can_be_placed, runs_in_order
+from paddle_ngraph.partitioning.analysis.block_view import can_be_placed, is_sequential
+from paddle_ngraph.partitioning.analysis.placement import NATIVE, device_of
 from paddle_ngraph.transpiler.building import ACCUMULATED
+from tests.frontends.test_ngraph_transpiler import text_of
 from tests.transpiler.test_memory_transpiler import settled
-from tests.transpiler.test_ngraph_transpiler import text_of
+from tests.zips import zip_equal
 
 NgraphError = paddle_ngraph.NgraphError
 STEPS, BATCH = 20, 12
@@ -220,7 +221,7 @@ def assert_trains_alike(build, feeds, stages=2, micro_batches=2, rtol=2e-5, **op
     assert stats["functions_with_weights"] == 0, "a copy of what the next update changes"
     for each, results in zip(found, expected):
         for of_stage in each:
-            for mine, other in zip(of_stage, results, strict=True):
+            for mine, other in zip_equal(of_stage, results):
                 np.testing.assert_allclose(mine, other, rtol=rtol, atol=1e-6)
     variables = together.variables()
     for name, value in variables.items():
@@ -325,7 +326,7 @@ def test_what_is_done_with_sums_needs_the_memory_of_few():
     for stage in Network(deep).pipeline().stages:
         sums = bytes_of(v for n, v in stage.variables.items() if n.startswith(ACCUMULATED))
         for part in (stage.norms, stage.update):
-            assert runs_in_order(part.program)
+            assert is_sequential(part.program)
             operators = filter(can_be_placed, part.program.global_block().ops)
             assert {device_of(op) for op in operators} == {NATIVE}
             report = paddle_ngraph.explain_memory(part.program, part.fetches)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paddle_ngraph import NgraphError
-from paddle_ngraph.paddle_seam.names import new_scope
+from paddle_ngraph.paddle_private.names import new_scope
 from paddle_ngraph.transpiler.scope_copies import copies_of, variables_of
 from tests.programs import Program, floats, linear_regression
 

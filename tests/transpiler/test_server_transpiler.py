@@ -11,14 +11,14 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.distributed.job import Job, Place
-from paddle_ngraph.distributed.link import Kind
+from paddle_ngraph.distributed.job import Job, RankPlacement
+from paddle_ngraph.distributed.link import MessageKind
 from paddle_ngraph.distributed.server import Server, Trainer
 from paddle_ngraph.transpiler import training_program
 from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS
+from tests.frontends.test_ngraph_transpiler import Twin, text_of
 from tests.programs import floats
 from tests.transpiler.test_distribution_transpiler import OLD, OPTIMIZERS, PIR, STEPS, trained
-from tests.transpiler.test_ngraph_transpiler import Twin, text_of
 
 NgraphError = paddle_ngraph.NgraphError
 ROWS = 9
@@ -36,7 +36,7 @@ class Pair(Trainer):
         self._executor, self._form, self._scope = other.executor, made, other.scope
         self._is_open = True
         self.server = Server(
-            self.twin.executor, made, self.twin.scope, Job(Place(0, 2)), True, None
+            self.twin.executor, made, self.twin.scope, Job(RankPlacement(0, 2)), True, None
         )
         for name in training_program.variables(made.trainer):
             tensor = other.scope.find_var(name).get_tensor()
@@ -44,9 +44,9 @@ class Pair(Trainer):
         self._start()
 
     def _ask(self, message):
-        if message.kind == Kind.START:
+        if message.kind == MessageKind.START:
             return self.server._kept()
-        if message.kind == Kind.GET:
+        if message.kind == MessageKind.GET:
             return self.server._read(message.arrays)
         return self.server._update([message.arrays])
 
@@ -229,7 +229,7 @@ def test_gradients_of_several_trainers_are_averaged():
     pushed = []
     pair._ask = lambda message: (
         pair.server._read(message.arrays)
-        if message.kind == Kind.GET
+        if message.kind == MessageKind.GET
         else pushed.append([np.array(each) for each in message.arrays])
     )
     with paddle_ngraph.use_ngraph():
@@ -305,7 +305,7 @@ def test_what_cannot_be_served_is_refused():
 def test_each_rank_has_one_role(rank, ranks):
     twin = Twin(trained(OPTIMIZERS["SGD"]))
     form = paddle_ngraph.distribute_to_server(twin.program)
-    given = twin.executor, form, twin.scope, Job(Place(rank, ranks))
+    given = twin.executor, form, twin.scope, Job(RankPlacement(rank, ranks))
     role = rf"this is rank {rank} of {ranks}: .* rank 0 calls serve\(\)"
     if rank or ranks == 1:
         with pytest.raises(NgraphError, match=role):

@@ -1,11 +1,11 @@
-"""Shows that two commits differ in names, prose and the places of files only.
+"""Shows that two commits differ in names, prose and paths of files only.
 
 Compares the code of two commits (NEW may be "." or "WORKTREE") without comments and docstrings:
-Python by syntax trees, C++ by tokens. Names may differ by a map that is the same throughout a file,
-and for local names of Python throughout their scope. A map that is given is held; else it is
-inferred. Strings have to be equal, but for names, dotted names and paths of what was renamed or
-moved, annotations, and Python programs. Prints the map and every difference beyond it, and exits
-with status 1 if there is one. Files of other languages are only counted.
+Python by syntax trees, C++ by tokens. Names may differ by a map that is consistent in a file, or in
+their scope for local names of Python. The map is given or else inferred. Strings have to be equal
+except for annotations, Python programs, and names and paths of renamed or moved objects. Prints the
+map and every difference beyond it, and exits with status 1 if there is one. Files of other
+languages are only counted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Comparison:
         self._check_strings([file for file in files if file], given)
 
     def _join_moved(self) -> None:
-        """Joins a deleted and an added file that git takes for two, if only names differ."""
+        """Joins a deleted and an added file that git does not pair, if only names differ."""
         added = {_shape(b, self.texts[b][1]): b for a, b in self.pairs if a is None and b}
         for a in [a for a, b in self.pairs if a and b is None]:
             b = added.pop(_shape(a, self.texts[a][0]), None)
@@ -99,7 +99,7 @@ class Comparison:
         ]
 
     def shown(self) -> list[str]:
-        """The differences as text, in the order of the files."""
+        """Returns the differences as text, in the order of the files."""
         return [self._shown(each) for each in sorted(set(self.differences))]
 
     def _shown(self, difference: Difference) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 WORKTREE = (".", "WORKTREE")
-SIMILARITY = "-M30%"  # of a moved file before and after
+SIMILARITY = "-M30%"  # minimum for a moved file
 
 Pair = tuple["str | None", "str | None"]  # None: no such file
 
@@ -26,7 +26,7 @@ class Commits:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def changed(self, paths: Sequence[str], finds_moves: bool) -> list[Pair]:
-        """The old and the new path of each file that differs."""
+        """Returns the old and the new path of each file that differs."""
         sides = [self.old] if self.new is None else [self.old, self.new]
         moves = (SIMILARITY, "-l0") if finds_moves else ("--no-renames",)
         pairs = list(_pairs(self._git("diff", "--name-status", "-z", *moves, *sides)))
@@ -36,7 +36,7 @@ class Commits:
         return [pair for pair in pairs if any(path and _is_in(path, paths) for path in pair)]
 
     def texts(self, paths: Sequence[str | None], is_new: bool) -> list[str]:
-        """The texts of files, empty where there is none."""
+        """Returns the texts of files, empty for missing ones."""
         commit = self.new if is_new else self.old
         if commit is None:
             return [(self.folder / path).read_text() if path else "" for path in paths]

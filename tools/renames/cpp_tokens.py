@@ -25,7 +25,7 @@ CPP_TOKEN = re.compile(
 
 
 def cpp_pieces(text: str) -> Iterator[tuple[str, str, int]]:
-    """The kind, text and line of each token of a C++ file, comments and white space included."""
+    """Yields kind, text and line of each token of a C++ file, with comments and white space."""
     line = 1
     for match in CPP_TOKEN.finditer(text):
         kind = match.lastgroup or ""  # the group that was closed last, so never "mark"
@@ -76,7 +76,7 @@ class CppReader:
 
 
 def _joined(last: Token, piece: str) -> Token | None:
-    """A string literal that is split over lines, as one."""
+    """Returns a string literal that is split over lines as one token, or ``None``."""
     if last.shape == STRING and last.text.endswith('"') and piece.startswith('"'):
         return last._replace(text=last.text[:-1] + piece[1:])
     return None

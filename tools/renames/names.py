@@ -1,4 +1,4 @@
-"""Maps of names: which names of a file became which, and whether that is consistent."""
+"""Maps from old to new names of a file, and checks of their consistency."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Names = Mapping[str, Sequence[str]]  # the new names of an old one
 
 
 class Moves:
-    """Where the files of one commit are in another one."""
+    """Paths of the files of one commit in another one."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.files = dict(files)
@@ -36,7 +36,7 @@ class Moves:
         self.stems = {(PurePosixPath(a).stem, PurePosixPath(b).stem) for a, b in files.items()}
 
     def module(self, name: str) -> str:
-        """A dotted name, with its longest prefix that is a module replaced."""
+        """Returns a dotted name with its longest prefix that is a module replaced."""
         parts = name.split(".")
         for end in range(len(parts), 0, -1):
             module = ".".join(parts[:end])
@@ -52,7 +52,7 @@ class Moves:
         return self.files.get(path, path)
 
     def text(self, text: str) -> str:
-        """A text with the names of moved files and modules replaced."""
+        """Returns a text with the names of moved files and modules replaced."""
         for old, new in sorted([*self.files.items(), *self.modules.items()], reverse=True):
             if old in text:
                 text = re.sub(rf"(?<![\w./]){re.escape(old)}(?!\w)", new, text)
@@ -173,13 +173,13 @@ class FileNames:
         self._pair_names((IMPORTED, moved), (IMPORTED, name), lines)
 
     def changed(self) -> set[tuple[str, str]]:
-        """The pairs of names that differ."""
+        """Returns the pairs of names that differ."""
         pairs = {(old[1], new[1]) for old, found in self._new.items() for new in found}
         return {(old, new) for old, new in pairs if old != new}
 
 
 def is_renamed_string(old: Token, new: Token, moves: Moves, names: Names) -> bool:
-    """Whether two strings differ only in names of a map, and in places of files."""
+    """Returns whether two strings differ only in names of a map, and in paths of files."""
     if " " in old.text.strip() and old.shape != ANNOTATION:
         return _is_renamed_program(old.text, new.text, moves, names)
     words = [re.split(r"(\w+)", text) for text in (moves.text(old.text), new.text)]
@@ -219,7 +219,7 @@ def _is_import(statement: Statement) -> bool:
 
 
 def with_merged_imports(statements: Iterable[Statement]) -> list[Statement]:
-    """Rows of imports as one statement each: new names are sorted and wrapped in other ways."""
+    """Merges consecutive imports into one statement, since sorting depends on names."""
     merged: list[Statement] = []
     for statement in statements:
         if _is_import(statement):
@@ -246,7 +246,7 @@ def compared(
     given: Names | None,
     merges_imports: bool = True,
 ) -> FileNames:
-    """The names and strings of two versions of a file in pairs, and the statements that differ."""
+    """Pairs names and strings of two versions of a file; collects statements that differ."""
     names = FileNames(path, moves, given)
     if merges_imports:
         old, new = with_merged_imports(old), with_merged_imports(new)

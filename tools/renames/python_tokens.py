@@ -43,7 +43,7 @@ def _bound_by_alias(alias: ast.alias) -> str:
 
 
 def _bound_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The names that statements bind in their own scope."""
+    """Yields the names that statements bind in their own scope."""
     for node in nodes:
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             yield node.name
@@ -59,7 +59,7 @@ def _bound_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _undeclared(body: Iterable[ast.AST]) -> set[str]:
-    """The names that the body of a function binds, without those declared global or nonlocal."""
+    """Returns names that the body of a function binds, without global and nonlocal ones."""
     nodes = list(body)
     declared = (
         name
@@ -101,7 +101,7 @@ class PythonReader:
 
     def _scope_of(self, name: str) -> str:
         for i, (scope, names) in enumerate(reversed(self._scopes)):
-            is_seen = scope != ATTRIBUTE or i == 0  # functions see no names of their class
+            is_seen = scope != ATTRIBUTE or i == 0  # names of a class are not visible in functions
             if name in names and is_seen:
                 return scope
         return GLOBAL

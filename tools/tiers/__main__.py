@@ -1,8 +1,8 @@
 """``python -m tools.tiers``: the steps of a measurement, each continued where it was interrupted.
 
-measure    run all tests, and note which run which lines (~ the time of `make test-all`)
-mutants    put faults into the sources
-reverts    put mended faults back
+measure    run all tests with coverage by test (~ the time of `make test-all`)
+mutants    test mutants of the sources
+reverts    test reverts of bug fixes
 tables     write the results into docs/testing.md
 coverage   run `make test` instead, and print the lines that it runs
 """

@@ -1,4 +1,4 @@
-"""Checkouts of the measured commit, where sources are changed, compiled and tested."""
+"""Checkouts of the measured commit, in which sources are changed, compiled and tested."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def git(*arguments: str, cwd: Path = ROOT, **options: Any) -> str:
 
 
 class TestRun(NamedTuple):
-    """What a run of pytest left: how it ended, and the records of its processes, in order."""
+    """Result of a run of pytest: exit status, records of its processes in order, output."""
 
-    status: int | None  # None: longer than allowed
+    status: int | None  # None: timeout
     records: list[dict[str, Any]]
     output: str
 
@@ -37,7 +37,7 @@ class TestRun(NamedTuple):
 
     @property
     def culprits(self) -> list[str]:
-        """The tests that failed, and those that did not end: in a crash, or in a hang."""
+        """The failed tests; if there are none, those that did not end (crash or hang)."""
         ended = {r["test"] for r in self.records if "test" in r}
         failed = [r["test"] for r in self.records if r.get("outcome") == "failed"]
         begun = [r["started"] for r in self.records if "started" in r]
@@ -58,13 +58,13 @@ class Checkout:
         self.restore()
 
     def restore(self) -> None:
-        """The sources of the commit; what is built stays, for the next incremental build."""
+        """Restores the sources of the commit; build outputs stay, for incremental builds."""
         git("reset", "--quiet", "--hard", cwd=self.path)
         git("checkout", "--quiet", "--force", "--detach", self.commit, cwd=self.path)
         git("clean", "--quiet", "-fd", cwd=self.path)
 
     def build(self) -> bool:
-        """Compiles what has changed; whether that went well."""
+        """Compiles changed sources; returns whether that succeeds."""
         information = "paddle_ngraph/_build_info.py"
         shutil.copy(ROOT / information, self.path / information)
         command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
@@ -75,7 +75,7 @@ class Checkout:
         return f"The core was not built: see .tiers/logs/{self.path.name}-build.log."
 
     def imports(self) -> bool:
-        """Whether the package still belongs together."""
+        """Returns whether all modules of the package can be imported."""
         code = (
             "import importlib, pkgutil, paddle_ngraph\n"
             "for module in pkgutil.walk_packages(paddle_ngraph.__path__, 'paddle_ngraph.'):\n"
@@ -91,7 +91,7 @@ class Checkout:
         log: str,
         environment: Mapping[str, str] | None = None,
     ) -> int | None:
-        """The status of a command; None if it took too long. It ends with all that it started."""
+        """Returns the status of a command, or None after a timeout; kills its process group."""
         (FOLDER / "logs").mkdir(exist_ok=True)
         with (FOLDER / "logs" / f"{self.path.name}-{log}").open("w") as output:
             process = subprocess.Popen(
@@ -119,7 +119,7 @@ class Checkout:
         folder = records or FOLDER / "records" / self.path.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        cache = f"cache_dir={FOLDER / 'cache'}"  # outside of the checkout, which is cleaned
+        cache = f"cache_dir={FOLDER / 'cache'}"  # outside the checkout, which is cleaned
         command = [sys.executable, "-W", "ignore", "-m", "pytest", "-q", "-o", cache]
         settings = {
             "PYTEST_PLUGINS": "tools.tiers.recording",
@@ -140,7 +140,7 @@ class Checkout:
 
 
 def _search_path(tree: Path) -> str:
-    """The checkout comes before the tree that the environment was installed from."""
+    """Returns PYTHONPATH with the checkout in place of the tree that runs the measurement."""
     others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return os.pathsep.join([str(tree), *(path for path in others if Path(path) != ROOT)])
 

@@ -1,7 +1,7 @@
-"""Which tests run a line, how much else they run, and how long they take.
+"""Coverage by test: the tests that run a line, their number of other lines, and their time.
 
-One run of the suite measures Python and C++: coverage.py notes the tests of each Python line, gcov
-the test files of each C++ line. That is a build of the core of its own (``SANITIZE=coverage``).
+One run of the suite measures Python and C++: coverage.py records the tests of each Python line,
+gcov the test files of each C++ line, with a separate build of the core (``SANITIZE=coverage``).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ exclude_also =
 
 
 class Line(NamedTuple):
-    """A line of a source, by the path in the tree."""
+    """A line of a source: path in the tree, and line number."""
 
     file: str
     number: int
 
 
 class Unit(NamedTuple):
-    """Tests that run as one: a test, or the merged tests of a file."""
+    """Tests that run together: a test, or the merged tests of a file."""
 
     name: str
     tests: tuple[str, ...]
@@ -56,7 +56,7 @@ class Unit(NamedTuple):
 
 
 def measure(commit: str, tier: str, tests: Sequence[str], jobs: int) -> Path:
-    """Runs the tests of a tier once; returns the folder of what it has found."""
+    """Runs the tests of a tier once; returns the folder of the results."""
     folder = FOLDER / commit[:12] / tier
     if (folder / "compiled.json").is_file():
         return folder
@@ -75,8 +75,8 @@ def measure(commit: str, tier: str, tests: Sequence[str], jobs: int) -> Path:
 def _run_tests(
     checkout: Checkout, folder: Path, tier: str, tests: Sequence[str], jobs: int
 ) -> None:
-    # What a process computes once is covered by the first test that needs it: one of the quick
-    # tier, if there is one, so that the lines of that tier are what it covers alone.
+    # Code that runs once per process is covered by the first test that needs it. So tests of the
+    # quick tier run first: its coverage is then that of a run of this tier alone.
     quick = names_of_tier(checkout, "test", tests)
     (folder / "quick.json").write_text(json.dumps(quick))
     configuration = folder / "coveragerc"
@@ -122,7 +122,7 @@ def _combine(configuration: Path) -> None:
 
 
 def _compiled_lines(folder: Path) -> dict[str, dict[str, list[str]]]:
-    """By source and line: the test files that run it. No file: the line can be run."""
+    """Returns the test files that run each line, by source and line; none: executable only."""
     lines: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     counts = [
         (part.name.replace("+", "/"), file)
@@ -140,10 +140,10 @@ def _compiled_lines(folder: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def _gcov(folder: Path, counts: Path) -> list[list[tuple[str, int, int]]]:
-    """The lines of our sources, with their counts."""
+    """Returns file, line and count of the package's sources, from gcov."""
     notes = counts.with_suffix(".gcno")
     original = Path("/", *notes.relative_to(folder).parts[1:])
-    if not original.is_file():  # of a build elsewhere
+    if not original.is_file():  # of another build
         return []
     if not notes.exists():
         notes.symlink_to(original)
@@ -162,7 +162,7 @@ def _gcov(folder: Path, counts: Path) -> list[list[tuple[str, int, int]]]:
 
 
 class Measured:
-    """What a run of all tests has found."""
+    """Results of a run of all tests."""
 
     def __init__(self, folder: Path) -> None:
         from coverage.numbits import register_sqlite_functions
@@ -173,16 +173,16 @@ class Measured:
         tests = [json.loads(line) for line in (folder / "tests.jsonl").read_text().splitlines()]
         self.tests: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for test in tests:
-            if test["outcome"] == "passed":  # what fails or is skipped anyway shows nothing
+            if test["outcome"] == "passed":  # a test that fails or is skipped cannot kill a mutant
                 self.tests[test["unit"]].append(test)
-        self._lock = Lock()  # a connection is for one thread at a time
+        self._lock = Lock()  # a connection serves one thread at a time
         self.data = sqlite3.connect(folder / "coverage", check_same_thread=False)
         register_sqlite_functions(self.data)
         self.package = _package(self.data)
         self.sizes = self._sizes()
 
     def _sizes(self) -> dict[str, int]:
-        """How many lines a unit runs; for a test file, how many lines of C++."""
+        """Returns the number of lines that a unit runs; of a test file, of lines of C++."""
         sizes: Counter[str] = Counter()
         rows = "select context, numbits from line_bits join context on context.id = context_id"
         for context, bits in self.data.execute(rows):
@@ -195,7 +195,7 @@ class Measured:
         return any(test["test"] in self.quick for test in tests)
 
     def lines(self, file: str) -> set[int]:
-        """The lines that tests run."""
+        """Returns the lines of a file that tests run."""
         if not file.endswith(".py"):
             return {int(number) for number, runs in self.compiled.get(file, {}).items() if runs}
         from coverage.numbits import numbits_to_nums
@@ -208,9 +208,9 @@ class Measured:
         return {number for (bits,) in found for number in numbits_to_nums(bits)}
 
     def names(self, line: Line) -> list[str]:
-        """The names of the units that run a line, the most specific first.
+        """Returns the names of the units that run a line, the most specific first.
 
-        Those of the test file that is named after the source, then those that run little else.
+        Units of the test file that is named after the source precede others; then fewer lines do.
         """
         if line.file.endswith(".py"):
             rows = (
@@ -234,7 +234,7 @@ class Measured:
         return not is_namesake(source, name.partition("::")[0]), self.sizes[name]
 
     def units(self, lines: Iterable[Line], quick: bool) -> list[Unit]:
-        """The tests to run for changed lines, in the quick tier or only beyond it."""
+        """Returns the tests to run for changed lines: of the quick tier, or the others."""
         places: dict[str, int] = {}
         for line in lines:
             for place, name in enumerate(self.names(line)):
@@ -249,19 +249,19 @@ class Measured:
 
 
 def _package(data: sqlite3.Connection) -> str:
-    """What paths in the data begin with, before the path in the tree."""
+    """Returns the prefix of paths in the data, before the path in the tree."""
     (path,) = data.execute("select path from file where path like '%/paddle_ngraph/%'").fetchone()
     return path[: path.rindex("/paddle_ngraph/") + 1]
 
 
 def is_namesake(source: str, tests: str) -> bool:
-    """``ops/conv.py`` and ``ov/conv_ops.cc`` are tested by ``test_conv.py`` before others."""
+    """Returns whether a test file is named after a source: ``test_conv.py`` of ``conv_ops.cc``."""
     subject = re.sub(r"_ops?$", "", Path(source).stem)
     return Path(tests).stem.removeprefix("test_") == subject
 
 
 def each_function_first(names: Sequence[str]) -> list[str]:
-    """One variant of each test function, then a second one of each, and so on."""
+    """Sorts variants of parametrized tests: the first one of each function, then second ones."""
     seen: Counter[str] = Counter()
     order = []
     for name in names:
@@ -274,7 +274,7 @@ def each_function_first(names: Sequence[str]) -> list[str]:
 def first_of(
     units: Sequence[Unit], most: int = MOST_TESTS, seconds: float = MOST_SECONDS
 ) -> list[Unit]:
-    """As many as are allowed; at least one, however long."""
+    """Returns the first units within the limits, at least one."""
     chosen: list[Unit] = []
     for unit in units:
         total = sum(u.seconds for u in chosen) + unit.seconds
@@ -297,7 +297,7 @@ class Covered(NamedTuple):
 
 
 def covered(folder: Path, quick: bool = False) -> dict[str, Covered]:
-    """By language and folder; ``quick``: of Python, by the tests of the quick tier alone."""
+    """Returns coverage by language and folder; with ``quick``, Python by the quick tier only."""
     totals: dict[str, Covered] = {}
     data = _quick_lines(folder) if quick else folder / "coverage"
     for language, file, lines, run in itertools.chain(_python(folder, data), _cpp(folder)):
@@ -308,7 +308,7 @@ def covered(folder: Path, quick: bool = False) -> dict[str, Covered]:
 
 
 def _quick_lines(folder: Path) -> Path:
-    """Data without contexts: what an import runs, and the tests of the quick tier."""
+    """Writes coverage data without contexts: of imports, and of the tests of the quick tier."""
     from coverage import CoverageData
     from coverage.numbits import numbits_to_nums
 
@@ -332,7 +332,7 @@ def _quick_lines(folder: Path) -> Path:
 
 
 def part_of(file: str) -> str:
-    """The folder of the package that a file is in; of the core, the folder in that."""
+    """Returns the folder of a file in the package; for the core, with its subfolder."""
     folders = Path(file).parts[1:-1]
     return "/".join(folders[: 2 if folders[:1] == ("core",) else 1]) or "."
 

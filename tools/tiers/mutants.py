@@ -1,4 +1,4 @@
-"""Faults that are put into lines that tests run, one by one."""
+"""Mutation testing: mutants of lines that tests run, tested one by one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tools.tiers.trials import outcome_of, trial, tried_until
 
 STEP = "mutant"
 UNFIT = "does not compile"
-# How many are drawn, and where.
+# Sources, and default number of mutants (COUNTS), by area.
 AREAS = {
     "ops": ("paddle_ngraph/ops/*.py",),
     "C++": (
         *(f"paddle_ngraph/core/{folder}/**/*.cc" for folder in ("engine", "ov", "paddle")),
         "paddle_ngraph/mkl_packed/*.cc",
     ),
-    "function, program, hook": tuple(
-        f"paddle_ngraph/{folder}/*.py" for folder in ("function", "program", "hook")
+    "conversion, partitioning, frontends": tuple(
+        f"paddle_ngraph/{folder}/**/*.py" for folder in ("conversion", "partitioning", "frontends")
     ),
 }
 COUNTS = (25, 10, 25)
@@ -54,9 +54,9 @@ def candidates(tree: Path, area: str) -> list[Mutant]:
 def drawn(
     found: Sequence[Mutant], seed: str, is_run: Callable[[str, int], bool]
 ) -> Iterator[Mutant]:
-    """In the order of a draw: the kinds in turn, each line at most once.
+    """Yields mutants in random order, alternating between kinds, each line at most once.
 
-    The order does not depend on which lines are run, which differs a little between runs.
+    The order does not depend on coverage, which differs slightly between runs.
     """
     random = Random(seed)
     queues: dict[str, Iterator[Mutant]] = {}

@@ -1,4 +1,4 @@
-"""Small faults of four kinds, as replacements in a source text."""
+"""Mutations of four kinds, as replacements in a source text."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple, Union
 
 KINDS = ("sign", "boundary", "guard", "swap")
 SMALL = 8
-# Calls that mean the same with their arguments swapped, or cannot be meant with them swapped.
+# Calls whose swapped arguments are equivalent (min), or an obvious error (isinstance).
 NOT_SWAPPED = frozenset(
     ("min", "max", "isinstance", "issubclass", "hasattr", "getattr", "swap", "add", "multiply")
 ).union(("minimum", "maximum", "logical_and", "logical_or", "equal", "not_equal"))
 
 
 class Mutation(NamedTuple):
-    """Replaces ``text[begin:end]``; ``line`` is the line that has to be run to notice."""
+    """Replaces ``text[begin:end]`` with ``new``; only tests that run ``line`` can detect it."""
 
     kind: str
     line: int
@@ -57,7 +57,7 @@ Code = Union[ast.stmt, ast.expr]
 
 
 def python_mutations(text: str) -> Iterator[Mutation]:
-    """Of what functions do when they are called: what an import runs has no test of its own."""
+    """Yields mutations of code inside functions: code that an import runs has no test context."""
     offsets = _line_offsets(text)
     for node in _in_functions(ast.parse(text)):
         for kind, old, mutated in _mutated(node):
@@ -70,7 +70,7 @@ def python_mutations(text: str) -> Iterator[Mutation]:
 
 
 def _line_offsets(text: str) -> Callable[[int, int], int]:
-    """Positions in a text; ast counts the bytes of a line."""
+    """Returns a function from line and byte column, as in ast, to the offset in a text."""
     lines = text.splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -88,7 +88,7 @@ def _in_functions(tree: ast.Module) -> Iterator[Code]:
 
 
 def _below(node: ast.AST) -> Iterator[Code]:
-    """Without texts and annotations, and functions inside, which come by themselves."""
+    """Yields nested nodes, except in f-strings, annotations and functions (visited separately)."""
     if isinstance(node, (ast.JoinedStr, ast.FunctionDef, ast.AsyncFunctionDef)):
         return
     if isinstance(node, (ast.stmt, ast.expr)):
@@ -101,7 +101,7 @@ def _below(node: ast.AST) -> Iterator[Code]:
 
 
 def _mutated(node: Code) -> Iterator[tuple[str, Code, ast.AST]]:
-    """Kind, what is replaced, and by what."""
+    """Yields kind, replaced node and replacement of each mutation of a node."""
     yield from (("sign", node, new) for new in _other_sign(node))
     yield from (("boundary", node, new) for new in _other_boundary(node))
     yield from (("guard", node, new) for new in _without_guard(node))
@@ -148,7 +148,7 @@ def _other_boundary(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _beside(node: ast.AST | None) -> Sequence[int]:
-    """The numbers beside a small integer."""
+    """Returns the neighbors (n + 1, n - 1) of a small integer constant."""
     if not isinstance(node, ast.Constant) or type(node.value) is not int:
         return ()
     number = node.value
@@ -203,7 +203,7 @@ def cpp_mutations(text: str) -> Iterator[Mutation]:
 
 
 def _code_of(text: str) -> str:
-    """The text with blanks for comments, strings and characters."""
+    """Returns C++ code with blanks in place of comments, strings and characters."""
     pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\''
     return re.sub(pattern, lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.DOTALL)
 
@@ -229,7 +229,7 @@ def _cpp_changes(line: str) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _cpp_guards(line: str, begin: int) -> Iterator[tuple[str, int, int, str]]:
-    """A condition that is in one line, and declares nothing."""
+    """Yields mutations of a condition that is in one line, and declares no variable."""
     end = _end_of_parenthesis(line, begin)
     condition = line[begin:end]
     if end < 0 or ";" in condition or re.search(r"(?<![=!<>])=(?!=)", condition):
@@ -252,7 +252,7 @@ def _end_of_parenthesis(line: str, begin: int) -> int:
 
 
 def _split_at_and(condition: str) -> list[str]:
-    """The operands of a conjunction."""
+    """Returns the operands of a conjunction."""
     parts: list[str] = []
     depth = begin = 0
     for index, character in enumerate(condition):

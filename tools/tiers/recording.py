@@ -1,12 +1,12 @@
 """A pytest plugin that records each test: its outcome, its time, and the lines that it covers.
 
 Loaded through PYTEST_PLUGINS, so that coverage starts before the package is imported, in the
-workers of pytest-xdist too. The environment says what to do:
+workers of pytest-xdist, too. Environment variables configure it:
 
 - ``TIERS_RECORDS``: the folder to write to, a file for each process;
 - ``TIERS_TESTS``: a JSON list of tests. Only these run, in this order, or
 - ``TIERS_FIRST``: these run before the other tests of their file;
-- ``COVERAGE_PROCESS_START``: a configuration of coverage.py. Each test is a context of its own.
+- ``COVERAGE_PROCESS_START``: a configuration of coverage.py. Each test is a separate context.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTEXT = "TIERS_CONTEXT"
 
 
 def _start_coverage() -> Any:
-    """The measurement of this process: the one that its start began, if it did."""
+    """Returns the coverage of this process, started here unless coverage.py did so before."""
     if not os.environ.get("COVERAGE_PROCESS_START"):
         return None
     from coverage import Coverage
@@ -37,7 +37,7 @@ def _start_coverage() -> Any:
     return running
 
 
-# A test may run pytest in another process, which is then part of that test.
+# pytest in a process that a test starts is part of that test, and not recorded.
 ACTIVE = "TIERS_RECORDS" in os.environ and CONTEXT not in os.environ
 _coverage = _start_coverage() if ACTIVE else None
 
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def unit_of(item: pytest.Item) -> str:
-    """The merged tests of a file run their cases together: one unit."""
+    """Returns the unit of a test: merged tests of a file run their cases together, as one unit."""
     file = item.nodeid.partition("::")[0]
     return f"{file}::merged" if item.get_closest_marker("merged") else item.nodeid
 
@@ -56,7 +56,7 @@ def unit_of(item: pytest.Item) -> str:
 def ordered(
     items: Sequence[pytest.Item], only: Sequence[str] | None, first: Sequence[str]
 ) -> list[pytest.Item]:
-    """The items to run. Files stay together, in the order of their earliest test."""
+    """Returns the items to run, grouped by file, files in the order of their earliest test."""
     if only is not None:
         place = {name: index for index, name in enumerate(only)}
         chosen = sorted((i for i in items if i.nodeid in place), key=lambda i: place[i.nodeid])
@@ -74,9 +74,9 @@ def _names(variable: str) -> list[str] | None:
 
 
 class CompiledLines:
-    """Counts of the lines of the core, where it is built with ``SANITIZE=coverage``: by test file.
+    """Coverage of the core by test file, if it is built with ``SANITIZE=coverage``.
 
-    libgcov reads the folder to write to from the environment each time.
+    libgcov reads the output folder from the environment at each dump.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -149,7 +149,7 @@ class Recorder:
             self.outcome = "skipped"
 
     def pytest_sessionfinish(self) -> None:
-        """Workers of pytest-xdist end without what is registered for the end of a process."""
+        """Saves the coverage here, since workers of pytest-xdist exit without running atexit."""
         if _coverage is not None:
             _coverage.stop()
             _coverage.save()

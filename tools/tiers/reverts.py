@@ -1,4 +1,4 @@
-"""Mended faults that are put back: what a commit changed in the package is reverted alone."""
+"""Reverts of bug fixes: the changes of a commit in the package, without those of its tests."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ STEP = "revert"
 CONFLICT = "conflict"
 MISSED = "missed"  # by the tests of the changed lines
 COUNT = 12
-SAYS_SO = re.compile(
+BUG_WORDS = re.compile(
     r"\b(mend|fix(es|ed)?\b|repair|wrong|fault|bugs?\b|crash|hangs?\b|leak|races?\b|los(t|es)\b|"
     r"fail|broke|no longer|NaN|infinit)",
     re.IGNORECASE,
 )
-# Drawn once there are no others.
+# Candidates after those of BUG_WORDS.
 HINTS = re.compile(
     r"\b(correct|never|not|no|instead|again|differ|refus|stay|surviv)", re.IGNORECASE
 )
 AUTHOR = ("-c", "user.name=tiers", "-c", "user.email=tiers@localhost")
 
 
-class Mend(NamedTuple):
+class BugFix(NamedTuple):
     commit: str
     subject: str
-    says_so: bool
+    mentions_bug: bool
 
 
-def candidates(log: str) -> list[Mend]:
-    """Commits whose message tells of a fault, and that change the package and its tests."""
+def candidates(log: str) -> list[BugFix]:
+    """Returns commits whose message mentions a bug, and that change the package and its tests."""
     found = []
     for entry in log.split("\0")[1:]:
         commit, subject, rest = entry.split("\1")
@@ -47,21 +47,21 @@ def candidates(log: str) -> list[Mend]:
         paths = files.split()
         sources = any(re.match(r"paddle_ngraph/.*\.(py|cc|h)$", path) for path in paths)
         tests = any(re.match(r"tests/.*\.py$", path) for path in paths)
-        says_so = bool(SAYS_SO.search(f"{subject}\n{body}"))
-        if sources and tests and (says_so or HINTS.search(subject)):
-            found.append(Mend(commit, subject, says_so))
+        mentions_bug = bool(BUG_WORDS.search(f"{subject}\n{body}"))
+        if sources and tests and (mentions_bug or HINTS.search(subject)):
+            found.append(BugFix(commit, subject, mentions_bug))
     return found
 
 
-def drawn(commit: str) -> list[Mend]:
+def shuffled(commit: str) -> list[BugFix]:
     log = git("log", "--no-merges", "--name-only", "--format=%x00%H%x01%s%x01%b%x02", commit)
     found = candidates(log)
     Random(f"{commit} reverts").shuffle(found)
-    return sorted(found, key=lambda mend: not mend.says_so)
+    return sorted(found, key=lambda fix: not fix.mentions_bug)
 
 
 def revert(checkout: Checkout, commit: str) -> bool:
-    """Takes back what a commit changed in the package; False where that conflicts, or is gone."""
+    """Reverts a commit in the package; False if that conflicts, or changes nothing."""
     part = _of_package(checkout.path, commit)
     try:
         git(*AUTHOR, "revert", "--no-commit", part, cwd=checkout.path)
@@ -71,7 +71,7 @@ def revert(checkout: Checkout, commit: str) -> bool:
 
 
 def _of_package(repository: Path, commit: str) -> str:
-    """A commit of what another one changes in the package alone."""
+    """Creates a commit with the changes of another one in the package only."""
     with tempfile.TemporaryDirectory() as folder:
         index = {**os.environ, "GIT_INDEX_FILE": str(Path(folder) / "index")}
         staged = partial(git, cwd=repository, env=index)
@@ -84,7 +84,7 @@ def _of_package(repository: Path, commit: str) -> str:
 
 
 def changed_lines(diff: str) -> Iterator[Line]:
-    """The lines that a diff without context replaces, or adds something between."""
+    """Yields the old lines that a diff without context replaces, or inserts lines between."""
     file = ""
     for text in diff.splitlines():
         if text.startswith("--- "):
@@ -105,14 +105,14 @@ def run_all(
 ) -> None:
     """First the tests of the changed lines, which take minutes; then whole tiers, for the rest."""
 
-    def attempt(checkout: Checkout, mend: Mend) -> bool:
-        if known := state.get(STEP, mend.commit):
+    def attempt(checkout: Checkout, fix: BugFix) -> bool:
+        if known := state.get(STEP, fix.commit):
             return known["outcome"] != CONFLICT
-        outcome, test = _of_changed_lines(checkout, measured, state, mend)
-        state.add(STEP, mend.commit, subject=mend.subject, outcome=outcome, test=test)
+        outcome, test = _of_changed_lines(checkout, measured, state, fix)
+        state.add(STEP, fix.commit, subject=fix.subject, outcome=outcome, test=test)
         return outcome != CONFLICT
 
-    tried_until(count, drawn(checkouts[0].commit), attempt, checkouts, "reverts")
+    tried_until(count, shuffled(checkouts[0].commit), attempt, checkouts, "reverts")
     for result in state.of(STEP):
         if result["outcome"] == MISSED:
             outcome, test = _of_whole_tiers(checkouts[0], state, result["name"], tests, jobs)
@@ -132,12 +132,12 @@ def _changed(checkout: Checkout, commit: str) -> list[Line]:
 
 
 def _of_changed_lines(
-    checkout: Checkout, measured: Measured, state: State, mend: Mend
+    checkout: Checkout, measured: Measured, state: State, fix: BugFix
 ) -> tuple[str, str | None]:
-    lines = _changed(checkout, mend.commit)
+    lines = _changed(checkout, fix.commit)
     if not lines:
         return CONFLICT, None
-    change = partial(revert, checkout, mend.commit)
+    change = partial(revert, checkout, fix.commit)
     with trial(checkout, state, change, _compiles(lines)) as made:
         if not made.begin() or not checkout.imports():
             return CONFLICT, None

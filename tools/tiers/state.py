@@ -1,4 +1,4 @@
-"""What a measurement has found so far: one JSON object a line, written as soon as known."""
+"""Results of a measurement so far: one JSON object per line, written immediately."""
 
 from __future__ import annotations
 

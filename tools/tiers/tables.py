@@ -14,7 +14,7 @@ BEGIN, END = "<!-- tiers:begin -->", "<!-- tiers:end -->"
 
 
 def replaced(page: str, text: str) -> str:
-    """The page with this text between the markers."""
+    """Returns the page with this text between the markers."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

@@ -1,4 +1,4 @@
-"""Changes of the sources that tests are to notice, each tried in a checkout of its own."""
+"""Trials: changes of the sources that tests should detect, one per checkout at a time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Candidate = TypeVar("Candidate")
 
 
 class Trial:
-    """A change that is in a checkout from :meth:`begin` on.
+    """A change that is applied to a checkout from :meth:`begin` on.
 
-    A test counts as failed only if it passes without the change.
+    A test is treated as failed only if it passes without the change.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Trial:
         self.is_changed = False
 
     def begin(self) -> bool:
-        """Whether the change can be made, and compiles."""
+        """Applies the change; returns whether it applies and compiles."""
         self.is_changed = True
         return self.change() and (not self.compiled or self.checkout.build())
 
@@ -45,7 +45,7 @@ class Trial:
                 raise RuntimeError("the sources of the commit do not compile")
 
     def first_failing(self, units: Sequence[Unit]) -> str | None:
-        """The first of these tests that fails, crashes or hangs."""
+        """Returns the first of these tests that fails, crashes or hangs, or ``None``."""
         limit = START + 3 * sum(unit.seconds for unit in units)
         return self._first_failing(
             lambda left_out: self.checkout.pytest_of(
@@ -100,7 +100,7 @@ def tried_until(
     checkouts: Sequence[Checkout],
     title: str,
 ) -> None:
-    """Tries candidates in their order, side by side, until so many were fit for it."""
+    """Tries candidates in order, one per checkout concurrently, until ``count`` were fit."""
     free: Queue[Checkout] = Queue()
     for checkout in checkouts:
         free.put(checkout)
@@ -124,7 +124,7 @@ def tried_until(
 def outcome_of(
     made: Trial, quick: Sequence[Unit], others: Callable[[], Sequence[Unit]]
 ) -> tuple[str, str | None]:
-    """The tier that notices, and the test."""
+    """Returns the tier that detects the change, or "survived", and the failing test."""
     if quick and (name := made.first_failing(quick)):
         return "test", name
     rest = others()

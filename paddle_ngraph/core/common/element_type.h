@@ -11,7 +11,7 @@ struct ElementNames {
   ElementType element;
   const char* ngraph;
   const char* paddle;
-  bool is_numpys = true;  // by the same name
+  bool has_numpy_name = true;  // by the same name
 };
 
 constexpr std::array<ElementNames, 10> kElementTypes{{

@@ -26,9 +26,9 @@ struct Exponential {
   float rest;   // e^r - 1
 };
 
-constexpr float kMostExponent = 87.0f;
+constexpr float kMaxExponent = 87.0f;
 
-// For |x| <= kMostExponent. NaN stays NaN.
+// For |x| <= kMaxExponent. NaN stays NaN.
 NGRAPH_INLINE inline Exponential exponential_within(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
   const float rounded = x * 1.44269504f + kRound;
@@ -43,8 +43,8 @@ NGRAPH_INLINE inline Exponential exponential_within(float x) {
 
 // The same for any x, which is clamped to that range.
 NGRAPH_INLINE inline Exponential exponential(float x) {
-  x = x > kMostExponent ? kMostExponent : x;
-  return exponential_within(x < -kMostExponent ? -kMostExponent : x);
+  x = x > kMaxExponent ? kMaxExponent : x;
+  return exponential_within(x < -kMaxExponent ? -kMaxExponent : x);
 }
 
 }  // namespace paddle_ngraph

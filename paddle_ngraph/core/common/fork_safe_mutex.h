@@ -22,11 +22,11 @@ class ForkSafeMutex : public std::mutex {
 // locks which no fork waits for by itself, among them those of objects that are destroyed and of
 // libraries. Short work only, which does not wait for the GIL, starts no parallel region and makes
 // no second one. It may take a ForkSafeMutex; a thread that holds one makes none of these.
-class NoForkMeanwhile {
+class ForkBlocker {
  public:
-  NoForkMeanwhile();
-  NoForkMeanwhile(const NoForkMeanwhile&) = delete;
-  NoForkMeanwhile& operator=(const NoForkMeanwhile&) = delete;
+  ForkBlocker();
+  ForkBlocker(const ForkBlocker&) = delete;
+  ForkBlocker& operator=(const ForkBlocker&) = delete;
 
  private:
   std::shared_lock<std::shared_mutex> lock_;

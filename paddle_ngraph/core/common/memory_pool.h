@@ -19,7 +19,7 @@ namespace paddle_ngraph {
 class MemoryPool {
  public:
   // Smaller blocks are left to Paddle's allocator: the C library keeps them.
-  static constexpr size_t kLeastBytes = size_t{128} << 10;
+  static constexpr size_t kMinPooledBytes = size_t{128} << 10;
 
   static MemoryPool& instance();
 

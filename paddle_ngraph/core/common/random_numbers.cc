@@ -25,7 +25,7 @@ static_assert(Stream::tempering_u == 29 && Stream::tempering_s == 17 && Stream::
               "untemper is written for these");
 
 // Below this many numbers, taking over the state of the stream costs more than it saves.
-constexpr size_t kFewNumbers = 4 * kBlock;
+constexpr size_t kMinBlockwiseSamples = 4 * kBlock;
 
 using Block = std::array<uint64_t, kBlock>;
 
@@ -67,7 +67,7 @@ void next_block(const uint64_t* __restrict__ state, uint64_t* __restrict__ next)
 }
 
 NGRAPH_VECTORIZED
-void keep_from_words(const uint64_t* __restrict__ words, size_t count, uint64_t threshold,
+void mask_from_words(const uint64_t* __restrict__ words, size_t count, uint64_t threshold,
                      uint8_t* __restrict__ output) {
   for (size_t i = 0; i < count; ++i) output[i] = temper(words[i]) >= threshold ? 1 : 0;
 }
@@ -88,7 +88,7 @@ struct Words {
 
 // The least number of the stream that std::uniform_real_distribution<float>(0, 1) turns into a
 // value that is not below `probability`.
-uint64_t keep_threshold(float probability) {
+uint64_t mask_threshold(float probability) {
   uint64_t low = 0, high = ~uint64_t{0};
   while (low < high) {
     const uint64_t middle = low + (high - low) / 2;
@@ -101,9 +101,9 @@ uint64_t keep_threshold(float probability) {
   return low;
 }
 
-void keep(size_t count, float probability, Stream* stream, uint8_t* output) {
-  const uint64_t threshold = keep_threshold(probability);
-  if (count < kFewNumbers) {
+void fill_mask(size_t count, float probability, Stream* stream, uint8_t* output) {
+  const uint64_t threshold = mask_threshold(probability);
+  if (count < kMinBlockwiseSamples) {
     for (size_t i = 0; i < count; ++i) output[i] = (*stream)() >= threshold ? 1 : 0;
     return;
   }
@@ -111,16 +111,16 @@ void keep(size_t count, float probability, Stream* stream, uint8_t* output) {
   uint64_t* state = blocks[0].data();
   uint64_t* next = blocks[1].data();
   for (size_t i = 0; i < kBlock; ++i) state[i] = untemper((*stream)());
-  keep_from_words(state, kBlock, threshold, output);
+  mask_from_words(state, kBlock, threshold, output);
   size_t done = kBlock;
   for (; count - done >= kBlock; done += kBlock) {
     next_block(state, next);
-    keep_from_words(next, kBlock, threshold, output + done);
+    mask_from_words(next, kBlock, threshold, output + done);
     std::swap(state, next);
   }
   const size_t rest = count - done;
   next_block(state, next);
-  keep_from_words(next, rest, threshold, output + done);
+  mask_from_words(next, rest, threshold, output + done);
   Words last;  // the last words used: the stream continues after them
   std::copy(next, next + rest, std::copy(state + rest, state + kBlock, last.words.begin()));
   stream->seed(last);
@@ -137,37 +137,38 @@ void skip(size_t count, Values values, Stream* stream) {
   for (size_t i = 0; i < count; ++i) values(*stream);
 }
 
-void draw_from(Stream* stream, const Draw& draw, void* output) {
-  const size_t count = draw.count();
+void sample_from(Stream* stream, const RandomSample& sample, void* output) {
+  const size_t count = sample.count();
   auto* numbers = static_cast<float*>(output);
-  switch (draw.distribution) {
-    case Distribution::keep:
+  switch (sample.distribution) {
+    case Distribution::dropout_mask:
       if (output == nullptr) return stream->discard(count);
-      return keep(count, draw.a, stream, static_cast<uint8_t*>(output));
+      return fill_mask(count, sample.a, stream, static_cast<uint8_t*>(output));
     case Distribution::uniform:
       if (output == nullptr) return stream->discard(count);
-      return fill(count, std::uniform_real_distribution<float>(draw.a, draw.b), stream, numbers);
+      return fill(count, std::uniform_real_distribution<float>(sample.a, sample.b), stream,
+                  numbers);
     case Distribution::normal:
       if (output == nullptr) return skip(count, std::normal_distribution<float>(), stream);
-      return fill(count, std::normal_distribution<float>(draw.a, draw.b), stream, numbers);
+      return fill(count, std::normal_distribution<float>(sample.a, sample.b), stream, numbers);
   }
 }
 
 }  // namespace
 
-size_t Draw::count() const {
+size_t RandomSample::count() const {
   return std::accumulate(shape.begin(), shape.end(), size_t{1}, std::multiplies<>());
 }
 
-ResultType Draw::type() const {
-  return {distribution == Distribution::keep ? ElementType::u8 : ElementType::f32, shape};
+ResultType RandomSample::type() const {
+  return {distribution == Distribution::dropout_mask ? ElementType::u8 : ElementType::f32, shape};
 }
 
-void draw(const Draw& draw, std::mt19937_64* stream, void* output) {
-  if (draw.seed == 0) return draw_from(stream, draw, output);
+void sample(const RandomSample& sample, std::mt19937_64* stream, void* output) {
+  if (sample.seed == 0) return sample_from(stream, sample, output);
   if (output == nullptr) return;
-  Stream own(static_cast<uint64_t>(draw.seed));
-  draw_from(&own, draw, output);
+  Stream own(static_cast<uint64_t>(sample.seed));
+  sample_from(&own, sample, output);
 }
 
 }  // namespace paddle_ngraph

@@ -10,13 +10,13 @@
 namespace paddle_ngraph {
 
 enum class Distribution : int {
-  keep,     // 0 with probability a, else 1 (uint8)
-  uniform,  // a <= value < b (float32)
-  normal,   // mean a, standard deviation b (float32)
+  dropout_mask,  // 0 with probability a, else 1 (uint8)
+  uniform,       // a <= value < b (float32)
+  normal,        // mean a, standard deviation b (float32)
 };
 
 // What one operator draws in a run.
-struct Draw {
+struct RandomSample {
   Distribution distribution;
   float a;
   float b;
@@ -27,8 +27,8 @@ struct Draw {
   ResultType type() const;
 };
 
-// Fills `output` with what `draw` asks for; if that is a nullptr, the numbers are taken from the
+// Fills `output` with what `sample` asks for; if that is a nullptr, the numbers are taken from the
 // stream but not stored. A draw with a seed leaves `stream` alone.
-void draw(const Draw& draw, std::mt19937_64* stream, void* output);
+void sample(const RandomSample& sample, std::mt19937_64* stream, void* output);
 
 }  // namespace paddle_ngraph

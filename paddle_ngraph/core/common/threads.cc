@@ -30,7 +30,7 @@ double quota_of(const std::string& folder) {
 }
 
 // The lowest quota of a group and its ancestors.
-double least_quota(const std::string& root, std::string path) {
+double min_quota(const std::string& root, std::string path) {
   double least = quota_of(root);
   for (; path.size() > 1; path.erase(path.rfind('/')))
     least = std::min(least, quota_of(root + path));
@@ -85,7 +85,7 @@ int engine_threads() {
 }
 
 int cores_by_quota(const std::string& root, const std::string& path) {
-  const double quota = least_quota(root, path);
+  const double quota = min_quota(root, path);
   return quota == kUnlimited ? 0 : std::max(1, static_cast<int>(std::lround(quota)));
 }
 

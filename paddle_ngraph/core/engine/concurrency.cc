@@ -6,24 +6,26 @@ namespace paddle_ngraph {
 
 namespace {
 
-constexpr int kOne = 1024;
+constexpr int kAverageScale = 1024;
 // The average is that of so many runs.
-constexpr int kRuns = 32;
+constexpr int kAveragedRuns = 32;
 
 }  // namespace
 
-Concurrency::Run::Run(Concurrency* all) : all_(all) {
-  const int running = ++all_->running_;
+Concurrency::Run::Run(Concurrency* owner) : owner_(owner) {
+  const int running = ++owner_->running_;
   is_alone_ = running == 1;
-  const int before = all_->average_.load(std::memory_order_relaxed);
-  all_->average_.store(before + (running * kOne - before) / kRuns, std::memory_order_relaxed);
+  const int before = owner_->average_.load(std::memory_order_relaxed);
+  owner_->average_.store(before + (running * kAverageScale - before) / kAveragedRuns,
+                         std::memory_order_relaxed);
 }
 
-Concurrency::Run::~Run() { --all_->running_; }
+Concurrency::Run::~Run() { --owner_->running_; }
 
 int Concurrency::Run::streams(int threads) const {
   // Half way to the next number counts as that number.
-  const int runs = (all_->average_.load(std::memory_order_relaxed) + kOne / 2) / kOne;
+  const int runs =
+      (owner_->average_.load(std::memory_order_relaxed) + kAverageScale / 2) / kAverageScale;
   int streams = 1;
   while (2 * streams <= std::min(runs, threads)) streams *= 2;
   return streams;

@@ -14,7 +14,7 @@ class Concurrency {
   // A run, from its beginning to its end.
   class Run {
    public:
-    explicit Run(Concurrency* all);
+    explicit Run(Concurrency* owner);
     ~Run();
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -27,7 +27,7 @@ class Concurrency {
     int streams(int threads) const;
 
    private:
-    Concurrency* all_;
+    Concurrency* owner_;
     bool is_alone_;
   };
 

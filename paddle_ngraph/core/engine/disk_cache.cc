@@ -26,18 +26,18 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".ngraph";
-constexpr char kUnfinished[] = ".unfinished";
+constexpr char kTemporarySuffix[] = ".unfinished";
 constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '4'};
 
 // The age at which an unfinished file is deleted: by then its writer must have died.
-constexpr std::chrono::hours kUnfinishedAge{1};
+constexpr std::chrono::hours kTemporaryMaxAge{1};
 
 struct Footer {
   uint64_t blob_bytes;
   uint64_t num_words;
   uint64_t key_bytes;
   uint64_t blob_hash;
-  uint64_t rest_hash;  // of words and key
+  uint64_t metadata_hash;  // of words and key
   char magic[sizeof(kMagic)];
 };
 
@@ -57,58 +57,59 @@ class Descriptor {
 };
 
 // Whether only this user could have written it.
-bool is_of(uid_t user, const struct stat& status) {
+bool is_writable_only_by(uid_t user, const struct stat& status) {
   return status.st_uid == user && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
 // A folder with functions, and who may have written them.
-struct Place {
+struct ModelFolder {
   std::string folder;
   uid_t owner;
 };
 
 // The folders that came with models.
-class Places {
+class ModelFolders {
  public:
-  static Places& instance() {
-    static Places* const places = std::make_unique<Places>().release();  // outlives every engine
-    return *places;
+  static ModelFolders& instance() {
+    static ModelFolders* const folders =
+        std::make_unique<ModelFolders>().release();  // outlives every engine
+    return *folders;
   }
 
-  void add(Place place) {
+  void add(ModelFolder folder) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto same = [&](const Place& known) { return known.folder == place.folder; };
-    places_.erase(std::remove_if(places_.begin(), places_.end(), same), places_.end());
-    places_.push_front(std::move(place));
-    if (places_.size() > kMostFolders) places_.pop_back();
+    const auto same = [&](const ModelFolder& known) { return known.folder == folder.folder; };
+    folders_.erase(std::remove_if(folders_.begin(), folders_.end(), same), folders_.end());
+    folders_.push_front(std::move(folder));
+    if (folders_.size() > kMaxModelFolders) folders_.pop_back();
   }
 
   // The latest first.
-  std::deque<Place> all() const {
+  std::deque<ModelFolder> all() const {
     std::lock_guard<std::mutex> lock(mutex_);
-    return places_;
+    return folders_;
   }
 
  private:
   mutable std::mutex mutex_;
-  std::deque<Place> places_;
+  std::deque<ModelFolder> folders_;
 };
 
-// FLAGS_ngraph_cache_dir, created if it is missing and `make` is set; empty if there is no such
+// FLAGS_ngraph_cache_dir, created if it is missing and `create` is set; empty if there is no such
 // folder or it cannot be trusted.
-std::string folder(bool make) {
+std::string cache_folder(bool create) {
   const std::string path = FLAGS_ngraph_cache_dir;
   if (path.empty()) return {};
   struct stat status;
   if (stat(path.c_str(), &status) != 0) {
-    if (!make) return {};
+    if (!create) return {};
     std::error_code error;
     const fs::path parent = fs::path(path).parent_path();
     if (!parent.empty()) fs::create_directories(parent, error);
     if (mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) return {};
     if (stat(path.c_str(), &status) != 0) return {};
   }
-  return S_ISDIR(status.st_mode) && is_of(geteuid(), status) ? path : std::string();
+  return S_ISDIR(status.st_mode) && is_writable_only_by(geteuid(), status) ? path : std::string();
 }
 
 std::string hex(const std::string& text, uint64_t seed) {
@@ -125,7 +126,7 @@ std::string file_name(const DiskKey& key) {
   return graph_prefix(key.graph) + hex(key.instance, 1) + hex(key.instance, 2) + kSuffix;
 }
 
-std::string whole_key(const DiskKey& key) { return key.graph + "\n" + key.instance; }
+std::string full_key(const DiskKey& key) { return key.graph + "\n" + key.instance; }
 
 uint64_t hash_of(const std::vector<int64_t>& words, const std::string& key) {
   const uint64_t seed = content_hash(words.data(), words.size() * sizeof(int64_t), 0);
@@ -173,14 +174,14 @@ void write_all(int descriptor, const void* memory, size_t size) {
 }
 
 // A file being written, which is deleted unless it is moved to its final place.
-class UnfinishedFile {
+class TemporaryFile {
  public:
-  explicit UnfinishedFile(const std::string& folder)
-      : path_(folder + "/XXXXXX" + kUnfinished),
-        descriptor_(mkostemps(path_.data(), sizeof(kUnfinished) - 1, O_CLOEXEC)) {
+  explicit TemporaryFile(const std::string& folder)
+      : path_(folder + "/XXXXXX" + kTemporarySuffix),
+        descriptor_(mkostemps(path_.data(), sizeof(kTemporarySuffix) - 1, O_CLOEXEC)) {
     if (descriptor_.get() < 0) throw NgraphError(std::strerror(errno));
   }
-  ~UnfinishedFile() {
+  ~TemporaryFile() {
     if (!path_.empty()) unlink(path_.c_str());
   }
 
@@ -213,21 +214,21 @@ struct FileOnDisk {
 std::vector<FileOnDisk> files_in(const std::string& folder) {
   std::vector<FileOnDisk> found;
   std::error_code error;
-  const auto long_ago = fs::file_time_type::clock::now() - kUnfinishedAge;
+  const auto long_ago = fs::file_time_type::clock::now() - kTemporaryMaxAge;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     std::error_code gone;  // another process may delete files, too
     const auto used = at->last_write_time(gone);
     const auto bytes = at->file_size(gone);
     if (gone) continue;
     const auto kind = at->path().extension();
-    if (kind == kUnfinished && used < long_ago) fs::remove(at->path(), gone);
+    if (kind == kTemporarySuffix && used < long_ago) fs::remove(at->path(), gone);
     if (kind == kSuffix) found.push_back({at->path(), used, static_cast<size_t>(bytes)});
   }
   return found;
 }
 
 // Deletes the least recently used files until `room` more bytes fit; false if they never can.
-bool make_room(const std::string& folder, size_t room) {
+bool evict_to_fit(const std::string& folder, size_t room) {
   const auto limit = static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_disk_mb)) << 20;
   if (room > limit) return false;
   auto files = files_in(folder);
@@ -257,18 +258,18 @@ std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t siz
   std::vector<int64_t> words(footer.num_words);
   end -= words.size() * sizeof(int64_t);
   std::memcpy(words.data(), file.get() + end, words.size() * sizeof(int64_t));
-  const bool intact = footer.blob_bytes == end && footer.rest_hash == hash_of(words, key) &&
+  const bool intact = footer.blob_bytes == end && footer.metadata_hash == hash_of(words, key) &&
                       footer.blob_hash == hash_of_mapped(file.get(), end);
   if (!intact) return std::nullopt;
   return StoredFunction{std::move(words), Blob{std::move(file), end}};
 }
 
 // Writes the file of a function: blob, words, key and footer.
-void write_function(const UnfinishedFile& file, const DiskKey& key,
+void write_function(const TemporaryFile& file, const DiskKey& key,
                     const std::vector<int64_t>& words,
                     const std::function<void(const char* path)>& write_blob) {
   write_blob(file.path());
-  const std::string text = whole_key(key);
+  const std::string text = full_key(key);
   Footer footer{};
   footer.blob_bytes = file.size();
   footer.num_words = words.size();
@@ -276,7 +277,7 @@ void write_function(const UnfinishedFile& file, const DiskKey& key,
   const auto blob = map(file.descriptor(), footer.blob_bytes);
   if (blob == nullptr) throw NgraphError("what was written cannot be read");
   footer.blob_hash = hash_of_mapped(blob.get(), footer.blob_bytes);
-  footer.rest_hash = hash_of(words, text);
+  footer.metadata_hash = hash_of(words, text);
   std::memcpy(footer.magic, kMagic, sizeof(kMagic));
   lseek(file.descriptor(), 0, SEEK_END);
   write_all(file.descriptor(), words.data(), words.size() * sizeof(int64_t));
@@ -285,15 +286,15 @@ void write_function(const UnfinishedFile& file, const DiskKey& key,
 }
 
 // The function that is stored under this key in a place.
-std::optional<StoredFunction> find_in(const Place& place, const DiskKey& key, bool marks_used) {
-  const std::string path = place.folder + "/" + file_name(key);
+std::optional<StoredFunction> find_in(const ModelFolder& folder, const DiskKey& key, bool touches) {
+  const std::string path = folder.folder + "/" + file_name(key);
   const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status;
   if (file.get() < 0 || fstat(file.get(), &status) != 0) return std::nullopt;
-  if (!S_ISREG(status.st_mode) || !is_of(place.owner, status)) return std::nullopt;
+  if (!S_ISREG(status.st_mode) || !is_writable_only_by(folder.owner, status)) return std::nullopt;
   const auto size = static_cast<size_t>(status.st_size);
-  auto stored = parse(map(file.get(), size), size, whole_key(key));
-  if (stored && marks_used) futimens(file.get(), nullptr);
+  auto stored = parse(map(file.get(), size), size, full_key(key));
+  if (stored && touches) futimens(file.get(), nullptr);
   return stored;
 }
 
@@ -305,28 +306,31 @@ std::string disk_key_of_graph(const std::string& graph, const std::string& envir
 }
 
 std::optional<StoredFunction> find_file(const DiskKey& key) {
-  const std::string where = folder(false);
+  const std::string where = cache_folder(false);
   if (!where.empty()) {
     if (auto stored = find_in({where, geteuid()}, key, true)) return stored;
   }
-  for (const Place& place : Places::instance().all()) {
+  for (const ModelFolder& folder : ModelFolders::instance().all()) {
     struct stat status;
-    if (stat(place.folder.c_str(), &status) != 0 || !is_of(place.owner, status)) continue;
-    if (auto stored = find_in(place, key, false)) return stored;
+    if (stat(folder.folder.c_str(), &status) != 0 || !is_writable_only_by(folder.owner, status))
+      continue;
+    if (auto stored = find_in(folder, key, false)) return stored;
   }
   return std::nullopt;
 }
 
-void leave_on_disk(const Blob& blob) { advise(blob.memory.get(), blob.num_bytes, MADV_DONTNEED); }
+void release_pages(const Blob& blob) { advise(blob.memory.get(), blob.num_bytes, MADV_DONTNEED); }
 
-bool has_places() { return !FLAGS_ngraph_cache_dir.empty() || !Places::instance().all().empty(); }
+bool has_cache_folder() {
+  return !FLAGS_ngraph_cache_dir.empty() || !ModelFolders::instance().all().empty();
+}
 
-void read_also(const std::string& folder, uint32_t owner) {
-  Places::instance().add({folder, owner});
+void add_model_folder(const std::string& folder, uint32_t owner) {
+  ModelFolders::instance().add({folder, owner});
 }
 
 bool is_graph_stored(const std::string& graph) {
-  const std::string where = folder(false);
+  const std::string where = cache_folder(false);
   if (where.empty()) return false;
   const std::string prefix = graph_prefix(graph);
   const auto files = files_in(where);
@@ -337,12 +341,12 @@ bool is_graph_stored(const std::string& graph) {
 
 void store_file(const DiskKey& key, const std::vector<int64_t>& words,
                 const std::function<void(const char* path)>& write_blob) {
-  const std::string where = folder(true);
+  const std::string where = cache_folder(true);
   if (where.empty()) return;
   try {
-    UnfinishedFile file(where);
+    TemporaryFile file(where);
     write_function(file, key, words, write_blob);
-    if (make_room(where, file.size())) file.move_to(where + "/" + file_name(key));
+    if (evict_to_fit(where, file.size())) file.move_to(where + "/" + file_name(key));
   } catch (const std::exception&) {  // a failure only means that nothing is cached
   }
 }
@@ -351,7 +355,7 @@ void store_file_in(const std::string& folder, const DiskKey& key, const std::vec
                    const std::function<void(const char* path)>& write_blob) {
   struct stat status;
   if (stat(folder.c_str(), &status) != 0) throw NgraphError(std::strerror(errno));
-  UnfinishedFile file(folder);
+  TemporaryFile file(folder);
   write_function(file, key, words, write_blob);
   constexpr mode_t kReadable = S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH;
   if (fchmod(file.descriptor(), status.st_mode & kReadable) != 0) {

@@ -44,15 +44,15 @@ struct StoredFunction {
 std::optional<StoredFunction> find_file(const DiskKey& key);
 
 // Has the blob of a stored function take no memory until it is read again.
-void leave_on_disk(const Blob& blob);
+void release_pages(const Blob& blob);
 
 // Whether there is any place to look for functions, or to store them in.
-bool has_places();
+bool has_cache_folder();
 
 // From now on functions are also looked for in this folder: it came with a model that belongs to
-// `owner`. The latest kMostFolders of these are remembered.
-constexpr size_t kMostFolders = 256;
-void read_also(const std::string& folder, uint32_t owner);
+// `owner`. The latest kMaxModelFolders of these are remembered.
+constexpr size_t kMaxModelFolders = 256;
+void add_model_folder(const std::string& folder, uint32_t owner);
 
 // Whether there is a file for any function of this graph.
 bool is_graph_stored(const std::string& graph);

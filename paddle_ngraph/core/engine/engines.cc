@@ -20,7 +20,8 @@ std::shared_ptr<NgraphEngine> Engines::of(const std::string& graph) {
   verify_graph(graph);
   const auto made = std::make_shared<NgraphEngine>(graph);
   std::shared_ptr<NgraphEngine> engine;
-  Kept dropped;  // freed after the lock is released, like those above: an engine frees functions
+  RecentList
+      evicted;  // freed after the lock is released, like those above: an engine frees functions
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     entry = entry->second.engine.expired() ? entries_.erase(entry) : std::next(entry);
@@ -29,40 +30,40 @@ std::shared_ptr<NgraphEngine> Engines::of(const std::string& graph) {
   // Another thread may have made one meanwhile, and may drop it at any time.
   engine = entry.engine.lock();
   if (engine == nullptr) entry.engine = engine = made;
-  keep(key, engine, &entry, &dropped);
+  mark_recent(key, engine, &entry, &evicted);
   return engine;
 }
 
 std::shared_ptr<NgraphEngine> Engines::find(const std::string& key, const std::string& graph) {
   std::shared_ptr<NgraphEngine> engine;
-  Kept dropped;
+  RecentList evicted;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end()) return nullptr;
   engine = found->second.engine.lock();
   if (engine == nullptr || engine->graph().size() != graph.size()) return nullptr;
-  keep(key, engine, &found->second, &dropped);
+  mark_recent(key, engine, &found->second, &evicted);
   return engine;
 }
 
-void Engines::keep(const std::string& key, const std::shared_ptr<NgraphEngine>& engine,
-                   Entry* entry, Kept* dropped) {
-  if (entry->place) {
-    kept_.splice(kept_.begin(), kept_, *entry->place);
+void Engines::mark_recent(const std::string& key, const std::shared_ptr<NgraphEngine>& engine,
+                          Entry* entry, RecentList* evicted) {
+  if (entry->recent) {
+    recent_.splice(recent_.begin(), recent_, *entry->recent);
     return;
   }
-  kept_.emplace_front(key, engine);
-  entry->place = kept_.begin();
-  if (kept_.size() <= kMostKept) return;
-  entries_.at(kept_.back().first).place.reset();
-  dropped->splice(dropped->begin(), kept_, std::prev(kept_.end()));
+  recent_.emplace_front(key, engine);
+  entry->recent = recent_.begin();
+  if (recent_.size() <= kMaxRetained) return;
+  entries_.at(recent_.back().first).recent.reset();
+  evicted->splice(evicted->begin(), recent_, std::prev(recent_.end()));
 }
 
 void Engines::clear() {
-  Kept dropped;
+  RecentList evicted;
   std::lock_guard<std::mutex> lock(mutex_);
-  dropped.swap(kept_);
-  for (auto& [key, entry] : entries_) entry.place.reset();
+  evicted.swap(recent_);
+  for (auto& [key, entry] : entries_) entry.recent.reset();
 }
 
 size_t Engines::size() const {

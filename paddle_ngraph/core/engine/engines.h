@@ -20,7 +20,7 @@ class NgraphEngine;
 // Thread-safe.
 class Engines {
  public:
-  static constexpr size_t kMostKept = 256;
+  static constexpr size_t kMaxRetained = 256;
 
   static Engines& instance();
 
@@ -34,19 +34,19 @@ class Engines {
   size_t size() const;
 
  private:
-  using Kept = std::list<std::pair<std::string, std::shared_ptr<NgraphEngine>>>;
+  using RecentList = std::list<std::pair<std::string, std::shared_ptr<NgraphEngine>>>;
   struct Entry {
     std::weak_ptr<NgraphEngine> engine;
-    std::optional<Kept::iterator> place;  // where it is kept
+    std::optional<RecentList::iterator> recent;  // where it is kept
   };
 
   std::shared_ptr<NgraphEngine> find(const std::string& key, const std::string& graph);
-  // Keeps the engine of an entry as the latest; engines that are no longer kept go to `dropped`.
-  void keep(const std::string& key, const std::shared_ptr<NgraphEngine>& engine, Entry* entry,
-            Kept* dropped);
+  // Keeps the engine of an entry as the latest; engines that are no longer kept go to `evicted`.
+  void mark_recent(const std::string& key, const std::shared_ptr<NgraphEngine>& engine,
+                   Entry* entry, RecentList* evicted);
 
   mutable ForkSafeMutex mutex_;
-  Kept kept_;  // most recently used in front
+  RecentList recent_;  // most recently used in front
   std::unordered_map<std::string, Entry> entries_;
 };
 

@@ -22,22 +22,22 @@ namespace {
 constexpr int64_t kUnknown = -1;  // no open size is negative
 
 // Of so many graphs with weights it is known that there was no room for them.
-constexpr size_t kMostWithoutRoom = 4096;
+constexpr size_t kMaxEvictedHashes = 4096;
 
 // What none of so many searches has found is in use no longer: its room can be taken, so that each
 // of several functions that want it waits for as long before it is built again.
-constexpr int64_t kSearchesInUse = 1024;
+constexpr int64_t kRecentLookups = 1024;
 
 uint64_t hash_of_weights(const Signature& signature) {
   const std::array<uint64_t, 2> words{signature.graph, signature.weights.value_or(0)};
   return content_hash(words.data(), sizeof(words), 0);
 }
 
-size_t most_bytes() { return static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_mb)) << 20; }
+size_t max_bytes() { return static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_mb)) << 20; }
 
 }  // namespace
 
-bool OpenSignature::fits(const Signature& signature) const {
+bool SymbolicSignature::fits(const Signature& signature) const {
   if (signature.graph != example.graph || signature.weights != example.weights ||
       signature.words.size() != example.words.size()) {
     return false;
@@ -65,13 +65,13 @@ FunctionCache& FunctionCache::instance() {
   return *cache;
 }
 
-std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature, bool looks_again) {
+std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature, bool is_retry) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = find_entry(signature);
-  if (!looks_again) ++(found == entries_.end() ? misses_ : hits_);
-  ++searches_;
+  if (!is_retry) ++(found == entries_.end() ? misses_ : hits_);
+  ++lookups_;
   if (found == entries_.end()) return nullptr;
-  found->last_use = searches_;
+  found->last_lookup = lookups_;
   entries_.splice(entries_.begin(), entries_, found);
   return found->function;
 }
@@ -80,30 +80,31 @@ FunctionCache::Entries::iterator FunctionCache::find_entry(const Signature& sign
   const auto found = index_.find(signature);
   if (found != index_.end()) return found->second;
   return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.open && entry.open->fits(signature);
+    return entry.symbolic && entry.symbolic->fits(signature);
   });
 }
 
 std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature,
                                                       std::shared_ptr<NgraphFunction> function,
                                                       size_t weight_bytes,
-                                                      std::optional<OpenSignature> open,
-                                                      const std::atomic<bool>* is_wanted) {
+                                                      std::optional<SymbolicSignature> symbolic,
+                                                      const std::atomic<bool>* is_active) {
   // Destroyed after the lock is released: freeing a compiled function is slow.
   Entries dropped;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (is_wanted != nullptr && !*is_wanted) return function;
+  if (is_active != nullptr && !*is_active) return function;
   const auto found = find_entry(signature);
   if (found != entries_.end()) return found->function;
-  entries_.push_front({signature, std::move(function), weight_bytes, std::move(open), searches_});
+  entries_.push_front(
+      {signature, std::move(function), weight_bytes, std::move(symbolic), lookups_});
   index_[signature] = entries_.begin();
   weight_bytes_ += weight_bytes;
-  without_room_.erase(hash_of_weights(signature));
+  evicted_for_capacity_.erase(hash_of_weights(signature));
   const auto capacity = static_cast<size_t>(std::max(1, FLAGS_ngraph_cache_size));
   while (entries_.size() > capacity && evict(false, &dropped)) continue;
   // One without weights takes nobody's room, and to drop one makes none.
-  while (weight_bytes > 0 && weight_bytes_ > most_bytes() && evict(true, &dropped)) continue;
-  is_any_without_room_ = !without_room_.empty();
+  while (weight_bytes > 0 && weight_bytes_ > max_bytes() && evict(true, &dropped)) continue;
+  is_any_evicted_for_capacity_ = !evicted_for_capacity_.empty();
   return entries_.front().function;
 }
 
@@ -112,59 +113,59 @@ bool FunctionCache::evict(bool has_weights, Entries* dropped) {
   while (has_weights && last != entries_.begin() && last->weight_bytes == 0) --last;
   if (last == entries_.begin()) return false;
   if (has_weights) {
-    if (without_room_.size() == kMostWithoutRoom) without_room_.clear();
-    without_room_.insert(hash_of_weights(last->signature));
+    if (evicted_for_capacity_.size() == kMaxEvictedHashes) evicted_for_capacity_.clear();
+    evicted_for_capacity_.insert(hash_of_weights(last->signature));
   }
-  move_out(last, dropped);
+  detach(last, dropped);
   ++evictions_;
   return true;
 }
 
-void FunctionCache::move_out(Entries::iterator entry, Entries* dropped) {
+void FunctionCache::detach(Entries::iterator entry, Entries* dropped) {
   index_.erase(entry->signature);
   weight_bytes_ -= entry->weight_bytes;
   dropped->splice(dropped->begin(), entries_, entry);
 }
 
-bool FunctionCache::had_no_room_for(const Signature& signature) const {
-  if (!is_any_without_room_ || !signature.weights.has_value()) return false;
+bool FunctionCache::was_evicted_for_capacity(const Signature& signature) const {
+  if (!is_any_evicted_for_capacity_ || !signature.weights.has_value()) return false;
   std::lock_guard<std::mutex> lock(mutex_);
-  return without_room_.count(hash_of_weights(signature)) > 0;
+  return evicted_for_capacity_.count(hash_of_weights(signature)) > 0;
 }
 
-bool FunctionCache::has_room_for(size_t weight_bytes) const {
+bool FunctionCache::has_capacity_for(size_t weight_bytes) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto in_use = [&](size_t sum, const Entry& entry) {
-    return searches_ - entry.last_use < kSearchesInUse ? sum + entry.weight_bytes : sum;
+    return lookups_ - entry.last_lookup < kRecentLookups ? sum + entry.weight_bytes : sum;
   };
   const size_t bytes = std::accumulate(entries_.begin(), entries_.end(), weight_bytes, in_use);
-  return bytes <= most_bytes();
+  return bytes <= max_bytes();
 }
 
 void FunctionCache::drop(uint64_t graph, uint64_t weights) {
-  move_out_if([&](const Entry& entry) {
+  detach_if([&](const Entry& entry) {
     return entry.signature.graph == graph && entry.signature.weights == weights;
   });
 }
 
 void FunctionCache::drop(uint64_t graph) {
-  move_out_if([&](const Entry& entry) { return entry.signature.graph == graph; });
+  detach_if([&](const Entry& entry) { return entry.signature.graph == graph; });
 }
 
 void FunctionCache::drop(const NgraphFunction& function) {
-  move_out_if([&](const Entry& entry) { return entry.function.get() == &function; });
+  detach_if([&](const Entry& entry) { return entry.function.get() == &function; });
 }
 
-void FunctionCache::drop_open(uint64_t graph) {
-  move_out_if([&](const Entry& entry) { return entry.signature.graph == graph && entry.open; });
+void FunctionCache::drop_symbolic(uint64_t graph) {
+  detach_if([&](const Entry& entry) { return entry.signature.graph == graph && entry.symbolic; });
 }
 
-void FunctionCache::move_out_if(const std::function<bool(const Entry&)>& unwanted) {
+void FunctionCache::detach_if(const std::function<bool(const Entry&)>& unwanted) {
   Entries dropped;
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     const auto next = std::next(entry);
-    if (unwanted(*entry)) move_out(entry, &dropped);
+    if (unwanted(*entry)) detach(entry, &dropped);
     entry = next;
   }
 }
@@ -174,8 +175,8 @@ void FunctionCache::clear() {
   std::lock_guard<std::mutex> lock(mutex_);
   index_.clear();
   weight_bytes_ = 0;
-  without_room_.clear();
-  is_any_without_room_ = false;
+  evicted_for_capacity_.clear();
+  is_any_evicted_for_capacity_ = false;
   dropped.swap(entries_);
 }
 

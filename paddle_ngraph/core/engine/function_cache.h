@@ -35,7 +35,7 @@ struct Signature {
 
 // The signatures that one function with open sizes is valid for: dimensions, or whole numbers in
 // inputs that are read by value.
-struct OpenSignature {
+struct SymbolicSignature {
   Signature example;
   std::vector<int> symbols;     // for each word: the number of the open size that it is, or kFixed
   std::vector<int64_t> guards;  // on the open sizes: see size_guards.h
@@ -65,25 +65,25 @@ class FunctionCache {
 
   // The function for this signature, which becomes the most recently used; nullptr if there is
   // none. Looking once more for the same run counts as neither hit nor miss.
-  std::shared_ptr<NgraphFunction> find(const Signature& signature, bool looks_again = false);
+  std::shared_ptr<NgraphFunction> find(const Signature& signature, bool is_retry = false);
 
-  // Keeps `function` for this signature or, if it has open shapes, for all that match `open`. Drops
-  // the least recently used ones beyond the capacity in number, and for one with weights those with
-  // weights beyond the capacity in bytes. If another thread was first, its function is kept and
-  // returned. Nothing is kept if `is_wanted` says so, even if it was set by a thread that is about
-  // to clear the cache.
+  // Keeps `function` for this signature or, if it has open shapes, for all that match `symbolic`.
+  // Drops the least recently used ones beyond the capacity in number, and for one with weights
+  // those with weights beyond the capacity in bytes. If another thread was first, its function is
+  // kept and returned. Nothing is kept if `is_active` says so, even if it was set by a thread that
+  // is about to clear the cache.
   std::shared_ptr<NgraphFunction> insert(const Signature& signature,
                                          std::shared_ptr<NgraphFunction> function,
                                          size_t weight_bytes = 0,
-                                         std::optional<OpenSignature> open = std::nullopt,
-                                         const std::atomic<bool>* is_wanted = nullptr);
+                                         std::optional<SymbolicSignature> symbolic = std::nullopt,
+                                         const std::atomic<bool>* is_active = nullptr);
 
   // Whether a function of this graph that keeps these weights was dropped for lack of room, and
   // none was kept since.
-  bool had_no_room_for(const Signature& signature) const;
+  bool was_evicted_for_capacity(const Signature& signature) const;
 
   // Whether so many bytes of weights can be kept without dropping others that are in use.
-  bool has_room_for(size_t weight_bytes) const;
+  bool has_capacity_for(size_t weight_bytes) const;
 
   // Drops the functions of a graph that keep weights of this fingerprint.
   void drop(uint64_t graph, uint64_t weights);
@@ -95,7 +95,7 @@ class FunctionCache {
   void drop(const NgraphFunction& function);
 
   // Drops the functions of a graph with open shapes.
-  void drop_open(uint64_t graph);
+  void drop_symbolic(uint64_t graph);
 
   void clear();
   CacheInfo info() const;
@@ -106,14 +106,14 @@ class FunctionCache {
     Signature signature;
     std::shared_ptr<NgraphFunction> function;
     size_t weight_bytes;  // of weights that it keeps as constants
-    std::optional<OpenSignature> open;
-    int64_t last_use;  // the number of the search that found it
+    std::optional<SymbolicSignature> symbolic;
+    int64_t last_lookup;  // the number of the search that found it
   };
   using Entries = std::list<Entry>;
 
   Entries::iterator find_entry(const Signature& signature);
-  void move_out_if(const std::function<bool(const Entry&)>& unwanted);
-  void move_out(Entries::iterator entry, Entries* dropped);
+  void detach_if(const std::function<bool(const Entry&)>& unwanted);
+  void detach(Entries::iterator entry, Entries* dropped);
   // Moves out the least recently used entry but the first, or of those with weights. Returns
   // whether there was one.
   bool evict(bool has_weights, Entries* dropped);
@@ -122,9 +122,9 @@ class FunctionCache {
   Entries entries_;  // most recently used in front
   std::unordered_map<Signature, Entries::iterator, SignatureHash> index_;
   size_t weight_bytes_ = 0;
-  std::unordered_set<uint64_t> without_room_;  // hashes of graphs with weights
-  std::atomic<bool> is_any_without_room_{false};
-  int64_t searches_ = 0;
+  std::unordered_set<uint64_t> evicted_for_capacity_;  // hashes of graphs with weights
+  std::atomic<bool> is_any_evicted_for_capacity_{false};
+  int64_t lookups_ = 0;
   int64_t hits_ = 0;
   int64_t misses_ = 0;
   int64_t evictions_ = 0;

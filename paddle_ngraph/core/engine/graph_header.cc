@@ -20,7 +20,7 @@ constexpr size_t kFormat = 8;
 constexpr size_t kMaxVariables = size_t{1} << 24;
 
 constexpr size_t kMaxThreads = std::numeric_limits<int>::max();
-constexpr size_t kMaxRunsAtOnce = 1024;
+constexpr size_t kMaxConcurrentRuns = 1024;
 
 // The first line of a graph string, word by word. Anything but a plain number in range that agrees
 // with the rest of the line is refused before it is used.
@@ -36,7 +36,7 @@ class HeaderReader {
     return word;
   }
 
-  size_t number(size_t most) { return to_number(word(), most); }
+  size_t number(size_t max) { return to_number(word(), max); }
 
   // A list of distinct numbers below `end`; "-" if it is empty.
   std::vector<size_t> positions(size_t end) {
@@ -71,11 +71,11 @@ class HeaderReader {
   }
 
  private:
-  static size_t to_number(const std::string& text, size_t most) {
+  static size_t to_number(const std::string& text, size_t max) {
     size_t number = 0;
     const char* end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, number);
-    if (error != std::errc() || stop != end || number > most) refuse();
+    if (error != std::errc() || stop != end || number > max) refuse();
     return number;
   }
 
@@ -107,13 +107,13 @@ GraphHeader read_header(const std::string& graph) {
   header.num_states = reader.number(header.num_inputs);
   header.num_outputs = reader.number(kMaxOutputs);
   header.value_inputs = reader.positions(header.num_inputs);
-  header.weights = reader.positions(header.num_read());
+  header.weights = reader.positions(header.num_read_only());
   header.dtypes = reader.dtypes(header.num_inputs);
   header.has_eager_weights = reader.number(1) == 1;
   header.trains = reader.number(1) == 1;
-  header.most_threads = static_cast<int>(reader.number(kMaxThreads));
-  header.runs_at_once = static_cast<int>(reader.number(kMaxRunsAtOnce));
-  if (header.runs_at_once == 0) HeaderReader::refuse();
+  header.max_threads = static_cast<int>(reader.number(kMaxThreads));
+  header.concurrent_runs = static_cast<int>(reader.number(kMaxConcurrentRuns));
+  if (header.concurrent_runs == 0) HeaderReader::refuse();
   header.device = reader.word();
   reader.end();
   return header;

@@ -1,4 +1,4 @@
-// The first line of a graph string (graph.py): what the engine knows of its graph.
+// The first line of a graph string (ir/graph.py): what the engine knows of its graph.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ struct GraphHeader {
   std::vector<phi::DataType> dtypes;  // of all inputs, as the program declares them
   bool has_eager_weights = false;
   bool trains = false;
-  int most_threads = 0;  // of a run; 0: as the flags say
-  int runs_at_once = 1;  // with so many threads each
+  int max_threads = 0;      // of a run; 0: as the flags say
+  int concurrent_runs = 1;  // with so many threads each
   std::string device;
 
-  size_t num_read() const { return num_inputs - num_states; }  // that are only read
+  size_t num_read_only() const { return num_inputs - num_states; }  // that are only read
   bool is_on_cpu() const { return device == "CPU"; }
 };
 

@@ -10,10 +10,10 @@
 #include "paddle/common/enforce.h"
 
 #include "core/common/error.h"
-#include "core/common/faults.h"
+#include "core/common/fault_injection.h"
 #include "core/common/float_environment.h"
-#include "core/common/python_calls.h"
-#include "core/engine/function_order.h"
+#include "core/common/python_callbacks.h"
+#include "core/engine/compile_job.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/tensors.h"
@@ -76,10 +76,10 @@ py::object reference_to(phi::DenseTensor* tensor) {
   return py::cast(tensor, py::return_value_policy::reference);
 }
 
-Draw to_draw(const py::handle& draw) {
-  return {static_cast<Distribution>(draw.attr("distribution").cast<int>()),
-          draw.attr("a").cast<float>(), draw.attr("b").cast<float>(),
-          draw.attr("seed").cast<int64_t>(), draw.attr("shape").cast<std::vector<size_t>>()};
+RandomSample to_random_sample(const py::handle& sample) {
+  return {static_cast<Distribution>(sample.attr("distribution").cast<int>()),
+          sample.attr("a").cast<float>(), sample.attr("b").cast<float>(),
+          sample.attr("seed").cast<int64_t>(), sample.attr("shape").cast<std::vector<size_t>>()};
 }
 
 Update to_update(const py::handle& step) {
@@ -91,14 +91,14 @@ Update to_update(const py::handle& step) {
           step.attr("parameters").cast<std::vector<int64_t>>()};
 }
 
-RangeCheck to_check(const py::handle& check) {
+RangeCheck to_range_check(const py::handle& check) {
   return {check.attr("input").cast<size_t>(), check.attr("low").cast<std::vector<int64_t>>(),
           check.attr("high").cast<std::vector<int64_t>>(),
           check.attr("ignored").cast<std::vector<int64_t>>(),
           check.attr("message").cast<std::string>()};
 }
 
-std::string text_of(const py::error_already_set& error) {
+std::string message_of(const py::error_already_set& error) {
   return py::str(error.value()).cast<std::string>();
 }
 
@@ -121,8 +121,8 @@ common::ErrorCode code_of(const py::error_already_set& error) {
 
 // The error as native Paddle threw it, from the text that Python got: "(Kind) message (at
 // file:line)", and more.
-common::enforce::EnforceNotMet native_error(const py::error_already_set& error) {
-  std::string text = text_of(error);
+common::enforce::EnforceNotMet paddle_error(const py::error_already_set& error) {
+  std::string text = message_of(error);
   std::string file = __FILE__;
   int line = __LINE__;
   const size_t at = text.rfind(" (at ");
@@ -148,9 +148,9 @@ common::enforce::EnforceNotMet native_error(const py::error_already_set& error) 
 // Calls Python. What is raised is handed to `fail`, which throws something else: while signals are
 // still held, as it asks Python what was raised.
 template <typename Function, typename Fail>
-auto while_held(HeldSignals::CtrlC ctrl_c, Function&& function, Fail&& fail) {
+auto with_deferred_signals(DeferredSignals::CtrlC ctrl_c, Function&& function, Fail&& fail) {
   try {
-    const HeldSignals held(ctrl_c);
+    const DeferredSignals deferral(ctrl_c);
     try {
       return function();
     } catch (const py::error_already_set& error) {
@@ -158,7 +158,7 @@ auto while_held(HeldSignals::CtrlC ctrl_c, Function&& function, Fail&& fail) {
       throw;
     }
   } catch (const py::error_already_set& error) {
-    if (const auto interruption = Interrupted::of(error)) throw *interruption;
+    if (const auto interruption = PythonInterrupt::of(error)) throw *interruption;
     throw NgraphError(error.what());
   }
 }
@@ -166,19 +166,20 @@ auto while_held(HeldSignals::CtrlC ctrl_c, Function&& function, Fail&& fail) {
 template <typename Function>
 auto with_python(Function&& function) {
   py::gil_scoped_acquire gil;
-  return while_held(HeldSignals::CtrlC::kRaises, function, [](const py::error_already_set& error) {
-    const auto text = text_of(error);
-    if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
-    if (error.matches(PyExc_ValueError)) throw InvalidInput(text);
-    throw NgraphError(text);
-  });
+  return with_deferred_signals(DeferredSignals::CtrlC::kRaises, function,
+                               [](const py::error_already_set& error) {
+                                 const auto text = message_of(error);
+                                 if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
+                                 if (error.matches(PyExc_ValueError)) throw InvalidInput(text);
+                                 throw NgraphError(text);
+                               });
 }
 
 // The groups of threads for the parts of a batch that no other run is computed beside.
-void share_out_parts(int threads, Settings* settings) {
+void divide_threads_among_parts(int threads, Settings* settings) {
   settings->streams = std::min(settings->parts, threads);
-  const int rest = settings->parts % settings->streams;
-  settings->shares_out_rest = rest > 0 && threads / rest > threads / settings->streams;
+  const int remainder = settings->parts % settings->streams;
+  settings->shares_remainder = remainder > 0 && threads / remainder > threads / settings->streams;
 }
 
 py::list signature_of(const std::vector<phi::DenseTensor*>& inputs) {
@@ -193,15 +194,15 @@ py::list signature_of(const std::vector<phi::DenseTensor*>& inputs) {
 
 void verify_graph(const std::string& graph) {
   with_python([&] {
-    python(PythonCall::kVerifyGraph)(py::bytes(graph));
+    callback(PythonCallback::kVerifyGraph)(py::bytes(graph));
     return true;
   });
 }
 
 std::string build_environment(const std::string& graph, const Settings& settings) {
   return with_python([&] {
-    return python(PythonCall::kBuildEnvironment)(graph, name_of(settings.precision),
-                                                 threads_of(settings))
+    return callback(PythonCallback::kBuildEnvironment)(graph, name_of(settings.precision),
+                                                       threads_of(settings))
         .cast<std::string>();
   });
 }
@@ -210,35 +211,37 @@ void remember_shapes(const std::string& graph, const std::vector<phi::DenseTenso
                      const std::vector<size_t>& value_inputs, int parts) {
   with_python([&] {
     const py::tuple signature = signature_of(inputs);
-    python(PythonCall::kRememberShapes)(graph, signature, read_values(inputs, value_inputs), parts);
+    callback(PythonCallback::kRememberShapes)(graph, signature, read_values(inputs, value_inputs),
+                                              parts);
     return true;
   });
 }
 
-void close_shapes(const std::string& graph) {
+void disable_dynamic_shapes(const std::string& graph) {
   with_python([&] {
-    python(PythonCall::kCloseShapes)(graph);
+    callback(PythonCallback::kDisableDynamicShapes)(graph);
     return true;
   });
 }
 
 BuiltFunction build_function(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
                              const std::vector<size_t>& value_inputs,
-                             const std::vector<size_t>& weights, const std::vector<Kept>& copies,
-                             const Settings& settings) {
+                             const std::vector<size_t>& weights,
+                             const std::vector<OwnedMemory>& copies, const Settings& settings) {
   const DefaultFloatEnvironment environment;  // NumPy computes constants
   return with_python([&]() -> BuiltFunction {
     const py::list signature = signature_of(inputs);
-    const py::object result = python(PythonCall::kBuildModel)(
+    const py::object result = callback(PythonCallback::kBuildModel)(
         graph, signature, read_values(inputs, value_inputs), view_weights(inputs, weights),
         name_of(settings.precision), threads_of(settings) / settings.streams);
     BuiltFunction built;
     built.parameter_inputs = result.attr("parameter_inputs").cast<std::vector<size_t>>();
-    for (const auto& draw : py::list(result.attr("draws"))) built.draws.push_back(to_draw(draw));
+    for (const auto& sample : py::list(result.attr("draws")))
+      built.samples.push_back(to_random_sample(sample));
     for (const auto& check : py::list(result.attr("checks"))) {
-      built.checks.push_back(to_check(check));
+      built.checks.push_back(to_range_check(check));
     }
-    built.open_sizes = result.attr("open_sizes").cast<std::vector<int>>();
+    built.symbolic_dims = result.attr("open_sizes").cast<std::vector<int>>();
     built.guards = result.attr("guards").cast<std::vector<int64_t>>();
     for (const auto& step : py::list(result.attr("updates"))) {
       built.updates.steps.push_back(to_update(step));
@@ -251,27 +254,27 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     of_part.parts = result.attr("parts").cast<int>();
     const auto device = result.attr("device").cast<std::string>();
     of_part.device.assign(device.begin(), device.end());
-    if (settings.streams == 1) share_out_parts(threads_of(settings), &of_part);
+    if (settings.streams == 1) divide_threads_among_parts(threads_of(settings), &of_part);
     const auto compile = [&] {
       py::gil_scoped_release release;
-      may_fail(Step::kCompile);
+      inject_fault(Step::kCompile);
       return std::make_unique<OvFunction>(model, of_part, copies);
     };
-    if (!built.is_open()) {
+    if (!built.is_symbolic()) {
       built.function = compile();
       return built;
     }
     try {
       built.function = compile();
     } catch (const std::exception&) {  // closed shapes may work
-      close_shapes(graph);
+      disable_dynamic_shapes(graph);
       return build_function(graph, inputs, value_inputs, weights, copies, settings);
     }
     return built;
   });
 }
 
-void run_natively(const std::string& graph, const NgraphIO& io) {
+void run_fallback(const std::string& graph, const NgraphIO& io) {
   py::gil_scoped_acquire gil;
   const size_t num_read = io.inputs.size() - io.num_states;
   py::list inputs, states, outputs;
@@ -279,63 +282,67 @@ void run_natively(const std::string& graph, const NgraphIO& io) {
     (i < num_read ? inputs : states).append(reference_to(io.inputs[i]));
   }
   for (auto* output : io.outputs) outputs.append(reference_to(output));
-  const auto run = [&] { python(PythonCall::kRunNatively)(graph, inputs, states, outputs); };
-  while_held(HeldSignals::CtrlC::kWaits, run, [](const py::error_already_set& error) {  // of states
-    if (error.matches(python(PythonCall::kError))) throw NgraphError(text_of(error));
-    throw native_error(error);
-  });
+  const auto run = [&] { callback(PythonCallback::kRunFallback)(graph, inputs, states, outputs); };
+  with_deferred_signals(DeferredSignals::CtrlC::kDeferred, run,
+                        [](const py::error_already_set& error) {  // of states
+                          if (error.matches(callback(PythonCallback::kError)))
+                            throw NgraphError(message_of(error));
+                          throw paddle_error(error);
+                        });
   for (size_t i = 0; i < io.num_states; ++i) {
     if (io.state_outputs[i] != nullptr) *io.state_outputs[i] = *io.inputs[num_read + i];
   }
 }
 
-bool makes_empty(const std::string& graph, const NgraphIO& io) {
+bool creates_empty_tensor(const std::string& graph, const NgraphIO& io) {
   return with_python([&] {
     py::list given;
     for (auto* input : io.inputs) given.append(reference_to(input));
-    return python(PythonCall::kMakesEmpty)(graph, given).cast<bool>();
+    return callback(PythonCallback::kCreatesEmptyTensor)(graph, given).cast<bool>();
   });
 }
 
-void refuse(const std::string& graph, const std::string& reason) {
+void deny_graph(const std::string& graph, const std::string& reason) {
   with_python([&] {
-    python(PythonCall::kRefuse)(graph, reason);
+    callback(PythonCallback::kDenyGraph)(graph, reason);
     return true;
   });
 }
 
-void acquit(const std::string& graph) {
+void clear_failure(const std::string& graph) {
   with_python([&] {
-    python(PythonCall::kAcquit)(graph);
+    callback(PythonCallback::kClearFailure)(graph);
     return true;
   });
 }
 
-bool wants_order(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
-                 int64_t native_us) {
+bool should_compile_in_background(const std::string& graph,
+                                  const std::vector<phi::DenseTensor*>& inputs,
+                                  int64_t fallback_us) {
   return with_python([&] {
     py::list shapes;
     for (const auto* tensor : inputs) shapes.append(shape_of(*tensor));
-    return python(PythonCall::kWantsOrder)(graph, shapes, native_us).cast<bool>();
+    return callback(PythonCallback::kShouldCompileInBackground)(graph, shapes, fallback_us)
+        .cast<bool>();
   });
 }
 
-bool may_leave(const std::string& graph) {
-  return with_python([&] { return python(PythonCall::kMayLeave)(graph).cast<bool>(); });
+bool may_skip_compile(const std::string& graph) {
+  return with_python([&] { return callback(PythonCallback::kMaySkipCompile)(graph).cast<bool>(); });
 }
 
-bool take_order(const std::shared_ptr<FunctionOrder>& order) {
-  return with_python([&] { return python(PythonCall::kTakeOrder)(order).cast<bool>(); });
+bool submit_compile_job(const std::shared_ptr<CompileJob>& job) {
+  return with_python([&] { return callback(PythonCallback::kSubmitCompileJob)(job).cast<bool>(); });
 }
 
-void wait_for_orders() {
+void wait_for_compile_jobs() {
   with_python([&] {
-    python(PythonCall::kWaitForOrders)();
+    callback(PythonCallback::kWaitForCompileJobs)();
     return true;
   });
 }
 
-std::atomic<uint64_t>& attempts() {
+std::atomic<uint64_t>& denylist_version() {
   static std::atomic<uint64_t> count{1};
   return count;
 }

@@ -12,14 +12,14 @@
 #include "paddle/phi/api/include/api.h"
 
 #include "core/common/error.h"
-#include "core/common/faults.h"
+#include "core/common/fault_injection.h"
 #include "core/common/threads.h"
+#include "core/engine/compile_job.h"
 #include "core/engine/engines.h"
-#include "core/engine/function_order.h"
-#include "core/engine/has_written.h"
 #include "core/engine/model_builder.h"
+#include "core/engine/partial_write.h"
 #include "core/engine/stored_function.h"
-#include "core/ov/free_memory.h"
+#include "core/ov/trim_memory.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/tensors.h"
@@ -32,12 +32,12 @@ namespace {
 
 // Part of the bridge's error for a value with which Paddle's own kernel would access memory out of
 // bounds.
-constexpr char kUnnoticed[] = "Paddle would not notice";
+constexpr char kOutOfBoundsMarker[] = "Paddle would not notice";
 
 // Part of what is said of a run whose whole numbers the engine cannot hold (errors.TOO_WIDE). After
 // so many such runs in a row, the operator that makes them is Paddle's for good.
-constexpr char kTooWide[] = "a whole number needs 64 bits in this run";
-constexpr int kMostTooWide = 8;
+constexpr char kOverflowMarker[] = "a whole number needs 64 bits in this run";
+constexpr int kMaxOverflowRuns = 8;
 
 // A function takes only tensors that hold memory and have no LoD.
 void require_plain(const phi::DenseTensor& tensor, size_t input) {
@@ -52,41 +52,43 @@ void require_plain(const phi::DenseTensor& tensor, size_t input) {
 }
 
 // `num_inputs` inputs are described in `key`; the contents of those that are read by value follow.
-OpenSignature open_signature(const Signature& key, size_t num_inputs, const BuiltFunction& built) {
-  OpenSignature open{key, std::vector<int>(key.words.size(), OpenSignature::kFixed), built.guards};
+SymbolicSignature symbolic_signature(const Signature& key, size_t num_inputs,
+                                     const BuiltFunction& built) {
+  SymbolicSignature symbolic{key, std::vector<int>(key.words.size(), SymbolicSignature::kFixed),
+                             built.guards};
   size_t number = 0, word = 0;
-  const auto take = [&] { open.symbols.at(word++) = built.open_sizes.at(number++); };
+  const auto next_symbol = [&] { symbolic.symbols.at(word++) = built.symbolic_dims.at(number++); };
   for (size_t input = 0; input < num_inputs; ++input) {
     const int64_t rank = key.words.at(word + 1);
     word += 2;
-    for (int64_t i = 0; i < rank; ++i) take();
+    for (int64_t i = 0; i < rank; ++i) next_symbol();
   }
-  while (number < built.open_sizes.size()) take();
-  return open;
+  while (number < built.symbolic_dims.size()) next_symbol();
+  return symbolic;
 }
 
 // So many shapes of a graph have functions of their own built as they come. Where there are more,
 // as in a loop of Paddle's that shows another shape to its interval in each turn, one has to come
 // once for every few functions that there have been.
-constexpr size_t kOwnShapes = 16;
-constexpr size_t kFunctionsPerTime = 4;
+constexpr size_t kMaxStaticShapes = 16;
+constexpr size_t kFunctionsPerMiss = 4;
 
 // A signature ends with those settings that functions of a graph differ in.
-constexpr size_t kWordsOfSettings = 3;
+constexpr size_t kSettingsWords = 3;
 
 // What is known of more shapes than these is forgotten.
-constexpr size_t kMostShapes = 4096;
+constexpr size_t kMaxTrackedShapes = 4096;
 
 // Paddle does a run whose function is not worth a build yet.
-class LeftToPaddle : public NgraphError {
+class CompileSkipped : public NgraphError {
  public:
-  LeftToPaddle() : NgraphError("shapes that come too seldom for a function of their own") {}
+  CompileSkipped() : NgraphError("shapes that come too seldom for a function of their own") {}
 };
 
 // Of a signature, whatever the weights and the settings.
-uint64_t hash_of_shapes(Signature key) {
+uint64_t shape_hash(Signature key) {
   key.weights.reset();
-  key.words.resize(key.words.size() - kWordsOfSettings);
+  key.words.resize(key.words.size() - kSettingsWords);
   return SignatureHash()(key);
 }
 
@@ -94,7 +96,7 @@ uint64_t hash_of_shapes(Signature key) {
 constexpr size_t kMaxFailures = 16;
 
 // Whether functions may be built in the background, as the flag says.
-bool may_order() {
+bool may_compile_in_background() {
   const std::string& when = FLAGS_ngraph_background_compile;
   if (when == "0" || when == "auto" || when == "1") return when != "0";
   throw InvalidInput(concat("FLAGS_ngraph_background_compile=", when, ": use auto, 1 or 0"));
@@ -129,12 +131,12 @@ BuildingMutex& building_mutex(uint64_t graph) {
   return building_mutexes[graph % building_mutexes.size()];
 }
 
-const std::vector<size_t>& no_inputs() {
+const std::vector<size_t>& empty_indices() {
   static const std::vector<size_t> none;
   return none;
 }
 
-std::string text_of(const std::exception_ptr& failure) {
+std::string message_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
@@ -144,7 +146,7 @@ std::string text_of(const std::exception_ptr& failure) {
 
 // Whether a function that was stored under this key is for it.
 bool is_for(const BuiltFunction& built, const Signature& key, size_t num_inputs) {
-  return !built.is_open() || open_signature(key, num_inputs, built).fits(key);
+  return !built.is_symbolic() || symbolic_signature(key, num_inputs, built).fits(key);
 }
 
 // A word for each number: its value, or the bits of one that is not whole.
@@ -177,12 +179,12 @@ NgraphEngine::NgraphEngine(std::string graph)
       weights_(header_.weights, header_.has_eager_weights) {
   static std::atomic<uint64_t> count{0};
   id_ = ++count;
-  const auto is_only_read = [&](size_t input) { return input < header_.num_read(); };
+  const auto is_only_read = [&](size_t input) { return input < header_.num_read_only(); };
   std::copy_if(header_.value_inputs.begin(), header_.value_inputs.end(),
                std::back_inserter(copied_inputs_), is_only_read);
   // Weights are kept only if no program of the run writes them.
-  infers_ = !header_.weights.empty() && !header_.trains;
-  shares_threads_ = infers_ && header_.num_states == 0 && header_.is_on_cpu();
+  has_frozen_weights_ = !header_.weights.empty() && !header_.trains;
+  shares_threads_ = has_frozen_weights_ && header_.num_states == 0 && header_.is_on_cpu();
 }
 
 NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const {
@@ -193,7 +195,7 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
     for (size_t i = range.first; i < range.second; ++i) {
       auto* tensor = dense(context->InputAt(i));
       if (tensor == nullptr) continue;
-      io.take(tensor, io.inputs.size() >= header_.num_read());
+      io.append_input(tensor, io.inputs.size() >= header_.num_read_only());
     }
   }
   require_inputs(io.inputs.size());
@@ -201,7 +203,7 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
   for (size_t i = 0; i < header_.num_outputs; ++i) {
     io.outputs.push_back(dense(*context->MutableOutputAt(i)));
   }
-  if (FLAGS_check_nan_inf) place_spare_outputs(context);
+  if (FLAGS_check_nan_inf) allocate_spare_outputs(context);
   io.num_states = header_.num_states;
   if (header_.num_states == 0) return io;
   const auto states = context->OutputRangeAt(context->OutputRange().size() - 1);
@@ -213,7 +215,7 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
 
 // Paddle's search for NaN asks all outputs for their place, also those that the operator has to
 // spare.
-void NgraphEngine::place_spare_outputs(paddle::CustomOpKernelContext* context) const {
+void NgraphEngine::allocate_spare_outputs(paddle::CustomOpKernelContext* context) const {
   const auto nothing = paddle::empty({0}, paddle::DataType::FLOAT32, paddle::CPUPlace());
   for (size_t i = header_.num_outputs; i + 1 < context->OutputRange().size(); ++i) {
     dense(*context->MutableOutputAt(i))->ShareDataWith(*dense(nothing));
@@ -248,8 +250,8 @@ Signature NgraphEngine::signature(const Inputs& inputs, const Settings& settings
     for (int i = 0; i < dims.size(); ++i) signature.words.push_back(dims[i]);
   }
   for (size_t input : header_.value_inputs) append_values(*inputs[input], &signature.words);
-  const std::array<int64_t, kWordsOfSettings> last = {settings.num_threads, settings.streams,
-                                                      static_cast<int64_t>(settings.precision)};
+  const std::array<int64_t, kSettingsWords> last = {settings.num_threads, settings.streams,
+                                                    static_cast<int64_t>(settings.precision)};
   signature.words.insert(signature.words.end(), last.begin(), last.end());
   return signature;
 }
@@ -266,17 +268,18 @@ Settings NgraphEngine::settings() const {
   if (!header_.is_on_cpu()) {
     settings.num_threads = 1;
     // Gradients are too small for it.
-    if (precision == Precision::kFloat16 && infers_) settings.precision = precision;
+    if (precision == Precision::kFloat16 && has_frozen_weights_) settings.precision = precision;
     return settings;
   }
   if (precision == Precision::kBfloat16) settings.precision = precision;
   settings.num_threads = engine_threads();
-  if (header_.most_threads == 0) return settings;
-  const int64_t most = num_threads(), wanted = int64_t{header_.most_threads} * header_.runs_at_once;
+  if (header_.max_threads == 0) return settings;
+  const int64_t most = num_threads(),
+                wanted = int64_t{header_.max_threads} * header_.concurrent_runs;
   if (wanted < most) settings.num_threads = static_cast<int>(wanted);
   settings.streams =
-      static_cast<int>(std::min<int64_t>(header_.runs_at_once, std::min(wanted, most)));
-  settings.runs_at_once = settings.streams;
+      static_cast<int>(std::min<int64_t>(header_.concurrent_runs, std::min(wanted, most)));
+  settings.concurrent_runs = settings.streams;
   return settings;
 }
 
@@ -288,69 +291,69 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
                                                             const Settings& now) const {
   Signature key = signature(io.inputs, now);
   key.weights = weights_.fingerprint(io.inputs);
-  auto function = find_with_room(&key, io);
+  auto function = find_within_capacity(&key, io);
   if (function) ++EngineStats::instance().functions_reused;
   return function;
 }
 
-bool NgraphEngine::serves(const NgraphFunction& function, const NgraphIO& io) const {
+bool NgraphEngine::is_valid_for(const NgraphFunction& function, const NgraphIO& io) const {
   const auto* const in_place = function.weights_in_place();
-  return in_place == nullptr || in_place->serve(weights_, io.inputs);
+  return in_place == nullptr || in_place->is_valid_for(weights_, io.inputs);
 }
 
-std::shared_ptr<NgraphFunction> NgraphEngine::find_serving(const Signature& key, const NgraphIO& io,
-                                                           bool looks_again) const {
+std::shared_ptr<NgraphFunction> NgraphEngine::find_valid(const Signature& key, const NgraphIO& io,
+                                                         bool is_retry) const {
   auto& cache = FunctionCache::instance();
-  auto function = cache.find(key, looks_again);
-  if (!function || serves(*function, io)) return function;
-  copies_weights_at_ = attempts().load();
+  auto function = cache.find(key, is_retry);
+  if (!function || is_valid_for(*function, io)) return function;
+  copied_weights_version_ = denylist_version().load();
   {
-    std::lock_guard<std::mutex> lock(own_functions_mutex_);
-    OwnFunctions& own = own_functions();
-    own.known.erase(SignatureHash()(key));
-    own.lacking[hash_of_shapes(key)] = own.count;  // often enough to be built again
+    std::lock_guard<std::mutex> lock(static_functions_mutex_);
+    StaticFunctions& statistics = static_functions();
+    statistics.built.erase(SignatureHash()(key));
+    statistics.misses[shape_hash(key)] = statistics.count;  // often enough to be built again
   }
   cache.drop(*function);
   return nullptr;
 }
 
-std::shared_ptr<NgraphFunction> NgraphEngine::find_with_room(Signature* key,
-                                                             const NgraphIO& io) const {
+std::shared_ptr<NgraphFunction> NgraphEngine::find_within_capacity(Signature* key,
+                                                                   const NgraphIO& io) const {
   const auto& cache = FunctionCache::instance();
-  const bool had_no_room = cache.had_no_room_for(*key);
-  auto function = find_serving(*key, io, had_no_room);
-  if (function || !had_no_room || cache.has_room_for(weights_.num_bytes(io.inputs))) {
+  const bool was_evicted = cache.was_evicted_for_capacity(*key);
+  auto function = find_valid(*key, io, was_evicted);
+  if (function || !was_evicted || cache.has_capacity_for(weights_.num_bytes(io.inputs))) {
     return function;
   }
   key->weights.reset();
-  return find_serving(*key, io);
+  return find_valid(*key, io);
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
                                                               const Settings& settings,
                                                               const Concurrency::Run& run,
-                                                              Order* order) const {
+                                                              JobPtr* job) const {
   const Settings shared = shared_settings(settings, run);
-  if (shared.streams == settings.streams) return get_ng_function(io, settings, nullptr, order);
+  if (shared.streams == settings.streams) return get_ng_function(io, settings, nullptr, job);
   if (!run.is_alone()) {
     if (auto function = find_function(io, shared)) return function;
   }
   const auto unshared = find_function(io, settings);
   if (unshared && (run.is_alone() || unshared->has_little_to_do())) return unshared;
   try {
-    auto function = get_ng_function(io, shared, &settings, order);
+    auto function = get_ng_function(io, shared, &settings, job);
     if (function == nullptr) return unshared;  // it is built in the background
     // If there is room for one of the two only, they would take turns.
     if (unshared && !find_function(io, settings)) shares_threads_ = false;
     return function;
-  } catch (const LeftToPaddle&) {
+  } catch (const CompileSkipped&) {
     if (unshared) return unshared;
     throw;
   } catch (const InvalidInput&) {  // the unshared function will say whether it is the input
   } catch (const std::exception&) {
     shares_threads_ = false;
   }
-  return get_ng_function(io, settings, nullptr, order);
+  return get_ng_function(io, settings, nullptr, job);
 }
 
 // A function for runs that overlap: each has as many threads as one that is alone, as long as there
@@ -369,53 +372,54 @@ Settings NgraphEngine::shared_settings(const Settings& settings,
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
                                                               const Settings& now,
-                                                              const Settings* meanwhile,
-                                                              Order* order) const {
-  const Moment since = Moment::now();
+                                                              const Settings* settings_if_building,
+                                                              JobPtr* job) const {
+  const Epoch since = Epoch::now();
   Signature key = signature(io.inputs, now);
   key.weights = weights_.fingerprint(io.inputs);
   auto& cache = FunctionCache::instance();
   if (const auto outdated = weights_.take_outdated()) {
     cache.drop(id_, *outdated);
-    std::lock_guard<std::mutex> lock(own_functions_mutex_);
-    own_functions().known.clear();  // none of these was dropped for lack of room
+    std::lock_guard<std::mutex> lock(static_functions_mutex_);
+    static_functions().built.clear();  // none of these was dropped for lack of room
   }
-  if (auto function = find_with_room(&key, io)) {
+  if (auto function = find_within_capacity(&key, io)) {
     ++EngineStats::instance().functions_reused;
     return function;
   }
-  if (ordered_ != nullptr) {
-    if (order != nullptr) return nullptr;
-    wait_for_orders();
+  if (pending_job_ != nullptr) {
+    if (job != nullptr) return nullptr;
+    wait_for_compile_jobs();
   }
   // One build per graph at a time: another thread may be building the same function, or one from
   // the same model.
   std::unique_lock<BuildingMutex> lock(building_mutex(id_), std::try_to_lock);
   if (!lock.owns_lock()) {
-    if (meanwhile) return get_ng_function(io, *meanwhile, nullptr, order);
+    if (settings_if_building) return get_ng_function(io, *settings_if_building, nullptr, job);
     lock.lock();
   }
-  if (ordered_ != nullptr) {  // by a thread that was first
-    if (order != nullptr) return nullptr;
-    wait_for_orders();
+  if (pending_job_ != nullptr) {  // by a thread that was first
+    if (job != nullptr) return nullptr;
+    wait_for_compile_jobs();
   }
   // It may be there by now, however short the time was; or it would be known, and left.
-  if (auto function = find_serving(key, io, true)) return function;
-  const bool keeps_weights = key.weights.has_value();
-  if (order != nullptr) {
-    const size_t bytes = keeps_weights ? weights_.num_bytes(io.inputs) : 0;
-    const bool is_full = !FunctionOrder::has_room_for(bytes);
-    if (is_full && wants_order(graph_, io.inputs, least_native_us_)) return nullptr;
-    if (is_full) order = nullptr;
+  if (auto function = find_valid(key, io, true)) return function;
+  const bool constant_weights = key.weights.has_value();
+  if (job != nullptr) {
+    const size_t bytes = constant_weights ? weights_.num_bytes(io.inputs) : 0;
+    const bool is_full = !CompileJob::has_capacity_for(bytes);
+    if (is_full && should_compile_in_background(graph_, io.inputs, min_fallback_us_))
+      return nullptr;
+    if (is_full) job = nullptr;
   }
-  if (leaves(key, now)) throw LeftToPaddle();
-  bool in_place = keeps_weights && header_.is_on_cpu() && !collects() &&
-                  copies_weights_at_ != attempts() &&
+  if (should_skip_compile(key, now)) throw CompileSkipped();
+  bool in_place = constant_weights && header_.is_on_cpu() && !is_collecting() &&
+                  copied_weights_version_ != denylist_version() &&
                   weights_.are_untouched_since(since, io.inputs);
   for (bool is_first = true;; is_first = false) {
     std::optional<Variables> variables;
     if (in_place) variables.emplace(io.inputs, since, weights_);
-    auto frozen = std::make_shared<const Snapshot>(snapshot(io.inputs, keeps_weights, in_place));
+    auto frozen = std::make_shared<const Snapshot>(snapshot(io.inputs, constant_weights, in_place));
     // What the snapshot shows is held, unless they have moved in between.
     if (in_place && !weights_.are_untouched_since(since, io.inputs)) {
       in_place = false;
@@ -423,131 +427,137 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     }
     const Signature wanted = std::exchange(key, signature(frozen->inputs(), now));
     key.weights = wanted.weights;
-    if (keeps_weights && !in_place) key.weights = weights_.fingerprint_now(frozen->inputs());
+    if (constant_weights && !in_place) key.weights = weights_.fingerprint_now(frozen->inputs());
     if (!is_first || !(key == wanted)) {  // it was built, or an input written, meanwhile
-      if (auto function = find_serving(key, io, true)) return function;
+      if (auto function = find_valid(key, io, true)) return function;
     }
-    throw_failure(key);
+    rethrow_failure(key);
     if (auto function = load(key, *frozen, now)) return function;
-    const bool is_ordered =
-        order != nullptr && !collects() && wants_order(graph_, io.inputs, least_native_us_);
-    if (is_ordered && !in_place) {
-      *order = std::make_shared<FunctionOrder>(shared_from_this(), key, frozen, now);
+    const bool compiles_in_background =
+        job != nullptr && !is_collecting() &&
+        should_compile_in_background(graph_, io.inputs, min_fallback_us_);
+    if (compiles_in_background && !in_place) {
+      *job = std::make_shared<CompileJob>(shared_from_this(), key, frozen, now);
       return nullptr;
     }
-    if (!is_ordered) {
-      auto function = build_and_keep(key, *frozen, now, nullptr, variables ? &*variables : nullptr);
-      if (function != nullptr && serves(*function, io)) return function;
+    if (!compiles_in_background) {
+      auto function =
+          build_and_cache(key, *frozen, now, nullptr, variables ? &*variables : nullptr);
+      if (function != nullptr && is_valid_for(*function, io)) return function;
     }
     in_place = false;
   }
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
-  const bool keeps_weights = weights_.fingerprint(io.inputs).has_value();
-  return wrap(build(snapshot(io.inputs, keeps_weights), keeps_weights, settings()));
+  const bool constant_weights = weights_.fingerprint(io.inputs).has_value();
+  return wrap(build(snapshot(io.inputs, constant_weights), constant_weights, settings()));
 }
 
-Snapshot NgraphEngine::snapshot(const Inputs& inputs, bool keeps_weights, bool in_place) const {
-  return {inputs, header_.value_inputs, keeps_weights ? weights_.inputs() : no_inputs(), in_place};
+Snapshot NgraphEngine::snapshot(const Inputs& inputs, bool constant_weights, bool in_place) const {
+  return {inputs, header_.value_inputs, constant_weights ? weights_.inputs() : empty_indices(),
+          in_place};
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::load(const Signature& key, const Snapshot& snapshot,
                                                    const Settings& settings) const {
   const auto on_disk = disk_key(key, settings);
-  if (!on_disk || collects()) return nullptr;
+  if (!on_disk || is_collecting()) return nullptr;
   auto loaded = load_function(*on_disk);
   if (!loaded || !is_for(*loaded, key, header_.num_inputs)) return nullptr;
   ++EngineStats::instance().functions_loaded;
   if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
   remember_shapes(graph_, snapshot.inputs(), header_.value_inputs,
                   loaded->function->settings().parts);
-  return keep(key, snapshot, std::move(*loaded));
+  return add_to_cache(key, snapshot, std::move(*loaded));
 }
 
-NgraphEngine::OwnFunctions& NgraphEngine::own_functions() const {
-  if (own_functions_.attempt != attempts()) own_functions_ = {attempts(), 0, {}, {}, {}};
-  return own_functions_;
+NgraphEngine::StaticFunctions& NgraphEngine::static_functions() const {
+  if (static_functions_.version != denylist_version())
+    static_functions_ = {denylist_version(), 0, {}, {}, {}};
+  return static_functions_;
 }
 
-bool NgraphEngine::leaves(const Signature& key, const Settings& settings) const {
-  if (FLAGS_ngraph_strict || collects()) return false;
+bool NgraphEngine::should_skip_compile(const Signature& key, const Settings& settings) const {
+  if (FLAGS_ngraph_strict || is_collecting()) return false;
   bool is_new = false;  // to this process
   {
-    std::lock_guard<std::mutex> lock(own_functions_mutex_);
-    OwnFunctions& own = own_functions();
+    std::lock_guard<std::mutex> lock(static_functions_mutex_);
+    StaticFunctions& statistics = static_functions();
     // Of those that it had, too, where the cache has room for fewer.
-    const bool was_built = own.known.count(SignatureHash()(key)) > 0;
-    if (own.first.size() < kOwnShapes && !was_built) return false;
-    const uint64_t shape = hash_of_shapes(key);
-    is_new = own.known.size() < kMostShapes && !was_built;
-    if (is_new && own.first.count(shape) > 0) return false;  // it has one for other settings
-    if (own.lacking.size() >= kMostShapes) own.lacking.clear();
-    if (++own.lacking[shape] * kFunctionsPerTime >= own.count) return false;
+    const bool was_built = statistics.built.count(SignatureHash()(key)) > 0;
+    if (statistics.first_shapes.size() < kMaxStaticShapes && !was_built) return false;
+    const uint64_t shape = shape_hash(key);
+    is_new = statistics.built.size() < kMaxTrackedShapes && !was_built;
+    if (is_new && statistics.first_shapes.count(shape) > 0)
+      return false;  // it has one for other settings
+    if (statistics.misses.size() >= kMaxTrackedShapes) statistics.misses.clear();
+    if (++statistics.misses[shape] * kFunctionsPerMiss >= statistics.count) return false;
   }
-  if (!may_leave(graph_)) return false;
+  if (!may_skip_compile(graph_)) return false;
   if (!is_new) return true;  // it is on disk, maybe, but there was no room for it
   const auto on_disk = disk_key(key, settings);
   return !on_disk || !find_file(*on_disk);
 }
 
-std::shared_ptr<NgraphFunction> NgraphEngine::build_and_keep(const Signature& key,
-                                                             const Snapshot& snapshot,
-                                                             const Settings& settings,
-                                                             const std::atomic<bool>* is_wanted,
-                                                             Variables* in_place) const {
+std::shared_ptr<NgraphFunction> NgraphEngine::build_and_cache(const Signature& key,
+                                                              const Snapshot& snapshot,
+                                                              const Settings& settings,
+                                                              const std::atomic<bool>* is_active,
+                                                              Variables* in_place) const {
   const auto on_disk = disk_key(key, settings);
   const auto start = std::chrono::steady_clock::now();
   BuiltFunction built = build(snapshot, key.weights.has_value(), settings);
   const auto time = std::chrono::steady_clock::now() - start;
-  const auto is_of_key = [&] {
+  const auto is_valid = [&] {
     return in_place == nullptr || weights_.are_untouched_since(in_place->since, in_place->inputs);
   };
   const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
-  if (!collect(on_disk, built, is_of_key) && on_disk && time >= least) {
-    store_function(*on_disk, built, is_of_key);
+  if (!collect(on_disk, built, is_valid) && on_disk && time >= least) {
+    store_function(*on_disk, built, is_valid);
   }
-  if (in_place != nullptr) in_place->held.reset();
-  return_free_memory();
-  if (!is_of_key()) return nullptr;
-  return keep(key, snapshot, std::move(built), is_wanted, in_place);
+  if (in_place != nullptr) in_place->pin.reset();
+  trim_free_memory();
+  if (!is_valid()) return nullptr;
+  return add_to_cache(key, snapshot, std::move(built), is_active, in_place);
 }
 
-std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const Snapshot& snapshot,
-                                                   BuiltFunction built,
-                                                   const std::atomic<bool>* is_wanted,
-                                                   const Variables* in_place) const {
-  std::optional<OpenSignature> open;
-  if (built.is_open()) {
-    open = open_signature(key, header_.num_inputs, built);
+std::shared_ptr<NgraphFunction> NgraphEngine::add_to_cache(const Signature& key,
+                                                           const Snapshot& snapshot,
+                                                           BuiltFunction built,
+                                                           const std::atomic<bool>* is_active,
+                                                           const Variables* in_place) const {
+  std::optional<SymbolicSignature> symbolic;
+  if (built.is_symbolic()) {
+    symbolic = symbolic_signature(key, header_.num_inputs, built);
   } else {
-    std::lock_guard<std::mutex> lock(own_functions_mutex_);
-    OwnFunctions& own = own_functions();
-    const uint64_t shape = hash_of_shapes(key);
-    ++own.count;
-    own.lacking.erase(shape);
-    if (own.known.size() < kMostShapes) own.known.insert(SignatureHash()(key));
-    if (own.first.size() < kOwnShapes) own.first.insert(shape);
+    std::lock_guard<std::mutex> lock(static_functions_mutex_);
+    StaticFunctions& statistics = static_functions();
+    const uint64_t shape = shape_hash(key);
+    ++statistics.count;
+    statistics.misses.erase(shape);
+    if (statistics.built.size() < kMaxTrackedShapes) statistics.built.insert(SignatureHash()(key));
+    if (statistics.first_shapes.size() < kMaxStaticShapes) statistics.first_shapes.insert(shape);
   }
   size_t bytes = key.weights.has_value() ? weights_.num_bytes(snapshot.inputs()) : 0;
-  if (built.function->settings().rest() > 0) bytes *= 2;  // which is compiled, too
+  if (built.function->settings().remainder() > 0) bytes *= 2;  // which is compiled, too
   auto function = wrap(std::move(built));
   if (in_place != nullptr) {
-    function->read_in_place(std::make_unique<WeightsInPlace>(weights_, in_place->inputs));
+    function->use_weights_in_place(std::make_unique<WeightsInPlace>(weights_, in_place->inputs));
     ++EngineStats::instance().functions_with_weights_in_place;
   }
-  return FunctionCache::instance().insert(key, std::move(function), bytes, std::move(open),
-                                          is_wanted);
+  return FunctionCache::instance().insert(key, std::move(function), bytes, std::move(symbolic),
+                                          is_active);
 }
 
-void NgraphEngine::keep_failure(const Signature& key, const std::exception_ptr& failure,
-                                bool is_for_all) const {
+void NgraphEngine::record_failure(const Signature& key, const std::exception_ptr& failure,
+                                  bool is_for_all) const {
   std::lock_guard<std::mutex> lock(failures_mutex_);
   if (failures_.size() == kMaxFailures) failures_.erase(failures_.begin());
-  failures_.push_back({key, failure, attempts(), is_for_all});
+  failures_.push_back({key, failure, denylist_version(), is_for_all});
 }
 
-void NgraphEngine::throw_failure(const Signature& key) const {
+void NgraphEngine::rethrow_failure(const Signature& key) const {
   std::exception_ptr failure;
   {
     std::lock_guard<std::mutex> lock(failures_mutex_);
@@ -555,7 +565,7 @@ void NgraphEngine::throw_failure(const Signature& key) const {
       return each.is_for_all || each.key == key;
     });
     if (found == failures_.end()) return;
-    if (found->attempt == attempts()) failure = found->reason;
+    if (found->version == denylist_version()) failure = found->reason;
     failures_.erase(found);
   }
   if (failure != nullptr) std::rethrow_exception(failure);
@@ -577,18 +587,18 @@ std::string NgraphEngine::end_collection() {
   return std::exchange(collection_, {}).failure;
 }
 
-bool NgraphEngine::collects() const {
+bool NgraphEngine::is_collecting() const {
   std::lock_guard<std::mutex> lock(collection_mutex_);
   return !collection_.folder.empty();
 }
 
 bool NgraphEngine::collect(const std::optional<DiskKey>& key, const BuiltFunction& built,
-                           const std::function<bool()>& is_of_key) const {
+                           const std::function<bool()>& is_valid) const {
   std::lock_guard<std::mutex> lock(collection_mutex_);
   if (collection_.folder.empty()) return false;
   try {
     if (!key) throw NgraphError("it involves a converter from outside the package");
-    store_function_in(collection_.folder, *key, built, is_of_key);
+    store_function_in(collection_.folder, *key, built, is_valid);
   } catch (const std::exception& error) {  // the run itself goes on
     collection_.failure = error.what();
   }
@@ -597,23 +607,23 @@ bool NgraphEngine::collect(const std::optional<DiskKey>& key, const BuiltFunctio
 
 std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key,
                                               const Settings& settings) const {
-  if (!has_places() && !collects()) return std::nullopt;
+  if (!has_cache_folder() && !is_collecting()) return std::nullopt;
   const std::string environment = build_environment(graph_, settings);
   if (environment.empty()) return std::nullopt;
   std::ostringstream instance;
-  if (has_closed_shapes_) instance << "closed ";
+  if (dynamic_shapes_disabled_) instance << "closed ";
   if (key.weights) instance << "weights " << *key.weights << ' ';
   for (int64_t word : key.words) instance << word << ' ';
   return DiskKey{disk_key_of_graph(graph_, environment), instance.str()};
 }
 
-BuiltFunction NgraphEngine::build(const Snapshot& snapshot, bool keeps_weights,
+BuiltFunction NgraphEngine::build(const Snapshot& snapshot, bool constant_weights,
                                   const Settings& settings) const {
-  BuiltFunction built =
-      build_function(graph_, snapshot.inputs(), header_.value_inputs,
-                     keeps_weights ? weights_.inputs() : no_inputs(), snapshot.copies(), settings);
+  BuiltFunction built = build_function(graph_, snapshot.inputs(), header_.value_inputs,
+                                       constant_weights ? weights_.inputs() : empty_indices(),
+                                       snapshot.copies(), settings);
   ++EngineStats::instance().functions_built;
-  if (keeps_weights) ++EngineStats::instance().functions_with_weights;
+  if (constant_weights) ++EngineStats::instance().functions_with_weights;
   return built;
 }
 
@@ -630,64 +640,64 @@ std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
 }
 
 void NgraphEngine::run(const NgraphIO& io) const {
-  if (!may_order()) return run(io, nullptr);
-  Order order;
-  run(io, &order);
-  if (order == nullptr) return;
+  if (!may_compile_in_background()) return run(io, nullptr);
+  JobPtr job;
+  run(io, &job);
+  if (job == nullptr) return;
   // It is built when the run is over: until then Python is busy with making the native twin of the
   // interval.
   try {
-    take_order(order);
+    submit_compile_job(job);
   } catch (const std::exception&) {  // the next run gives another one
   }
 }
 
-void NgraphEngine::run(const NgraphIO& io, Order* order) const {
+void NgraphEngine::run(const NgraphIO& io, JobPtr* job) const {
   const Settings now = settings();
   auto step = Step::kData;
   if (FLAGS_ngraph_strict) {
     try {
       run_function(io, now, nullptr, &step);
       return;
-    } catch (const LeftToPaddle&) {  // the flag was set again meanwhile
-      return run(io, order);
+    } catch (const CompileSkipped&) {  // the flag was set again meanwhile
+      return run(io, job);
     }
   }
-  if (refused_at_ == attempts()) return run_natively(io);
+  if (denied_at_ == denylist_version()) return run_fallback(io);
   if (FLAGS_check_nan_inf) {  // who looks for NaN wants the operator that makes it
     try {
-      return run_natively(io);
+      return run_fallback(io);
     } catch (const NgraphError&) {  // it cannot run natively at all
     }
   }
   std::string reason;  // why Paddle keeps the interval for good; empty if the data is to blame
   std::exception_ptr failure;
   try {
-    if (run_function(io, now, order, &step)) {
-      runs_too_wide_ = 0;
+    if (run_function(io, now, job, &step)) {
+      overflow_runs_ = 0;
       return;
     }
-  } catch (const HasWritten&) {
+  } catch (const PartialWrite&) {
     throw;
   } catch (const std::bad_alloc&) {
     failure = std::current_exception();
-  } catch (const LeftToPaddle&) {
-    return run_left(io, now);
+  } catch (const CompileSkipped&) {
+    return run_fallback_without_compiling(io, now);
   } catch (const InvalidInput& error) {
-    if (std::strstr(error.what(), kUnnoticed) != nullptr) throw;
+    if (std::strstr(error.what(), kOutOfBoundsMarker) != nullptr) throw;
     failure = std::current_exception();
     if (step == Step::kCompile) reason = error.what();
   } catch (const std::exception& error) {
     failure = std::current_exception();
     if (step != Step::kData) reason = error.what();
   }
-  if (failure == nullptr) return run_meanwhile(io, order);
-  run_instead(io, failure, reason);
+  if (failure == nullptr) return run_fallback_while_compiling(io, job);
+  run_fallback_after_failure(io, failure, reason);
 }
 
-bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings, Order* order,
+bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings, JobPtr* job,
                                 Step* step) const {
-  may_fail(*step = Step::kData);
+  inject_fault(*step = Step::kData);
   for (size_t i = 0; i < given.inputs.size(); ++i) {
     require_plain(*given.inputs[i], i);
     require_dtype(*given.inputs[i], i);
@@ -698,15 +708,15 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   std::optional<Snapshot> copies;
   std::optional<NgraphIO> frozen;
   if (!copied_inputs_.empty()) {
-    copies.emplace(given.inputs, copied_inputs_, no_inputs());
+    copies.emplace(given.inputs, copied_inputs_, empty_indices());
     frozen = given;
     for (size_t input : copied_inputs_) frozen->inputs[input] = copies->inputs()[input];
   }
   const NgraphIO& io = frozen ? *frozen : given;
-  const Moment since = Moment::now();  // before weights are looked at
+  const Epoch since = Epoch::now();  // before weights are looked at
   const auto has_run = [&](const NgraphFunction& function) {
     WeightsInPlace::Run reading(function, weights_, io.inputs, since);
-    if (!reading.has_begun()) return false;
+    if (!reading.has_started()) return false;
     function.run(io);
     reading.has_computed();
     return true;
@@ -714,24 +724,24 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   const Concurrency::Run run(&concurrency_);
   while (true) {
     *step = Step::kCompile;
-    const auto function = get_ng_function(io, settings, run, order);
+    const auto function = get_ng_function(io, settings, run, job);
     if (function == nullptr) return false;
     *step = Step::kRun;
     try {
       if (has_run(*function)) break;
-    } catch (const HasWritten&) {
+    } catch (const PartialWrite&) {
       throw;
     } catch (const InvalidInput&) {
       throw;
     } catch (const std::exception&) {
-      if (!function->is_open()) {
-        if (function->has_open_sizes()) FunctionCache::instance().drop(id_);
+      if (!function->is_symbolic()) {
+        if (function->has_dynamic_dims()) FunctionCache::instance().drop(id_);
         throw;
       }
       // Nothing has been written yet; a function for exactly these sizes may work.
-      close_shapes(graph_);
-      has_closed_shapes_ = true;
-      FunctionCache::instance().drop_open(id_);
+      disable_dynamic_shapes(graph_);
+      dynamic_shapes_disabled_ = true;
+      FunctionCache::instance().drop_symbolic(id_);
       while (!has_run(*get_ng_function(io, settings, nullptr, nullptr))) continue;
       break;
     }
@@ -753,15 +763,15 @@ void NgraphEngine::require_list(size_t input) const {
   throw InvalidInput(concat("input ", input, " of the interval is empty"));
 }
 
-void NgraphEngine::run_natively(const NgraphIO& io) const {
-  paddle_ngraph::run_natively(graph_, io);
+void NgraphEngine::run_fallback(const NgraphIO& io) const {
+  paddle_ngraph::run_fallback(graph_, io);
   ++EngineStats::instance().native_runs;
 }
 
-bool NgraphEngine::try_natively(const NgraphIO& io) const {
+bool NgraphEngine::try_fallback(const NgraphIO& io) const {
   StreamGuard stream(header_.num_states == 0);
   try {
-    run_natively(io);
+    run_fallback(io);
     stream.used();
     return true;
   } catch (const NgraphError&) {     // it cannot run natively at all
@@ -771,57 +781,59 @@ bool NgraphEngine::try_natively(const NgraphIO& io) const {
   return false;
 }
 
-void NgraphEngine::run_left(const NgraphIO& io, const Settings& settings) const {
-  if (try_natively(io)) return;
+void NgraphEngine::run_fallback_without_compiling(const NgraphIO& io,
+                                                  const Settings& settings) const {
+  if (try_fallback(io)) return;
   {
-    std::lock_guard<std::mutex> lock(own_functions_mutex_);
-    OwnFunctions& own = own_functions();
-    own.lacking[hash_of_shapes(signature(io.inputs, settings))] = own.count;  // often enough
+    std::lock_guard<std::mutex> lock(static_functions_mutex_);
+    StaticFunctions& statistics = static_functions();
+    statistics.misses[shape_hash(signature(io.inputs, settings))] =
+        statistics.count;  // often enough
   }
   run(io, nullptr);
 }
 
-void NgraphEngine::run_meanwhile(const NgraphIO& io, Order* order) const {
+void NgraphEngine::run_fallback_while_compiling(const NgraphIO& io, JobPtr* job) const {
   const auto start = std::chrono::steady_clock::now();
-  if (!try_natively(io)) {  // the engine may; if it fails too, Paddle's error is raised again
-    order->reset();
+  if (!try_fallback(io)) {  // the engine may; if it fails too, Paddle's error is raised again
+    job->reset();
     return run(io, nullptr);
   }
-  if (*order != nullptr) (*order)->has_run_natively();
+  if (*job != nullptr) (*job)->note_fallback_succeeded();
   const auto time = std::chrono::steady_clock::now() - start;
   const int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
-  const int64_t least = least_native_us_;
-  if (least == 0 || us < least) least_native_us_ = std::max<int64_t>(us, 1);
-  ++runs_meanwhile_;
+  const int64_t least = min_fallback_us_;
+  if (least == 0 || us < least) min_fallback_us_ = std::max<int64_t>(us, 1);
+  ++fallback_runs_;
   ++EngineStats::instance().runs_while_compiling;
 }
 
-void NgraphEngine::run_instead(const NgraphIO& io, const std::exception_ptr& failure,
-                               const std::string& reason) const {
-  const uint64_t attempt = attempts();
-  const std::string said = text_of(failure);
-  const bool is_too_wide = said.find(kTooWide) != std::string::npos;
+void NgraphEngine::run_fallback_after_failure(const NgraphIO& io, const std::exception_ptr& failure,
+                                              const std::string& reason) const {
+  const uint64_t version = denylist_version();
+  const std::string message = message_of(failure);
+  const bool is_overflow = message.find(kOverflowMarker) != std::string::npos;
   try {
-    run_natively(io);
+    run_fallback(io);
   } catch (const NgraphError&) {  // it cannot run natively at all
-    acquit(graph_);
+    clear_failure(graph_);
     std::rethrow_exception(failure);
   } catch (...) {
-    acquit(graph_);
+    clear_failure(graph_);
     throw;
   }
-  if (is_too_wide && ++runs_too_wide_ < kMostTooWide) return acquit(graph_);
-  if (is_too_wide) {
-    runs_too_wide_ = 0;
-    refuse(graph_, said);
-    refused_at_ = attempt;
+  if (is_overflow && ++overflow_runs_ < kMaxOverflowRuns) return clear_failure(graph_);
+  if (is_overflow) {
+    overflow_runs_ = 0;
+    deny_graph(graph_, message);
+    denied_at_ = version;
     return;
   }
   if (reason.empty()) return;
   // A failure with an empty tensor says nothing about other sizes.
-  if (makes_empty(graph_, io)) return acquit(graph_);
-  refuse(graph_, reason);
-  refused_at_ = attempt;
+  if (creates_empty_tensor(graph_, io)) return clear_failure(graph_);
+  deny_graph(graph_, reason);
+  denied_at_ = version;
 }
 
 }  // namespace paddle_ngraph

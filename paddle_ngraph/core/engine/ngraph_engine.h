@@ -14,7 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/common/faults.h"
+#include "core/common/fault_injection.h"
 #include "core/engine/concurrency.h"
 #include "core/engine/disk_cache.h"
 #include "core/engine/engine_stats.h"
@@ -37,7 +37,7 @@ int threads_of(const Settings& settings);
 // As FLAGS_ngraph_precision has it.
 const char* name_of(Precision precision);
 
-class FunctionOrder;
+class CompileJob;
 
 class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
  public:
@@ -84,94 +84,97 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   void run(const NgraphIO& io) const;
 
  private:
-  void place_spare_outputs(paddle::CustomOpKernelContext* context) const;
+  void allocate_spare_outputs(paddle::CustomOpKernelContext* context) const;
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
-  // `order`: where a run puts the order of a function that is to be built in the background;
+  // `job`: where a run puts the order of a function that is to be built in the background;
   // nullptr where it waits for every function that it lacks.
-  using Order = std::shared_ptr<FunctionOrder>;
-  void run(const NgraphIO& io, Order* order) const;
+  using JobPtr = std::shared_ptr<CompileJob>;
+  void run(const NgraphIO& io, JobPtr* job) const;
   // Runs the function; `step` shows how far it got. If it throws, nothing was published. Returns
   // whether there was one.
-  bool run_function(const NgraphIO& io, const Settings& settings, Order* order, Step* step) const;
-  // nullptr if the function is built in the background. Where `meanwhile` is given, and another
-  // thread is building for this graph, the function for those settings.
+  bool run_function(const NgraphIO& io, const Settings& settings, JobPtr* job, Step* step) const;
+  // nullptr if the function is built in the background. Where `settings_if_building` is given, and
+  // another thread is building for this graph, the function for those settings.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
-                                                  const Settings* meanwhile, Order* order) const;
+                                                  const Settings* settings_if_building,
+                                                  JobPtr* job) const;
   Settings shared_settings(const Settings& settings, const Concurrency::Run& run) const;
   // The function for one of several runs that may go on.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
-                                                  const Concurrency::Run& run, Order* order) const;
+                                                  const Concurrency::Run& run, JobPtr* job) const;
   std::shared_ptr<NgraphFunction> find_function(const NgraphIO& io, const Settings& settings) const;
   // Whether it may run on these inputs, of which the weights have its fingerprint.
-  bool serves(const NgraphFunction& function, const NgraphIO& io) const;
+  bool is_valid_for(const NgraphFunction& function, const NgraphIO& io) const;
   // What the cache has for this key, if it serves. If not, it is dropped, and from now on functions
   // of this graph have weights of their own.
-  std::shared_ptr<NgraphFunction> find_serving(const Signature& key, const NgraphIO& io,
-                                               bool looks_again = false) const;
+  std::shared_ptr<NgraphFunction> find_valid(const Signature& key, const NgraphIO& io,
+                                             bool is_retry = false) const;
   // The same for a run. Where functions with its weights were dropped for lack of room, and there
   // is none now, the weights are inputs, as the key says from then on: else each of several
   // functions would be built again after the others.
-  std::shared_ptr<NgraphFunction> find_with_room(Signature* key, const NgraphIO& io) const;
+  std::shared_ptr<NgraphFunction> find_within_capacity(Signature* key, const NgraphIO& io) const;
   // Throws InvalidInput if the input has another dtype than the program declares.
   void require_dtype(const phi::DenseTensor& tensor, size_t input) const;
   // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
   void require_list(size_t input) const;
-  void run_natively(const NgraphIO& io) const;
+  void run_fallback(const NgraphIO& io) const;
   // Runs natively, if Paddle can; what it raises goes on where it may have written states.
-  bool try_natively(const NgraphIO& io) const;
+  bool try_fallback(const NgraphIO& io) const;
   // A run that is left to Paddle; if Paddle cannot run the interval, its function is built.
-  void run_left(const NgraphIO& io, const Settings& settings) const;
+  void run_fallback_without_compiling(const NgraphIO& io, const Settings& settings) const;
   // Runs natively while the function is built in the background. Drops the order, and waits for the
   // function, if Paddle cannot run the interval.
-  void run_meanwhile(const NgraphIO& io, Order* order) const;
+  void run_fallback_while_compiling(const NgraphIO& io, JobPtr* job) const;
   // Runs natively what the engine failed at; from now on always, if that succeeds and there is a
   // reason.
-  void run_instead(const NgraphIO& io, const std::exception_ptr& failure,
-                   const std::string& reason) const;
+  void run_fallback_after_failure(const NgraphIO& io, const std::exception_ptr& failure,
+                                  const std::string& reason) const;
   using Inputs = std::vector<phi::DenseTensor*>;
   Signature signature(const Inputs& inputs, const Settings& settings) const;
-  Snapshot snapshot(const Inputs& inputs, bool keeps_weights, bool in_place = false) const;
+  Snapshot snapshot(const Inputs& inputs, bool constant_weights, bool in_place = false) const;
   // The function that was stored for this key; nullptr if there is none.
   std::shared_ptr<NgraphFunction> load(const Signature& key, const Snapshot& snapshot,
                                        const Settings& settings) const;
   // Whether a run that lacks its function is left to Paddle, as there would be too many functions.
-  bool leaves(const Signature& key, const Settings& settings) const;
+  bool should_skip_compile(const Signature& key, const Settings& settings) const;
   // The variables of a run, untouched since a moment, and their memory.
   struct Variables {
-    Variables(const Inputs& inputs, const Moment& since, const WeightWatch& weights)
+    Variables(const Inputs& inputs, const Epoch& since, const WeightWatch& weights)
         : inputs(inputs), since(since) {
-      held.emplace(weights.tensors(inputs));
+      pin.emplace(weights.tensors(inputs));
     }
 
     const Inputs& inputs;
-    const Moment since;
-    std::optional<Holding> held;
+    const Epoch since;
+    std::optional<MemoryPin> pin;
   };
   // `in_place`: those whose weights the snapshot shows, if it has no copies; their memory is let go
   // when the function is built. Then nullptr is returned, and nothing kept, where they may have
   // been written meanwhile.
-  std::shared_ptr<NgraphFunction> build_and_keep(const Signature& key, const Snapshot& snapshot,
-                                                 const Settings& settings,
-                                                 const std::atomic<bool>* is_wanted,
-                                                 Variables* in_place = nullptr) const;
-  std::shared_ptr<NgraphFunction> keep(const Signature& key, const Snapshot& snapshot,
-                                       BuiltFunction built,
-                                       const std::atomic<bool>* is_wanted = nullptr,
-                                       const Variables* in_place = nullptr) const;
-  BuiltFunction build(const Snapshot& snapshot, bool keeps_weights, const Settings& settings) const;
+  std::shared_ptr<NgraphFunction> build_and_cache(const Signature& key, const Snapshot& snapshot,
+                                                  const Settings& settings,
+                                                  const std::atomic<bool>* is_active,
+                                                  Variables* in_place = nullptr) const;
+  std::shared_ptr<NgraphFunction> add_to_cache(const Signature& key, const Snapshot& snapshot,
+                                               BuiltFunction built,
+                                               const std::atomic<bool>* is_active = nullptr,
+                                               const Variables* in_place = nullptr) const;
+  BuiltFunction build(const Snapshot& snapshot, bool constant_weights,
+                      const Settings& settings) const;
 
-  friend FunctionOrder;
+  friend CompileJob;
   // Records that the function for this key cannot be built, nor any other of the graph if it is
   // the graph that is to blame.
-  void keep_failure(const Signature& key, const std::exception_ptr& failure, bool is_for_all) const;
+  void record_failure(const Signature& key, const std::exception_ptr& failure,
+                      bool is_for_all) const;
   // Throws what was recorded for this key, or for all, once.
-  void throw_failure(const Signature& key) const;
+  void rethrow_failure(const Signature& key) const;
   std::optional<DiskKey> disk_key(const Signature& key, const Settings& settings) const;
-  bool collects() const;
+  bool is_collecting() const;
   // Stores what was built, if functions are collected, unless it turns out not to be what the key
   // says. Returns whether they are.
   bool collect(const std::optional<DiskKey>& key, const BuiltFunction& built,
-               const std::function<bool()>& is_of_key) const;
+               const std::function<bool()>& is_valid) const;
   std::shared_ptr<NgraphFunction> wrap(BuiltFunction built) const;
   std::shared_ptr<SpareTensors> spare_tensors() const;
 
@@ -180,33 +183,33 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   const GraphHeader header_;
   std::vector<size_t> copied_inputs_;  // inputs that are read by value, and only read
   mutable WeightWatch weights_;
-  bool infers_ = false;  // with weights that it keeps, and that nothing trains
+  bool has_frozen_weights_ = false;  // with weights that it keeps, and that nothing trains
   mutable Concurrency concurrency_;
-  mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap
-  mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open sizes failed
-  mutable std::atomic<uint64_t> refused_at_{0};         // see attempts()
-  mutable std::atomic<int> runs_too_wide_{0};           // in a row
-  mutable std::atomic<uint64_t> copies_weights_at_{0};  // the same: see find_serving()
-  mutable std::atomic<const FunctionOrder*> ordered_{nullptr};
-  mutable std::atomic<int64_t> least_native_us_{0};  // that a native run took; 0: none was measured
-  mutable std::atomic<int64_t> runs_meanwhile_{0};   // that were native while functions were built
+  mutable std::atomic<bool> shares_threads_{false};           // among runs that overlap
+  mutable std::atomic<bool> dynamic_shapes_disabled_{false};  // a function with open sizes failed
+  mutable std::atomic<uint64_t> denied_at_{0};                // see denylist_version()
+  mutable std::atomic<int> overflow_runs_{0};                 // in a row
+  mutable std::atomic<uint64_t> copied_weights_version_{0};   // the same: see find_valid()
+  mutable std::atomic<const CompileJob*> pending_job_{nullptr};
+  mutable std::atomic<int64_t> min_fallback_us_{0};  // that a native run took; 0: none was measured
+  mutable std::atomic<int64_t> fallback_runs_{0};    // that were native while functions were built
   // Functions that serve one shape each: how many there have been, and which ones; the first
   // shapes, and how often others had none since the last one. All by their hash.
-  struct OwnFunctions {
-    uint64_t attempt = 0;  // see attempts()
+  struct StaticFunctions {
+    uint64_t version = 0;  // see denylist_version()
     size_t count = 0;
-    std::unordered_set<uint64_t> known;
-    std::set<uint64_t> first;
-    std::unordered_map<uint64_t, size_t> lacking;
+    std::unordered_set<uint64_t> built;
+    std::set<uint64_t> first_shapes;
+    std::unordered_map<uint64_t, size_t> misses;
   };
   // Those since caches were cleared; needs the mutex.
-  OwnFunctions& own_functions() const;
-  mutable std::mutex own_functions_mutex_;
-  mutable OwnFunctions own_functions_;
+  StaticFunctions& static_functions() const;
+  mutable std::mutex static_functions_mutex_;
+  mutable StaticFunctions static_functions_;
   struct Failure {
     Signature key;
     std::exception_ptr reason;
-    uint64_t attempt;
+    uint64_t version;
     bool is_for_all;  // whatever the key
   };
   mutable std::mutex failures_mutex_;

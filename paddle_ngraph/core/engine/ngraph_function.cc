@@ -3,11 +3,11 @@
 #include <cstring>
 
 #include "core/common/error.h"
-#include "core/common/faults.h"
+#include "core/common/fault_injection.h"
 #include "core/common/first_out_of_range.h"
 #include "core/engine/engine_stats.h"
-#include "core/engine/has_written.h"
 #include "core/engine/model_builder.h"
+#include "core/engine/partial_write.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/tensors.h"
 
@@ -16,10 +16,10 @@ namespace paddle_ngraph {
 namespace {
 
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
-constexpr size_t kSmallState = 4096;
+constexpr size_t kMaxCopiedStateBytes = 4096;
 
 // In an interval, int64 tensors hold positions, which the engine computes in 32 bits.
-void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
+void require_int32_range(const phi::DenseTensor& tensor, size_t input) {
   if (tensor.dtype() != paddle::DataType::INT64) return;
   const auto* values = static_cast<const int64_t*>(memory(tensor));
   for (int64_t i = 0; i < tensor.numel(); ++i) {
@@ -48,37 +48,39 @@ void require_range(const phi::DenseTensor& tensor, const RangeCheck& check) {
 }
 
 // Throws InvalidInput if a state shares memory with another state or with an input.
-void require_states_apart(const NgraphIO& io) {
+void require_disjoint_states(const NgraphIO& io) {
   if (io.num_states == 0) return;
   const size_t first = io.inputs.size() - io.num_states;
-  std::vector<Stretch> stretches;
-  stretches.reserve(io.inputs.size());
+  std::vector<MemoryRange> ranges;
+  ranges.reserve(io.inputs.size());
   for (size_t i = 0; i < io.inputs.size(); ++i) {
     const auto& input = *io.inputs[i];
     if (input.Holder() == nullptr) continue;
-    stretches.emplace_back(memory(input), num_bytes(input), i >= first);
+    ranges.emplace_back(memory(input), num_bytes(input), i >= first);
   }
-  require_apart(std::move(stretches));
+  require_disjoint(std::move(ranges));
 }
 
 // Throws InvalidInput if a state is where the function holds something: the steps write states.
-void require_held_apart(const Held& held, const std::vector<Floats>& states) {
-  if (held.values.empty()) return;
-  std::vector<Stretch> stretches;
-  const auto add = [&](const Floats& floats, bool is_written) {
-    stretches.emplace_back(floats.data, floats.size * sizeof(float), is_written);
+void require_disjoint_pinned_values(const PinnedValues& pinned,
+                                    const std::vector<FloatSpan>& states) {
+  if (pinned.values.empty()) return;
+  std::vector<MemoryRange> ranges;
+  const auto add = [&](const FloatSpan& floats, bool is_written) {
+    ranges.emplace_back(floats.data, floats.size * sizeof(float), is_written);
   };
-  for (const auto& value : held.values) add(value, false);
+  for (const auto& value : pinned.values) add(value, false);
   for (const auto& state : states) add(state, true);
-  require_apart(std::move(stretches));
+  require_disjoint(std::move(ranges));
 }
 
 }  // namespace
 
-void NgraphIO::take(phi::DenseTensor* tensor, bool is_state) {
-  if (tensor->initialized() && !is_in_order(*tensor)) {
-    phi::DenseTensor ordered = in_order(*tensor);
-    tensor = is_state ? &(*tensor = std::move(ordered)) : &reordered.emplace_back(ordered);
+void NgraphIO::append_input(phi::DenseTensor* tensor, bool is_state) {
+  if (tensor->initialized() && !is_row_major(*tensor)) {
+    phi::DenseTensor row_major = to_row_major(*tensor);
+    tensor =
+        is_state ? &(*tensor = std::move(row_major)) : &row_major_copies.emplace_back(row_major);
   }
   inputs.push_back(tensor);
 }
@@ -87,108 +89,110 @@ NgraphFunction::NgraphFunction(BuiltFunction built, size_t num_outputs, size_t n
                                std::shared_ptr<SpareTensors> spare_tensors)
     : function_(std::move(built.function)),
       parameter_inputs_(std::move(built.parameter_inputs)),
-      draws_(std::move(built.draws)),
+      samples_(std::move(built.samples)),
       checks_(std::move(built.checks)),
-      is_open_(built.is_open()),
-      results_of_states_(results_of_states(built.updates, num_outputs, num_states)),
+      is_symbolic_(built.is_symbolic()),
+      state_result_indices_(state_result_indices(built.updates, num_outputs, num_states)),
       spare_tensors_(std::move(spare_tensors)) {
   for (size_t state = 0; state < num_states; ++state) {
-    if (results_of_states_[state] != kNoResult) spare_numbers_.push_back(state);
+    if (state_result_indices_[state] != kNoResult) spare_slots_.push_back(state);
   }
   const size_t num_results = function_->results().size();
-  for (size_t next = num_states + draws_.size(); num_outputs + spare_numbers_.size() < num_results;
+  for (size_t next = num_states + samples_.size(); num_outputs + spare_slots_.size() < num_results;
        ++next) {
-    spare_numbers_.push_back(next);
+    spare_slots_.push_back(next);
   }
   if (!built.updates.steps.empty()) updater_ = std::make_unique<Updater>(std::move(built.updates));
 }
 
 void NgraphFunction::run(const NgraphIO& io) const {
   function_->require_elements();
-  require_states_apart(io);
+  require_disjoint_states(io);
   // Released first: this run may reuse the memory that the previous run left there.
   for (auto* output : io.outputs) *output = phi::DenseTensor();
   for (size_t input : parameter_inputs_) {
-    if (input < io.inputs.size()) require_32_bits(*io.inputs[input], input);
+    if (input < io.inputs.size()) require_int32_range(*io.inputs[input], input);
   }
   for (const auto& check : checks_) require_range(*io.inputs.at(check.input), check);
-  StreamGuard stream(!draws_.empty());
-  std::vector<phi::DenseTensor> drawn = draw_numbers(io);
+  StreamGuard stream(!samples_.empty());
+  std::vector<phi::DenseTensor> sampled = sample_random_inputs(io);
   std::vector<phi::DenseTensor*> parameters;
   parameters.reserve(parameter_inputs_.size());
   for (size_t input : parameter_inputs_) {
     const bool given = input < io.inputs.size();
-    parameters.push_back(given ? io.inputs[input] : &drawn[input - io.inputs.size()]);
+    parameters.push_back(given ? io.inputs[input] : &sampled[input - io.inputs.size()]);
   }
-  Held held;
-  std::vector<phi::DenseTensor> fresh =
-      function_->has_open_shapes() ? execute_open(parameters) : execute(io, parameters, &held);
+  PinnedValues pinned;
+  std::vector<phi::DenseTensor> fresh = function_->has_dynamic_shapes()
+                                            ? execute_dynamic(parameters)
+                                            : execute(io, parameters, &pinned);
   std::optional<Updater::Run> updates;
-  if (updater_ != nullptr) updates.emplace(prepare_updates(io, fresh, held));
-  may_fail(Step::kRun);
+  if (updater_ != nullptr) updates.emplace(prepare_updates(io, fresh, pinned));
+  inject_fault(Step::kRun);
   stream.used();
-  for (size_t i = 0; i < drawn.size(); ++i) {
-    spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    spare_tensors_->give(io.num_states + i, std::move(sampled[i]));
   }
   try {
-    publish(io, updates ? &*updates : nullptr, std::move(fresh), std::move(held));
+    publish(io, updates ? &*updates : nullptr, std::move(fresh), std::move(pinned));
   } catch (const InvalidInput& error) {
-    throw Written<InvalidInput>(error.what());
+    throw AfterPartialWrite<InvalidInput>(error.what());
   } catch (const std::exception& error) {
-    throw Written<NgraphError>(error.what());
+    throw AfterPartialWrite<NgraphError>(error.what());
   }
 }
 
 Updater::Run NgraphFunction::prepare_updates(const NgraphIO& io,
                                              const std::vector<phi::DenseTensor>& results,
-                                             const Held& held) const {
+                                             const PinnedValues& pinned) const {
   const auto floats = [](const phi::DenseTensor& tensor) {
     const bool has_floats =
         tensor.dtype() == paddle::DataType::FLOAT32 && tensor.Holder() != nullptr;
-    if (!has_floats) return Floats{nullptr, 0};
-    return Floats{static_cast<float*>(memory(tensor)), static_cast<size_t>(tensor.numel())};
+    if (!has_floats) return FloatSpan{nullptr, 0};
+    return FloatSpan{static_cast<float*>(memory(tensor)), static_cast<size_t>(tensor.numel())};
   };
-  std::vector<Floats> inputs, made;
+  std::vector<FloatSpan> inputs, result_values;
   inputs.reserve(io.inputs.size());
-  made.reserve(results.size());
+  result_values.reserve(results.size());
   for (const auto* input : io.inputs) inputs.push_back(floats(*input));
-  for (const auto& result : results) made.push_back(floats(result));
-  made.insert(made.end(), held.values.begin(), held.values.end());
-  const std::vector<Floats> states(inputs.end() - static_cast<std::ptrdiff_t>(io.num_states),
-                                   inputs.end());
-  require_held_apart(held, states);
-  return updater_->prepare(inputs, made, states);
+  for (const auto& result : results) result_values.push_back(floats(result));
+  result_values.insert(result_values.end(), pinned.values.begin(), pinned.values.end());
+  const std::vector<FloatSpan> states(inputs.end() - static_cast<std::ptrdiff_t>(io.num_states),
+                                      inputs.end());
+  require_disjoint_pinned_values(pinned, states);
+  return updater_->prepare(inputs, result_values, states);
 }
 
 void NgraphFunction::publish(const NgraphIO& io, const Updater::Run* updates,
-                             std::vector<phi::DenseTensor> results, Held held) const {
+                             std::vector<phi::DenseTensor> results, PinnedValues pinned) const {
   const size_t num_outputs = io.outputs.size();
-  const bool is_kept = !function_->has_open_shapes();
+  const bool is_recycling = !function_->has_dynamic_shapes();
   for (size_t i = 0; i < num_outputs; ++i) {
     io.outputs[i]->ShareDataWith(results[i]);
-    const bool is_taken_again = is_kept && num_bytes(results[i]) <= kSmallOutput;
-    if (is_taken_again) spare_outputs_.give(i, std::move(results[i]));
+    const bool is_recycled = is_recycling && num_bytes(results[i]) <= kMaxRecycledOutputBytes;
+    if (is_recycled) spare_outputs_.give(i, std::move(results[i]));
   }
   if (updates != nullptr) {
     updates->write();
-    may_fail(Step::kWrite);
+    inject_fault(Step::kWrite);
     EngineStats::instance().steps_in_place += updater_->updates().steps.size();
-    EngineStats::instance().gradients_held += held.values.size();
+    EngineStats::instance().gradients_held += pinned.values.size();
   }
-  held = {};
+  pinned = {};
   std::vector<phi::DenseTensor> fresh(io.num_states);
   size_t next = num_outputs;
   for (size_t i = 0; i < io.num_states; ++i) {
-    if (results_of_states_[i] != kNoResult) fresh[i] = std::move(results[next++]);
+    if (state_result_indices_[i] != kNoResult) fresh[i] = std::move(results[next++]);
   }
-  for (; is_kept && next < results.size(); ++next) {
-    spare_tensors_->give(spare_numbers_[next - num_outputs], std::move(results[next]));
+  for (; is_recycling && next < results.size(); ++next) {
+    spare_tensors_->give(spare_slots_[next - num_outputs], std::move(results[next]));
   }
   publish_states(io, std::move(fresh));
 }
 
 std::vector<phi::DenseTensor> NgraphFunction::execute(
-    const NgraphIO& io, const std::vector<phi::DenseTensor*>& parameters, Held* held) const {
+    const NgraphIO& io, const std::vector<phi::DenseTensor*>& parameters,
+    PinnedValues* pinned) const {
   std::vector<const void*> inputs;
   inputs.reserve(parameters.size());
   for (const auto* tensor : parameters) inputs.push_back(memory(*tensor));
@@ -201,14 +205,14 @@ std::vector<phi::DenseTensor> NgraphFunction::execute(
   for (size_t i = 0; i < results.size(); ++i) {
     fresh.push_back(i < num_outputs
                         ? spare_outputs_.take(i, results[i])
-                        : spare_tensors_->take(spare_numbers_[i - num_outputs], results[i]));
+                        : spare_tensors_->take(spare_slots_[i - num_outputs], results[i]));
     outputs.push_back(memory(fresh.back()));
   }
-  if (function_->run(inputs, outputs, held)) ++EngineStats::instance().rests_shared_out;
+  if (function_->run(inputs, outputs, pinned)) ++EngineStats::instance().rests_shared_out;
   return fresh;
 }
 
-std::vector<phi::DenseTensor> NgraphFunction::execute_open(
+std::vector<phi::DenseTensor> NgraphFunction::execute_dynamic(
     const std::vector<phi::DenseTensor*>& parameters) const {
   std::vector<Input> inputs;
   inputs.reserve(parameters.size());
@@ -228,17 +232,17 @@ std::vector<phi::DenseTensor> NgraphFunction::execute_open(
   return fresh;
 }
 
-std::vector<phi::DenseTensor> NgraphFunction::draw_numbers(const NgraphIO& io) const {
-  std::vector<phi::DenseTensor> drawn(draws_.size());
-  std::vector<void*> numbers(draws_.size(), nullptr);
+std::vector<phi::DenseTensor> NgraphFunction::sample_random_inputs(const NgraphIO& io) const {
+  std::vector<phi::DenseTensor> sampled(samples_.size());
+  std::vector<void*> numbers(samples_.size(), nullptr);
   for (size_t input : parameter_inputs_) {
     if (input < io.inputs.size()) continue;
     const size_t i = input - io.inputs.size();
-    drawn[i] = spare_tensors_->take(io.num_states + i, draws_[i].type());
-    numbers[i] = memory(drawn[i]);
+    sampled[i] = spare_tensors_->take(io.num_states + i, samples_[i].type());
+    numbers[i] = memory(sampled[i]);
   }
-  draw(draws_, numbers);
-  return drawn;
+  sample(samples_, numbers);
+  return sampled;
 }
 
 void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const {
@@ -248,34 +252,34 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   }
   // What the old value leaves behind: no memory (the new value is copied into it, or there
   // already), memory that others may still read, or memory to reuse.
-  enum class Left { kNone, kInUse, kFree };
-  std::vector<Left> left(io.num_states, Left::kNone);
+  enum class OldBuffer { kNone, kInUse, kFree };
+  std::vector<OldBuffer> old_buffers(io.num_states, OldBuffer::kNone);
   std::vector<phi::DenseTensor> old;
   old.reserve(io.num_states);
   for (size_t i = 0; i < io.num_states; ++i) old.push_back(*states[i]);
   {
-    const Standstill standstill;
+    const QuiescenceLock quiescence;
     for (size_t i = 0; i < io.num_states; ++i) {
-      if (results_of_states_[i] == kNoResult) continue;
-      const bool fits = has_room(old[i], fresh[i]);
-      if (fits && num_bytes(fresh[i]) <= kSmallState) continue;
-      const bool is_free = standstill.may_exchange(states[i], old[i]);
+      if (state_result_indices_[i] == kNoResult) continue;
+      const bool fits = has_capacity(old[i], fresh[i]);
+      if (fits && num_bytes(fresh[i]) <= kMaxCopiedStateBytes) continue;
+      const bool is_free = quiescence.may_swap_buffer(states[i], old[i]);
       if (fits && !is_free) continue;
       states[i]->ShareDataWith(fresh[i]);
-      left[i] = is_free ? Left::kFree : Left::kInUse;
+      old_buffers[i] = is_free ? OldBuffer::kFree : OldBuffer::kInUse;
     }
   }
   for (size_t i = 0; i < io.num_states; ++i) {
-    if (results_of_states_[i] == kNoResult) {
+    if (state_result_indices_[i] == kNoResult) {
       // A step has written there.
-    } else if (left[i] == Left::kNone) {
+    } else if (old_buffers[i] == OldBuffer::kNone) {
       // In place, as Paddle's own kernels write: whoever shares the memory sees the new contents.
       if (fresh[i].numel() > 0) std::memcpy(old[i].data(), fresh[i].data(), num_bytes(fresh[i]));
       phi::DenseTensorMeta meta = fresh[i].meta();
       meta.offset = old[i].meta().offset;
       states[i]->set_meta(meta);
       spare_tensors_->give(i, std::move(fresh[i]));
-    } else if (left[i] == Left::kFree) {
+    } else if (old_buffers[i] == OldBuffer::kFree) {
       spare_tensors_->give(i, std::move(old[i]));
     }
     if (i < io.state_outputs.size() && io.state_outputs[i] != nullptr) {
@@ -284,11 +288,11 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   }
 }
 
-phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
+phi::DenseTensor SpareTensors::take(size_t slot, const ResultType& type) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (number < tensors_.size()) {
-      for (auto& tensor : tensors_[number]) {
+    if (slot < tensors_.size()) {
+      for (auto& tensor : tensors_[slot]) {
         if (!fits(tensor, type) || tensor.Holder().use_count() > 1) continue;
         return std::exchange(tensor, phi::DenseTensor());
       }
@@ -297,13 +301,14 @@ phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
   return allocate(type);
 }
 
-void SpareTensors::give(size_t number, phi::DenseTensor tensor) {
-  if (!is_of_paddle(tensor)) return;  // an array of the user's
+void SpareTensors::give(size_t slot, phi::DenseTensor tensor) {
+  if (!is_paddle_allocated(tensor)) return;  // an array of the user's
   std::lock_guard<std::mutex> lock(mutex_);
-  if (number >= tensors_.size()) tensors_.resize(number + 1);
-  auto& kept = tensors_[number];
-  std::swap(kept.front(), tensor);
-  for (size_t i = 1; i < kept.size() && tensor.Holder() != nullptr; ++i) std::swap(kept[i], tensor);
+  if (slot >= tensors_.size()) tensors_.resize(slot + 1);
+  auto& slot_tensors = tensors_[slot];
+  std::swap(slot_tensors.front(), tensor);
+  for (size_t i = 1; i < slot_tensors.size() && tensor.Holder() != nullptr; ++i)
+    std::swap(slot_tensors[i], tensor);
 }
 
 }  // namespace paddle_ngraph

@@ -8,8 +8,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// As in sizes.py.
-enum Operation : int64_t { kConstant, kOpen, kAdd, kMultiply, kFloorDivide };
+// As in symbolic_sizes.py.
+enum Operation : int64_t { kConstant, kSymbol, kAdd, kMultiply, kFloorDivide };
 enum Kind : int64_t { kAtLeastZero, kZero, kNotZero };
 
 // Deeper than any expression that a converter makes; a guard that needs more does not hold.
@@ -40,7 +40,7 @@ std::optional<int64_t> run(const int64_t* word, const int64_t* end,
   size_t depth = 0;
   while (word != end) {
     const int64_t operation = *word++;
-    if (operation == kConstant || operation == kOpen) {
+    if (operation == kConstant || operation == kSymbol) {
       if (word == end || depth == kStack) return std::nullopt;
       const int64_t operand = *word++;
       if (operation == kConstant) {

@@ -1,5 +1,5 @@
 // Guards of functions with open shapes: conditions on the open sizes under which a function is
-// valid. They come from paddle_ngraph/function/sizes.py.
+// valid. They come from paddle_ngraph/conversion/symbolic_sizes.py.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include <memory>
 #include <new>
 
-#include "core/common/faults.h"
+#include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
 #include "core/paddle/tensors.h"
 
@@ -15,12 +15,12 @@ namespace {
 
 // Memory that goes back to the system: no run will need any of this size again, so the pool would
 // keep it for nothing.
-class CopiedWeight final : public phi::Allocation {
+class WeightCopy final : public phi::Allocation {
  public:
-  explicit CopiedWeight(size_t bytes) : Allocation(of_system(bytes), bytes, phi::CPUPlace()) {}
-  ~CopiedWeight() override { std::free(ptr_); }
-  CopiedWeight(const CopiedWeight&) = delete;
-  CopiedWeight& operator=(const CopiedWeight&) = delete;
+  explicit WeightCopy(size_t bytes) : Allocation(of_system(bytes), bytes, phi::CPUPlace()) {}
+  ~WeightCopy() override { std::free(ptr_); }
+  WeightCopy(const WeightCopy&) = delete;
+  WeightCopy& operator=(const WeightCopy&) = delete;
 
  private:
   static void* of_system(size_t bytes) {
@@ -32,9 +32,9 @@ class CopiedWeight final : public phi::Allocation {
 
 phi::DenseTensor copy_of_weight(const phi::DenseTensor& tensor) {
   const size_t bytes = num_bytes(tensor);
-  if (bytes < MemoryPool::kLeastBytes) return copy_of(tensor);
-  may_fail(Step::kAllocate);
-  phi::DenseTensor copy(std::make_shared<CopiedWeight>(bytes),
+  if (bytes < MemoryPool::kMinPooledBytes) return copy_of(tensor);
+  inject_fault(Step::kAllocate);
+  phi::DenseTensor copy(std::make_shared<WeightCopy>(bytes),
                         {tensor.dtype(), tensor.dims(), tensor.layout()});
   std::memcpy(copy.data(), tensor.data(), bytes);
   return copy;

@@ -31,12 +31,12 @@ class Snapshot {
   size_t num_bytes() const { return num_bytes_; }
 
   // The copies of weights: a function keeps what it has not packed.
-  const std::vector<Kept>& copies() const { return copies_; }
+  const std::vector<OwnedMemory>& copies() const { return copies_; }
 
  private:
   std::vector<phi::DenseTensor> tensors_;
   std::vector<phi::DenseTensor*> inputs_;
-  std::vector<Kept> copies_;
+  std::vector<OwnedMemory> copies_;
   size_t num_bytes_ = 0;
 };
 

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "core/common/error.h"
-#include "core/common/faults.h"
+#include "core/common/fault_injection.h"
 #include "core/paddle/flags.h"
 
 namespace paddle_ngraph {
@@ -73,21 +73,21 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   words.add(settings.fuses_loops);
   words.add(settings.parts);
   words.add(settings.streams);
-  words.add(settings.runs_at_once);
-  words.add(settings.shares_out_rest);
+  words.add(settings.concurrent_runs);
+  words.add(settings.shares_remainder);
   words.add(settings.device);
-  words.add(settings.holds);
-  words.add(settings.findings);
+  words.add(settings.num_pinned);
+  words.add(settings.deferred_errors_id);
   words.add(built.parameter_inputs);
-  words.add(built.open_sizes);
+  words.add(built.symbolic_dims);
   words.add(built.guards);
-  words.add(built.draws.size());
-  for (const Draw& draw : built.draws) {
-    words.add(static_cast<int>(draw.distribution));
-    words.add(draw.a);
-    words.add(draw.b);
-    words.add(draw.seed);
-    words.add(draw.shape);
+  words.add(built.samples.size());
+  for (const RandomSample& sample : built.samples) {
+    words.add(static_cast<int>(sample.distribution));
+    words.add(sample.a);
+    words.add(sample.b);
+    words.add(sample.seed);
+    words.add(sample.shape);
   }
   words.add(built.checks.size());
   for (const RangeCheck& check : built.checks) {
@@ -110,7 +110,7 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   return words.take();
 }
 
-BuiltFunction from_file(StoredFunction stored) {
+BuiltFunction to_built_function(StoredFunction stored) {
   WordReader words(stored.words);
   Settings settings;
   settings.num_threads = words.next<int>();
@@ -118,22 +118,22 @@ BuiltFunction from_file(StoredFunction stored) {
   settings.fuses_loops = words.next<int>() != 0;
   settings.parts = words.next<int>();
   settings.streams = words.next<int>();
-  settings.runs_at_once = words.next<int>();
-  settings.shares_out_rest = words.next<int>() != 0;
+  settings.concurrent_runs = words.next<int>();
+  settings.shares_remainder = words.next<int>() != 0;
   settings.device = words.list<char>();
-  settings.holds = words.next<size_t>();
-  settings.findings = words.next<int64_t>();
+  settings.num_pinned = words.next<size_t>();
+  settings.deferred_errors_id = words.next<int64_t>();
   BuiltFunction built;
   built.parameter_inputs = words.list<size_t>();
-  built.open_sizes = words.list<int>();
+  built.symbolic_dims = words.list<int>();
   built.guards = words.list<int64_t>();
-  built.draws.resize(words.next<size_t>());
-  for (Draw& draw : built.draws) {
-    draw.distribution = static_cast<Distribution>(words.next<int>());
-    draw.a = words.next<float>();
-    draw.b = words.next<float>();
-    draw.seed = words.next<int64_t>();
-    draw.shape = words.list<size_t>();
+  built.samples.resize(words.next<size_t>());
+  for (RandomSample& sample : built.samples) {
+    sample.distribution = static_cast<Distribution>(words.next<int>());
+    sample.a = words.next<float>();
+    sample.b = words.next<float>();
+    sample.seed = words.next<int64_t>();
+    sample.shape = words.list<size_t>();
   }
   built.checks.resize(words.next<size_t>());
   for (RangeCheck& check : built.checks) {
@@ -155,7 +155,7 @@ BuiltFunction from_file(StoredFunction stored) {
     step.parameters = words.list<int64_t>();
   }
   built.function = std::make_unique<OvFunction>(stored.blob, settings);
-  leave_on_disk(stored.blob);  // most constants have been packed
+  release_pages(stored.blob);  // most constants have been packed
   return built;
 }
 
@@ -163,10 +163,10 @@ BuiltFunction from_file(StoredFunction stored) {
 
 std::optional<BuiltFunction> load_function(const DiskKey& key) {
   try {
-    may_fail(Step::kLoad);
+    inject_fault(Step::kLoad);
     auto stored = find_file(key);
     if (!stored) return std::nullopt;
-    return from_file(std::move(*stored));
+    return to_built_function(std::move(*stored));
   } catch (const std::exception&) {  // treated as missing: the function is built and replaces it
     return std::nullopt;
   }
@@ -175,23 +175,23 @@ std::optional<BuiltFunction> load_function(const DiskKey& key) {
 namespace {
 
 // A function that writes the blob of `built` to a file, and throws if it is not what it should be.
-auto saving(const BuiltFunction& built, const IsOfKey& is_of_key) {
+auto saving(const BuiltFunction& built, const IsValid& is_valid) {
   return [&](const char* path) {
-    may_fail(Step::kStore);
+    inject_fault(Step::kStore);
     built.function->save(path);
-    if (is_of_key && !is_of_key()) throw NgraphError("weights were written meanwhile");
+    if (is_valid && !is_valid()) throw NgraphError("weights were written meanwhile");
   };
 }
 
 }  // namespace
 
-void store_function(const DiskKey& key, const BuiltFunction& built, const IsOfKey& is_of_key) {
-  store_file(key, words_of(built), saving(built, is_of_key));
+void store_function(const DiskKey& key, const BuiltFunction& built, const IsValid& is_valid) {
+  store_file(key, words_of(built), saving(built, is_valid));
 }
 
 void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built,
-                       const IsOfKey& is_of_key) {
-  store_file_in(folder, key, words_of(built), saving(built, is_of_key));
+                       const IsValid& is_valid) {
+  store_file_in(folder, key, words_of(built), saving(built, is_valid));
 }
 
 }  // namespace paddle_ngraph

@@ -13,13 +13,13 @@ namespace paddle_ngraph {
 std::optional<BuiltFunction> load_function(const DiskKey& key);
 
 // Whether what was stored is what the key says: asked when it is complete.
-using IsOfKey = std::function<bool()>;
+using IsValid = std::function<bool()>;
 
 // Stores a function, if possible.
-void store_function(const DiskKey& key, const BuiltFunction& built, const IsOfKey& is_of_key = {});
+void store_function(const DiskKey& key, const BuiltFunction& built, const IsValid& is_valid = {});
 
 // Stores a function in this folder. Throws what prevents it.
 void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built,
-                       const IsOfKey& is_of_key = {});
+                       const IsValid& is_valid = {});
 
 }  // namespace paddle_ngraph

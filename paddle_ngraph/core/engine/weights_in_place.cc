@@ -8,26 +8,27 @@
 namespace paddle_ngraph {
 
 WeightsInPlace::WeightsInPlace(const WeightWatch& watch, const Inputs& inputs) {
-  for (size_t input : watch.inputs()) places_.push_back(memory(*inputs[input]));
+  for (size_t input : watch.inputs()) addresses_.push_back(memory(*inputs[input]));
 }
 
-bool WeightsInPlace::serve(const WeightWatch& watch, const Inputs& inputs) const {
-  const auto is_there = [&](size_t input, const void* place) {
-    return memory(*inputs[input]) == place;
+bool WeightsInPlace::is_valid_for(const WeightWatch& watch, const Inputs& inputs) const {
+  const auto is_same_address = [&](size_t input, const void* address) {
+    return memory(*inputs[input]) == address;
   };
   const auto& positions = watch.inputs();
-  if (!std::equal(positions.begin(), positions.end(), places_.begin(), is_there)) return false;
+  if (!std::equal(positions.begin(), positions.end(), addresses_.begin(), is_same_address))
+    return false;
   if (is_packed_) return true;
   std::lock_guard<std::mutex> lock(mutex_);
-  return is_certain_ && (runs_ == 0 || watch.are_untouched_since(since_, inputs));
+  return is_consistent_ && (runs_ == 0 || watch.are_untouched_since(since_, inputs));
 }
 
-bool WeightsInPlace::begin(const WeightWatch& watch, const Inputs& inputs, const Moment& since) {
+bool WeightsInPlace::begin(const WeightWatch& watch, const Inputs& inputs, const Epoch& since) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (runs_ == 0) since_ = since;
   // A run that goes on may have packed what was written since; its end will say so, too late.
-  if (!watch.are_untouched_since(since_, inputs)) is_certain_ = false;
-  if (!is_certain_) return false;
+  if (!watch.are_untouched_since(since_, inputs)) is_consistent_ = false;
+  if (!is_consistent_) return false;
   ++runs_;
   return true;
 }
@@ -35,16 +36,16 @@ bool WeightsInPlace::begin(const WeightWatch& watch, const Inputs& inputs, const
 void WeightsInPlace::end(const WeightWatch& watch, const Inputs& inputs, bool has_packed_all) {
   std::lock_guard<std::mutex> lock(mutex_);
   --runs_;
-  if (!watch.are_untouched_since(since_, inputs)) is_certain_ = false;
-  if (is_certain_ && runs_ == 0 && has_packed_all) is_packed_ = true;
+  if (!watch.are_untouched_since(since_, inputs)) is_consistent_ = false;
+  if (is_consistent_ && runs_ == 0 && has_packed_all) is_packed_ = true;
 }
 
 WeightsInPlace::Run::Run(const NgraphFunction& function, const WeightWatch& watch,
-                         const Inputs& inputs, const Moment& since)
+                         const Inputs& inputs, const Epoch& since)
     : function_(function), watch_(watch), inputs_(inputs) {
   auto* const weights = function.weights_in_place();
   if (weights == nullptr || weights->is_packed_) return;
-  has_begun_ = may_pack_ = weights->begin(watch, inputs, since);
+  has_started_ = may_pack_ = weights->begin(watch, inputs, since);
 }
 
 WeightsInPlace::Run::~Run() {

@@ -25,20 +25,20 @@ class WeightsInPlace {
   WeightsInPlace(const WeightWatch& watch, const Inputs& inputs);
 
   // Whether the function serves a run with these inputs, whose weights have its fingerprint.
-  bool serve(const WeightWatch& watch, const Inputs& inputs) const;
+  bool is_valid_for(const WeightWatch& watch, const Inputs& inputs) const;
 
   // A run of a function, whatever weights it has.
   class Run {
    public:
     // `since`: before the fingerprint was made.
     Run(const NgraphFunction& function, const WeightWatch& watch, const Inputs& inputs,
-        const Moment& since);
+        const Epoch& since);
     ~Run();
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
     // If not, the function serves no run any more.
-    bool has_begun() const { return has_begun_; }
+    bool has_started() const { return has_started_; }
 
     // All has been computed. A run that ends before may have packed nothing yet.
     void has_computed() { has_computed_ = true; }
@@ -47,22 +47,22 @@ class WeightsInPlace {
     const NgraphFunction& function_;
     const WeightWatch& watch_;
     const Inputs& inputs_;
-    bool has_begun_ = true;
+    bool has_started_ = true;
     bool may_pack_ = false;
     bool has_computed_ = false;
   };
 
  private:
-  bool begin(const WeightWatch& watch, const Inputs& inputs, const Moment& since);
+  bool begin(const WeightWatch& watch, const Inputs& inputs, const Epoch& since);
   void end(const WeightWatch& watch, const Inputs& inputs, bool has_packed_all);
 
-  std::vector<const void*> places_;     // in the order of WeightWatch::inputs()
+  std::vector<const void*> addresses_;  // in the order of WeightWatch::inputs()
   std::atomic<bool> is_packed_{false};  // all that ever is, from the right weights
   mutable std::mutex mutex_;
   // Below: guarded by the mutex.
-  bool is_certain_ = true;  // that it has packed the right weights
-  int runs_ = 0;            // that go on and may pack
-  Moment since_;            // before the first of them
+  bool is_consistent_ = true;  // that it has packed the right weights
+  int runs_ = 0;               // that go on and may pack
+  Epoch since_;                // before the first of them
 };
 
 }  // namespace paddle_ngraph

@@ -49,7 +49,7 @@ int64_t product_of(const ov::Shape& shape, int64_t first, int64_t last) {
 
 }  // namespace
 
-ov::Shape ArgMax::open_shape(const ov::TensorVector& inputs) const {
+ov::Shape ArgMax::dynamic_output_shape(const ov::TensorVector& inputs) const {
   auto shape = inputs.front().get_shape();
   shape[attributes().axis] = 1;
   return shape;

@@ -17,13 +17,13 @@ struct ArgMaxAttributes {
 // x [..., L, ...] float32 -> [..., 1, ...] int32: the first position of the largest element along
 // the axis. As Paddle's `argmax` searches from the lowest finite number on, a NaN is no candidate,
 // -inf counts as that number, and where nothing exceeds it the position is 0.
-class ArgMax : public OperatorOf<ArgMax, ArgMaxAttributes> {
+class ArgMax : public ExtensionOpOf<ArgMax, ArgMaxAttributes> {
  public:
   OPENVINO_OP("ArgMax", "paddle_ngraph", ExtensionOp);
 
  protected:
-  bool allows_open_shapes() const override { return true; }
-  ov::Shape open_shape(const ov::TensorVector& inputs) const override;
+  bool supports_dynamic_shapes() const override { return true; }
+  ov::Shape dynamic_output_shape(const ov::TensorVector& inputs) const override;
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };

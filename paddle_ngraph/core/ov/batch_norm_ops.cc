@@ -11,11 +11,11 @@ namespace paddle_ngraph {
 
 namespace {
 
-Bounds bounds_of(const Rectifier& rectifier) {
+Bounds bounds_of(const Relu& relu) {
   Bounds bounds;
-  if (rectifier.is_on) bounds.low = 0.0F;
-  if (rectifier.is_on && rectifier.ceiling != 0) {
-    bounds.high = static_cast<float>(rectifier.ceiling);
+  if (relu.is_on) bounds.low = 0.0F;
+  if (relu.is_on && relu.ceiling != 0) {
+    bounds.high = static_cast<float>(relu.ceiling);
   }
   return bounds;
 }
@@ -27,14 +27,14 @@ constexpr int64_t kChunk = 4096;
 struct View {
   int64_t batch = 0;
   int64_t blocks = 0;
-  int64_t places = 0;
+  int64_t pixels = 0;
   int64_t block = 0;
   int64_t channels = 0;
   bool is_side_by_side = false;
 
-  int64_t count() const { return batch * places; }  // elements of a channel
-  int64_t chunk_places() const { return kChunk / std::clamp<int64_t>(block, 1, kChunk); }
-  int64_t chunks_per_sample() const { return (places + chunk_places() - 1) / chunk_places(); }
+  int64_t count() const { return batch * pixels; }  // elements of a channel
+  int64_t chunk_pixels() const { return kChunk / std::clamp<int64_t>(block, 1, kChunk); }
+  int64_t chunks_per_sample() const { return (pixels + chunk_pixels() - 1) / chunk_pixels(); }
   int64_t chunks() const { return batch * chunks_per_sample(); }
 
   // The channels of a block: fewer in the last one.
@@ -45,27 +45,27 @@ struct View {
   int64_t begin(int64_t block_index, int64_t chunk) const {
     const int64_t sample = chunk / chunks_per_sample();
     if (is_side_by_side) {
-      return (sample * places + first_place(chunk)) * channels + block_index * block;
+      return (sample * pixels + first_pixel(chunk)) * channels + block_index * block;
     }
-    return ((sample * blocks + block_index) * places + first_place(chunk)) * block;
+    return ((sample * blocks + block_index) * pixels + first_pixel(chunk)) * block;
   }
   Rows rows(int64_t block_index, int64_t chunk) const {
-    return {std::min(chunk_places(), places - first_place(chunk)), width(block_index),
+    return {std::min(chunk_pixels(), pixels - first_pixel(chunk)), width(block_index),
             is_side_by_side ? channels : block};
   }
 
  private:
-  int64_t first_place(int64_t chunk) const { return chunk % chunks_per_sample() * chunk_places(); }
+  int64_t first_pixel(int64_t chunk) const { return chunk % chunks_per_sample() * chunk_pixels(); }
 };
 
 View view_of(const ov::Shape& shape) {
   const auto at = [&](size_t i) { return static_cast<int64_t>(shape[i]); };
-  const int64_t places = shape.size() == 4 ? at(2) : at(2) * at(3);
+  const int64_t pixels = shape.size() == 4 ? at(2) : at(2) * at(3);
   const int64_t blocks = at(1), block = at(shape.size() - 1);
   if (blocks == 1 && block > kWidestRows) {
-    return {at(0), (block + kWidestRows - 1) / kWidestRows, places, kWidestRows, block, true};
+    return {at(0), (block + kWidestRows - 1) / kWidestRows, pixels, kWidestRows, block, true};
   }
-  return {at(0), blocks, places, block, blocks * block, false};
+  return {at(0), blocks, pixels, block, blocks * block, false};
 }
 
 // How many numbers the passes over the data compute with each of its elements.
@@ -75,9 +75,9 @@ enum NormAxis { kBlocks, kChunks };
 
 // How the work on `v` is divided: blocks of channels, and chunks of them. The passes over a block
 // that is not divided find it in the cache.
-Grid grid_of(const View& v, double products) {
+Grid grid_of(const View& v, double multiplies) {
   Work work;
-  work.products = products;
+  work.multiplies = multiplies;
   work.axes.resize(2);
   work.axes[kBlocks].units = std::max<int64_t>(v.blocks, 1);
   work.axes[kChunks].units = std::max<int64_t>(v.chunks(), 1);
@@ -86,7 +86,7 @@ Grid grid_of(const View& v, double products) {
   const auto size = static_cast<double>(v.count() * v.channels);
   work.operands = {{size, along({kBlocks, kChunks})}, {size, along({kBlocks, kChunks})}};
   work.result = {static_cast<double>(v.channels), along({kBlocks}), false};
-  const bool is_small = products < static_cast<double>(kStepsPerTask) * kProductsPerStep;
+  const bool is_small = multiplies < static_cast<double>(kStepsPerTask) * kMultipliesPerStep;
   return divide(work, is_small ? 1 : shared_threads());
 }
 
@@ -95,8 +95,9 @@ Grid grid_of(const View& v, double products) {
 template <typename Partial, typename Reduce, typename Finish, typename Apply>
 void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
                       const Apply& apply) {
-  const double products = static_cast<double>(v.count() * v.channels) * kPasses * kProductsPerStep;
-  const Grid grid = grid_of(v, products);
+  const double multiplies =
+      static_cast<double>(v.count() * v.channels) * kPasses * kMultipliesPerStep;
+  const Grid grid = grid_of(v, multiplies);
   // Without elements there is one empty chunk to finish; without blocks, nothing.
   const auto blocks_of = [&](int64_t task) {
     const Range blocks = grid.range(kBlocks, task);
@@ -107,7 +108,7 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
     return Range{std::min(chunks.begin, v.chunks()), std::min(chunks.end, v.chunks())};
   };
   if (grid.parts(kChunks) == 1) {
-    parallel_tasks(grid, products, [&](int64_t task) {
+    parallel_tasks(grid, multiplies, [&](int64_t task) {
       const Range blocks = blocks_of(task);
       for (int64_t b = blocks.begin; b < blocks.end; ++b) {
         std::vector<Partial> partial(1, Partial(v.block));
@@ -121,7 +122,7 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
   std::vector<std::vector<Partial>> partials(
       v.blocks, std::vector<Partial>(grid.parts(kChunks), Partial(v.block)));
   const auto each = [&](double share, const auto& body) {
-    parallel_tasks(grid, products * share, [&](int64_t task) {
+    parallel_tasks(grid, multiplies * share, [&](int64_t task) {
       const Range blocks = blocks_of(task), chunks = chunks_of(task);
       for (int64_t b = blocks.begin; b < blocks.end; ++b) body(task, b, chunks);
     });
@@ -196,7 +197,7 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
   const auto* scale = inputs[1].data<const float>();
   const auto* bias = inputs[2].data<const float>();
   float* y = (*outputs)[0].data<float>();
-  const Bounds bounds = bounds_of(attributes().rectifier);
+  const Bounds bounds = bounds_of(attributes().relu);
   std::vector<float> factor(v.channels), offset(v.channels);
   const auto reduce = [&](int64_t b, int64_t begin, int64_t end, Moments* moments) {
     std::vector<float> mean(v.block), square(v.block);
@@ -215,16 +216,18 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
     Moments all(v.block);
     for (const auto& part : parts) all.add(part.count, part.mean.data(), part.square.data());
     const bool is_empty = v.count() == 0;  // leaves the statistics as they are, as in Paddle
-    const float kept = is_empty ? 1.0F : static_cast<float>(attributes().momentum),
-                moved = 1.0F - kept;
+    const float decay = is_empty ? 1.0F : static_cast<float>(attributes().momentum),
+                update_rate = 1.0F - decay;
     const auto count = static_cast<double>(std::max<int64_t>(1, v.count()));
     for (int64_t i = 0; i < v.width(b); ++i) {
       const int64_t c = b * v.block + i;
       const auto mean = static_cast<float>(all.mean[i]);
       const auto variance = static_cast<float>(all.square[i] / count);
       const float inverse = 1.0F / std::sqrt(variance + static_cast<float>(attributes().epsilon));
-      (*outputs)[1].data<float>()[c] = inputs[3].data<const float>()[c] * kept + mean * moved;
-      (*outputs)[2].data<float>()[c] = inputs[4].data<const float>()[c] * kept + variance * moved;
+      (*outputs)[1].data<float>()[c] =
+          inputs[3].data<const float>()[c] * decay + mean * update_rate;
+      (*outputs)[2].data<float>()[c] =
+          inputs[4].data<const float>()[c] * decay + variance * update_rate;
       (*outputs)[3].data<float>()[c] = mean;
       (*outputs)[4].data<float>()[c] = inverse;
       factor[c] = scale[c] * inverse;
@@ -245,12 +248,12 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
 // BatchNormGrad
 
 void BatchNormGrad::infer() {
-  const size_t count = attributes().rectifier.is_on ? 6 : 5;
+  const size_t count = attributes().relu.is_on ? 6 : 5;
   require(get_input_size() == count, "takes ", count, " inputs, got ", get_input_size());
   const auto& shape = get_input_shape(0);
   for (size_t i = 0; i < 2; ++i) require_float(i, shape.size() == 4 ? 4 : 5);
   require(get_input_shape(1) == shape, "x and y_grad differ in shape");
-  require(!attributes().rectifier.is_on || get_input_shape(5) == shape, "x and y differ in shape");
+  require(!attributes().relu.is_on || get_input_shape(5) == shape, "x and y differ in shape");
   const ov::Shape channels{static_cast<size_t>(view_of(shape).channels)};
   for (size_t i = 2; i < 5; ++i) {
     require_float(i, 1);
@@ -264,14 +267,14 @@ void BatchNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
   const View v = view_of(inputs[0].get_shape());
   const float* x = inputs[0].data<const float>();
   const Gradient grad{inputs[1].data<const float>(),
-                      attributes().rectifier.is_on ? inputs[5].data<const float>() : nullptr,
-                      bounds_of(attributes().rectifier)};
+                      attributes().relu.is_on ? inputs[5].data<const float>() : nullptr,
+                      bounds_of(attributes().relu)};
   const auto* scale = inputs[2].data<const float>();
   const auto* mean = inputs[3].data<const float>();
   const auto* inverse = inputs[4].data<const float>();
   float* x_grad = (*outputs)[0].data<float>();
   std::vector<float> shift(v.channels), factor(v.channels), slope(v.channels);
-  const auto reduce = [&](int64_t b, int64_t begin, int64_t end, Products* products) {
+  const auto reduce = [&](int64_t b, int64_t begin, int64_t end, Products* partial_products) {
     std::vector<float> sum(v.block), product(v.block);
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t at = v.begin(b, chunk);
@@ -281,7 +284,7 @@ void BatchNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
       } else {
         chunk_products(x + at, grad.at(at), rows, mean + b * v.block, sum.data(), product.data());
       }
-      products->add(sum.data(), product.data());
+      partial_products->add(sum.data(), product.data());
     }
   };
   const auto finish = [&](int64_t b, const std::vector<Products>& parts) {

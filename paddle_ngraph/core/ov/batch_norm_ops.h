@@ -7,7 +7,7 @@
 namespace paddle_ngraph {
 
 // An activation that follows: max(y, 0), or min(max(y, 0), ceiling) if the ceiling is not 0.
-struct Rectifier {
+struct Relu {
   bool is_on = false;
   double ceiling = 0;
 };
@@ -15,24 +15,24 @@ struct Rectifier {
 struct BatchNormAttributes {
   double epsilon = 1e-5;
   double momentum = 0.9;
-  Rectifier rectifier;
+  Relu relu;
 
   template <typename Visit>
   void visit(const Visit& visit) {
     visit("epsilon", epsilon);
     visit("momentum", momentum);
-    visit("rectified", rectifier.is_on);
-    visit("ceiling", rectifier.ceiling);
+    visit("rectified", relu.is_on);
+    visit("ceiling", relu.ceiling);
   }
 };
 
 struct BatchNormGradAttributes {
-  Rectifier rectifier;
+  Relu relu;
 
   template <typename Visit>
   void visit(const Visit& visit) {
-    visit("rectified", rectifier.is_on);
-    visit("ceiling", rectifier.ceiling);
+    visit("rectified", relu.is_on);
+    visit("ceiling", relu.ceiling);
   }
 };
 
@@ -41,7 +41,7 @@ struct BatchNormGradAttributes {
 
 // (x, scale, bias, mean, variance) -> y, rectified or not, the running mean and variance moved by 1
 // - momentum, and the batch's mean and inverse deviation 1 / sqrt(variance + epsilon).
-class BatchNorm : public OperatorOf<BatchNorm, BatchNormAttributes> {
+class BatchNorm : public ExtensionOpOf<BatchNorm, BatchNormAttributes> {
  public:
   OPENVINO_OP("BatchNorm", "paddle_ngraph", ExtensionOp);
 
@@ -52,7 +52,7 @@ class BatchNorm : public OperatorOf<BatchNorm, BatchNormAttributes> {
 
 // (x, y_grad, scale, mean, inverse deviation) -> the gradients of x, scale and bias. For a
 // rectified y the gradient counts where y, a sixth input, was not clipped.
-class BatchNormGrad : public OperatorOf<BatchNormGrad, BatchNormGradAttributes> {
+class BatchNormGrad : public ExtensionOpOf<BatchNormGrad, BatchNormGradAttributes> {
  public:
   OPENVINO_OP("BatchNormGrad", "paddle_ngraph", ExtensionOp);
 

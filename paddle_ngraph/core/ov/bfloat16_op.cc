@@ -17,28 +17,28 @@ void convert(const ov::TensorVector& inputs, ov::TensorVector* outputs,
   });
 }
 
-// `places` of `lanes` floats to places that lie `step` numbers apart.
+// `pixels` of `lanes` floats to places that lie `step` numbers apart.
 template <int64_t kLanes>
-NGRAPH_INLINE inline void spread_places(const float* from, int64_t places, int64_t lanes,
+NGRAPH_INLINE inline void spread_pixels(const float* from, int64_t pixels, int64_t lanes,
                                         int64_t step, uint16_t* to) {
   const int64_t width = kLanes > 0 ? kLanes : lanes;
-  for (int64_t place = 0; place < places; ++place) {
+  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
     for (int64_t lane = 0; lane < width; ++lane) {
       uint32_t bits;
-      std::memcpy(&bits, from + place * width + lane, sizeof(bits));
-      to[place * step + lane] = static_cast<uint16_t>(nearest_bfloat16(bits));
+      std::memcpy(&bits, from + pixel * width + lane, sizeof(bits));
+      to[pixel * step + lane] = static_cast<uint16_t>(nearest_bfloat16(bits));
     }
   }
 }
 
-NGRAPH_VECTORIZED void spread(const float* from, int64_t places, int64_t lanes, int64_t step,
+NGRAPH_VECTORIZED void spread(const float* from, int64_t pixels, int64_t lanes, int64_t step,
                               uint16_t* to) {
   if (lanes == 16) {
-    spread_places<16>(from, places, lanes, step, to);
+    spread_pixels<16>(from, pixels, lanes, step, to);
   } else if (lanes == 8) {
-    spread_places<8>(from, places, lanes, step, to);
+    spread_pixels<8>(from, pixels, lanes, step, to);
   } else {
-    spread_places<0>(from, places, lanes, step, to);
+    spread_pixels<0>(from, pixels, lanes, step, to);
   }
 }
 

@@ -10,7 +10,7 @@ namespace paddle_ngraph {
 class Bfloat16Conversion : public OperatorWith<NoAttributes> {
  protected:
   using OperatorWith::OperatorWith;
-  bool allows_open_shapes() const override { return true; }
+  bool supports_dynamic_shapes() const override { return true; }
   void infer_from(const ov::element::Type& from, const ov::element::Type& to);
 };
 
@@ -48,7 +48,7 @@ class RoundToBfloat16 : public OperatorIn<RoundToBfloat16, Bfloat16Conversion> {
 
 // (x [N, C, H, W], or in blocks) -> [N, 1, H, W, C], rounded as ToBfloat16 does. What fills up the
 // last block is kept.
-class ToChannelsLast : public OperatorOf<ToChannelsLast> {
+class ToChannelsLast : public ExtensionOpOf<ToChannelsLast> {
  public:
   OPENVINO_OP("ToChannelsLast", "paddle_ngraph", ExtensionOp);
 

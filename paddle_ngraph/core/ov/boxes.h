@@ -6,7 +6,7 @@
 
 #include <openvino/core/shape.hpp>
 
-#include "core/ov/split.h"
+#include "core/ov/work_division.h"
 
 namespace paddle_ngraph {
 
@@ -23,9 +23,9 @@ class BoxedTensor {
       : samples_(static_cast<int64_t>(shape[0])),
         blocks_(static_cast<int64_t>(shape[1]) / block),
         rows_(static_cast<int64_t>(shape[2])),
-        places_(static_cast<int64_t>(shape[3])),
-        place_size_(static_cast<size_t>(block) * element_size),
-        row_size_(shape[3] * place_size_),
+        pixels_(static_cast<int64_t>(shape[3])),
+        pixel_size_(static_cast<size_t>(block) * element_size),
+        row_size_(shape[3] * pixel_size_),
         channels_last_(channels_last) {}
 
   Box whole() const { return {{0, samples_}, {0, blocks_}, {0, rows_}}; }
@@ -44,62 +44,62 @@ class BoxedTensor {
   }
 
   // Where a row begins, in bytes.
-  size_t place(int64_t sample, int64_t block, int64_t row) const {
+  size_t byte_offset(int64_t sample, int64_t block, int64_t row) const {
     if (channels_last_) {
       return static_cast<size_t>((sample * rows_ + row) * blocks_) * row_size_ +
-             static_cast<size_t>(block) * place_size_;
+             static_cast<size_t>(block) * pixel_size_;
     }
     return static_cast<size_t>((sample * blocks_ + block) * rows_ + row) * row_size_;
   }
-  size_t place(const Box& box) const {
-    return place(box.samples.begin, box.blocks.begin, box.rows.begin);
+  size_t byte_offset(const Box& box) const {
+    return byte_offset(box.samples.begin, box.blocks.begin, box.rows.begin);
   }
 
   // Copies a box of the tensor to memory where it lies together, and back.
   void gather(const char* tensor, const Box& box, char* together) const {
-    each_run(box, [&](size_t place, size_t size) {
-      std::memcpy(together, tensor + place, size);
+    each_run(box, [&](size_t offset, size_t size) {
+      std::memcpy(together, tensor + offset, size);
       together += size;
     });
   }
   void scatter(const char* together, const Box& box, char* tensor) const {
-    each_run(box, [&](size_t place, size_t size) {
-      std::memcpy(tensor + place, together, size);
+    each_run(box, [&](size_t offset, size_t size) {
+      std::memcpy(tensor + offset, together, size);
       together += size;
     });
   }
 
   // Copies a box with channels last to this tensor, which has them in blocks.
   void scatter_channels_last(const char* together, const Box& box, char* tensor) const {
-    const size_t blocks_size = static_cast<size_t>(box.blocks.size()) * place_size_;
+    const size_t blocks_size = static_cast<size_t>(box.blocks.size()) * pixel_size_;
     for (int64_t sample = box.samples.begin; sample < box.samples.end; ++sample) {
       for (int64_t row = box.rows.begin; row < box.rows.end; ++row) {
         for (int64_t block = 0; block < box.blocks.size(); ++block) {
-          const char* from = together + static_cast<size_t>(block) * place_size_;
-          char* to = tensor + place(sample, box.blocks.begin + block, row);
-          copy_places(from, blocks_size, to);
+          const char* from = together + static_cast<size_t>(block) * pixel_size_;
+          char* to = tensor + byte_offset(sample, box.blocks.begin + block, row);
+          copy_pixels(from, blocks_size, to);
         }
-        together += static_cast<size_t>(places_) * blocks_size;
+        together += static_cast<size_t>(pixels_) * blocks_size;
       }
     }
   }
 
  private:
   // A row of one block, the places of which lie `step` bytes apart.
-  void copy_places(const char* from, size_t step, char* to) const {
-    switch (place_size_) {  // vectors, not calls
+  void copy_pixels(const char* from, size_t step, char* to) const {
+    switch (pixel_size_) {  // vectors, not calls
       case 64:
-        return copy_places<64>(from, step, to);
+        return copy_pixels<64>(from, step, to);
       case 32:
-        return copy_places<32>(from, step, to);
+        return copy_pixels<32>(from, step, to);
       default:
-        return copy_places<0>(from, step, to);
+        return copy_pixels<0>(from, step, to);
     }
   }
   template <size_t kSize>
-  void copy_places(const char* from, size_t step, char* to) const {
-    const size_t size = kSize > 0 ? kSize : place_size_;
-    for (int64_t i = 0; i < places_; ++i) {
+  void copy_pixels(const char* from, size_t step, char* to) const {
+    const size_t size = kSize > 0 ? kSize : pixel_size_;
+    for (int64_t i = 0; i < pixels_; ++i) {
       std::memcpy(to, from, size);
       from += step;
       to += size;
@@ -108,30 +108,30 @@ class BoxedTensor {
 
   template <typename Body>
   void each_run(const Box& box, const Body& body) const {
-    if (channels_last_) return each_place(box, body);
+    if (channels_last_) return each_pixel(box, body);
     const size_t size = static_cast<size_t>(box.rows.size()) * row_size_;
     for (int64_t sample = box.samples.begin; sample < box.samples.end; ++sample) {
       for (int64_t block = box.blocks.begin; block < box.blocks.end; ++block) {
-        body(place(sample, block, box.rows.begin), size);
+        body(byte_offset(sample, block, box.rows.begin), size);
       }
     }
   }
 
   template <typename Body>
-  void each_place(const Box& box, const Body& body) const {
-    const size_t size = static_cast<size_t>(box.blocks.size()) * place_size_;
+  void each_pixel(const Box& box, const Body& body) const {
+    const size_t size = static_cast<size_t>(box.blocks.size()) * pixel_size_;
     for (int64_t sample = box.samples.begin; sample < box.samples.end; ++sample) {
       for (int64_t row = box.rows.begin; row < box.rows.end; ++row) {
-        const size_t first = place(sample, box.blocks.begin, row);
-        for (int64_t i = 0; i < places_; ++i) {
-          body(first + static_cast<size_t>(i * blocks_) * place_size_, size);
+        const size_t first = byte_offset(sample, box.blocks.begin, row);
+        for (int64_t i = 0; i < pixels_; ++i) {
+          body(first + static_cast<size_t>(i * blocks_) * pixel_size_, size);
         }
       }
     }
   }
 
-  int64_t samples_, blocks_, rows_, places_;
-  size_t place_size_, row_size_;
+  int64_t samples_, blocks_, rows_, pixels_;
+  size_t pixel_size_, row_size_;
   bool channels_last_;
 };
 

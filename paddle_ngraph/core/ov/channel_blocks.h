@@ -9,9 +9,9 @@ namespace paddle_ngraph {
 inline int64_t blocks_of(int64_t channels, int64_t block) { return (channels + block - 1) / block; }
 
 // Zeros the lanes of one block [places, block] from `first` on.
-inline void clear_lanes(float* data, int64_t places, int64_t block, int64_t first) {
+inline void clear_lanes(float* data, int64_t pixels, int64_t block, int64_t first) {
   for (int64_t lane = first; lane < block; ++lane) {
-    for (int64_t at = 0; at < places; ++at) data[at * block + lane] = 0.0F;
+    for (int64_t at = 0; at < pixels; ++at) data[at * block + lane] = 0.0F;
   }
 }
 

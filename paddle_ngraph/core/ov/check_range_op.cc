@@ -18,15 +18,15 @@ void CheckRange::infer() {
 
 template <typename Id>
 void CheckRange::check(const Id* ids, size_t count, int32_t* out) const {
-  const auto& [low, high, has_ignored, ignored, message, findings] = attributes();
+  const auto& [low, high, has_ignored, ignored, message, deferred_errors_id] = attributes();
   std::vector<int64_t> allowed;
   if (has_ignored) allowed.push_back(ignored);
   const size_t at = first_out_of_range(ids, count, low, high, allowed);
   std::transform(ids, ids + at, out, [](Id id) { return static_cast<int32_t>(id); });
   if (at == count) return;
   const size_t wrong = at % low.size();
-  refuse(findings, concat(message, " Expected ", low[wrong], " <= value < ", high[wrong],
-                          ", but got ", ids[at], "."));
+  report_error(deferred_errors_id, concat(message, " Expected ", low[wrong], " <= value < ",
+                                          high[wrong], ", but got ", ids[at], "."));
   for (size_t i = at; i < count; ++i) {
     const size_t n = i % low.size();
     const auto id = static_cast<int64_t>(ids[i]);

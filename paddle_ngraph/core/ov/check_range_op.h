@@ -1,7 +1,7 @@
 // CheckRange: passes integers on as int32, and refuses the run if one is out of range.
 #pragma once
 
-#include "core/ov/findings.h"
+#include "core/ov/deferred_errors.h"
 
 namespace paddle_ngraph {
 
@@ -11,7 +11,7 @@ struct CheckRangeAttributes {
   bool has_ignored = false;
   int64_t ignored = 0;
   std::string message;
-  int64_t findings = Findings::kNone;
+  int64_t deferred_errors_id = DeferredErrors::kNone;
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -20,7 +20,7 @@ struct CheckRangeAttributes {
     visit("has_ignored", has_ignored);
     visit("ignored", ignored);
     visit("message", message);
-    visit("findings", findings);
+    visit("findings", deferred_errors_id);
   }
 };
 
@@ -28,14 +28,15 @@ struct CheckRangeAttributes {
 // low[n % N'] <= value < high[n % N'], or equal `ignored` when `has_ignored`; N' is the number of
 // bounds, 1 if they are the same for all elements. Otherwise it refuses the run with `message`, and
 // what it passes on is in range.
-class CheckRange : public OperatorIn<CheckRange, OperatorWith<CheckRangeAttributes, FindingOp>> {
+class CheckRange
+    : public OperatorIn<CheckRange, OperatorWith<CheckRangeAttributes, ContentCheckOp>> {
  public:
-  OPENVINO_OP("CheckRange", "paddle_ngraph", FindingOp);
+  OPENVINO_OP("CheckRange", "paddle_ngraph", ContentCheckOp);
 
-  void set_findings(int64_t number) override { attributes().findings = number; }
+  void set_deferred_errors_id(int64_t id) override { attributes().deferred_errors_id = id; }
 
  protected:
-  bool allows_open_shapes() const override { return true; }
+  bool supports_dynamic_shapes() const override { return true; }
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 

@@ -8,7 +8,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-constexpr int64_t kStepsPerElement = 2;
+constexpr int64_t kCheckStepsPerElement = 2;
 
 }  // namespace
 
@@ -34,16 +34,16 @@ void CheckedArithmetic::compute_of(const ov::TensorVector& inputs, ov::TensorVec
   auto* out = outputs->front().data<int32_t>();
   std::atomic<bool> fits{true};
   const auto count = static_cast<int64_t>(inputs[0].get_size());
-  parallel_ranges(count, kStepsPerElement, [&](int64_t begin, int64_t end) {
-    int64_t wide = 0;  // one sum, so that the loop is vectorized
+  parallel_ranges(count, kCheckStepsPerElement, [&](int64_t begin, int64_t end) {
+    int64_t overflow_bits = 0;  // one sum, so that the loop is vectorized
     for (int64_t i = begin; i < end; ++i) {
       const int64_t value = function(int64_t{x[i]}, int64_t{y[i]});
       out[i] = static_cast<int32_t>(value);
-      wide |= value ^ int64_t{out[i]};
+      overflow_bits |= value ^ int64_t{out[i]};
     }
-    if (wide != 0) fits = false;
+    if (overflow_bits != 0) fits = false;
   });
-  if (!fits) refuse(attributes().findings, attributes().message);
+  if (!fits) report_error(attributes().deferred_errors_id, attributes().message);
 }
 
 template <typename Function>

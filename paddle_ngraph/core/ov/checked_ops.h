@@ -1,33 +1,33 @@
 // Sums, differences and products of whole numbers that 32 bits may not hold: such a run is refused.
 #pragma once
 
-#include "core/ov/findings.h"
+#include "core/ov/deferred_errors.h"
 
 namespace paddle_ngraph {
 
 struct CheckedAttributes {
   std::string message;
-  int64_t findings = Findings::kNone;
+  int64_t deferred_errors_id = DeferredErrors::kNone;
 
   template <typename Visit>
   void visit(const Visit& visit) {
     visit("message", message);
-    visit("findings", findings);
+    visit("findings", deferred_errors_id);
   }
 };
 
 // What they have in common: x, y -> out, of one shape, int32 or int64 that 32 bits hold; out is
 // int32. Refuses the run with `message` if an element of out needs more.
-class CheckedArithmetic : public OperatorWith<CheckedAttributes, FindingOp> {
+class CheckedArithmetic : public OperatorWith<CheckedAttributes, ContentCheckOp> {
  public:
-  OPENVINO_OP("CheckedArithmetic", "paddle_ngraph", FindingOp);
+  OPENVINO_OP("CheckedArithmetic", "paddle_ngraph", ContentCheckOp);
 
-  using OperatorWith<CheckedAttributes, FindingOp>::OperatorWith;
+  using OperatorWith<CheckedAttributes, ContentCheckOp>::OperatorWith;
 
-  void set_findings(int64_t number) override { attributes().findings = number; }
+  void set_deferred_errors_id(int64_t id) override { attributes().deferred_errors_id = id; }
 
  protected:
-  bool allows_open_shapes() const override { return true; }
+  bool supports_dynamic_shapes() const override { return true; }
   void infer() override;
 
   template <typename Function>

@@ -152,7 +152,7 @@ bool is_fast(const Kernel& kernel, bool channels_last) {
 
 // oneDNN's bfloat16 gradient of a filter reads scratch memory that it has not written where a row
 // is shorter than a step, and multiplies it by zeros: NaN, if it happens to be.
-bool reads_what_is_not_written(const ConvProblem& problem) {
+bool reads_uninitialized_padding(const ConvProblem& problem) {
   return problem.bfloat16 && problem.kind == ConvKind::filter_gradient &&
          static_cast<int64_t>(problem.data[3]) < problem.attributes.strides[1];
 }
@@ -160,10 +160,10 @@ bool reads_what_is_not_written(const ConvProblem& problem) {
 // Whether oneDNN has more than reference code for the problem. Remembered, because it is asked many
 // times while the plugin transforms a function.
 bool is_fast(const ConvProblem& problem) {
-  if (reads_what_is_not_written(problem)) return false;
+  if (reads_uninitialized_padding(problem)) return false;
   static std::mutex mutex;
   static std::map<std::string, bool> known;
-  constexpr size_t kMostKnown = 4096;
+  constexpr size_t kMaxCachedProblems = 4096;
   const auto key = key_of(problem);
   std::lock_guard<std::mutex> lock(mutex);
   const auto found = known.find(key);
@@ -174,7 +174,7 @@ bool is_fast(const ConvProblem& problem) {
   } catch (const dnnl::error&) {
     fast = false;
   }
-  if (known.size() == kMostKnown) known.clear();
+  if (known.size() == kMaxCachedProblems) known.clear();
   known.emplace(key, fast);
   return fast;
 }
@@ -205,7 +205,7 @@ class ConvDivision {
   }
 
   const Grid& grid() const { return grid_; }
-  double products() const {
+  double multiplies() const {
     return static_cast<double>(elements(problem_.out)) *
            static_cast<double>(elements(problem_.filter, 1));
   }
@@ -254,7 +254,7 @@ class ConvDivision {
     const bool to_filter = is(ConvKind::filter_gradient), to_data = is(ConvKind::data_gradient);
     const bool by_blocks = by_channels && !p.has_groups;
     Work work;
-    work.products = products();
+    work.multiplies = multiplies();
     work.axes.resize(kRows + 1);
     work.axes[kSamples].units = static_cast<int64_t>(p.data[0]);
     if (by_channels && p.has_groups) work.axes[kGroups].units = p.attributes.groups / group_unit();
@@ -345,7 +345,7 @@ class ConvPlan {
       make_tasks(threads, false, false);
     }
     for (const auto& slice : slices_) {
-      filter_places_.push_back(filter_size_);
+      filter_offsets_.push_back(filter_size_);
       filter_floats_ = (filter_size_ + slice.filter.get_size()) / sizeof(float);
       filter_size_ += aligned(slice.filter.get_size());
       make_reorders(slice, (threads + slices() - 1) / slices());
@@ -377,7 +377,7 @@ class ConvPlan {
   struct Reorder {
     dnnl::reorder primitive;
     Desc from, to;
-    size_t place;  // byte offset of the slice among the filters in the kernels' format
+    size_t byte_offset;  // byte offset of the slice among the filters in the kernels' format
   };
 
   int64_t slices() const { return static_cast<int64_t>(slices_.size()); }
@@ -400,7 +400,7 @@ class ConvPlan {
   bool make_tasks(int64_t threads, bool by_channels, bool by_rows) {
     const ConvDivision division(problem_, threads, by_channels, by_rows);
     grid_ = division.grid();
-    products_ = division.products();
+    multiplies_ = division.multiplies();
     tasks_.clear();
     kernels_.clear();
     scratch_ = room_ = 0;
@@ -511,18 +511,18 @@ class ConvPlan {
       dnnl::primitive_attr options;
       options.set_scratchpad_mode(dnnl::scratchpad_mode::user);
       const dnnl::reorder::primitive_desc d(engine(), from, engine(), to, options);
-      reorders_.push_back({dnnl::reorder(d), from, to, filter_places_.back()});
+      reorders_.push_back({dnnl::reorder(d), from, to, filter_offsets_.back()});
     }
   }
 
   void reorder(const void* from, void* to) const {
     const auto count = static_cast<int64_t>(reorders_.size());
-    const auto products = static_cast<double>(elements(problem_.filter)) * kProductsPerStep;
-    parallel_tasks({{count}, {count}}, products, [&](int64_t i) {
+    const auto multiplies = static_cast<double>(elements(problem_.filter)) * kMultipliesPerStep;
+    parallel_tasks({{count}, {count}}, multiplies, [&](int64_t i) {
       OneThread one_thread;
       const auto& part = reorders_[i];
-      dnnl::memory source = view(part.from, is_gradient() ? at(from, part.place) : from);
-      dnnl::memory target = view(part.to, is_gradient() ? to : at(to, part.place));
+      dnnl::memory source = view(part.from, is_gradient() ? at(from, part.byte_offset) : from);
+      dnnl::memory target = view(part.to, is_gradient() ? to : at(to, part.byte_offset));
       part.primitive.execute(stream(), source, target);
     });
   }
@@ -530,15 +530,15 @@ class ConvPlan {
   // The memory that all threads need, and that of the calling one in it.
   size_t rooms_size() const { return static_cast<size_t>(shared_threads()) * (scratch_ + room_); }
   char* room_in(char* rooms) const {
-    return rooms + static_cast<size_t>(thread_number()) * (scratch_ + room_);
+    return rooms + static_cast<size_t>(thread_index()) * (scratch_ + room_);
   }
 
   // The memory of a box of data or output: where it lies or, if it cannot be used there, in `room`,
   // copied if it `is_read`.
-  char* placed(const BoxedTensor& tensor, const Box& box, const void* data, bool is_read,
-               char** room) const {
+  char* gathered(const BoxedTensor& tensor, const Box& box, const void* data, bool is_read,
+                 char** room) const {
     auto* memory = static_cast<char*>(const_cast<void*>(data));
-    if (is_in_place(tensor, box, is_read)) return memory + tensor.place(box);
+    if (is_in_place(tensor, box, is_read)) return memory + tensor.byte_offset(box);
     char* copy = *room;
     *room += aligned(tensor.size(box));
     if (is_read) tensor.gather(memory, box, copy);
@@ -559,9 +559,9 @@ class ConvPlan {
     room += scratch_;
     const bool forward = problem_.kind == ConvKind::forward;
     const bool to_data = problem_.kind == ConvKind::data_gradient;
-    char* const data_part = placed(data_, task.data, data, !to_data, &room);
-    char* const out_part = placed(out_, task.out, out, !forward, &room);
-    filter = at(filter, filter_places_[task.slice]);
+    char* const data_part = gathered(data_, task.data, data, !to_data, &room);
+    char* const out_part = gathered(out_, task.out, out, !forward, &room);
+    filter = at(filter, filter_offsets_[task.slice]);
     static constexpr int kNames[][3] = {
         {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
         {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
@@ -599,7 +599,7 @@ class ConvPlan {
     if (!is_padded() || channels % block == 0 || box.blocks.end <= last) return;
     const auto width = static_cast<int64_t>(forward ? problem_.out[3] : problem_.data[3]);
     for (int64_t sample = box.samples.begin; sample < box.samples.end; ++sample) {
-      char* rows = result + tensor.place(sample, last, box.rows.begin);
+      char* rows = result + tensor.byte_offset(sample, last, box.rows.begin);
       clear_lanes(reinterpret_cast<float*>(rows), box.rows.size() * width, block, channels % block);
     }
   }
@@ -616,7 +616,7 @@ class ConvPlan {
     if (!reorders_.empty()) reorder(filter, memory.data());
     const void* used = reorders_.empty() ? static_cast<const void*>(filter) : memory.data();
     const bool forward = problem_.kind == ConvKind::forward;
-    parallel_tasks(grid_, products_, [&](int64_t task) {
+    parallel_tasks(grid_, multiplies_, [&](int64_t task) {
       execute(tasks_[task], forward ? given : result, used, forward ? result : given,
               room_in(rooms));
     });
@@ -634,7 +634,7 @@ class ConvPlan {
       if (part == 0 && reorders_.empty()) return result;
       return reinterpret_cast<float*>(memory.data() + filter_size_ * static_cast<size_t>(part));
     };
-    parallel_tasks(grid_, products_, [&](int64_t task) {
+    parallel_tasks(grid_, multiplies_, [&](int64_t task) {
       execute(tasks_[task], data, partial(partial_of(task)), grad, room_in(rooms));
     });
     if (partials() > 1) add_partials(partial);
@@ -658,13 +658,13 @@ class ConvPlan {
   ConvProblem problem_;
   BoxedTensor data_, out_;
   Grid grid_;
-  double products_ = 0;
+  double multiplies_ = 0;
   std::map<std::string, Kernel> kernels_;
   std::vector<Task> tasks_;
   std::vector<Slice> slices_;
   // The filters in the kernels' format: the byte offset of each slice, the bytes of all, and the
   // floats up to the end of the last.
-  std::vector<size_t> filter_places_;
+  std::vector<size_t> filter_offsets_;
   size_t filter_size_ = 0;
   size_t filter_floats_ = 0;
   std::vector<Reorder> reorders_;

@@ -1,6 +1,6 @@
 // 2-D convolution and its gradients with oneDNN's kernels, in the layout that suits them: channels
 // in blocks, [N, ceil(C / block), H, W, block]. The work is divided over samples, groups, blocks of
-// channels and rows (split.h); each of the plugin's threads runs kernels of its own.
+// channels and rows (work_division.h); each of the plugin's threads runs kernels of its own.
 // The filter's shape gives the number of channels without padding.
 //
 // All is float32, or what is read is bfloat16, if data and gradients are: an operator then rounds

@@ -10,7 +10,7 @@ namespace paddle_ngraph {
 namespace {
 
 // fmod takes about this many elementary steps.
-constexpr int64_t kStepsPerElement = 16;
+constexpr int64_t kDivisionStepsPerElement = 16;
 
 float remainder_of(float x, float y) {
   const float rest = std::fmod(x, y);
@@ -44,7 +44,7 @@ void for_each(const ov::TensorVector& inputs, ov::TensorVector* outputs, const F
   const auto* y = inputs[1].data<const Number>();
   auto* out = outputs->front().data<Number>();
   const auto count = static_cast<int64_t>(inputs[0].get_size());
-  parallel_ranges(count, kStepsPerElement, [&](int64_t begin, int64_t end) {
+  parallel_ranges(count, kDivisionStepsPerElement, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) out[i] = function(x[i], y[i]);
   });
 }
@@ -72,8 +72,8 @@ void FlooredDivision::compute_each(const ov::TensorVector& inputs, ov::TensorVec
   }
   const auto* y = inputs[1].data<const int32_t>();
   if (std::find(y, y + inputs[1].get_size(), 0) != y + inputs[1].get_size()) {
-    refuse(
-        attributes().findings,
+    report_error(
+        attributes().deferred_errors_id,
         concat(get_type_name(), ": a whole number is divided by zero; the divisor must not be 0."));
   }
   for_each<int32_t>(inputs, outputs,

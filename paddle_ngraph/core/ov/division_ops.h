@@ -2,31 +2,31 @@
 // plugin has neither.
 #pragma once
 
-#include "core/ov/findings.h"
+#include "core/ov/deferred_errors.h"
 
 namespace paddle_ngraph {
 
 struct FlooredDivisionAttributes {
-  int64_t findings = Findings::kNone;
+  int64_t deferred_errors_id = DeferredErrors::kNone;
 
   template <typename Visit>
   void visit(const Visit& visit) {
-    visit("findings", findings);
+    visit("findings", deferred_errors_id);
   }
 };
 
 // What both have in common: x, y -> out, of one shape and one type, float32 or int32. Refuses the
 // run if an integer is divided by 0.
-class FlooredDivision : public OperatorWith<FlooredDivisionAttributes, FindingOp> {
+class FlooredDivision : public OperatorWith<FlooredDivisionAttributes, ContentCheckOp> {
  public:
-  OPENVINO_OP("FlooredDivision", "paddle_ngraph", FindingOp);
+  OPENVINO_OP("FlooredDivision", "paddle_ngraph", ContentCheckOp);
 
-  using OperatorWith<FlooredDivisionAttributes, FindingOp>::OperatorWith;
+  using OperatorWith<FlooredDivisionAttributes, ContentCheckOp>::OperatorWith;
 
-  void set_findings(int64_t number) override { attributes().findings = number; }
+  void set_deferred_errors_id(int64_t id) override { attributes().deferred_errors_id = id; }
 
  protected:
-  bool allows_open_shapes() const override { return true; }
+  bool supports_dynamic_shapes() const override { return true; }
   void infer() override;
 
   template <typename Float, typename Integer>

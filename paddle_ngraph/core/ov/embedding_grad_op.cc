@@ -26,7 +26,7 @@ enum EmbeddingAxis { kRows, kLines };
 // Every task goes through all ids, and a part of the columns has the same work for any ids.
 Grid grid_of(int64_t rows, int64_t count, int64_t width) {
   Work work;
-  work.products = static_cast<double>((rows + count) * width) * kProductsPerStep;
+  work.multiplies = static_cast<double>((rows + count) * width) * kMultipliesPerStep;
   work.axes.resize(2);
   work.axes[kRows].units = rows;
   work.axes[kLines].units = (width + kLine - 1) / kLine;
@@ -52,8 +52,8 @@ void EmbeddingGrad::add_rows(const Id* ids, const ov::Tensor& grad, float* out) 
   if (rows * width == 0) return;
   const float* source = grad.data<const float>();
   const Grid grid = grid_of(rows, count, width);
-  const double products = static_cast<double>((rows + count) * width) * kProductsPerStep;
-  parallel_tasks(grid, products, [&](int64_t task) {
+  const double multiplies = static_cast<double>((rows + count) * width) * kMultipliesPerStep;
+  parallel_tasks(grid, multiplies, [&](int64_t task) {
     const Range own = grid.range(kRows, task), lines = grid.range(kLines, task);
     const int64_t first = lines.begin * kLine, last = std::min(width, lines.end * kLine);
     for (int64_t row = own.begin; row < own.end; ++row) {

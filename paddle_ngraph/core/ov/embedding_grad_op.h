@@ -18,7 +18,7 @@ struct EmbeddingGradAttributes {
 
 // (ids [N], grad [N, D]) -> [rows, D]: row ids[i] is the sum of the rows grad[i], in the order of
 // i; rows that no id names are zero. The row `padding_idx` stays zero; negative means none.
-class EmbeddingGrad : public OperatorOf<EmbeddingGrad, EmbeddingGradAttributes> {
+class EmbeddingGrad : public ExtensionOpOf<EmbeddingGrad, EmbeddingGradAttributes> {
  public:
   OPENVINO_OP("EmbeddingGrad", "paddle_ngraph", ExtensionOp);
 

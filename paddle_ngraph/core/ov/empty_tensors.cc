@@ -26,17 +26,17 @@ bool is_list(const ov::Output<ov::Node>& value) {
          value.get_element_type().is_integral_number();
 }
 
-bool reads_nothing(const ov::Node& node) {
+bool reads_empty_tensor(const ov::Node& node) {
   const auto values = node.input_values();
   // A constant result is only passed on.
-  const bool hands_on =
+  const bool passes_inputs_through =
       std::string(node.get_type_info().name) == "Result" && is_constant(*values.front().get_node());
-  return !hands_on && std::any_of(values.begin(), values.end(), [](const auto& value) {
+  return !passes_inputs_through && std::any_of(values.begin(), values.end(), [](const auto& value) {
     return is_empty(value.get_partial_shape()) && !is_list(value);
   });
 }
 
-bool makes_nothing(const ov::Node& node) {
+bool creates_empty_tensor(const ov::Node& node) {
   const auto outputs = node.outputs();
   return std::any_of(outputs.begin(), outputs.end(),
                      [](const auto& output) { return is_empty(output.get_partial_shape()); });
@@ -44,16 +44,16 @@ bool makes_nothing(const ov::Node& node) {
 
 }  // namespace
 
-std::string why_empty(const ov::Model& model) {
+std::string find_empty_tensor(const ov::Model& model) {
   for (const auto& node : model.get_ops()) {
     const std::string type = node->get_type_info().name;
     if (type == "Constant") continue;
-    if (reads_nothing(*node) || (type != "Parameter" && makes_nothing(*node))) {
+    if (reads_empty_tensor(*node) || (type != "Parameter" && creates_empty_tensor(*node))) {
       return concat("nGraph does not compute with empty tensors, as ", type, " has to");
     }
     const auto* with_bodies = dynamic_cast<const ov::op::util::MultiSubGraphOp*>(node.get());
     for (size_t i = 0; with_bodies && i < with_bodies->get_internal_subgraphs_size(); ++i) {
-      const auto reason = why_empty(*with_bodies->get_function(static_cast<int>(i)));
+      const auto reason = find_empty_tensor(*with_bodies->get_function(static_cast<int>(i)));
       if (!reason.empty()) return reason;
     }
   }

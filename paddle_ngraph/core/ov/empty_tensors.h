@@ -10,6 +10,6 @@ namespace paddle_ngraph {
 
 // A sentence naming an operator of `model` that reads or makes an empty tensor; "" if none does.
 // Empty lists of integers, such as axes, do not count.
-std::string why_empty(const ov::Model& model);
+std::string find_empty_tensor(const ov::Model& model);
 
 }  // namespace paddle_ngraph

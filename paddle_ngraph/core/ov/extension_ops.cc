@@ -10,14 +10,14 @@
 #include "core/ov/conv_ops.h"
 #include "core/ov/division_ops.h"
 #include "core/ov/embedding_grad_op.h"
-#include "core/ov/first_run.h"
+#include "core/ov/first_run_trim.h"
 #include "core/ov/gemm_op.h"
-#include "core/ov/hold_op.h"
 #include "core/ov/layer_norm_ops.h"
-#include "core/ov/of_any_size_op.h"
 #include "core/ov/optimizer_ops.h"
+#include "core/ov/pin_values_op.h"
 #include "core/ov/pool_ops.h"
 #include "core/ov/reorder_op.h"
+#include "core/ov/shape_barrier_op.h"
 #include "core/ov/softmax_ops.h"
 #include "core/ov/sort_op.h"
 
@@ -25,18 +25,18 @@ namespace paddle_ngraph {
 
 void ExtensionOp::validate_and_infer_types() {
   for (size_t i = 0; i < get_input_size(); ++i) {
-    require(allows_open_shapes() || get_input_partial_shape(i).is_static(), "input ", i,
+    require(supports_dynamic_shapes() || get_input_partial_shape(i).is_static(), "input ", i,
             " has an open shape");
   }
   infer();
 }
 
-ov::Shape ExtensionOp::open_shape(const ov::TensorVector& inputs) const {
+ov::Shape ExtensionOp::dynamic_output_shape(const ov::TensorVector& inputs) const {
   return inputs.front().get_shape();
 }
 
 bool ExtensionOp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
-  FirstRun::has_begun();
+  FirstRunTrim::on_operator_start();
   require(inputs.size() == get_input_size() && outputs.size() == get_output_size(),
           "evaluated with ", inputs.size(), " inputs and ", outputs.size(), " outputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -45,7 +45,7 @@ bool ExtensionOp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& in
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto& shape = get_output_partial_shape(i);
-    outputs[i].set_shape(shape.is_static() ? shape.to_shape() : open_shape(inputs));
+    outputs[i].set_shape(shape.is_static() ? shape.to_shape() : dynamic_output_shape(inputs));
   }
   compute(inputs, &outputs);
   return true;
@@ -93,7 +93,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<BlockedConvolutionFilterGrad>>(),
       std::make_shared<ov::OpExtension<EmbeddingGrad>>(),
       std::make_shared<ov::OpExtension<Gemm>>(),
-      std::make_shared<ov::OpExtension<Hold>>(),
+      std::make_shared<ov::OpExtension<PinValues>>(),
       std::make_shared<ov::OpExtension<LayerNorm>>(),
       std::make_shared<ov::OpExtension<LayerNormGrad>>(),
       std::make_shared<ov::OpExtension<PaddleMaxPool>>(),
@@ -103,7 +103,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<PaddleAvgPool>>(),
       std::make_shared<ov::OpExtension<PaddleAvgPoolGrad>>(),
       std::make_shared<ov::OpExtension<Momentum>>(),
-      std::make_shared<ov::OpExtension<OfAnySize>>(),
+      std::make_shared<ov::OpExtension<ShapeBarrier>>(),
       std::make_shared<ov::OpExtension<BlockedReorder>>(),
       std::make_shared<ov::OpExtension<Sgd>>(),
       std::make_shared<ov::OpExtension<RowSoftmax>>(),

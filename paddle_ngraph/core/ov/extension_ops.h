@@ -1,5 +1,5 @@
-// What our own nGraph operators share, and how to add one: derive from OperatorOf<the class itself,
-// its attributes>, implement `infer` and `compute`, and list the class in extension_ops.cc.
+// What our own nGraph operators share, and how to add one: derive from ExtensionOpOf<the class
+// itself, its attributes>, implement `infer` and `compute`, and list the class in extension_ops.cc.
 // bridge.extension() makes a node of it; the CPU plugin, which has no kernel for it, calls
 // `evaluate`.
 #pragma once
@@ -27,10 +27,10 @@ class ExtensionOp : public ov::op::Op {
 
  protected:
   // Whether the operator can handle open shapes; else `infer` sees only concrete shapes.
-  virtual bool allows_open_shapes() const { return false; }
+  virtual bool supports_dynamic_shapes() const { return false; }
 
   // The shape of the outputs whose shape is open: that of the first input.
-  virtual ov::Shape open_shape(const ov::TensorVector& inputs) const;
+  virtual ov::Shape dynamic_output_shape(const ov::TensorVector& inputs) const;
 
   // Checks the inputs and sets the types of the outputs.
   virtual void infer() = 0;
@@ -72,7 +72,7 @@ class OperatorWith : public Base {
  protected:
   const Attributes& attributes() const { return attributes_; }
   Attributes& attributes() { return attributes_; }
-  void take_attributes(const OperatorWith& other) { attributes_ = other.attributes_; }
+  void copy_attributes(const OperatorWith& other) { attributes_ = other.attributes_; }
 
  private:
   Attributes attributes_;
@@ -86,7 +86,7 @@ class OperatorIn : public Base {
 
   std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override {
     auto copy = std::make_shared<Operator>();
-    static_cast<OperatorIn&>(*copy).take_attributes(*this);
+    static_cast<OperatorIn&>(*copy).copy_attributes(*this);
     copy->set_arguments(inputs);
     copy->constructor_validate_and_infer_types();
     return copy;
@@ -100,7 +100,7 @@ struct NoAttributes {
 
 // An operator that stands alone.
 template <typename Operator, typename Attributes = NoAttributes>
-using OperatorOf = OperatorIn<Operator, OperatorWith<Attributes>>;
+using ExtensionOpOf = OperatorIn<Operator, OperatorWith<Attributes>>;
 
 // All of them, for code that has to read a function that holds one.
 std::vector<ov::Extension::Ptr> extension_ops();

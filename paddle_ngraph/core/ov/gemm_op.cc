@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/common/bfloat16.h"
-#include "core/common/unaliased.h"
+#include "core/common/unaliased_stride.h"
 #include "core/ov/one_thread.h"
 #include "core/ov/onednn.h"
 #include "core/ov/parallel.h"
@@ -24,7 +24,7 @@ constexpr int64_t kUnit = 16;
 int64_t units_of(int64_t lines) { return std::max<int64_t>(1, (lines + kUnit - 2) / kUnit); }
 
 // A matrix as it lies in memory.
-struct Stored {
+struct StoredMatrix {
   const float* data;
   int64_t rows, columns;
   bool transposed;
@@ -36,11 +36,13 @@ struct Stored {
   }
 };
 
-int64_t padded_size(const Stored& matrix) { return matrix.rows * unaliased(matrix.columns); }
+int64_t padded_size(const StoredMatrix& matrix) {
+  return matrix.rows * unaliased_stride(matrix.columns);
+}
 
 // The same matrix with padded rows.
-Stored padded(Stored matrix, float* memory) {
-  const int64_t ld = unaliased(matrix.columns);
+StoredMatrix padded(StoredMatrix matrix, float* memory) {
+  const int64_t ld = unaliased_stride(matrix.columns);
   parallel_ranges(matrix.rows, matrix.columns, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       std::copy_n(matrix.data + row * matrix.ld, matrix.columns, memory + row * ld);
@@ -53,7 +55,7 @@ Stored padded(Stored matrix, float* memory) {
 
 enum GemmAxis { kBatch, kRows, kColumns };
 
-double products_of(int64_t batch, int64_t m, int64_t n, int64_t k) {
+double num_multiplies(int64_t batch, int64_t m, int64_t n, int64_t k) {
   return static_cast<double>(batch) * static_cast<double>(m) * static_cast<double>(n) *
          static_cast<double>(k);
 }
@@ -62,7 +64,7 @@ double products_of(int64_t batch, int64_t m, int64_t n, int64_t k) {
 // kUnit.
 Grid grid_of(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t threads) {
   Work work;
-  work.products = products_of(batch, m, n, k);
+  work.multiplies = num_multiplies(batch, m, n, k);
   work.axes.resize(kColumns + 1);
   work.axes[kBatch].units = batch;
   work.axes[kRows].units = units_of(m);
@@ -97,11 +99,11 @@ void Gemm::infer() {
 void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const auto stored = [](const ov::Tensor& tensor, bool transposed) {
     const auto& shape = tensor.get_shape();
-    return Stored{tensor.data<const float>(), static_cast<int64_t>(shape[0]),
-                  static_cast<int64_t>(shape[1]), transposed};
+    return StoredMatrix{tensor.data<const float>(), static_cast<int64_t>(shape[0]),
+                        static_cast<int64_t>(shape[1]), transposed};
   };
-  Stored a = stored(inputs[0], attributes().transpose_a),
-         b = stored(inputs[1], attributes().transpose_b);
+  StoredMatrix a = stored(inputs[0], attributes().transpose_a),
+               b = stored(inputs[1], attributes().transpose_b);
   const auto m = static_cast<int64_t>(outputs->front().get_shape()[0]);
   const auto n = static_cast<int64_t>(outputs->front().get_shape()[1]);
   const int64_t k = a.transposed ? a.rows : a.columns;
@@ -111,15 +113,15 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
     return;
   }
   // Operands that are read down their columns: a sum over K touches each of their rows.
-  const bool pads_a = a.transposed && a.ld != unaliased(a.ld);
-  const bool pads_b = !b.transposed && b.ld != unaliased(b.ld);
+  const bool pads_a = a.transposed && a.ld != unaliased_stride(a.ld);
+  const bool pads_b = !b.transposed && b.ld != unaliased_stride(b.ld);
   const int64_t a_size = pads_a ? padded_size(a) : 0, b_size = pads_b ? padded_size(b) : 0;
   const Workspace memory(static_cast<size_t>(a_size + b_size) * sizeof(float));
   float* room = reinterpret_cast<float*>(memory.data());
   if (pads_a) a = padded(a, room);
   if (pads_b) b = padded(b, room + a_size);
   const Grid grid = grid_of(1, m, n, k, shared_threads());
-  parallel_tasks(grid, products_of(1, m, n, k), [&](int64_t task) {
+  parallel_tasks(grid, num_multiplies(1, m, n, k), [&](int64_t task) {
     OneThread one_thread;
     const Range rows = lines_of(grid, kRows, task, m), columns = lines_of(grid, kColumns, task, n);
     const auto status =
@@ -152,7 +154,7 @@ class Bfloat16GemmPlan {
 
   void run(const ov::bfloat16* a, const ov::bfloat16* b, float* c) const {
     const Workspace memory(scratch_ * tasks_.size());
-    parallel_tasks(grid_, products_of(batch_, m_, n_, k_), [&](int64_t task) {
+    parallel_tasks(grid_, num_multiplies(batch_, m_, n_, k_), [&](int64_t task) {
       OneThread one_thread;
       execute(tasks_[task], a, b, c, memory.data() + static_cast<size_t>(task) * scratch_);
     });
@@ -160,25 +162,25 @@ class Bfloat16GemmPlan {
 
  private:
   // A position among the results: number in the batch, row and column. Also a size.
-  struct Place {
+  struct Operand {
     int64_t batch, row, column;
-    bool operator<(const Place& other) const {
+    bool operator<(const Operand& other) const {
       return std::tie(batch, row, column) < std::tie(other.batch, other.row, other.column);
     }
   };
 
   struct Kernel {
-    Place size;
+    Operand size;
     dnnl::matmul primitive;
     dnnl::memory::desc a, b, c, scratch;
   };
 
   struct Task {
-    Place begin;
+    Operand begin;
     const Kernel* kernel;
   };
 
-  void add(const Place& begin, const Place& size) {
+  void add(const Operand& begin, const Operand& size) {
     auto found = kernels_.find(size);
     if (found == kernels_.end()) found = kernels_.emplace(size, make_kernel(size)).first;
     scratch_ = std::max(scratch_, aligned(found->second.scratch.get_size()));
@@ -193,7 +195,7 @@ class Bfloat16GemmPlan {
     return {{batch, rows, columns}, type, {size, row, column}};
   }
 
-  Kernel make_kernel(const Place& size) const {
+  Kernel make_kernel(const Operand& size) const {
     OneThread one_thread;
     using Type = dnnl::memory::data_type;
     const bool ta = attributes_.transpose_a, tb = attributes_.transpose_b;
@@ -220,7 +222,7 @@ class Bfloat16GemmPlan {
     if (attributes_.rounds) round(kernel.size, c);
   }
 
-  void round(const Place& size, float* c) const {
+  void round(const Operand& size, float* c) const {
     for (int64_t batch = 0; batch < size.batch; ++batch) {
       for (int64_t row = 0; row < size.row; ++row) {
         float* line = c + (batch * m_ + row) * n_;
@@ -232,7 +234,7 @@ class Bfloat16GemmPlan {
   Bfloat16GemmAttributes attributes_;
   int64_t m_, n_, k_, batch_;
   Grid grid_;
-  std::map<Place, Kernel> kernels_;
+  std::map<Operand, Kernel> kernels_;
   std::vector<Task> tasks_;
   size_t scratch_ = 0;  // bytes of one task
 };
@@ -261,18 +263,18 @@ ov::PartialShape Bfloat16Gemm::product_of(ov::PartialShape a, ov::PartialShape b
   return a;
 }
 
-ov::Shape Bfloat16Gemm::open_shape(const ov::TensorVector& inputs) const {
+ov::Shape Bfloat16Gemm::dynamic_output_shape(const ov::TensorVector& inputs) const {
   return product_of(inputs[0].get_shape(), inputs[1].get_shape()).to_shape();
 }
 
 std::shared_ptr<const Bfloat16GemmPlan> Bfloat16Gemm::plan_for(const ov::Shape& a,
                                                                const ov::Shape& out) const {
-  constexpr size_t kMost = 32;
+  constexpr size_t kMaxPlans = 32;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = plans_.find({a, out});
   if (found != plans_.end()) return found->second;
   auto plan = std::make_shared<const Bfloat16GemmPlan>(a, out, attributes(), shared_threads());
-  if (plans_.size() >= kMost) plans_.clear();
+  if (plans_.size() >= kMaxPlans) plans_.clear();
   plans_[{a, out}] = plan;
   return plan;
 }

@@ -23,7 +23,7 @@ struct GemmAttributes {
 
 // (a [M, K], b [K, N]) -> [M, N], float32; with transpose_a, a is [K, M], with transpose_b, b is
 // [N, K]. oneDNN: https://uxlfoundation.github.io/oneDNN/v3.6/group_dnnl_api_blas.html
-class Gemm : public OperatorOf<Gemm, GemmAttributes> {
+class Gemm : public ExtensionOpOf<Gemm, GemmAttributes> {
  public:
   OPENVINO_OP("Gemm", "paddle_ngraph", ExtensionOp);
 
@@ -47,13 +47,13 @@ class Bfloat16GemmPlan;
 // (a [..., M, K], b [..., K, N]), bfloat16 -> [..., M, N], float32, summed in float32. Both have
 // the same dimensions in front; transposed as in Gemm. Dimensions may be open; none is 0. oneDNN:
 // https://uxlfoundation.github.io/oneDNN/v3.6/dev_guide_matmul.html
-class Bfloat16Gemm : public OperatorOf<Bfloat16Gemm, Bfloat16GemmAttributes> {
+class Bfloat16Gemm : public ExtensionOpOf<Bfloat16Gemm, Bfloat16GemmAttributes> {
  public:
   OPENVINO_OP("Bfloat16Gemm", "paddle_ngraph", ExtensionOp);
 
  protected:
-  bool allows_open_shapes() const override { return true; }
-  ov::Shape open_shape(const ov::TensorVector& inputs) const override;
+  bool supports_dynamic_shapes() const override { return true; }
+  ov::Shape dynamic_output_shape(const ov::TensorVector& inputs) const override;
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 

@@ -121,7 +121,7 @@ void LayerNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
   const int64_t units = std::max<int64_t>(1, rows);
   const Grid grid({units}, {std::min(units, threads)});
   std::vector<double> scale_sums(grid.tasks() * length), bias_sums(grid.tasks() * length);
-  parallel_tasks(grid, static_cast<double>(rows * length) * kProductsPerStep, [&](int64_t task) {
+  parallel_tasks(grid, static_cast<double>(rows * length) * kMultipliesPerStep, [&](int64_t task) {
     const Range share = rows > 0 ? grid.range(0, task) : Range{};
     std::vector<float> scale_part(length), bias_part(length);
     double* scale_total = scale_sums.data() + task * length;

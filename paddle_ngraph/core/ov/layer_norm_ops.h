@@ -16,7 +16,7 @@ struct LayerNormAttributes {
 
 // (x [R, L], scale [L], bias [L]) -> y = (x - mean) / sqrt(variance + epsilon) * scale + bias, and
 // the mean and variance of each row, [R].
-class LayerNorm : public OperatorOf<LayerNorm, LayerNormAttributes> {
+class LayerNorm : public ExtensionOpOf<LayerNorm, LayerNormAttributes> {
  public:
   OPENVINO_OP("LayerNorm", "paddle_ngraph", ExtensionOp);
 
@@ -26,7 +26,7 @@ class LayerNorm : public OperatorOf<LayerNorm, LayerNormAttributes> {
 };
 
 // (x, y_grad [R, L], scale [L], mean, variance [R]) -> the gradients of x, scale and bias.
-class LayerNormGrad : public OperatorOf<LayerNormGrad, LayerNormAttributes> {
+class LayerNormGrad : public ExtensionOpOf<LayerNormGrad, LayerNormAttributes> {
  public:
   OPENVINO_OP("LayerNormGrad", "paddle_ngraph", ExtensionOp);
 

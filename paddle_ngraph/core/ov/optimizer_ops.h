@@ -1,5 +1,5 @@
 // Optimizer steps, each in one pass over the parameter and its state. The loops are in
-// kernels/optimizer.h; most steps use these without an operator (updates.h).
+// kernels/optimizer.h; most steps use these without an operator (optimizer_updates.h).
 #pragma once
 
 #include "core/ov/extension_ops.h"
@@ -15,12 +15,12 @@ class OptimizerOp : public ExtensionOp {
   using ExtensionOp::ExtensionOp;
 
  protected:
-  bool allows_open_shapes() const override { return true; }
+  bool supports_dynamic_shapes() const override { return true; }
 
   // Checks inputs [begin, end): float32 in the shape of the parameter.
   void require_tensors(size_t begin, size_t end) const;
   // Checks inputs [begin, end): one float32 number each.
-  void require_numbers(size_t begin, size_t end) const;
+  void require_scalars(size_t begin, size_t end) const;
   // Sets this many outputs to the shape of the parameter.
   void set_outputs(size_t count);
   // Computes the outputs: what inputs `states` become with the gradient, which is input 1.

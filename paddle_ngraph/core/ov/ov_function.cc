@@ -16,16 +16,16 @@
 
 #include "core/common/affinity.h"
 #include "core/common/error.h"
-#include "core/common/faults.h"
+#include "core/common/fault_injection.h"
 #include "core/common/float_environment.h"
 #include "core/common/fork_safe_mutex.h"
-#include "core/common/lost_threads.h"
+#include "core/common/tbb_fork_state.h"
+#include "core/ov/deferred_errors.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
-#include "core/ov/findings.h"
-#include "core/ov/first_run.h"
-#include "core/ov/hold_op.h"
-#include "core/ov/work.h"
+#include "core/ov/first_run_trim.h"
+#include "core/ov/pin_values_op.h"
+#include "core/ov/work_estimate.h"
 #include "core/ov/workspace.h"
 
 namespace paddle_ngraph {
@@ -33,7 +33,7 @@ namespace paddle_ngraph {
 namespace {
 
 // Below this, waking a second thread and waiting for it takes longer than it saves.
-constexpr double kLeastSharedNs = 50e3;
+constexpr double kMinSharedWorkNs = 50e3;
 
 ElementType element_type(const ov::element::Type& type) {
   const std::string name = type.to_string();
@@ -44,8 +44,8 @@ ElementType element_type(const ov::element::Type& type) {
 }
 
 // With the libraries that it loads when it is asked for something.
-ov::Core made_core() {
-  note_threads();
+ov::Core create_core() {
+  mark_tbb_started();
   ov::Core made;
   made.add_extension(extension_ops());  // for functions read from files
   for (const char* device : {"CPU", "BATCH"}) {
@@ -56,22 +56,22 @@ ov::Core made_core() {
 
 // A process that forks while another thread loads a library has a child that can load none.
 ov::Core& core() {
-  const NoForkMeanwhile no_fork;
-  static ov::Core core = made_core();
+  const ForkBlocker fork_blocker;
+  static ov::Core core = create_core();
   return core;
 }
 
 // Inputs of as many bytes are worth to be looked for when they are freed.
-constexpr size_t kLargeInputs = size_t{16} << 20;
+constexpr size_t kLargeInputBytes = size_t{16} << 20;
 
 // How many kernels a function for many shapes keeps, for shapes that recur. The plugin's default of
 // 5000 means gigabytes of packed weights after some hundred shapes; making a kernel again is cheap.
-constexpr int kKernelsKept = 200;
+constexpr int kKernelCacheSize = 200;
 
-// Set by plugin_faults.py on models that the plugin would crash on when it fuses loops.
-constexpr char kLoopsApart[] = "ngraph_loops_apart";
+// Set by plugin_workarounds.py on models that the plugin would crash on when it fuses loops.
+constexpr char kNoLoopFusionKey[] = "ngraph_loops_apart";
 // Set by mixed_precision.py: the model says itself what is bfloat16, and the rest is float32.
-constexpr char kMixed[] = "ngraph_mixed_precision";
+constexpr char kMixedPrecisionKey[] = "ngraph_mixed_precision";
 
 std::string device_of(const Settings& settings) {
   return settings.device.empty() ? "CPU"
@@ -96,7 +96,7 @@ ov::AnyMap configuration(const Settings& settings) {
       ov::hint::inference_precision(type_of(settings.precision)),
   };
   if (!settings.device.empty()) return config;
-  config.insert({"CPU_RUNTIME_CACHE_CAPACITY", kKernelsKept});
+  config.insert({"CPU_RUNTIME_CACHE_CAPACITY", kKernelCacheSize});
   if (!settings.fuses_loops) config.insert({"SNIPPETS_MODE", "DISABLE"});
   if (settings.num_threads == 1) {
     // On the calling thread. With one stream of one thread, the plugin loses what its operators
@@ -120,7 +120,7 @@ bool has_one_thread(const ov::CompiledModel& compiled) {
 
 // For what the plugin was found to make one stream of one thread: the threads and streams that it
 // was asked for, and the cores that it had.
-class AskedInVain {
+class SingleThreadConfigs {
  public:
   static bool is_known(const Settings& settings) {
     const std::lock_guard<ForkSafeMutex> lock(all().mutex);
@@ -152,31 +152,31 @@ class AskedInVain {
 // What make(configuration) returns, which is for one thread, that which calls, where the plugin
 // would have one anyway.
 template <typename Make>
-ov::CompiledModel with_threads(Settings* settings, const Make& make) {
+ov::CompiledModel compile_with_threads(Settings* settings, const Make& make) {
   const bool may_share = settings->device.empty() && settings->num_threads != 1;
-  if (!may_share || !AskedInVain::is_known(*settings)) {
+  if (!may_share || !SingleThreadConfigs::is_known(*settings)) {
     auto compiled = make(configuration(*settings));
     if (!may_share || !has_one_thread(compiled)) return compiled;
-    AskedInVain::note(*settings);
+    SingleThreadConfigs::note(*settings);
   }
   settings->num_threads = 1;
   return make(configuration(*settings));
 }
 
-ov::CompiledModel compile_as_it_is(ov::Model* model, Settings* settings) {
+ov::CompiledModel compile_unchanged(ov::Model* model, Settings* settings) {
   const auto shared = model->shared_from_this();
   const auto compile = [&] {
-    return with_threads(settings, [&](const ov::AnyMap& configuration) {
+    return compile_with_threads(settings, [&](const ov::AnyMap& configuration) {
       return core().compile_model(shared, device_of(*settings), configuration);
     });
   };
   if (!settings->device.empty()) return compile();
-  if (work_ns(*model) < kLeastSharedNs) {
+  if (estimated_ns(*model) < kMinSharedWorkNs) {
     settings->num_threads = 1;
     settings->streams = 0;
   }
-  if (model->has_rt_info(kLoopsApart)) settings->fuses_loops = false;
-  if (model->has_rt_info(kMixed)) settings->precision = Precision::kFloat32;
+  if (model->has_rt_info(kNoLoopFusionKey)) settings->fuses_loops = false;
+  if (model->has_rt_info(kMixedPrecisionKey)) settings->precision = Precision::kFloat32;
   try {
     return compile();
   } catch (const std::exception& error) {
@@ -187,14 +187,14 @@ ov::CompiledModel compile_as_it_is(ov::Model* model, Settings* settings) {
   }
 }
 
-// Compiles a model that ends with a Hold; nothing where it would not hold what it should.
-std::optional<ov::CompiledModel> compile_to_hold(ov::Model* model, Settings* settings) {
+// Compiles a model that ends with a PinValues; nothing where it would not hold what it should.
+std::optional<ov::CompiledModel> compile_with_pinning(ov::Model* model, Settings* settings) {
   if (settings->streams > 1 || settings->parts > 1) return std::nullopt;
   Settings found = *settings;
   try {
-    auto compiled = compile_as_it_is(model, &found);
-    if (!Hold::is_last(compiled)) return std::nullopt;
-    found.holds = Hold::of(*model)->count();
+    auto compiled = compile_unchanged(model, &found);
+    if (!PinValues::executes_last(compiled)) return std::nullopt;
+    found.num_pinned = PinValues::of(*model)->count();
     *settings = found;
     return compiled;
   } catch (const std::exception&) {  // it may go without
@@ -203,42 +203,42 @@ std::optional<ov::CompiledModel> compile_to_hold(ov::Model* model, Settings* set
 }
 
 ov::CompiledModel compile(ov::Model* model, Settings* settings) {
-  if (Hold::of(*model) != nullptr) {
-    if (auto compiled = compile_to_hold(model, settings)) return *compiled;
-    Hold::leave_out(model);
+  if (PinValues::of(*model) != nullptr) {
+    if (auto compiled = compile_with_pinning(model, settings)) return *compiled;
+    PinValues::remove_from(model);
   }
-  return compile_as_it_is(model, settings);
+  return compile_unchanged(model, settings);
 }
 
 // Has the constants in this memory keep it: the model as it is compiled is another one, in which
 // those are gone that were folded or packed.
-void keep(const ov::Model& model, const std::vector<Kept>& memory) {
+void attach_owners(const ov::Model& model, const std::vector<OwnedMemory>& memory) {
   for (const auto& node : model.get_ordered_ops()) {
     if (const auto* region = dynamic_cast<const ov::op::util::MultiSubGraphOp*>(node.get())) {
-      for (const auto& body : region->get_functions()) keep(*body, memory);
+      for (const auto& body : region->get_functions()) attach_owners(*body, memory);
     }
     const auto constant = ov::as_type_ptr<ov::op::v0::Constant>(node);
     if (constant == nullptr || constant->get_byte_size() == 0) continue;
     const auto* const data = static_cast<const char*>(constant->get_data_ptr());
-    const auto found = std::find_if(memory.begin(), memory.end(), [&](const Kept& kept) {
-      const auto* const begin = static_cast<const char*>(kept.data);
-      return begin <= data && data < begin + kept.num_bytes;
+    const auto found = std::find_if(memory.begin(), memory.end(), [&](const OwnedMemory& owned) {
+      const auto* const begin = static_cast<const char*>(owned.data);
+      return begin <= data && data < begin + owned.num_bytes;
     });
     if (found == memory.end()) continue;
-    const auto kept = std::make_shared<ov::op::v0::Constant>(
+    const auto owned = std::make_shared<ov::op::v0::Constant>(
         constant->get_element_type(), constant->get_shape(), data, found->owner);
-    kept->set_friendly_name(constant->get_friendly_name());
-    ov::copy_runtime_info(constant, kept);
-    ov::replace_node(constant, kept);
+    owned->set_friendly_name(constant->get_friendly_name());
+    ov::copy_runtime_info(constant, owned);
+    ov::replace_node(constant, owned);
   }
 }
 
 ov::CompiledModel import(const Blob& blob, Settings* settings) {
   const ov::Tensor view(ov::element::u8, {blob.num_bytes}, const_cast<char*>(blob.memory.get()));
-  auto compiled = with_threads(settings, [&](const ov::AnyMap& configuration) {
+  auto compiled = compile_with_threads(settings, [&](const ov::AnyMap& configuration) {
     return core().import_model(view, device_of(*settings), configuration);
   });
-  if (settings->holds > 0 && !Hold::is_last(compiled)) {
+  if (settings->num_pinned > 0 && !PinValues::executes_last(compiled)) {
     throw NgraphError("the function was stored with another order of its operators");
   }
   return compiled;
@@ -257,13 +257,13 @@ class Request {
   void bind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
             size_t part) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      rebind({const_cast<void*>(inputs[i]), part}, &inputs_[i], [&](const Bound& place) {
-        infer.set_input_tensor(i, view(model_.input(i), place.data, part));
+      rebind({const_cast<void*>(inputs[i]), part}, &inputs_[i], [&](const Binding& binding) {
+        infer.set_input_tensor(i, view(model_.input(i), binding.data, part));
       });
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
-      rebind({outputs[i], part}, &outputs_[i], [&](const Bound& place) {
-        infer.set_output_tensor(i, view(model_.output(i), place.data, part));
+      rebind({outputs[i], part}, &outputs_[i], [&](const Binding& binding) {
+        infer.set_output_tensor(i, view(model_.output(i), binding.data, part));
       });
     }
   }
@@ -279,10 +279,10 @@ class Request {
   }
 
   // What the run has left in the memory of the model: its last result says where.
-  std::vector<Floats> held(size_t count) {
-    const ov::Tensor places = infer.get_output_tensor(outputs_.size() - 1);
-    std::vector<Floats> values(count);
-    std::memcpy(values.data(), places.data<const uint8_t>(), count * sizeof(Floats));
+  std::vector<FloatSpan> pinned_values(size_t count) {
+    const ov::Tensor addresses = infer.get_output_tensor(outputs_.size() - 1);
+    std::vector<FloatSpan> values(count);
+    std::memcpy(values.data(), addresses.data<const uint8_t>(), count * sizeof(FloatSpan));
     return values;
   }
 
@@ -298,20 +298,20 @@ class Request {
   ov::InferRequest infer;
 
  private:
-  struct Bound {
+  struct Binding {
     void* data = nullptr;
     size_t part = 0;
-    bool operator==(const Bound& other) const { return data == other.data && part == other.part; }
+    bool operator==(const Binding& other) const { return data == other.data && part == other.part; }
   };
 
   // Where the plugin does not take a place, nobody knows which one it has.
   template <typename Set>
-  static void rebind(const Bound& place, Bound* known, const Set& set) {
-    if (*known == place && place.data != nullptr) return;
+  static void rebind(const Binding& binding, Binding* known, const Set& set) {
+    if (*known == binding && binding.data != nullptr) return;
     *known = {};
-    may_fail(Step::kBind);
-    set(place);
-    *known = place;
+    inject_fault(Step::kBind);
+    set(binding);
+    *known = binding;
   }
 
   static ov::Tensor view(const ov::Output<const ov::Node>& port, void* data, size_t part) {
@@ -325,7 +325,7 @@ class Request {
   }
 
   ov::CompiledModel& model_;
-  std::vector<Bound> inputs_, outputs_;
+  std::vector<Binding> inputs_, outputs_;
 };
 
 // A compiled model and its requests.
@@ -378,7 +378,7 @@ class Requests {
 
 // One request after the other; done(i) is called when one has ended.
 template <typename Done>
-void execute_in_turn(Requests::Lease* lease, const Done& done) {
+void execute_sequentially(Requests::Lease* lease, const Done& done) {
   for (size_t i = 0; i < lease->size(); ++i) {
     (*lease)[i].execute();
     done(i);
@@ -388,7 +388,7 @@ void execute_in_turn(Requests::Lease* lease, const Done& done) {
 // Each request runs on the next free stream. Their memory is the caller's, so all of them have
 // ended when this function returns.
 template <typename Done>
-void execute_side_by_side(Requests::Lease* lease, const Done& done) {
+void execute_concurrently(Requests::Lease* lease, const Done& done) {
   std::exception_ptr error;
   const auto each = [&](const auto& step) {
     for (size_t i = 0; i < lease->size(); ++i) {
@@ -412,11 +412,11 @@ void execute_side_by_side(Requests::Lease* lease, const Done& done) {
 class OvFunction::Implementation {
  public:
   Implementation(ov::Model* model, Settings settings)
-      : settings_(settings), why_empty_(paddle_ngraph::why_empty(*model)) {
-    if (!why_empty_.empty()) return;
-    settings_.findings = Findings::number(model);
+      : settings_(settings), empty_tensor_error_(paddle_ngraph::find_empty_tensor(*model)) {
+    if (!empty_tensor_error_.empty()) return;
+    settings_.deferred_errors_id = DeferredErrors::assign_id(model);
     start(compile(model, &settings_));
-    if (settings_.rest() > 0) source_ = model->shared_from_this();
+    if (settings_.remainder() > 0) source_ = model->shared_from_this();
   }
 
   Implementation(Blob blob, const Settings& settings)
@@ -429,34 +429,36 @@ class OvFunction::Implementation {
   void save(const char* path) {
     require_elements();
     std::ofstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-    all_->model().export_model(file);
+    requests_->model().export_model(file);
     if (!file.flush()) throw NgraphError(concat("cannot write ", path));
   }
 
-  bool has_open_shapes() const { return has_open_shapes_; }
+  bool has_dynamic_shapes() const { return has_dynamic_shapes_; }
 
   bool may_pack() const {
-    if (has_open_shapes_ || settings_.streams > 1) return true;
-    return settings_.rest() > 0 && !has_compiled_rest_;
+    if (has_dynamic_shapes_ || settings_.streams > 1) return true;
+    return settings_.remainder() > 0 && !has_compiled_remainder_;
   }
 
   const std::vector<ResultType>& results() const { return results_; }
 
   void require_elements() const {
-    if (!why_empty_.empty()) throw InvalidInput(why_empty_);
+    if (!empty_tensor_error_.empty()) throw InvalidInput(empty_tensor_error_);
   }
 
-  bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, Held* held) {
-    if (settings_.holds > 0) {
-      if (held == nullptr) throw NgraphError("nobody takes what the function holds");
-      held->turn = turns_.take();
+  bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+           PinnedValues* pinned) {
+    if (settings_.num_pinned > 0) {
+      if (pinned == nullptr) throw NgraphError("nobody takes what the function holds");
+      pinned->run_lock = exclusive_runs_.lock_run();
     }
-    std::optional<FirstRun> first;
+    std::optional<FirstRunTrim> first;
     if (frees_inputs_.exchange(false)) first.emplace();
-    return watched([&] {
+    return run_checked([&] {
       return run_parts([&](Request* request, size_t part) { request->bind(inputs, outputs, part); },
                        [&](Request* request, size_t) {
-                         if (settings_.holds > 0) held->values = request->held(settings_.holds);
+                         if (settings_.num_pinned > 0)
+                           pinned->values = request->pinned_values(settings_.num_pinned);
                        });
     });
   }
@@ -465,7 +467,7 @@ class OvFunction::Implementation {
     for (const auto& input : inputs) {
       if (ov::shape_size(input.shape) == 0) throw InvalidInput("an input is empty");
     }
-    return watched([&] {
+    return run_checked([&] {
       std::vector<char*> memory;
       return run_parts(
           [&](Request* request, size_t part) { request->bind(inputs, part, num_parts()); },
@@ -473,7 +475,7 @@ class OvFunction::Implementation {
             for (size_t i = 0; i < results_.size(); ++i) {
               const ov::Tensor result = request->infer.get_output_tensor(i);
               if (memory.size() == i) {
-                memory.push_back(static_cast<char*>(allocate(i, of_all_parts(result.get_shape()))));
+                memory.push_back(static_cast<char*>(allocate(i, whole_shape(result.get_shape()))));
               }
               const size_t bytes = result.get_byte_size();
               if (bytes > 0) std::memcpy(memory[i] + part * bytes, result.data(), bytes);
@@ -484,23 +486,23 @@ class OvFunction::Implementation {
 
  private:
   template <typename Run>
-  bool watched(const Run& run) {
-    return findings_ == nullptr ? run() : findings_->watch(run);
+  bool run_checked(const Run& run) {
+    return deferred_errors_ == nullptr ? run() : deferred_errors_->run_and_check(run);
   }
 
   void start(ov::CompiledModel model) {
-    findings_ = Findings::of(settings_.findings);
-    all_ = std::make_unique<Requests>(std::move(model));
+    deferred_errors_ = DeferredErrors::of(settings_.deferred_errors_id);
+    requests_ = std::make_unique<Requests>(std::move(model));
     const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
-    const auto inputs = all_->model().inputs();
-    const auto outputs = all_->model().outputs();
+    const auto inputs = requests_->model().inputs();
+    const auto outputs = requests_->model().outputs();
     // Where an input that is read by value counts, results are open though no input is.
-    has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic) ||
-                       std::any_of(outputs.begin(), outputs.end(), is_dynamic);
-    frees_inputs_ = !has_open_shapes_ && num_bytes(inputs) >= kLargeInputs;
-    const size_t num_results = outputs.size() - (settings_.holds > 0 ? 1 : 0);
+    has_dynamic_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic) ||
+                          std::any_of(outputs.begin(), outputs.end(), is_dynamic);
+    frees_inputs_ = !has_dynamic_shapes_ && num_bytes(inputs) >= kLargeInputBytes;
+    const size_t num_results = outputs.size() - (settings_.num_pinned > 0 ? 1 : 0);
     for (size_t i = 0; i < num_results; ++i) {
-      auto shape = has_open_shapes_ ? ov::Shape{} : of_all_parts(outputs[i].get_shape());
+      auto shape = has_dynamic_shapes_ ? ov::Shape{} : whole_shape(outputs[i].get_shape());
       results_.push_back({element_type(outputs[i].get_element_type()), std::move(shape)});
     }
   }
@@ -516,7 +518,7 @@ class OvFunction::Implementation {
   size_t num_parts() const { return static_cast<size_t>(settings_.parts); }
 
   // The shape of the whole that has parts of this shape.
-  ov::Shape of_all_parts(ov::Shape shape) const {
+  ov::Shape whole_shape(ov::Shape shape) const {
     if (settings_.parts > 1) shape.at(0) *= num_parts();
     return shape;
   }
@@ -526,68 +528,71 @@ class OvFunction::Implementation {
   // over.
   template <typename Bind, typename Done>
   bool run_parts(const Bind& bind, const Done& done) {
-    Requests* const rest = requests_for_rest();
-    const auto left = rest == nullptr ? size_t{0} : static_cast<size_t>(settings_.rest());
-    run_some(all_.get(), 0, num_parts() - left, bind, done);
-    if (left > 0) run_some(rest, num_parts() - left, left, bind, done);
-    return left > 0;
+    Requests* const remainder = remainder_requests();
+    const auto num_remaining =
+        remainder == nullptr ? size_t{0} : static_cast<size_t>(settings_.remainder());
+    run_range(requests_.get(), 0, num_parts() - num_remaining, bind, done);
+    if (num_remaining > 0)
+      run_range(remainder, num_parts() - num_remaining, num_remaining, bind, done);
+    return num_remaining > 0;
   }
 
   template <typename Bind, typename Done>
-  void run_some(Requests* requests, size_t first, size_t count, const Bind& bind,
-                const Done& done) {
+  void run_range(Requests* requests, size_t first, size_t count, const Bind& bind,
+                 const Done& done) {
     Requests::Lease lease(requests, count);
     for (size_t i = 0; i < count; ++i) bind(&lease[i], first + i);
     const auto done_with = [&](size_t i) { done(&lease[i], first + i); };
     const bool has_groups = settings_.streams > 1 && settings_.num_threads != 1;
-    if (has_groups && settings_.runs_at_once == 1 && count > 1) {
-      execute_side_by_side(&lease, done_with);
+    if (has_groups && settings_.concurrent_runs == 1 && count > 1) {
+      execute_concurrently(&lease, done_with);
     } else {
-      execute_in_turn(&lease, done_with);
+      execute_sequentially(&lease, done_with);
     }
   }
 
   // Requests whose groups, as many as parts are left over, have all threads; nullptr if there are
   // none. Compiled in the second run: the first one has been long enough.
-  Requests* requests_for_rest() {
-    if (settings_.rest() == 0 || runs_.fetch_add(1) == 0) return nullptr;
-    std::unique_lock<std::mutex> lock(rest_mutex_, std::try_to_lock);
+  Requests* remainder_requests() {
+    if (settings_.remainder() == 0 || runs_.fetch_add(1) == 0) return nullptr;
+    std::unique_lock<std::mutex> lock(remainder_mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return nullptr;  // another run compiles them
     if (!std::exchange(has_tried_, true)) {
       Settings settings = settings_;
-      settings.streams = settings_.rest();
+      settings.streams = settings_.remainder();
       try {
         auto model = source_ ? compile(source_.get(), &settings) : import(blob_, &settings);
-        rest_ = std::make_unique<Requests>(std::move(model));
+        remainder_ = std::make_unique<Requests>(std::move(model));
       } catch (const std::exception&) {  // it goes without them
       }
       source_ = nullptr;
-      has_compiled_rest_ = true;
+      has_compiled_remainder_ = true;
     }
-    return rest_.get();
+    return remainder_.get();
   }
 
   Settings settings_;
-  std::string why_empty_;
+  std::string empty_tensor_error_;
   Blob blob_;  // the models read their constants from it
-  std::unique_ptr<Requests> all_;
-  bool has_open_shapes_ = false;
+  std::unique_ptr<Requests> requests_;
+  bool has_dynamic_shapes_ = false;
   std::vector<ResultType> results_;
-  std::shared_ptr<Findings> findings_;  // nullptr: what is wrong is thrown
-  Turns turns_;
+  std::shared_ptr<DeferredErrors> deferred_errors_;  // nullptr: what is wrong is thrown
+  ExclusiveRuns exclusive_runs_;
   std::atomic<bool> frees_inputs_{false};  // the next run
   std::atomic<int64_t> runs_{0};
-  std::mutex rest_mutex_;
+  std::mutex remainder_mutex_;
   bool has_tried_ = false;
-  std::atomic<bool> has_compiled_rest_{false};  // or failed to
-  std::shared_ptr<ov::Model> source_;           // until those for the rest are compiled
-  std::unique_ptr<Requests> rest_;
+  std::atomic<bool> has_compiled_remainder_{false};  // or failed to
+  std::shared_ptr<ov::Model> source_;                // until those for the rest are compiled
+  std::unique_ptr<Requests> remainder_;
 };
 
-OvFunction::OvFunction(void* model, const Settings& settings, const std::vector<Kept>& memory) {
+OvFunction::OvFunction(void* model, const Settings& settings,
+                       const std::vector<OwnedMemory>& memory) {
   const DefaultFloatEnvironment environment;
   auto* const source = static_cast<ov::Model*>(model);
-  if (!memory.empty()) keep(*source, memory);
+  if (!memory.empty()) attach_owners(*source, memory);
   implementation_ = std::make_unique<Implementation>(source, settings);
 }
 
@@ -607,12 +612,12 @@ const Settings& OvFunction::settings() const { return implementation_->settings(
 void OvFunction::save(const char* path) const { implementation_->save(path); }
 
 bool OvFunction::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
-                     Held* held) {
+                     PinnedValues* pinned) {
   const DefaultFloatEnvironment environment;
-  return implementation_->run(inputs, outputs, held);
+  return implementation_->run(inputs, outputs, pinned);
 }
 
-bool OvFunction::has_open_shapes() const { return implementation_->has_open_shapes(); }
+bool OvFunction::has_dynamic_shapes() const { return implementation_->has_dynamic_shapes(); }
 
 bool OvFunction::may_pack() const { return implementation_->may_pack(); }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/common/element_type.h"
-#include "core/ov/held.h"
+#include "core/ov/pinned_values.h"
 
 namespace paddle_ngraph {
 
@@ -36,23 +36,23 @@ struct Settings {
   int num_threads = 0;  // 0: every core the process may use
   Precision precision = Precision::kFloat32;
   bool fuses_loops = true;
-  int parts = 1;  // the model is one of so many parts of a batch: see batch_parts.py
+  int parts = 1;  // the model is one of so many parts of a batch: see batch_split.py
   // Groups of threads, each of which computes one part or run at a time; 0: the thread that asks
   // for a run computes it, as there is little to do.
   int streams = 1;
   // So many runs are meant to go on at the same time, each in a group: its parts follow each other.
-  int runs_at_once = 1;
+  int concurrent_runs = 1;
   // Parts that are left over, fewer than there are groups, get all threads: from the second run on,
   // which compiles the model once more for them. Not where other runs use the threads meanwhile.
-  bool shares_out_rest = false;
+  bool shares_remainder = false;
   // The characters of OpenVINO's name for the device; none: the CPU. Others have no use for what is
   // said of threads, loops and parts.
   std::vector<char> device;
-  size_t holds = 0;      // so many values: set by compiling
-  int64_t findings = 0;  // the number of what its operators find: set by compiling
+  size_t num_pinned = 0;           // so many values: set by compiling
+  int64_t deferred_errors_id = 0;  // the number of what its operators find: set by compiling
 
   // How many parts are left over when each group has computed as many as every other.
-  int rest() const { return shares_out_rest && streams > 1 ? parts % streams : 0; }
+  int remainder() const { return shares_remainder && streams > 1 ? parts % streams : 0; }
 };
 
 // A compiled function as a string of bytes; the memory is only read.
@@ -62,7 +62,7 @@ struct Blob {
 };
 
 // Memory that constants of a model are in, and what keeps it.
-struct Kept {
+struct OwnedMemory {
   const void* data;
   size_t num_bytes;
   std::shared_ptr<void> owner;
@@ -73,13 +73,14 @@ struct Kept {
 // among them, and all of them those that are left over. Safe to run from several threads. A model
 // with an empty tensor anywhere is not compiled, and cannot be run.
 //
-// If the model ends with a Hold, and it is sure that nothing is computed after that, what it holds
-// stays in the memory of the function (see hold_op.h). Else these values are the last results.
+// If the model ends with a PinValues, and it is sure that nothing is computed after that, what it
+// holds stays in the memory of the function (see pin_values_op.h). Else these values are the last
+// results.
 class OvFunction {
  public:
   // `model` points to an ov::Model. The function keeps as much of `memory` as it has constants
   // there; the memory of other constants is for the caller to keep. Throws ov::Exception.
-  OvFunction(void* model, const Settings& settings, const std::vector<Kept>& memory = {});
+  OvFunction(void* model, const Settings& settings, const std::vector<OwnedMemory>& memory = {});
 
   // Loads what save() of the same release wrote; `settings` are those it was saved with. Throws
   // ov::Exception.
@@ -102,7 +103,7 @@ class OvFunction {
   void save(const char* path) const;
 
   // Whether the shapes of its inputs or results are known only when it runs.
-  bool has_open_shapes() const;
+  bool has_dynamic_shapes() const;
 
   // Whether a run may make something of constants that later runs use, though there was one: packs
   // weights for other shapes, or compiles for parts that are left over.
@@ -111,10 +112,10 @@ class OvFunction {
   // Executes on the caller's memory, which another device copies from and to: one address for each
   // parameter and for each result, whose dtypes and shapes are those of the model, with axis 0
   // multiplied by the number of parts. Returns whether there were parts left over that all threads
-  // shared. `held`: where the values go that the function holds, if any; it waits for its turn.
+  // shared. `pinned`: where the values go that the function holds, if any; it waits for its turn.
   // Throws InvalidInput or ov::Exception.
   bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
-           Held* held = nullptr);
+           PinnedValues* pinned = nullptr);
 
   // The same for open shapes: once they are known, `allocate(i, shape)` returns the memory that
   // result i is copied to.

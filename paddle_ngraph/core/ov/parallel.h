@@ -9,7 +9,7 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
-#include "core/ov/split.h"
+#include "core/ov/work_division.h"
 
 namespace paddle_ngraph {
 
@@ -17,16 +17,16 @@ namespace paddle_ngraph {
 inline int64_t shared_threads() { return tbb::this_task_arena::max_concurrency(); }
 
 // The number of the calling thread among them, from 0 on.
-inline int64_t thread_number() { return std::max(0, tbb::this_task_arena::current_thread_index()); }
+inline int64_t thread_index() { return std::max(0, tbb::this_task_arena::current_thread_index()); }
 
 // The number of elementary steps below which another thread costs more than it saves.
 constexpr int64_t kStepsPerTask = 1 << 14;
 
-// Calls body(task) for the tasks of a grid, each of which is worth a thread. `products` is the work
-// of all.
+// Calls body(task) for the tasks of a grid, each of which is worth a thread. `multiplies` is the
+// work of all.
 template <typename Body>
-void parallel_tasks(const Grid& grid, double products, const Body& body) {
-  if (Divisions::are_noted()) Divisions::note_tasks(grid, products);
+void parallel_tasks(const Grid& grid, double multiplies, const Body& body) {
+  if (DivisionRecorder::is_recording()) DivisionRecorder::record_tasks(grid, multiplies);
   const int64_t tasks = grid.tasks();
   if (tasks == 1) return body(int64_t{0});
   tbb::parallel_for(
@@ -41,9 +41,10 @@ void parallel_tasks(const Grid& grid, double products, const Body& body) {
 template <typename Body>
 void parallel_ranges(int64_t count, int64_t steps, const Body& body) {
   if (count <= 0) return;
-  const Grid grid({count}, {even_parts(count, count * steps / kStepsPerTask, shared_threads())});
-  const double products = static_cast<double>(count * steps) * kProductsPerStep;
-  parallel_tasks(grid, products, [&](int64_t task) {
+  const Grid grid({count},
+                  {num_even_parts(count, count * steps / kStepsPerTask, shared_threads())});
+  const double multiplies = static_cast<double>(count * steps) * kMultipliesPerStep;
+  parallel_tasks(grid, multiplies, [&](int64_t task) {
     const Range part = grid.range(0, task);
     body(part.begin, part.end);
   });

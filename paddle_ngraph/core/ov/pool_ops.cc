@@ -26,13 +26,13 @@ void each_part(const ov::Shape& shape, int64_t rows, int64_t steps, const Start&
   const auto planes = static_cast<int64_t>(shape[0] * shape[1]);
   if (planes == 0) return;
   Work work;
-  work.products = static_cast<double>(planes * steps) * kProductsPerStep;
+  work.multiplies = static_cast<double>(planes * steps) * kMultipliesPerStep;
   work.axes.resize(2);
   work.axes[kPlanes].units = planes;
   work.axes[kRows].units = std::max<int64_t>(rows, 1);
   work.axes[kRows].needs = kPlanes;
   const Grid grid = divide(work, planes * steps < 2 * kStepsPerTask ? 1 : shared_threads());
-  parallel_tasks(grid, work.products, [&](int64_t task) {
+  parallel_tasks(grid, work.multiplies, [&](int64_t task) {
     auto memory = start();
     const Range own = grid.range(kPlanes, task), part = grid.range(kRows, task);
     for (int64_t plane = own.begin; plane < own.end; ++plane) {

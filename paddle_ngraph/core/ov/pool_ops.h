@@ -92,7 +92,7 @@ class MaxPoolWithIndex : public OperatorIn<MaxPoolWithIndex, PoolOp> {
 
 // (mask, out_grad) [N, C, OH, OW] -> x_grad [N, C, H, W]; attribute `input` is [H, W].
 class MaxPoolWithIndexGrad
-    : public OperatorOf<MaxPoolWithIndexGrad, MaxPoolWithIndexGradAttributes> {
+    : public ExtensionOpOf<MaxPoolWithIndexGrad, MaxPoolWithIndexGradAttributes> {
  public:
   OPENVINO_OP("MaxPoolWithIndexGrad", "paddle_ngraph", ExtensionOp);
 

@@ -35,32 +35,32 @@ void BlockedReorder::compute(const ov::TensorVector& inputs, ov::TensorVector* o
   const auto& shape = inputs[0].get_shape();
   const int64_t from_block = shape.size() == 5 ? static_cast<int64_t>(shape[4]) : 1;
   const int64_t channels = channels_of(shape);
-  const int64_t wide = std::max(from_block, attributes().block);
-  const auto places = static_cast<int64_t>(shape[2] * shape[3]);
+  const int64_t wider_block = std::max(from_block, attributes().block);
+  const auto pixels = static_cast<int64_t>(shape[2] * shape[3]);
   // Channels in steps of the wider block: each step begins a block on both sides.
-  const int64_t steps = blocks_of(channels, wide);
-  const int64_t from_sample = blocks_of(channels, from_block) * from_block * places;
-  const int64_t to_sample = blocks_of(channels, attributes().block) * attributes().block * places;
-  const auto turn = [&](int64_t at) {
-    const int64_t sample = at / steps, first = at % steps * wide;
-    const int64_t count = std::min(wide, channels - first);
-    const float* from = inputs[0].data<const float>() + sample * from_sample + first * places;
-    float* to = outputs->front().data<float>() + sample * to_sample + first * places;
+  const int64_t steps = blocks_of(channels, wider_block);
+  const int64_t from_sample = blocks_of(channels, from_block) * from_block * pixels;
+  const int64_t to_sample = blocks_of(channels, attributes().block) * attributes().block * pixels;
+  const auto reorder_slice = [&](int64_t at) {
+    const int64_t sample = at / steps, first = at % steps * wider_block;
+    const int64_t count = std::min(wider_block, channels - first);
+    const float* from = inputs[0].data<const float>() + sample * from_sample + first * pixels;
+    float* to = outputs->front().data<float>() + sample * to_sample + first * pixels;
     if (from_block == 1) {
-      gather_channels(from, {places, count, attributes().block}, to);
+      gather_channels(from, {pixels, count, attributes().block}, to);
     } else if (attributes().block == 1) {
-      scatter_channels(from, {places, count, from_block}, to);
+      scatter_channels(from, {pixels, count, from_block}, to);
     } else {
-      regroup_channels(from, from_block, {places, count, attributes().block}, to);
+      regroup_channels(from, from_block, {pixels, count, attributes().block}, to);
     }
     if (count % attributes().block != 0) {
-      clear_lanes(to + count / attributes().block * attributes().block * places, places,
+      clear_lanes(to + count / attributes().block * attributes().block * pixels, pixels,
                   attributes().block, count % attributes().block);
     }
   };
   const auto count = static_cast<int64_t>(shape[0]) * steps;
-  parallel_ranges(count, places * wide, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; ++at) turn(at);
+  parallel_ranges(count, pixels * wider_block, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) reorder_slice(at);
   });
 }
 

@@ -18,7 +18,7 @@ struct BlockedReorderAttributes {
 
 // x in either layout -> the same with `block` channels side by side; 1: plain. Of the channels of a
 // blocked x the first `channels` count, 0: all; what fills up the result's last block is 0.
-class BlockedReorder : public OperatorOf<BlockedReorder, BlockedReorderAttributes> {
+class BlockedReorder : public ExtensionOpOf<BlockedReorder, BlockedReorderAttributes> {
  public:
   OPENVINO_OP("BlockedReorder", "paddle_ngraph", ExtensionOp);
 

@@ -18,11 +18,11 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 // Paddle's kernel takes so many elements at once, and of these clamps a NaN, too. So a row of
 // nothing but -inf has equal powers if no element is left over; else it is NaN.
-constexpr int64_t kClampedAtOnce = 8;
+constexpr int64_t kPaddleVectorLength = 8;
 
 // What is subtracted from a row with this maximum.
 NGRAPH_INLINE inline float shift_of(float largest, int64_t length) {
-  const bool is_clamped = length % kClampedAtOnce == 0;
+  const bool is_clamped = length % kPaddleVectorLength == 0;
   return is_clamped && largest == kNothing ? std::numeric_limits<float>::lowest() : largest;
 }
 

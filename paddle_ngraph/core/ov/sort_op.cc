@@ -28,7 +28,7 @@ bool is_greater(const Element& left, const Element& right) {
 constexpr int64_t kPartialSortRatio = 64;
 
 // Comparisons per element, roughly: to weigh a row against the cost of a thread.
-constexpr int64_t kStepsPerElement = 8;
+constexpr int64_t kSortStepsPerElement = 8;
 
 }  // namespace
 
@@ -67,7 +67,7 @@ void Sort::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   const auto* x = inputs[0].data<const float>();
   auto* values = (*outputs)[0].data<float>();
   auto* positions = (*outputs)[1].data<int32_t>();
-  parallel_ranges(rows, length * kStepsPerElement, [&](int64_t first, int64_t last) {
+  parallel_ranges(rows, length * kSortStepsPerElement, [&](int64_t first, int64_t last) {
     std::vector<Element> elements(static_cast<size_t>(length));
     for (int64_t row = first; row < last; ++row) {
       for (int64_t i = 0; i < length; ++i) {

@@ -26,7 +26,7 @@ struct SortAttributes {
 // A NaN is greater than infinity. The order of equal elements is the one that Paddle's CPU kernels
 // get from the C++ library: those of `argsort` (stable_sort or sort), and with `search` of `topk`
 // (partial_sort, or nth_element and, where `sorted`, sort).
-class Sort : public OperatorOf<Sort, SortAttributes> {
+class Sort : public ExtensionOpOf<Sort, SortAttributes> {
  public:
   OPENVINO_OP("Sort", "paddle_ngraph", ExtensionOp);
 

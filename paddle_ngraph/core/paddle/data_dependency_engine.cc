@@ -26,47 +26,47 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A thread that waits looks for so long before it sleeps: to be woken takes as long.
-constexpr std::chrono::microseconds kLook(100);
+constexpr std::chrono::microseconds kSpinDuration(100);
 
-void look_for_change(const std::atomic<size_t>& changes, size_t seen) {
-  const auto end = Clock::now() + kLook;
+void spin_until_changed(const std::atomic<size_t>& changes, size_t seen) {
+  const auto end = Clock::now() + kSpinDuration;
   while (changes == seen && Clock::now() < end) std::this_thread::yield();
 }
 
 // Threads that help with runs. They sleep until there is one, and end with the process.
-class Helpers {
+class WorkerThreads {
  public:
   using Work = std::function<void()>;
 
-  static Helpers& instance() {
-    static Helpers* const helpers = std::make_unique<Helpers>().release();
+  static WorkerThreads& instance() {
+    static WorkerThreads* const helpers = std::make_unique<WorkerThreads>().release();
     return *helpers;
   }
 
   // Has `count` threads call `work`. Without a thread to be had, fewer do.
-  void ask(size_t count, const void* run, const Work& work) {
+  void request(size_t count, const void* run, const Work& work) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     if (process_ != getpid()) {  // a forked process has none of the threads, nor their requests
       process_ = getpid();
-      waiting_.clear();
-      sleeping_ = 0;
-      static_cast<void>(asked_.release());  // it knows of threads that are not there
-      asked_ = std::make_unique<std::condition_variable_any>();
+      pending_.clear();
+      num_idle_ = 0;
+      static_cast<void>(wakeup_.release());  // it knows of threads that are not there
+      wakeup_ = std::make_unique<std::condition_variable_any>();
     }
-    for (size_t i = 0; i < count; ++i) waiting_.push_back({run, work});
+    for (size_t i = 0; i < count; ++i) pending_.push_back({run, work});
     ++changes_;
     try {
-      for (; sleeping_ < waiting_.size(); ++sleeping_) std::thread([this] { serve(); }).detach();
+      for (; num_idle_ < pending_.size(); ++num_idle_) std::thread([this] { serve(); }).detach();
     } catch (const std::system_error&) {  // whoever asked does the work alone
     }
-    asked_->notify_all();
+    wakeup_->notify_all();
   }
 
   // Takes back what no thread has taken up: the run is over.
   void withdraw(const void* run) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     const auto is_of_run = [run](const auto& request) { return request.first == run; };
-    waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), is_of_run), waiting_.end());
+    pending_.erase(std::remove_if(pending_.begin(), pending_.end(), is_of_run), pending_.end());
   }
 
  private:
@@ -74,27 +74,27 @@ class Helpers {
     for (size_t seen = changes_;;) {
       Work work;
       {
-        look_for_change(changes_, seen);
+        spin_until_changed(changes_, seen);
         std::unique_lock<ForkSafeMutex> lock(mutex_);
-        asked_->wait(lock, [this] { return !waiting_.empty(); });
-        work = std::move(waiting_.front().second);
-        waiting_.pop_front();
-        --sleeping_;
+        wakeup_->wait(lock, [this] { return !pending_.empty(); });
+        work = std::move(pending_.front().second);
+        pending_.pop_front();
+        --num_idle_;
         seen = changes_;
       }
       work();
       work = nullptr;
       const std::lock_guard<ForkSafeMutex> lock(mutex_);
-      ++sleeping_;
+      ++num_idle_;
     }
   }
 
   ForkSafeMutex mutex_;
   pid_t process_ = getpid();
-  std::deque<std::pair<const void*, Work>> waiting_;
-  size_t sleeping_ = 0;  // those about to sleep included
+  std::deque<std::pair<const void*, Work>> pending_;
+  size_t num_idle_ = 0;  // those about to sleep included
   std::atomic<size_t> changes_{0};
-  std::unique_ptr<std::condition_variable_any> asked_ =
+  std::unique_ptr<std::condition_variable_any> wakeup_ =
       std::make_unique<std::condition_variable_any>();
 };
 
@@ -110,7 +110,7 @@ class DataDependencyEngine::Run {
         ready_(engine.steps_.size(), begin_),
         ms_(engine.steps_.size()) {
     for (size_t i = 0; i < engine.steps_.size(); ++i) {
-      waiting_.push_back(i);
+      pending_.push_back(i);
       missing_.push_back(engine.steps_[i].after.size());
     }
     for (size_t i = 0; i < readers_.size(); ++i) readers_[i] = engine.readers_[i];
@@ -156,12 +156,12 @@ class DataDependencyEngine::Run {
   // left to start.
   std::optional<size_t> take(Clock::time_point free_since) {
     std::unique_lock<std::mutex> lock(mutex_);
-    while (!waiting_.empty()) {
-      for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+    while (!pending_.empty()) {
+      for (auto it = pending_.begin(); it != pending_.end(); ++it) {
         const size_t number = *it;
         const Cores* group = missing_[number] > 0 ? nullptr : free_group(number);
         if (group == nullptr) continue;
-        waiting_.erase(it);
+        pending_.erase(it);
         busy_[number] = group;
         ready_[number] = std::max(ready_[number], free_since);
         for (int core : *group) ready_[number] = std::max(ready_[number], cores_[core]);
@@ -198,21 +198,21 @@ class DataDependencyEngine::Run {
       }
     } else {
       failures_[number] = std::move(failure);
-      waiting_.clear();
+      pending_.clear();
     }
     ++changes_;
-    if (sleeping_ > 0) changed_.notify_all();
+    if (num_idle_ > 0) changed_.notify_all();
     return now;
   }
 
   void wait_for_change(std::unique_lock<std::mutex>* lock) {
     const size_t seen = changes_;
     lock->unlock();
-    look_for_change(changes_, seen);
+    spin_until_changed(changes_, seen);
     lock->lock();
-    ++sleeping_;
+    ++num_idle_;
     changed_.wait(*lock, [&] { return changes_ != seen; });
-    --sleeping_;
+    --num_idle_;
   }
 
   const DataDependencyEngine& engine_;
@@ -225,8 +225,8 @@ class DataDependencyEngine::Run {
   std::map<int, Clock::time_point> cores_;  // when the last step on each has ended
   std::condition_variable changed_;
   std::atomic<size_t> changes_{0};  // written with the mutex
-  size_t sleeping_ = 0;
-  std::deque<size_t> waiting_;
+  size_t num_idle_ = 0;
+  std::deque<size_t> pending_;
   std::vector<size_t> missing_;
   std::map<size_t, const Cores*> busy_;
   std::map<size_t, std::exception_ptr> failures_;
@@ -264,8 +264,8 @@ DataDependencyEngine::DataDependencyEngine(std::vector<Step> steps,
 
 std::vector<phi::DenseTensor> DataDependencyEngine::run(size_t threads) {
   const auto run = std::make_shared<Run>(*this);
-  auto& helpers = Helpers::instance();
-  if (threads > 1) helpers.ask(threads - 1, run.get(), [run] { run->work(); });
+  auto& helpers = WorkerThreads::instance();
+  if (threads > 1) helpers.request(threads - 1, run.get(), [run] { run->work(); });
   run->work();
   if (threads > 1) helpers.withdraw(run.get());
   try {

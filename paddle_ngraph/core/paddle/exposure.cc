@@ -20,25 +20,25 @@ namespace {
 
 // At most so many places that Python can no longer reach are remembered. Beyond that they are
 // forgotten, and all places count as having been reachable until then.
-constexpr size_t kMostClosed = 8192;
+constexpr size_t kMaxEndedRecords = 8192;
 
 // A tensor or its memory: Python's object for a variable may be a copy that shares its memory.
-using Place = const void*;
+using Address = const void*;
 
-struct Reach {
+struct ExposureRecord {
   int objects = 0;     // of Python that lead there
   uint64_t ended = 0;  // when the last of them died
 };
 
-Place memory_of(const phi::DenseTensor& tensor) {
+Address memory_of(const phi::DenseTensor& tensor) {
   return tensor.Holder() == nullptr ? nullptr : tensor.Holder()->ptr();
 }
 
 // Memory whose address somebody knows, for as long as there is such memory.
-class KnownMemory {
+class EscapedMemory {
  public:
   void add(const phi::DenseTensor& tensor) {
-    if (!is_of_paddle(tensor)) return add_foreign(start_of(tensor) + tensor.meta().offset);
+    if (!is_paddle_allocated(tensor)) return add_foreign(start_of(tensor) + tensor.meta().offset);
     own_.insert(tensor.Holder());
     if (own_.size() < next_cleanup_) return;
     for (auto it = own_.begin(); it != own_.end();) {
@@ -57,7 +57,7 @@ class KnownMemory {
 
  private:
   static constexpr size_t kFirstCleanup = 64;
-  static constexpr size_t kMostBlocks = 1 << 12;
+  static constexpr size_t kMaxAddressBlocks = 1 << 12;
 
   static uintptr_t start_of(const phi::DenseTensor& tensor) {
     return reinterpret_cast<uintptr_t>(tensor.Holder()->ptr());
@@ -68,7 +68,7 @@ class KnownMemory {
   // they lie in are kept instead, and blocks grow until these are few enough.
   void add_foreign(uintptr_t address) {
     foreign_.insert(address >> block_bits_);
-    while (foreign_.size() > kMostBlocks) {
+    while (foreign_.size() > kMaxAddressBlocks) {
       ++block_bits_;
       std::set<uintptr_t> larger;
       for (uintptr_t block : foreign_) larger.insert(block >> 1);
@@ -107,209 +107,209 @@ class WatchedMemory {
   size_t next_cleanup_ = kFirstCleanup;
 };
 
-struct Ledger {
+struct ExposureTable {
   ForkSafeMutex mutex;
   // Below: guarded by the mutex.
   int runs = 0;
-  std::unordered_map<uint64_t, std::array<Place, 2>> objects;  // where they lead, by number
-  std::unordered_map<Place, Reach> reached;
-  size_t num_open = 0;     // places that objects lead to
-  uint64_t forgotten = 0;  // what ended until then is no longer in the table
-  KnownMemory known;
-  KnownMemory shared;
+  std::unordered_map<uint64_t, std::array<Address, 2>> objects;  // where they lead, by number
+  std::unordered_map<Address, ExposureRecord> records;
+  size_t num_exposed = 0;     // places that objects lead to
+  uint64_t pruned_until = 0;  // what ended until then is no longer in the table
+  EscapedMemory escaped;
+  EscapedMemory shared;
   WatchedMemory watched;
-  std::unordered_map<const phi::Allocation*, long> held;  // how often by a Holding
+  std::unordered_map<const phi::Allocation*, long> pinned;  // how often by a MemoryPin
 
-  std::atomic<bool> is_any_held{false};
+  std::atomic<bool> is_any_pinned{false};
   std::atomic<bool> is_any_watched{false};
   std::atomic<int> writers{0};
   std::atomic<uint64_t> writes{1};
-  std::atomic<uint64_t> num_hand_outs{1};
+  std::atomic<uint64_t> num_exposures{1};
 
   // Never destroyed: Python's objects for tensors die at the end of the process, too.
-  static Ledger& instance() {
-    static Ledger* const ledger = std::make_unique<Ledger>().release();
-    return *ledger;
+  static ExposureTable& instance() {
+    static ExposureTable* const table = std::make_unique<ExposureTable>().release();
+    return *table;
   }
 };
 
 }  // namespace
 
 ProgramRun::ProgramRun(bool may_write) : may_write_(may_write) {
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  ++ledger.runs;
-  if (may_write_) ++ledger.writers;
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  ++table.runs;
+  if (may_write_) ++table.writers;
 }
 
 ProgramRun::~ProgramRun() {
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  --ledger.runs;
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  --table.runs;
   if (!may_write_) return;
-  ++ledger.writes;
-  --ledger.writers;
+  ++table.writes;
+  --table.writers;
 }
 
 void watch_weight(const std::shared_ptr<phi::Allocation>& memory) {
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  ledger.watched.add(memory);
-  ledger.is_any_watched = true;
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  table.watched.add(memory);
+  table.is_any_watched = true;
 }
 
-bool is_any_weight_watched() { return Ledger::instance().is_any_watched; }
+bool is_any_weight_watched() { return ExposureTable::instance().is_any_watched; }
 
 bool is_watched_weight(const phi::DenseTensor& tensor) {
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  return ledger.watched.has(tensor.Holder().get());
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  return table.watched.has(tensor.Holder().get());
 }
 
-Writing::Writing() { ++Ledger::instance().writers; }
+WeightWriteScope::WeightWriteScope() { ++ExposureTable::instance().writers; }
 
-Writing::~Writing() {
-  auto& ledger = Ledger::instance();
-  ++ledger.writes;
-  --ledger.writers;
+WeightWriteScope::~WeightWriteScope() {
+  auto& table = ExposureTable::instance();
+  ++table.writes;
+  --table.writers;
 }
 
-Holding::Holding(const std::vector<const phi::DenseTensor*>& tensors) {
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  ledger.is_any_held = true;
+MemoryPin::MemoryPin(const std::vector<const phi::DenseTensor*>& tensors) {
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  table.is_any_pinned = true;
   for (const auto* tensor : tensors) {
     if (tensor->Holder() == nullptr) continue;
     memory_.push_back(tensor->Holder());
-    ++ledger.held[memory_.back().get()];
+    ++table.pinned[memory_.back().get()];
   }
 }
 
-Holding::~Holding() {
-  auto& ledger = Ledger::instance();
+MemoryPin::~MemoryPin() {
+  auto& table = ExposureTable::instance();
   // Memory is let go afterwards: freeing may wait for the GIL, and meanwhile rather one holder too
   // many is counted than one too few.
-  std::lock_guard<std::mutex> lock(ledger.mutex);
+  std::lock_guard<std::mutex> lock(table.mutex);
   for (const auto& memory : memory_) {
-    const auto found = ledger.held.find(memory.get());
-    if (--found->second == 0) ledger.held.erase(found);
+    const auto found = table.pinned.find(memory.get());
+    if (--found->second == 0) table.pinned.erase(found);
   }
-  ledger.is_any_held = !ledger.held.empty();
+  table.is_any_pinned = !table.pinned.empty();
 }
 
-long holders_of(const phi::DenseTensor& tensor) {
-  auto& ledger = Ledger::instance();
-  if (!ledger.is_any_held) return tensor.Holder().use_count();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  const auto found = ledger.held.find(tensor.Holder().get());
-  return tensor.Holder().use_count() - (found == ledger.held.end() ? 0 : found->second);
+long holder_count(const phi::DenseTensor& tensor) {
+  auto& table = ExposureTable::instance();
+  if (!table.is_any_pinned) return tensor.Holder().use_count();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  const auto found = table.pinned.find(tensor.Holder().get());
+  return tensor.Holder().use_count() - (found == table.pinned.end() ? 0 : found->second);
 }
 
-void weights_written() { ++Ledger::instance().writes; }
+void mark_weights_written() { ++ExposureTable::instance().writes; }
 
-uint64_t hand_out(const phi::DenseTensor& tensor) {
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  const uint64_t number = ++ledger.num_hand_outs;
-  const std::array<Place, 2> places{&tensor, memory_of(tensor)};
-  for (Place place : places) {
-    if (ledger.reached[place].objects++ == 0) ++ledger.num_open;
+uint64_t record_exposure(const phi::DenseTensor& tensor) {
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  const uint64_t number = ++table.num_exposures;
+  const std::array<Address, 2> addresses{&tensor, memory_of(tensor)};
+  for (Address address : addresses) {
+    if (table.records[address].objects++ == 0) ++table.num_exposed;
   }
-  ledger.objects.emplace(number, places);
+  table.objects.emplace(number, addresses);
   return number;
 }
 
-void take_back(uint64_t number) {
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  const auto object = ledger.objects.find(number);
-  if (object == ledger.objects.end()) return;
-  const uint64_t now = ++ledger.num_hand_outs;
-  for (Place place : object->second) {
-    auto& reach = ledger.reached[place];
-    reach.ended = now;
-    if (--reach.objects == 0) --ledger.num_open;
+void end_exposure(uint64_t number) {
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  const auto object = table.objects.find(number);
+  if (object == table.objects.end()) return;
+  const uint64_t now = ++table.num_exposures;
+  for (Address address : object->second) {
+    auto& record = table.records[address];
+    record.ended = now;
+    if (--record.objects == 0) --table.num_exposed;
   }
-  ledger.objects.erase(object);
-  if (ledger.reached.size() - ledger.num_open <= kMostClosed) return;
-  ledger.forgotten = now;
-  for (auto it = ledger.reached.begin(); it != ledger.reached.end();) {
-    it = it->second.objects > 0 ? std::next(it) : ledger.reached.erase(it);
+  table.objects.erase(object);
+  if (table.records.size() - table.num_exposed <= kMaxEndedRecords) return;
+  table.pruned_until = now;
+  for (auto it = table.records.begin(); it != table.records.end();) {
+    it = it->second.objects > 0 ? std::next(it) : table.records.erase(it);
   }
 }
 
-void give_address(const phi::DenseTensor& tensor) {
+void record_address_escape(const phi::DenseTensor& tensor) {
   if (tensor.Holder() == nullptr) return;
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  ledger.known.add(tensor);
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  table.escaped.add(tensor);
 }
 
-void share_memory(const phi::DenseTensor& tensor) {
+void record_memory_escape(const phi::DenseTensor& tensor) {
   if (tensor.Holder() == nullptr) return;
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  ledger.shared.add(tensor);
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  table.shared.add(tensor);
 }
 
-Moment Moment::now() {
-  auto& ledger = Ledger::instance();
+Epoch Epoch::now() {
+  auto& table = ExposureTable::instance();
   // While somebody writes, no two moments are the same.
-  const uint64_t writes = ledger.writers > 0 ? ++ledger.writes : ledger.writes.load();
-  return {writes, ledger.num_hand_outs};
+  const uint64_t writes = table.writers > 0 ? ++table.writes : table.writes.load();
+  return {writes, table.num_exposures};
 }
 
-bool handed_out_since(const phi::DenseTensor& tensor, const Moment& moment) {
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  if (ledger.forgotten > moment.hand_outs) return true;
-  const auto was_reached = [&](Place place) {
-    const auto found = ledger.reached.find(place);
-    return found != ledger.reached.end() &&
-           (found->second.objects > 0 || found->second.ended > moment.hand_outs);
+bool was_exposed_since(const phi::DenseTensor& tensor, const Epoch& epoch) {
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  if (table.pruned_until > epoch.exposures) return true;
+  const auto was_exposed = [&](Address address) {
+    const auto found = table.records.find(address);
+    return found != table.records.end() &&
+           (found->second.objects > 0 || found->second.ended > epoch.exposures);
   };
-  return was_reached(&tensor) || was_reached(memory_of(tensor));
+  return was_exposed(&tensor) || was_exposed(memory_of(tensor));
 }
 
-bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders) {
+bool is_writable_by_others(const phi::DenseTensor& tensor, long own_holders) {
   if (tensor.Holder() == nullptr) return false;
-  if (holders_of(tensor) > own_holders || !is_of_paddle(tensor)) return true;
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  return ledger.known.has(tensor);
+  if (holder_count(tensor) > own_holders || !is_paddle_allocated(tensor)) return true;
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  return table.escaped.has(tensor);
 }
 
-bool is_known_outside(const phi::DenseTensor& tensor) {
-  if (!is_of_paddle(tensor)) return true;
-  auto& ledger = Ledger::instance();
-  std::lock_guard<std::mutex> lock(ledger.mutex);
-  const auto found = ledger.reached.find(memory_of(tensor));
-  const bool is_reached = found != ledger.reached.end() && found->second.objects > 0;
-  if (is_reached || ledger.known.has(tensor)) return true;
-  return tensor.Holder().use_count() > 1 && ledger.shared.has(tensor);
+bool has_escaped(const phi::DenseTensor& tensor) {
+  if (!is_paddle_allocated(tensor)) return true;
+  auto& table = ExposureTable::instance();
+  std::lock_guard<std::mutex> lock(table.mutex);
+  const auto found = table.records.find(memory_of(tensor));
+  const bool is_exposed = found != table.records.end() && found->second.objects > 0;
+  if (is_exposed || table.escaped.has(tensor)) return true;
+  return tensor.Holder().use_count() > 1 && table.shared.has(tensor);
 }
 
-bool is_of_paddle(const phi::DenseTensor& tensor) {
+bool is_paddle_allocated(const phi::DenseTensor& tensor) {
   static const phi::DenseTensor example = allocate({ElementType::f32, {1}});
   if (tensor.Holder() == nullptr) return false;
-  const phi::Allocation* lent = SharedParameters::source_of(*tensor.Holder());
-  const phi::Allocation& memory = lent == nullptr ? *tensor.Holder() : *lent;
+  const phi::Allocation* shared = SharedParameters::source_of(*tensor.Holder());
+  const phi::Allocation& memory = shared == nullptr ? *tensor.Holder() : *shared;
   return typeid(memory) == typeid(*example.Holder()) || MemoryPool::owns(memory);
 }
 
-Standstill::Standstill() : lock_(Ledger::instance().mutex) {}
+QuiescenceLock::QuiescenceLock() : lock_(ExposureTable::instance().mutex) {}
 
-bool Standstill::may_exchange(const phi::DenseTensor* variable,
-                              const phi::DenseTensor& copy) const {
-  const auto& ledger = Ledger::instance();
-  if (ledger.runs != 1 || !is_held_by_one(copy) || !is_of_paddle(copy)) return false;
-  if (ledger.known.has(copy)) return false;
-  if (ledger.num_open == 0) return true;
-  const auto is_open = [&](Place place) {
-    const auto found = ledger.reached.find(place);
-    return found != ledger.reached.end() && found->second.objects > 0;
+bool QuiescenceLock::may_swap_buffer(const phi::DenseTensor* variable,
+                                     const phi::DenseTensor& copy) const {
+  const auto& table = ExposureTable::instance();
+  if (table.runs != 1 || !is_sole_holder(copy) || !is_paddle_allocated(copy)) return false;
+  if (table.escaped.has(copy)) return false;
+  if (table.num_exposed == 0) return true;
+  const auto is_exposed = [&](Address address) {
+    const auto found = table.records.find(address);
+    return found != table.records.end() && found->second.objects > 0;
   };
-  return !is_open(variable) && !is_open(memory_of(copy));
+  return !is_exposed(variable) && !is_exposed(memory_of(copy));
 }
 
 }  // namespace paddle_ngraph

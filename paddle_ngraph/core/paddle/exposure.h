@@ -2,8 +2,8 @@
 //
 // There are three. *Programs* that run in other threads: every run of Paddle's executors is counted
 // (ProgramRun). *Python*, through the object of a tensor: it has to be handed one, which is
-// recorded (hand_out), and it can write for as long as the object lives. *Others that hold the
-// memory* (a NumPy view, an eager tensor, a DLPack capsule, another variable): the number of
+// recorded (record_exposure), and it can write for as long as the object lives. *Others that hold
+// the memory* (a NumPy view, an eager tensor, a DLPack capsule, another variable): the number of
 // holders shows that, and sharing can start only from a tensor that was handed out. Memory that
 // Paddle did not allocate (an array that was not copied, memory shared between processes) always
 // belongs to somebody else. Memory whose bare address was requested is exposed until it is freed.
@@ -33,81 +33,81 @@ class ProgramRun {
 };
 
 // Reports that weights may have been written, anywhere in the process.
-void weights_written();
+void mark_weights_written();
 
 // Python got an object for this tensor; the object with this number is gone.
-uint64_t hand_out(const phi::DenseTensor& tensor);
-void take_back(uint64_t number);
+uint64_t record_exposure(const phi::DenseTensor& tensor);
+void end_exposure(uint64_t number);
 
 // Memory of weights that eager tensors hold. Operators of dynamic mode reach it without a run and
-// without a hand-out, so whoever calls one on it says so (core/paddle/announced_calls.h).
+// without a hand-out, so whoever calls one on it says so (core/paddle/call_interception.h).
 void watch_weight(const std::shared_ptr<phi::Allocation>& memory);
 bool is_any_weight_watched();
 bool is_watched_weight(const phi::DenseTensor& tensor);
 
 // While it lives, weights count as being written.
-class Writing {
+class WeightWriteScope {
  public:
-  Writing();
-  ~Writing();
-  Writing(const Writing&) = delete;
-  Writing& operator=(const Writing&) = delete;
+  WeightWriteScope();
+  ~WeightWriteScope();
+  WeightWriteScope(const WeightWriteScope&) = delete;
+  WeightWriteScope& operator=(const WeightWriteScope&) = delete;
 };
 
 // The address of the tensor is known: its memory counts as exposed for as long as it exists.
-void give_address(const phi::DenseTensor& tensor);
+void record_address_escape(const phi::DenseTensor& tensor);
 
 // Python passed the memory of the tensor on to something that may hold it, such as a DLPack
 // capsule.
-void share_memory(const phi::DenseTensor& tensor);
+void record_memory_escape(const phi::DenseTensor& tensor);
 
 // While it lives, the memory of these tensors is there, whatever becomes of their variables. It
 // writes nothing, so it does not count as a holder.
-class Holding {
+class MemoryPin {
  public:
-  explicit Holding(const std::vector<const phi::DenseTensor*>& tensors);
-  ~Holding();
-  Holding(const Holding&) = delete;
-  Holding& operator=(const Holding&) = delete;
+  explicit MemoryPin(const std::vector<const phi::DenseTensor*>& tensors);
+  ~MemoryPin();
+  MemoryPin(const MemoryPin&) = delete;
+  MemoryPin& operator=(const MemoryPin&) = delete;
 
  private:
   std::vector<std::shared_ptr<phi::Allocation>> memory_;
 };
 
 // How many there are that hold the memory of a tensor, without those.
-long holders_of(const phi::DenseTensor& tensor);
+long holder_count(const phi::DenseTensor& tensor);
 
 // A point in time, to ask later what happened since.
-struct Moment {
+struct Epoch {
   uint64_t writes = 0;
-  uint64_t hand_outs = 0;
+  uint64_t exposures = 0;
 
-  static Moment now();
+  static Epoch now();
 };
 
 // Whether Python had an object of the tensor, or of another one with its memory, at any time since.
-bool handed_out_since(const phi::DenseTensor& tensor, const Moment& moment);
+bool was_exposed_since(const phi::DenseTensor& tensor, const Epoch& epoch);
 
 // Whether memory may be written without a run, and without another hand-out.
 // `own_holders`: how many holders of it the caller knows.
-bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders);
+bool is_writable_by_others(const phi::DenseTensor& tensor, long own_holders);
 
 // Whether somebody may write the memory without calling an operator of dynamic mode on it. Memory
 // that was passed on counts while somebody else holds it: who that is, nobody knows.
-bool is_known_outside(const phi::DenseTensor& tensor);
+bool has_escaped(const phi::DenseTensor& tensor);
 
 // Whether Paddle allocated the memory of the tensor: then it is unused once nothing holds it.
-bool is_of_paddle(const phi::DenseTensor& tensor);
+bool is_paddle_allocated(const phi::DenseTensor& tensor);
 
 // While it lives no run begins and nothing is handed out. Keep it short, and free nothing
 // meanwhile: freeing may wait for the GIL.
-class Standstill {
+class QuiescenceLock {
  public:
-  Standstill();
+  QuiescenceLock();
 
   // Whether a variable may get other memory, and its present memory may be reused: the run that
   // asks is the only one, and only the variable and `copy`, made from it, know the memory.
-  bool may_exchange(const phi::DenseTensor* variable, const phi::DenseTensor& copy) const;
+  bool may_swap_buffer(const phi::DenseTensor* variable, const phi::DenseTensor& copy) const;
 
  private:
   std::unique_lock<std::mutex> lock_;

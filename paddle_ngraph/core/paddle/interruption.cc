@@ -10,7 +10,7 @@
 
 #include "paddle/common/enforce.h"
 
-#include "core/common/python_calls.h"
+#include "core/common/python_callbacks.h"
 #include "core/common/python_casts.h"
 
 namespace py = pybind11;
@@ -20,25 +20,25 @@ namespace paddle_ngraph {
 namespace {
 
 // Part of the text of exceptions that stand for an interruption.
-constexpr char kMark[] = "<interrupted: paddle_ngraph>";
+constexpr char kInterruptMarker[] = "<interrupted: paddle_ngraph>";
 
 // The interruption that was hidden last. Usually there is one at a time, as only the main thread is
 // interrupted.
-class Hidden {
+class PendingInterrupt {
  public:
-  static Hidden& instance() {
+  static PendingInterrupt& instance() {
     // Never destroyed: Python has ended by then.
-    static Hidden* const hidden = std::make_unique<Hidden>().release();
+    static PendingInterrupt* const hidden = std::make_unique<PendingInterrupt>().release();
     return *hidden;
   }
 
-  void put(const Interrupted& interruption) {
-    std::optional<Interrupted> before = interruption;
+  void put(const PythonInterrupt& interruption) {
+    std::optional<PythonInterrupt> before = interruption;
     const std::lock_guard<std::mutex> lock(mutex_);
     before.swap(interruption_);
   }
 
-  std::optional<Interrupted> take() {
+  std::optional<PythonInterrupt> take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return std::exchange(interruption_, std::nullopt);
   }
@@ -50,14 +50,14 @@ class Hidden {
 
  private:
   mutable std::mutex mutex_;
-  std::optional<Interrupted> interruption_;
+  std::optional<PythonInterrupt> interruption_;
 };
 
 // Called by Python, in its main thread. The signals that came are not raised again: who waits for
 // them at a file descriptor has been told.
-int handle_signals(void* held) {
+int handle_signals(void* deferral) {
   try {
-    py::reinterpret_steal<py::object>(static_cast<PyObject*>(held)).attr("handle")();
+    py::reinterpret_steal<py::object>(static_cast<PyObject*>(deferral)).attr("handle")();
     return 0;
   } catch (py::error_already_set& error) {
     error.restore();
@@ -67,40 +67,40 @@ int handle_signals(void* held) {
 
 }  // namespace
 
-std::optional<Interrupted> Interrupted::of(const py::error_already_set& error) {
+std::optional<PythonInterrupt> PythonInterrupt::of(const py::error_already_set& error) {
   if (error.matches(PyExc_Exception)) return std::nullopt;
-  return Interrupted(error);
+  return PythonInterrupt(error);
 }
 
-void Interrupted::restore() const { py::error_already_set(error_).restore(); }
+void PythonInterrupt::restore() const { py::error_already_set(error_).restore(); }
 
-HeldSignals::HeldSignals(CtrlC ctrl_c)
-    : held_(python(PythonCall::kHoldSignals)(ctrl_c == CtrlC::kRaises)) {}
+DeferredSignals::DeferredSignals(CtrlC ctrl_c)
+    : deferral_(callback(PythonCallback::kDeferSignals)(ctrl_c == CtrlC::kRaises)) {}
 
-HeldSignals::~HeldSignals() {
+DeferredSignals::~DeferredSignals() {
   try {
-    if (!held_.attr("end")().cast<bool>()) return;
+    if (!deferral_.attr("end")().cast<bool>()) return;
   } catch (const py::error_already_set& error) {  // Python itself is to raise it
     if (error.matches(PyExc_KeyboardInterrupt)) std::raise(SIGINT);
   }
-  Py_AddPendingCall(&handle_signals, held_.release().ptr());
+  Py_AddPendingCall(&handle_signals, deferral_.release().ptr());
 }
 
 void set_signal_handler(int number, const py::object& handler) {
   struct sigaction action{};
   const bool is_known = sigaction(number, nullptr, &action) == 0;
-  imported("_signal").attr("signal")(number, handler);
+  import_module("_signal").attr("signal")(number, handler);
   if (is_known) sigaction(number, &action, nullptr);
 }
 
-void hide_interruption(const Interrupted& interruption) {
-  Hidden::instance().put(interruption);
-  PADDLE_THROW(common::errors::External("%s", kMark));
+void throw_as_paddle_error(const PythonInterrupt& interruption) {
+  PendingInterrupt::instance().put(interruption);
+  PADDLE_THROW(common::errors::External("%s", kInterruptMarker));
 }
 
 bool restore_interruption(const char* text) {
-  if (std::strstr(text, kMark) == nullptr) return false;
-  if (const auto hidden = Hidden::instance().take()) {
+  if (std::strstr(text, kInterruptMarker) == nullptr) return false;
+  if (const auto hidden = PendingInterrupt::instance().take()) {
     hidden->restore();
   } else {  // another thread has met it
     PyErr_SetNone(PyExc_KeyboardInterrupt);
@@ -109,7 +109,7 @@ bool restore_interruption(const char* text) {
 }
 
 void restore_interruption() {
-  if (PyErr_Occurred() == nullptr || Hidden::instance().is_empty()) return;
+  if (PyErr_Occurred() == nullptr || PendingInterrupt::instance().is_empty()) return;
   py::error_already_set error;
   if (!restore_interruption(error.what())) error.restore();
 }

@@ -10,16 +10,16 @@ namespace paddle_ngraph {
 
 // What Python raised is no error but a wish to stop (KeyboardInterrupt, SystemExit). No
 // std::exception: what handles failures, by running something else instead, does not handle this.
-class Interrupted {
+class PythonInterrupt {
  public:
   // Nothing if it is an error. Needs the GIL.
-  static std::optional<Interrupted> of(const pybind11::error_already_set& error);
+  static std::optional<PythonInterrupt> of(const pybind11::error_already_set& error);
 
   // Lets Python raise it again. Needs the GIL.
   void restore() const;
 
  private:
-  explicit Interrupted(const pybind11::error_already_set& error) : error_(error) {}
+  explicit PythonInterrupt(const pybind11::error_already_set& error) : error_(error) {}
 
   pybind11::error_already_set error_;  // takes the GIL where it needs it
 };
@@ -27,25 +27,25 @@ class Interrupted {
 // While one exists in the main thread, no handler of a signal runs: a run must not begin inside of
 // a run. Those of signals that came meanwhile run when Python's next instruction does. Needs the
 // GIL.
-class HeldSignals {
+class DeferredSignals {
  public:
   // Whether Ctrl-C may raise KeyboardInterrupt, which it does natively.
-  enum class CtrlC { kRaises, kWaits };
+  enum class CtrlC { kRaises, kDeferred };
 
-  explicit HeldSignals(CtrlC ctrl_c);
-  ~HeldSignals();
-  HeldSignals(const HeldSignals&) = delete;
-  HeldSignals& operator=(const HeldSignals&) = delete;
+  explicit DeferredSignals(CtrlC ctrl_c);
+  ~DeferredSignals();
+  DeferredSignals(const DeferredSignals&) = delete;
+  DeferredSignals& operator=(const DeferredSignals&) = delete;
 
  private:
-  pybind11::object held_;
+  pybind11::object deferral_;
 };
 
 // Sets what Python calls when a signal comes, and leaves what the system does. Needs the GIL.
 void set_signal_handler(int number, const pybind11::object& handler);
 
 // Throws an exception of Paddle's that stands for it, where Paddle has called the core.
-[[noreturn]] void hide_interruption(const Interrupted& interruption);
+[[noreturn]] void throw_as_paddle_error(const PythonInterrupt& interruption);
 
 // Whether the text of an exception stands for an interruption that was hidden; Python then raises
 // that. Needs the GIL.

@@ -63,11 +63,11 @@ void require_no_conversions(const pir::Block& given, const pir::Block& lowered) 
 const phi::Kernel& found_kernel(const std::string& name, const phi::KernelKey& key) {
   const auto found = phi::KernelFactory::Instance().SelectKernelOrThrowError(name, key);
   auto* function = found.kernel.GetVariadicKernelFn<void*>();
-  Dl_info place{};
-  if (function == nullptr || dladdr(function, &place) == 0) {
+  Dl_info library{};
+  if (function == nullptr || dladdr(function, &library) == 0) {
     throw NgraphError(concat("the kernel ", name, " is no function"));
   }
-  const std::string file = place.dli_fname;
+  const std::string file = library.dli_fname;
   if (file.substr(file.rfind('/') + 1).rfind("libphi", 0) != 0) {
     throw NgraphError(concat("the kernel ", name, " is not in libphi"));
   }

@@ -14,7 +14,7 @@
 #include "paddle/phi/api/ext/op_meta_info.h"
 
 #include "core/common/error.h"
-#include "core/common/python_lock.h"
+#include "core/common/gil_release.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/paddle/interruption.h"
 
@@ -25,7 +25,7 @@ namespace {
 // Prepares Paddle's kernels for use from here, as paddle/extension.h does it for each source.
 const paddle::InitPhi paddle_is_ready;
 
-std::string where(const std::vector<int>& interval) {
+std::string location_of(const std::vector<int>& interval) {
   if (interval.size() != 2) return "ngraph_engine: ";
   return concat("ngraph_engine, interval [", interval[0], ", ", interval[1], "]: ");
 }
@@ -35,9 +35,9 @@ void run_ngraph_engine(paddle::CustomOpKernelContext* context) {
   const auto& graph = *paddle::any_cast<std::string>(&attributes.at(0));
   const auto& interval = *paddle::any_cast<std::vector<int>>(&attributes.at(1));
   // The caller may be a Python thread (Paddle Inference) or a worker of the Executor.
-  std::optional<WithoutPythonLock> released;
+  std::optional<GilRelease> released;
   if (PyGILState_Check() != 0) released.emplace();
-  run_interval(interval, [&] {
+  run_subgraph(interval, [&] {
     auto engine = NgraphEngine::of(graph);
     engine->run(engine->build_ng_io(context));
   });
@@ -87,17 +87,17 @@ const bool registered = register_operators(std::make_index_sequence<kMaxOutputsL
 
 }  // namespace
 
-void run_interval(const std::vector<int>& interval, const std::function<void()>& function) {
+void run_subgraph(const std::vector<int>& interval, const std::function<void()>& function) {
   try {
     function();
-  } catch (const Interrupted& interruption) {
-    hide_interruption(interruption);
+  } catch (const PythonInterrupt& interruption) {
+    throw_as_paddle_error(interruption);
   } catch (const common::enforce::EnforceNotMet&) {  // thrown by native Paddle
     throw;
   } catch (const InvalidInput& error) {
-    PADDLE_THROW(common::errors::InvalidArgument("%s%s", where(interval), error.what()));
+    PADDLE_THROW(common::errors::InvalidArgument("%s%s", location_of(interval), error.what()));
   } catch (const std::exception& error) {
-    PADDLE_THROW(common::errors::External("%s%s", where(interval), error.what()));
+    PADDLE_THROW(common::errors::External("%s%s", location_of(interval), error.what()));
   }
 }
 

@@ -17,6 +17,6 @@ size_t output_capacity(size_t num_outputs);
 // Runs `function`. What it throws is rethrown as a Paddle exception: InvalidArgument for
 // InvalidInput, else External, with the interval of the operator list where it happened; what
 // native Paddle threw stays unchanged.
-void run_interval(const std::vector<int>& interval, const std::function<void()>& function);
+void run_subgraph(const std::vector<int>& interval, const std::function<void()>& function);
 
 }  // namespace paddle_ngraph

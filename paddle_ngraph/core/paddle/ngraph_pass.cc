@@ -1,5 +1,5 @@
-// The PIR pass `ngraph_pass`: a shell around program/program_pass.py, so that pir.PassManager and
-// Paddle Inference find it by name.
+// The PIR pass `ngraph_pass`: a shell around partitioning/program_pass.py, so that pir.PassManager
+// and Paddle Inference find it by name.
 #include <pybind11/pybind11.h>
 
 #include "paddle/common/enforce.h"
@@ -10,7 +10,7 @@
 #include "paddle/pir/include/pass/pass_registry.h"
 
 #include "core/common/error.h"
-#include "core/common/python_calls.h"
+#include "core/common/python_callbacks.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/scopes.h"
 
@@ -33,11 +33,12 @@ class NgraphPass : public pir::Pass {
     py::gil_scoped_acquire gil;
     std::string failure;
     try {
-      python(PythonCall::kApplyPass)(
+      callback(PythonCallback::kApplyPass)(
           py::cast(&op->dyn_cast<pir::ModuleOp>().block(), py::return_value_policy::reference),
           py::cast(scope, py::return_value_policy::reference));
     } catch (const py::error_already_set& error) {
-      if (const auto interruption = Interrupted::of(error)) hide_interruption(*interruption);
+      if (const auto interruption = PythonInterrupt::of(error))
+        throw_as_paddle_error(*interruption);
       failure = error.what();
     }
     if (!failure.empty()) PADDLE_THROW(common::errors::External("ngraph_pass: %s", failure));

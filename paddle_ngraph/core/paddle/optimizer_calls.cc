@@ -13,15 +13,15 @@
 
 #include "core/common/error.h"
 #include "core/common/fork_safe_mutex.h"
-#include "core/common/lost_threads.h"
+#include "core/common/gil_release.h"
 #include "core/common/python_casts.h"
-#include "core/common/python_lock.h"
+#include "core/common/tbb_fork_state.h"
 #include "core/common/threads.h"
 #include "core/engine/engine_stats.h"
 #include "core/ov/kernels/clip.h"
 #include "core/ov/kernels/optimizer.h"
-#include "core/ov/updates.h"
-#include "core/paddle/announced_calls.h"
+#include "core/ov/optimizer_updates.h"
+#include "core/paddle/call_interception.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/python_tensors.h"
 #include "core/paddle/tensors.h"
@@ -36,19 +36,19 @@ namespace py = pybind11;
 namespace {
 
 // Numbers that are summed in float32; more are summed in float64.
-constexpr int64_t kSummed = 4096;
+constexpr int64_t kSumChunkElements = 4096;
 
 // A loop over fewer numbers is Paddle's: another call costs more than it saves.
-constexpr int64_t kLeastNumbers = 1 << 15;
+constexpr int64_t kMinParallelElements = 1 << 15;
 
 // By FLAGS_ngraph_num_threads; never destroyed, as the process may end in a loop.
 const LoopThreads& threads() {
   static ForkSafeMutex mutex;
   static auto* const all = std::make_unique<std::map<int, LoopThreads>>().release();
-  const int asked_for = engine_threads();
-  note_threads();  // before the mutex, for which a fork waits: it registers what forks call
+  const int num_threads_wanted = engine_threads();
+  mark_tbb_started();  // before the mutex, for which a fork waits: it registers what forks call
   std::lock_guard<std::mutex> lock(mutex);
-  return all->try_emplace(asked_for, asked_for).first->second;
+  return all->try_emplace(num_threads_wanted, num_threads_wanted).first->second;
 }
 
 // The arguments of a call. One that is not of the kind that is asked for is noted.
@@ -107,7 +107,7 @@ class Arguments {
     const auto* const tensor = static_cast<const phi::DenseTensor*>(base);
     require(tensor->dtype() == phi::DataType::FLOAT32 && tensor->numel() > 0);
     require(tensor->place().GetType() == phi::AllocationType::CPU);
-    require(is_plain(*tensor) && is_in_order(*tensor));
+    require(is_plain(*tensor) && is_row_major(*tensor));
     return fit_ ? *tensor : phi::DenseTensor();
   }
 
@@ -118,7 +118,7 @@ class Arguments {
   }
 
   // What the operator returns: arguments, by their numbers.
-  PyObject* returned(const std::vector<size_t>& numbers) const {
+  PyObject* result_arguments(const std::vector<size_t>& numbers) const {
     PyObject* const result = PyTuple_New(static_cast<Py_ssize_t>(numbers.size()));
     for (size_t i = 0; result != nullptr && i < numbers.size(); ++i) {
       PyObject* const argument = PyTuple_GET_ITEM(args_, static_cast<Py_ssize_t>(numbers[i]));
@@ -147,14 +147,14 @@ class Arguments {
 
 float* data(const phi::DenseTensor& tensor) { return static_cast<float*>(memory(tensor)); }
 
-Stretch stretch(const phi::DenseTensor& tensor, bool is_written) {
+MemoryRange memory_range(const phi::DenseTensor& tensor, bool is_written) {
   return {data(tensor), num_bytes(tensor), is_written};
 }
 
 // Whether nothing that is written shares memory with anything else.
-bool are_apart(std::vector<Stretch> stretches) {
+bool are_disjoint(std::vector<MemoryRange> ranges) {
   try {
-    require_apart(std::move(stretches));
+    require_disjoint(std::move(ranges));
   } catch (const InvalidInput&) {
     return false;
   }
@@ -169,17 +169,17 @@ struct Step {
   std::vector<phi::DenseTensor> states;  // the parameter first
   // Powers of Adam's betas, each multiplied by its beta behind the step.
   std::vector<std::pair<phi::DenseTensor, float>> powers;
-  std::vector<size_t> returned;
+  std::vector<size_t> result_arguments;
 
   // Whether the sizes agree, and nothing that is written shares memory with anything else.
   bool is_sound() const {
-    std::vector<Stretch> stretches{stretch(gradient, false), stretch(rate, false)};
+    std::vector<MemoryRange> ranges{memory_range(gradient, false), memory_range(rate, false)};
     for (const auto& state : states) {
       if (state.dims() != gradient.dims()) return false;
-      stretches.push_back(stretch(state, true));
+      ranges.push_back(memory_range(state, true));
     }
-    for (const auto& power : powers) stretches.push_back(stretch(power.first, true));
-    return are_apart(std::move(stretches));
+    for (const auto& power : powers) ranges.push_back(memory_range(power.first, true));
+    return are_disjoint(std::move(ranges));
   }
 
   void take() const {
@@ -257,7 +257,7 @@ Step adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
   for (size_t state : states) step.states.push_back(arguments.floats(state));
   step.powers = {{arguments.floats(6), static_cast<float>(attributes.beta1)},
                  {arguments.floats(7), static_cast<float>(attributes.beta2)}};
-  step.returned = {0, 3, 4, 5, 6, 7, 8};
+  step.result_arguments = {0, 3, 4, 5, 6, 7, 8};
   return step;
 }
 
@@ -282,45 +282,45 @@ bool only_computes(bool is_differentiable) {
 }
 
 // Also who has Paddle list the operators that it computes wants to see them.
-bool is_left_to_paddle(PyObject* kwargs) {
-  return !FLAGS_use_ngraph || is_watched() || FLAGS_low_precision_op_list != 0 ||
+bool must_use_paddle(PyObject* kwargs) {
+  return !FLAGS_use_ngraph || observes_operators() || FLAGS_low_precision_op_list != 0 ||
          (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0);
 }
 
 template <Step (*kOf)(Arguments&)>
 PyObject* call(PyObject* args, PyObject* kwargs) {
-  if (is_left_to_paddle(kwargs)) return nullptr;
+  if (must_use_paddle(kwargs)) return nullptr;
   Arguments arguments(args);
   const Step step = kOf(arguments);
   if (!arguments.fit() || !step.is_sound() || !only_computes(false)) return nullptr;
   {
-    const WithoutPythonLock released;
+    const GilRelease released;
     step.take();
   }
   ++EngineStats::instance().optimizer_steps;
-  return arguments.returned(step.returned);
+  return arguments.result_arguments(step.result_arguments);
 }
 
-PyObject* made(const phi::DenseTensor& result) {
+PyObject* new_tensor(const phi::DenseTensor& result) {
   return new_python_tensor(paddle::Tensor(std::make_shared<phi::DenseTensor>(result)));
 }
 
 // squared_l2_norm(x): the sum of the squares, [1].
 PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
-  if (is_left_to_paddle(kwargs)) return nullptr;
+  if (must_use_paddle(kwargs)) return nullptr;
   Arguments arguments(args);
   arguments.require_count(1);
   const phi::DenseTensor x = arguments.floats(0);
-  if (!arguments.fit() || x.numel() < kLeastNumbers || !only_computes(true)) return nullptr;
+  if (!arguments.fit() || x.numel() < kMinParallelElements || !only_computes(true)) return nullptr;
   phi::DenseTensor result = allocate({ElementType::f32, {1}});
   {
-    const WithoutPythonLock released;
-    const int64_t parts = (x.numel() + kSummed - 1) / kSummed;
+    const GilRelease released;
+    const int64_t parts = (x.numel() + kSumChunkElements - 1) / kSumChunkElements;
     std::vector<float> sums(static_cast<size_t>(parts));
-    threads().run(parts, kSummed, [&](int64_t begin, int64_t end) {
+    threads().run(parts, kSumChunkElements, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part) {
-        const int64_t first = part * kSummed;
-        const int64_t count = std::min(kSummed, x.numel() - first);
+        const int64_t first = part * kSumChunkElements;
+        const int64_t count = std::min(kSumChunkElements, x.numel() - first);
         sums[static_cast<size_t>(part)] = sum_of_squares(data(x) + first, count);
       }
     });
@@ -328,7 +328,7 @@ PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
     *data(result) = static_cast<float>(sum);
     ++EngineStats::instance().clipping_loops;
   }
-  return made(result);
+  return new_tensor(result);
 }
 
 // The operands of multiply(x, y) where y is one number.
@@ -337,12 +337,12 @@ struct Scaling {
 
   // Null if Paddle has to compute it.
   static std::optional<Scaling> of(PyObject* args, PyObject* kwargs) {
-    if (is_left_to_paddle(kwargs)) return std::nullopt;
+    if (must_use_paddle(kwargs)) return std::nullopt;
     Arguments arguments(args);
     arguments.require_count(2);
     Scaling found;
     found.x = arguments.floats(0);
-    if (!arguments.fit() || found.x.numel() < kLeastNumbers) return std::nullopt;
+    if (!arguments.fit() || found.x.numel() < kMinParallelElements) return std::nullopt;
     found.y = arguments.floats(1);
     if (!arguments.fit() || found.y.numel() != 1) return std::nullopt;
     if (found.y.dims().size() > found.x.dims().size() || !only_computes(true)) return std::nullopt;
@@ -351,7 +351,7 @@ struct Scaling {
 
   // `result` may be x.
   void write(phi::DenseTensor* result) const {
-    const WithoutPythonLock released;
+    const GilRelease released;
     const float factor = *data(y);
     const int64_t chunks = (x.numel() + kStepChunk - 1) / kStepChunk;
     threads().run(chunks, kStepChunk, [&](int64_t begin, int64_t end) {
@@ -374,13 +374,14 @@ PyObject* scaled(PyObject* args, PyObject* kwargs) {
     return nullptr;  // Paddle's error says more
   }
   scaling->write(&result);
-  return made(result);
+  return new_tensor(result);
 }
 
 // multiply_(x, y): in place.
 PyObject* scaled_in_place(PyObject* args, PyObject* kwargs) {
   auto scaling = Scaling::of(args, kwargs);
-  if (!scaling || !are_apart({stretch(scaling->x, true), stretch(scaling->y, false)})) {
+  if (!scaling ||
+      !are_disjoint({memory_range(scaling->x, true), memory_range(scaling->y, false)})) {
     return nullptr;
   }
   scaling->write(&scaling->x);
@@ -392,7 +393,8 @@ PyObject* scaled_in_place(PyObject* args, PyObject* kwargs) {
 
 }  // namespace
 
-void take_over(const py::object& function, const std::string& name, const py::object& tracer) {
+void replace_optimizer_kernel(const py::object& function, const std::string& name,
+                              const py::object& tracer) {
   static const std::map<std::string, Substitute> substitutes{
       {"sgd_", call<sgd>},           {"momentum_", call<momentum>},     {"adam_", call<adam>},
       {"adamw_", call<adamw>},       {"squared_l2_norm", squared_norm}, {"multiply", scaled},

@@ -12,9 +12,9 @@ namespace paddle_ngraph {
 // sgd_, momentum_, adam_, adamw_; without gradients squared_l2_norm, and multiply and multiply_ by
 // one number. These are calls on dense float32 tensors of the CPU, outside of `auto_cast`, that
 // write nothing which overlaps; Paddle computes all others. Calls of the function have to be
-// announced (announced_calls.h). `tracer` returns the tracer of dynamic mode, or None. Throws
+// announced (call_interception.h). `tracer` returns the tracer of dynamic mode, or None. Throws
 // NgraphError for other names.
-void take_over(const pybind11::object& function, const std::string& name,
-               const pybind11::object& tracer);
+void replace_optimizer_kernel(const pybind11::object& function, const std::string& name,
+                              const pybind11::object& tracer);
 
 }  // namespace paddle_ngraph

@@ -48,7 +48,7 @@ pir::OpInfo info_of(pir::IrContext* context, const std::string& name) {
 }
 
 // Puts an operator with as many results, or more, where `op` was, which is gone then.
-void put_in_place_of(pir::Operation* op, pir::Operation* other) {
+void replace_op(pir::Operation* op, pir::Operation* other) {
   pir::Builder builder(pir::IrContext::Instance(), op->GetParent());
   builder.set_insertion_point(op);
   builder.Insert(other);
@@ -59,16 +59,17 @@ void put_in_place_of(pir::Operation* op, pir::Operation* other) {
 }
 
 // What a block of a loop or branch ends with. It no longer does.
-std::vector<pir::Value> take_ends(pir::Block* block) {
+std::vector<pir::Value> take_terminator_operands(pir::Block* block) {
   if (block->empty() || block->back().name() != "cf.yield") return {};
-  auto ends = block->back().operands_source();
+  auto terminator_operands = block->back().operands_source();
   block->pop_back();
-  return ends;
+  return terminator_operands;
 }
 
-void end_with(pir::IrContext* context, pir::Block* block, const std::vector<pir::Value>& ends) {
+void append_terminator(pir::IrContext* context, pir::Block* block,
+                       const std::vector<pir::Value>& terminator_operands) {
   pir::Builder(context, block)
-      .Insert(pir::Operation::Create(ends, {}, {}, info_of(context, "cf.yield")));
+      .Insert(pir::Operation::Create(terminator_operands, {}, {}, info_of(context, "cf.yield")));
 }
 
 }  // namespace
@@ -153,11 +154,11 @@ pir::Operation* replace_operator(pir::Operation* op, const std::string& name,
   auto* context = pir::IrContext::Instance();
   auto* other = pir::Operation::Create(operands, op->attributes(), types_of(op->results()),
                                        info_of(context, name));
-  put_in_place_of(op, other);
+  replace_op(op, other);
   return other;
 }
 
-pir::Operation* hand_on(pir::Operation* op, pir::Value value) {
+pir::Operation* add_carried_value(pir::Operation* op, pir::Value value) {
   auto* context = pir::IrContext::Instance();
   const bool repeats = op->name() == "pd_op.while";
   std::vector<pir::Value> operands = op->operands_source();
@@ -175,29 +176,29 @@ pir::Operation* hand_on(pir::Operation* op, pir::Value value) {
       given = block.AddArg(value.type());
       given.set_attribute("stop_gradient", pir::BoolAttribute::get(context, true));
     }
-    auto ends = take_ends(&block);
-    ends.push_back(given);
-    end_with(context, &block, ends);
+    auto terminator_operands = take_terminator_operands(&block);
+    terminator_operands.push_back(given);
+    append_terminator(context, &block, terminator_operands);
   }
-  put_in_place_of(op, wider);
+  replace_op(op, wider);
   return wider;
 }
 
-pir::Operation* let_go(pir::Operation* loop, uint32_t number) {
+pir::Operation* drop_carried_value(pir::Operation* loop, uint32_t index) {
   auto* context = pir::IrContext::Instance();
   std::vector<pir::Value> operands = loop->operands_source();
-  operands.erase(operands.begin() + 1 + number);  // the first is the condition
+  operands.erase(operands.begin() + 1 + index);  // the first is the condition
   std::vector<pir::Value> results = loop->results();
-  results.erase(results.begin() + number);
+  results.erase(results.begin() + index);
   pir::AttributeMap attributes = loop->attributes();
   attributes["stop_gradient"] = bool_array(context, results.size(), true);
   auto* narrower = pir::Operation::Create(operands, attributes, types_of(results), loop->info(), 1);
   narrower->region(0).TakeBody(std::move(loop->region(0)));
   pir::Block& block = narrower->region(0).front();
-  auto ends = take_ends(&block);
-  ends.erase(ends.begin() + 1 + number);
-  end_with(context, &block, ends);
-  block.EraseArg(number);
+  auto terminator_operands = take_terminator_operands(&block);
+  terminator_operands.erase(terminator_operands.begin() + 1 + index);
+  append_terminator(context, &block, terminator_operands);
+  block.EraseArg(index);
   pir::Builder builder(context, loop->GetParent());
   builder.set_insertion_point(loop);
   builder.Insert(narrower);

@@ -40,10 +40,10 @@ pir::Operation* replace_operator(pir::Operation* op, const std::string& name,
 // Replaces a loop or branch with one that hands on one more variable: its last result, and the last
 // thing that its blocks end with. A loop starts from `value`, and has a last argument for it. For
 // now its blocks hand on what they were given: that argument, or `value`. Returns the operator.
-pir::Operation* hand_on(pir::Operation* op, pir::Value value);
+pir::Operation* add_carried_value(pir::Operation* op, pir::Value value);
 
 // Replaces a loop with one that does not hand on what it hands on in this place, which nobody
 // reads: no operator of its block, and none behind it. Returns the operator.
-pir::Operation* let_go(pir::Operation* loop, uint32_t number);
+pir::Operation* drop_carried_value(pir::Operation* loop, uint32_t index);
 
 }  // namespace paddle_ngraph

@@ -170,7 +170,7 @@ ProgramState::ProgramState(const pir::Program& program) {
   lines_ = std::move(recorder).lines();
 }
 
-bool ProgramState::is_of(const pir::Program& program) const {
+bool ProgramState::matches(const pir::Program& program) const {
   for (uintptr_t line : lines_) prefetch(line);
   Comparison comparison(words_);
   read(*program.block(), &comparison);

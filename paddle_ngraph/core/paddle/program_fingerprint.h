@@ -24,7 +24,7 @@ class ProgramState {
 
   // Whether it is the same program, and nothing has changed it. It may also say no where only the
   // order of attributes in their map has changed.
-  bool is_of(const pir::Program& program) const;
+  bool matches(const pir::Program& program) const;
 
  private:
   std::vector<uint64_t> words_;   // all that was read

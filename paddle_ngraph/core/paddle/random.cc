@@ -4,23 +4,23 @@
 
 #include "paddle/phi/core/generator.h"
 
-#include "core/common/faults.h"
+#include "core/common/fault_injection.h"
 #include "core/common/fork_safe_mutex.h"
 
 namespace paddle_ngraph {
 
-void draw(const std::vector<Draw>& draws, const std::vector<void*>& outputs) {
-  if (draws.empty()) return;
-  const NoForkMeanwhile no_fork;
+void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& outputs) {
+  if (samples.empty()) return;
+  const ForkBlocker fork_blocker;
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);
   const auto shared = phi::DefaultCPUGenerator()->GetCPUEngine();
-  for (size_t i = 0; i < draws.size(); ++i) draw(draws[i], shared.get(), outputs[i]);
-  may_fail(Step::kDraw);
+  for (size_t i = 0; i < samples.size(); ++i) sample(samples[i], shared.get(), outputs[i]);
+  inject_fault(Step::kDraw);
 }
 
-StreamGuard::StreamGuard(bool draws) {
-  if (draws) before_ = *phi::DefaultCPUGenerator()->GetCPUEngine();
+StreamGuard::StreamGuard(bool samples) {
+  if (samples) before_ = *phi::DefaultCPUGenerator()->GetCPUEngine();
 }
 
 StreamGuard::~StreamGuard() {

@@ -11,14 +11,14 @@
 
 namespace paddle_ngraph {
 
-// Fills `outputs[i]` with what `draws[i]` asks for, in order; with a nullptr, the numbers are taken
-// from the stream but not stored.
-void draw(const std::vector<Draw>& draws, const std::vector<void*>& outputs);
+// Fills `outputs[i]` with what `samples[i]` asks for, in order; with a nullptr, the numbers are
+// taken from the stream but not stored.
+void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& outputs);
 
 // Restores the stream that paddle.seed sets to its earlier position, unless the numbers were used.
 class StreamGuard {
  public:
-  explicit StreamGuard(bool draws);
+  explicit StreamGuard(bool samples);
   ~StreamGuard();
   StreamGuard(const StreamGuard&) = delete;
   StreamGuard& operator=(const StreamGuard&) = delete;

@@ -9,7 +9,7 @@
 
 namespace paddle_ngraph {
 
-std::vector<phi::DenseTensor> rows_of(const phi::DenseTensor& tensor, int64_t parts) {
+std::vector<phi::DenseTensor> split_rows(const phi::DenseTensor& tensor, int64_t parts) {
   const auto& dims = tensor.dims();
   if (parts < 1 || dims.size() == 0 || dims[0] % parts != 0) {
     throw NgraphError(
@@ -27,7 +27,7 @@ std::vector<phi::DenseTensor> rows_of(const phi::DenseTensor& tensor, int64_t pa
   return found;
 }
 
-phi::DenseTensor rows_together(const std::vector<const phi::DenseTensor*>& tensors) {
+phi::DenseTensor concat_rows(const std::vector<const phi::DenseTensor*>& tensors) {
   auto shape = common::vectorize(tensors.at(0)->dims());
   int64_t count = 0;
   for (const auto* tensor : tensors) {

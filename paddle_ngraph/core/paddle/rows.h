@@ -9,10 +9,10 @@
 namespace paddle_ngraph {
 
 // Equal parts of a tensor, in its memory. Throws NgraphError if it does not divide.
-std::vector<phi::DenseTensor> rows_of(const phi::DenseTensor& tensor, int64_t parts);
+std::vector<phi::DenseTensor> split_rows(const phi::DenseTensor& tensor, int64_t parts);
 
 // The rows of tensors one after the other, in memory of their own. Throws NgraphError if they
 // differ in more than in their number.
-phi::DenseTensor rows_together(const std::vector<const phi::DenseTensor*>& tensors);
+phi::DenseTensor concat_rows(const std::vector<const phi::DenseTensor*>& tensors);
 
 }  // namespace paddle_ngraph

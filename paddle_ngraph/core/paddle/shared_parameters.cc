@@ -9,9 +9,9 @@
 namespace paddle_ngraph {
 
 // The memory of another holder, which this one keeps alive.
-class SharedParameters::Lent final : public phi::Allocation {
+class SharedParameters::SharedAllocation final : public phi::Allocation {
  public:
-  explicit Lent(std::shared_ptr<phi::Allocation> source)
+  explicit SharedAllocation(std::shared_ptr<phi::Allocation> source)
       : Allocation(source->ptr(), source->size(), source->place()), source_(std::move(source)) {}
 
   const phi::Allocation* source() const { return source_.get(); }
@@ -25,17 +25,18 @@ void SharedParameters::share(const std::string& name, phi::DenseTensor* tensor) 
   phi::DenseTensor first;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    first = first_.emplace(name, *tensor).first->second;
+    first = by_name_.emplace(name, *tensor).first->second;
   }
   const bool is_same = first.dtype() == tensor->dtype() && first.dims() == tensor->dims() &&
                        first.meta().offset == tensor->meta().offset &&
                        std::memcmp(memory(first), memory(*tensor), num_bytes(first)) == 0;
-  if (is_same) *tensor = phi::DenseTensor(std::make_shared<Lent>(first.Holder()), tensor->meta());
+  if (is_same)
+    *tensor = phi::DenseTensor(std::make_shared<SharedAllocation>(first.Holder()), tensor->meta());
 }
 
 const phi::Allocation* SharedParameters::source_of(const phi::Allocation& memory) {
-  const auto* lent = dynamic_cast<const Lent*>(&memory);
-  return lent == nullptr ? nullptr : lent->source();
+  const auto* shared = dynamic_cast<const SharedAllocation*>(&memory);
+  return shared == nullptr ? nullptr : shared->source();
 }
 
 }  // namespace paddle_ngraph

@@ -21,10 +21,10 @@ class SharedParameters {
   static const phi::Allocation* source_of(const phi::Allocation& memory);
 
  private:
-  class Lent;
+  class SharedAllocation;
 
   std::mutex mutex_;
-  std::map<std::string, phi::DenseTensor> first_;
+  std::map<std::string, phi::DenseTensor> by_name_;
 };
 
 }  // namespace paddle_ngraph

@@ -7,7 +7,7 @@
 #include "paddle/phi/core/dense_tensor.h"
 
 #include "core/common/error.h"
-#include "core/common/faults.h"
+#include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
 
 // Paddle declares it only for code that is compiled with its oneDNN.
@@ -51,7 +51,7 @@ std::vector<int64_t> dimensions(const ResultType& type) {
 }
 
 phi::DenseTensor allocate(phi::DenseTensorMeta meta) {
-  may_fail(Step::kAllocate);
+  inject_fault(Step::kAllocate);
   return empty(std::move(meta));
 }
 
@@ -69,7 +69,7 @@ char* copy_view(const char* from, char* to, const phi::DenseTensorMeta& meta, in
   return to;
 }
 
-phi::DenseTensor of_view(const phi::DenseTensor& tensor) {
+phi::DenseTensor copy_of_view(const phi::DenseTensor& tensor) {
   phi::DenseTensor copy = allocate({tensor.dtype(), tensor.dims(), tensor.layout()});
   copy.ResetLoD(tensor.lod());
   if (tensor.numel() == 0) return copy;
@@ -88,7 +88,7 @@ int64_t num_elements(const phi::DenseTensorMeta& meta) {
 }
 
 // The same. Of an empty tensor Paddle knows.
-bool is_row_after_row(const phi::DenseTensorMeta& meta) {
+bool is_dense_row_major(const phi::DenseTensorMeta& meta) {
   if (meta.strides.size() != meta.dims.size()) return false;
   int64_t step = 1;
   for (int axis = meta.dims.size() - 1; axis >= 0; step *= meta.dims[axis--]) {
@@ -127,13 +127,13 @@ void* memory(const phi::DenseTensor& tensor) {
 
 bool is_plain(const phi::DenseTensor& tensor) { return tensor.layout() != phi::DataLayout::ONEDNN; }
 
-bool is_in_order(const phi::DenseTensor& tensor) {
+bool is_row_major(const phi::DenseTensor& tensor) {
   const auto& meta = tensor.meta();
-  return is_plain(tensor) && (is_row_after_row(meta) || meta.is_contiguous());
+  return is_plain(tensor) && (is_dense_row_major(meta) || meta.is_contiguous());
 }
 
-phi::DenseTensor in_order(const phi::DenseTensor& tensor) {
-  if (is_plain(tensor)) return of_view(tensor);
+phi::DenseTensor to_row_major(const phi::DenseTensor& tensor) {
+  if (is_plain(tensor)) return copy_of_view(tensor);
   phi::DenseTensor plain;
   phi::funcs::TransDataLayoutFromOneDNN(tensor.layout(), phi::DataLayout::NCHW, tensor, &plain,
                                         phi::CPUPlace(), /*always_copy=*/true);
@@ -143,7 +143,7 @@ phi::DenseTensor in_order(const phi::DenseTensor& tensor) {
 phi::DenseTensor empty(phi::DenseTensorMeta meta) {
   static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
   const size_t bytes = static_cast<size_t>(product(meta.dims)) * phi::SizeOf(meta.dtype);
-  if (bytes < MemoryPool::kLeastBytes) return {allocator, std::move(meta)};
+  if (bytes < MemoryPool::kMinPooledBytes) return {allocator, std::move(meta)};
   return {MemoryPool::instance().allocate(bytes), std::move(meta)};
 }
 
@@ -162,12 +162,12 @@ bool fits(const phi::DenseTensor& tensor, const ResultType& type) {
          tensor.dims() == phi::make_ddim(dimensions(type));
 }
 
-bool has_room(const phi::DenseTensor& tensor, const phi::DenseTensor& other) {
+bool has_capacity(const phi::DenseTensor& tensor, const phi::DenseTensor& other) {
   return tensor.Holder() != nullptr &&
          tensor.Holder()->size() >= tensor.meta().offset + num_bytes(other);
 }
 
-bool is_held_by_one(const phi::DenseTensor& copy) {
+bool is_sole_holder(const phi::DenseTensor& copy) {
   return copy.Holder() != nullptr && copy.Holder().use_count() == 2 && copy.meta().offset == 0;
 }
 

@@ -38,10 +38,10 @@ bool is_plain(const phi::DenseTensor& tensor);
 
 // Whether the elements are in the order that the shape implies, one after the other: those of a
 // view (transposed, say) are not.
-bool is_in_order(const phi::DenseTensor& tensor);
+bool is_row_major(const phi::DenseTensor& tensor);
 
 // The same tensor with its elements in that order.
-phi::DenseTensor in_order(const phi::DenseTensor& tensor);
+phi::DenseTensor to_row_major(const phi::DenseTensor& tensor);
 
 // An uninitialized CPU tensor: from the pool or, if small, from Paddle's own allocator.
 phi::DenseTensor empty(phi::DenseTensorMeta meta);
@@ -56,9 +56,9 @@ phi::DenseTensor copy_of(const phi::DenseTensor& tensor);
 bool fits(const phi::DenseTensor& tensor, const ResultType& type);
 
 // Whether the memory of `tensor` can hold the contents of `other`.
-bool has_room(const phi::DenseTensor& tensor, const phi::DenseTensor& other);
+bool has_capacity(const phi::DenseTensor& tensor, const phi::DenseTensor& other);
 
 // Whether only a variable and `copy`, made from it, hold their memory.
-bool is_held_by_one(const phi::DenseTensor& copy);
+bool is_sole_holder(const phi::DenseTensor& copy);
 
 }  // namespace paddle_ngraph

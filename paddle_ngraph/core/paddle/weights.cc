@@ -15,14 +15,14 @@ constexpr size_t kMaxModels = 64;
 // After a change, this many runs must find the weights unchanged before they become constants
 // again, and twice as many after the next change: in a program that alternates between training and
 // testing, compiling new functions would cost more than it saves.
-constexpr int64_t kFirstWait = 8;
+constexpr int64_t kInitialCooldownRuns = 8;
 constexpr int kMaxDoublings = 20;
 
 // Weights that stayed as they were for so many runs have paid for the next function: there is no
 // wait. Fewer are asked of those whose memory is gone: that model was let go, and to load the next
 // one has taken as long as to compile for it.
-constexpr int64_t kPaying = 256;
-constexpr int64_t kPayingIfGone = 32;
+constexpr int64_t kMinRunsPerChange = 256;
+constexpr int64_t kMinRunsPerReallocation = 32;
 
 uint64_t rotate(uint64_t value, int bits) { return (value << bits) | (value >> (64 - bits)); }
 
@@ -76,39 +76,39 @@ uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed) {
 
 std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTensor*>& inputs) {
   if (inputs_.empty()) return std::nullopt;
-  const Moment now = Moment::now();  // before anything is read
+  const Epoch now = Epoch::now();  // before anything is read
   std::lock_guard<std::mutex> lock(mutex_);
   Model* model = find(inputs);
-  const bool waits = model->runs_to_wait > 0;
+  const bool is_cooling_down = model->cooldown_runs > 0;
   // What programs may have written is not read until the wait is over: one that alternates between
   // training and testing would have all weights read each time.
-  const bool may_differ = model->was_read && model->moment.writes != now.writes;
-  if (model->runs_to_wait > 1 && may_differ) {
-    --model->runs_to_wait;
+  const bool may_have_changed = model->was_read && model->epoch.writes != now.writes;
+  if (model->cooldown_runs > 1 && may_have_changed) {
+    --model->cooldown_runs;
     return std::nullopt;
   }
-  const int64_t paying = is_gone(*model) ? kPayingIfGone : kPaying;
+  const int64_t min_runs = is_freed(*model) ? kMinRunsPerReallocation : kMinRunsPerChange;
   const uint64_t before = model->fingerprint;
   const bool is_new = !model->was_read;
   update(model, inputs, now);
   if (is_new || model->fingerprint == before) {
     ++model->runs;
-    if (waits && --model->runs_to_wait > 0) return std::nullopt;
+    if (is_cooling_down && --model->cooldown_runs > 0) return std::nullopt;
     return model->fingerprint;
   }
-  if (!waits) outdated_ = before;
-  const bool has_paid = std::exchange(model->runs, 1) >= paying;
-  if (has_paid) model->changes = 0;
-  if (!has_paid && !waits) ++model->changes;
-  model->runs_to_wait = has_paid ? 0 : wait_after(model->changes);
-  return has_paid ? std::optional(model->fingerprint) : std::nullopt;
+  if (!is_cooling_down) outdated_ = before;
+  const bool is_amortized = std::exchange(model->runs, 1) >= min_runs;
+  if (is_amortized) model->changes = 0;
+  if (!is_amortized && !is_cooling_down) ++model->changes;
+  model->cooldown_runs = is_amortized ? 0 : cooldown_after(model->changes);
+  return is_amortized ? std::optional(model->fingerprint) : std::nullopt;
 }
 
-int64_t WeightWatch::wait_after(int changes) {
-  return kFirstWait << std::min(changes, kMaxDoublings);
+int64_t WeightWatch::cooldown_after(int changes) {
+  return kInitialCooldownRuns << std::min(changes, kMaxDoublings);
 }
 
-bool WeightWatch::is_gone(const Model& model) {
+bool WeightWatch::is_freed(const Model& model) {
   return std::all_of(model.weights.begin(), model.weights.end(),
                      [](const Weight& weight) { return weight.holder.expired(); });
 }
@@ -119,11 +119,11 @@ uint64_t WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inpu
   return combined(hashes);
 }
 
-bool WeightWatch::are_untouched_since(const Moment& moment,
+bool WeightWatch::are_untouched_since(const Epoch& epoch,
                                       const std::vector<phi::DenseTensor*>& inputs) const {
-  if (Moment::now().writes != moment.writes) return false;
+  if (Epoch::now().writes != epoch.writes) return false;
   return std::none_of(inputs_.begin(), inputs_.end(), [&](size_t i) {
-    return handed_out_since(*inputs[i], moment) || is_open_to_others(*inputs[i], own_holders());
+    return was_exposed_since(*inputs[i], epoch) || is_writable_by_others(*inputs[i], own_holders());
   });
 }
 
@@ -153,7 +153,7 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
     if (same) return &model;
   }
   Model model;
-  if (are_eager_) succeed(&model);
+  if (are_eager_) inherit_from_freed(&model);
   if (models_.size() == kMaxModels) {
     // So many may be one that is given other memory again and again, while somebody keeps the
     // former memory: a function for each would never be used again.
@@ -172,21 +172,21 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
 
 // An eager weight may be written by giving it other memory. So models whose weights have lost their
 // memory may be this one before such a change.
-void WeightWatch::succeed(Model* model) {
-  const auto has_lost_memory = [](const Model& known) {
+void WeightWatch::inherit_from_freed(Model* model) {
+  const auto has_freed_memory = [](const Model& known) {
     return std::any_of(known.weights.begin(), known.weights.end(),
                        [](const Weight& weight) { return weight.holder.expired(); });
   };
-  const auto lost = std::stable_partition(
-      models_.begin(), models_.end(), [&](const auto& known) { return !has_lost_memory(known); });
-  for (auto it = lost; it != models_.end(); ++it) inherit(model, *it);
-  models_.erase(lost, models_.end());
+  const auto freed = std::stable_partition(
+      models_.begin(), models_.end(), [&](const auto& known) { return !has_freed_memory(known); });
+  for (auto it = freed; it != models_.end(); ++it) inherit(model, *it);
+  models_.erase(freed, models_.end());
 }
 
 void WeightWatch::inherit(Model* model, const Model& former) {
-  if (former.runs >= kPayingIfGone) return;
+  if (former.runs >= kMinRunsPerReallocation) return;
   model->changes = std::max(model->changes, former.changes + 1);
-  model->runs_to_wait = wait_after(model->changes);
+  model->cooldown_runs = cooldown_after(model->changes);
 }
 
 bool WeightWatch::is_of(const Weight& known, const phi::DenseTensor& tensor) const {
@@ -194,19 +194,19 @@ bool WeightWatch::is_of(const Weight& known, const phi::DenseTensor& tensor) con
 }
 
 void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inputs,
-                         const Moment& now) const {
-  const bool may_all_differ = !model->was_read || model->moment.writes != now.writes;
-  const bool was_handed_out = model->moment.hand_outs != now.hand_outs;
+                         const Epoch& now) const {
+  const bool may_all_have_changed = !model->was_read || model->epoch.writes != now.writes;
+  const bool was_exposed = model->epoch.exposures != now.exposures;
   bool was_read = false;
   for (size_t position = 0; position < inputs_.size(); ++position) {
     const phi::DenseTensor& tensor = *inputs[inputs_[position]];
     Weight& weight = model->weights[position];
     const auto& holder = tensor.Holder();
     const bool is_untouched =
-        !may_all_differ && !weight.is_open && holders_of(tensor) == own_holders() &&
+        !may_all_have_changed && !weight.is_exposed && holder_count(tensor) == own_holders() &&
         is_same(weight.holder, holder) && weight.offset == tensor.meta().offset &&
         weight.num_bytes == paddle_ngraph::num_bytes(tensor) &&
-        !(was_handed_out && handed_out_since(tensor, model->moment));
+        !(was_exposed && was_exposed_since(tensor, model->epoch));
     if (is_untouched) continue;
     weight.holder = holder;
     weight.data = memory(tensor);
@@ -215,11 +215,12 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
     if (are_eager_ && holder != nullptr) watch_weight(holder);
     // Asked before the read: what is not open by then can only be written after another hand-out or
     // run.
-    weight.is_open = handed_out_since(tensor, now) || is_open_to_others(tensor, own_holders());
+    weight.is_exposed =
+        was_exposed_since(tensor, now) || is_writable_by_others(tensor, own_holders());
     weight.hash = hash_of(tensor, position);
     was_read = true;
   }
-  model->moment = now;
+  model->epoch = now;
   model->was_read = true;
   if (!was_read) return;
   std::vector<uint64_t> hashes;

@@ -39,8 +39,7 @@ class WeightWatch {
   uint64_t fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
 
   // Whether nothing can have written the weights since, nor can now without being noticed.
-  bool are_untouched_since(const Moment& moment,
-                           const std::vector<phi::DenseTensor*>& inputs) const;
+  bool are_untouched_since(const Epoch& epoch, const std::vector<phi::DenseTensor*>& inputs) const;
 
   const std::vector<size_t>& inputs() const { return inputs_; }
 
@@ -60,7 +59,7 @@ class WeightWatch {
     size_t offset = 0;  // of the tensor in its memory
     size_t num_bytes = 0;
     uint64_t hash = 0;
-    bool is_open = true;  // to others, when it was read
+    bool is_exposed = true;  // to others, when it was read
   };
 
   // One set of variables: the same graph may run on several models.
@@ -68,23 +67,23 @@ class WeightWatch {
     std::vector<Weight> weights;
     uint64_t fingerprint = 0;
     bool was_read = false;
-    Moment moment;             // just before they were read, or found to be as they were
-    int64_t runs = 0;          // that found them as they were, since they have changed
-    int changes = 0;           // that came too soon
-    int64_t runs_to_wait = 0;  // before they are trusted again; 0: trusted
+    Epoch epoch;                // just before they were read, or found to be as they were
+    int64_t runs = 0;           // that found them as they were, since they have changed
+    int changes = 0;            // that came too soon
+    int64_t cooldown_runs = 0;  // before they are trusted again; 0: trusted
   };
 
   Model* find(const std::vector<phi::DenseTensor*>& inputs);
-  void succeed(Model* model);
+  void inherit_from_freed(Model* model);
   // The model may be the former one, changed.
   static void inherit(Model* model, const Model& former);
   bool is_of(const Weight& known, const phi::DenseTensor& tensor) const;
   long own_holders() const { return are_eager_ ? 2 : 1; }
-  static int64_t wait_after(int changes);
+  static int64_t cooldown_after(int changes);
   // Whether none of its weights is in the memory in which it was.
-  static bool is_gone(const Model& model);
+  static bool is_freed(const Model& model);
   // Reads what may have been written since, and sets the fingerprint.
-  void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Moment& now) const;
+  void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Epoch& now) const;
 
   std::vector<size_t> inputs_;
   bool are_eager_;

@@ -88,18 +88,18 @@ std::vector<phi::DenseTensor> WholeProgram::run_with(
   io.inputs.reserve(tensors.size());
   io.num_states = engine_->num_states();
   for (auto* tensor : tensors) {
-    io.take(tensor, io.inputs.size() >= tensors.size() - io.num_states);
+    io.append_input(tensor, io.inputs.size() >= tensors.size() - io.num_states);
   }
   io.state_outputs.assign(io.num_states, nullptr);
   for (auto& output : outputs) io.outputs.push_back(&output);
   const ProgramRun counted(io.num_states > 0);
-  run_interval(interval_, [&] { engine_->run(io); });
+  run_subgraph(interval_, [&] { engine_->run(io); });
   std::vector<phi::DenseTensor> fetched;
   fetched.reserve(fetches_.size());
   for (size_t output : fetches_) fetched.push_back(outputs[output]);
   return fetched;
 }
 
-bool is_watched() { return FLAGS_check_nan_inf || phi::RecordEvent::IsEnabled(); }
+bool observes_operators() { return FLAGS_check_nan_inf || phi::RecordEvent::IsEnabled(); }
 
 }  // namespace paddle_ngraph

@@ -57,6 +57,6 @@ bool is_as_declared(const phi::DenseTensor& tensor, phi::DataType dtype,
 
 // Whether something, such as a profiler, needs to see operators one by one, as Paddle's interpreter
 // runs them.
-bool is_watched();
+bool observes_operators();
 
 }  // namespace paddle_ngraph

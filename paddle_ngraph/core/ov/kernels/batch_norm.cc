@@ -90,7 +90,7 @@ NGRAPH_INLINE inline void moments_of(const float* x, const Rows& rows, float* me
 // Calls function(rectify). As in native Paddle, a NaN becomes 0 if there is no ceiling, and stays
 // NaN if there is one.
 template <typename Function>
-NGRAPH_INLINE inline void with_rectifier(const Bounds& bounds, const Function& function) {
+NGRAPH_INLINE inline void with_relu(const Bounds& bounds, const Function& function) {
   const float low = bounds.low, high = bounds.high;
   if (std::isnan(low)) {
     function([](float value) NGRAPH_INLINE { return value; });
@@ -150,21 +150,21 @@ NGRAPH_VECTORIZED void chunk_moments(const float* x, const Rows& rows, float* me
   with_width(rows, [&](auto size) NGRAPH_INLINE { moments_of<size>(x, rows, mean, square); });
 }
 
-NGRAPH_VECTORIZED void row_moments(const float* x, int64_t places, float* mean, float* square) {
-  const float sum = sum_of(places, [=](int64_t i) NGRAPH_INLINE { return x[i]; });
-  const float middle = sum / static_cast<float>(places);
+NGRAPH_VECTORIZED void row_moments(const float* x, int64_t pixels, float* mean, float* square) {
+  const float sum = sum_of(pixels, [=](int64_t i) NGRAPH_INLINE { return x[i]; });
+  const float middle = sum / static_cast<float>(pixels);
   *square =
-      sum_of(places, [=](int64_t i) NGRAPH_INLINE { return (x[i] - middle) * (x[i] - middle); });
+      sum_of(pixels, [=](int64_t i) NGRAPH_INLINE { return (x[i] - middle) * (x[i] - middle); });
   *mean = middle;
 }
 
 NGRAPH_VECTORIZED void scale_rows(const float* x, const Rows& rows, const float* factor,
                                   const float* offset, const Bounds& bounds, float* y) {
-  with_rectifier(bounds, [&](const auto& rectify) NGRAPH_INLINE {
+  with_relu(bounds, [&](const auto& apply_relu) NGRAPH_INLINE {
     with_width(rows, [&](auto size) NGRAPH_INLINE {
       const PerLane<size> factors(factor), offsets(offset);
       each_row<size>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
-        y[i] = rectify(x[i] * factors[lane] + offsets[lane]);
+        y[i] = apply_relu(x[i] * factors[lane] + offsets[lane]);
       });
     });
   });
@@ -178,15 +178,15 @@ NGRAPH_VECTORIZED void chunk_products(const float* x, const Gradient& g, const R
   });
 }
 
-NGRAPH_VECTORIZED void row_products(const float* x, const Gradient& g, int64_t places, float mean,
+NGRAPH_VECTORIZED void row_products(const float* x, const Gradient& g, int64_t pixels, float mean,
                                     float* sum, float* product) {
-  const int64_t even = places / kLanes * kLanes;
+  const int64_t even = pixels / kLanes * kLanes;
   float means[kLanes], sums[kLanes], products[kLanes];
   for (float& lane : means) lane = mean;
   *sum = *product = 0.0F;
   with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
     products_of<kLanes>(x, grad, {even / kLanes, kLanes, kLanes}, means, sums, products);
-    for (int64_t i = even; i < places; ++i) {
+    for (int64_t i = even; i < pixels; ++i) {
       *sum += grad(i);
       *product += grad(i) * (x[i] - mean);
     }

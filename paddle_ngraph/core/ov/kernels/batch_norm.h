@@ -34,7 +34,7 @@ struct Rows {
 // Mean and sum of squared distances from it, of each channel of a chunk.
 void chunk_moments(const float* x, const Rows& rows, float* mean, float* square);
 // The same for a single channel.
-void row_moments(const float* x, int64_t places, float* mean, float* square);
+void row_moments(const float* x, int64_t pixels, float* mean, float* square);
 
 // y = x * factor + offset, rectified.
 void scale_rows(const float* x, const Rows& rows, const float* factor, const float* offset,
@@ -44,7 +44,7 @@ void scale_rows(const float* x, const Rows& rows, const float* factor, const flo
 void chunk_products(const float* x, const Gradient& g, const Rows& rows, const float* mean,
                     float* sum, float* product);
 // The same for a single channel.
-void row_products(const float* x, const Gradient& g, int64_t places, float mean, float* sum,
+void row_products(const float* x, const Gradient& g, int64_t pixels, float mean, float* sum,
                   float* product);
 
 // x_grad = ((grad - shift) - (x - mean) * slope) * factor: in this order, as in native Paddle, an

@@ -30,12 +30,12 @@ class SgdStep final : public OptimizerStep {
   float rate_;
 };
 
-struct MomentumNumbers {
+struct MomentumScalars {
   float mu, rate, decay;
   bool nesterov, decays;
 };
 
-NGRAPH_VECTORIZED void momentum_chunk(const MomentumNumbers& step, int64_t count,
+NGRAPH_VECTORIZED void momentum_chunk(const MomentumScalars& step, int64_t count,
                                       const float* __restrict__ grad, float* __restrict__ param,
                                       float* __restrict__ velocity) {
   const float mu = step.mu, rate = step.rate, decay = step.decay;
@@ -55,23 +55,23 @@ NGRAPH_VECTORIZED void momentum_chunk(const MomentumNumbers& step, int64_t count
 
 class MomentumStep final : public OptimizerStep {
  public:
-  explicit MomentumStep(const MomentumNumbers& numbers) : numbers_(numbers) {}
+  explicit MomentumStep(const MomentumScalars& scalars) : scalars_(scalars) {}
 
   void update(int64_t count, const float* grad, float* const* states) const override {
-    momentum_chunk(numbers_, count, grad, states[0], states[1]);
+    momentum_chunk(scalars_, count, grad, states[0], states[1]);
   }
 
  private:
-  MomentumNumbers numbers_;
+  MomentumScalars scalars_;
 };
 
-struct AdamNumbers {
+struct AdamScalars {
   float beta1, beta2, rate, epsilon, share;
   bool decays, keeps_largest;
 };
 
 // `moment2_max` is null except with AMSGrad.
-NGRAPH_VECTORIZED void adam_chunk(const AdamNumbers& step, int64_t count,
+NGRAPH_VECTORIZED void adam_chunk(const AdamScalars& step, int64_t count,
                                   const float* __restrict__ grad, float* __restrict__ param,
                                   float* __restrict__ moment1, float* __restrict__ moment2,
                                   float* __restrict__ moment2_max) {
@@ -106,16 +106,16 @@ NGRAPH_VECTORIZED void adam_chunk(const AdamNumbers& step, int64_t count,
 
 class AdamStep final : public OptimizerStep {
  public:
-  AdamStep(const AdamNumbers& numbers, bool has_largest)
-      : numbers_(numbers), has_largest_(has_largest) {}
+  AdamStep(const AdamScalars& scalars, bool has_largest)
+      : scalars_(scalars), has_largest_(has_largest) {}
 
   void update(int64_t count, const float* grad, float* const* states) const override {
-    adam_chunk(numbers_, count, grad, states[0], states[1], states[2],
+    adam_chunk(scalars_, count, grad, states[0], states[1], states[2],
                has_largest_ ? states[3] : nullptr);
   }
 
  private:
-  AdamNumbers numbers_;
+  AdamScalars scalars_;
   bool has_largest_;
 };
 
@@ -133,14 +133,14 @@ class SumStep final : public OptimizerStep {
 
 class FillStep final : public OptimizerStep {
  public:
-  explicit FillStep(float number) : number_(number) {}
+  explicit FillStep(float value) : value_(value) {}
 
   void update(int64_t count, const float* /*grad*/, float* const* states) const override {
-    std::fill_n(states[0], count, number_);
+    std::fill_n(states[0], count, value_);
   }
 
  private:
-  float number_;
+  float value_;
 };
 
 template <typename Attributes>
@@ -161,25 +161,25 @@ void require(bool fits) {
 
 }  // namespace
 
-std::unique_ptr<OptimizerStep> step_of(const SgdAttributes& /*attributes*/, const float* numbers,
+std::unique_ptr<OptimizerStep> step_of(const SgdAttributes& /*attributes*/, const float* scalars,
                                        size_t /*num_states*/) {
-  return std::make_unique<SgdStep>(numbers[0]);
+  return std::make_unique<SgdStep>(scalars[0]);
 }
 
-std::unique_ptr<OptimizerStep> step_of(const MomentumAttributes& attributes, const float* numbers,
+std::unique_ptr<OptimizerStep> step_of(const MomentumAttributes& attributes, const float* scalars,
                                        size_t /*num_states*/) {
-  return std::make_unique<MomentumStep>(MomentumNumbers{as_float(attributes.mu), numbers[0],
+  return std::make_unique<MomentumStep>(MomentumScalars{as_float(attributes.mu), scalars[0],
                                                         as_float(attributes.decay),
                                                         attributes.nesterov, attributes.decays});
 }
 
-std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const float* numbers,
+std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const float* scalars,
                                        size_t num_states) {
-  const float rate = numbers[0];
-  const float root = std::sqrt(1.0F - numbers[2]);
-  const AdamNumbers step{as_float(attributes.beta1),
+  const float rate = scalars[0];
+  const float root = std::sqrt(1.0F - scalars[2]);
+  const AdamScalars step{as_float(attributes.beta1),
                          as_float(attributes.beta2),
-                         rate * (root / (1.0F - numbers[1])),
+                         rate * (root / (1.0F - scalars[1])),
                          as_float(attributes.epsilon) * root,
                          rate * as_float(attributes.ratio) * as_float(attributes.decay),
                          attributes.decays,
@@ -188,22 +188,22 @@ std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const f
 }
 
 std::unique_ptr<OptimizerStep> step_of(Optimizer optimizer, const std::vector<double>& attributes,
-                                       const std::vector<float>& numbers, size_t num_states) {
+                                       const std::vector<float>& scalars, size_t num_states) {
   switch (optimizer) {
     case Optimizer::kSgd:
-      require(numbers.size() == 1 && num_states == 1);
-      return step_of(filled<SgdAttributes>(attributes), numbers.data(), num_states);
+      require(scalars.size() == 1 && num_states == 1);
+      return step_of(filled<SgdAttributes>(attributes), scalars.data(), num_states);
     case Optimizer::kMomentum:
-      require(numbers.size() == 1 && num_states == 2);
-      return step_of(filled<MomentumAttributes>(attributes), numbers.data(), num_states);
+      require(scalars.size() == 1 && num_states == 2);
+      return step_of(filled<MomentumAttributes>(attributes), scalars.data(), num_states);
     case Optimizer::kAdam:
-      require(numbers.size() == 3 && (num_states == 3 || num_states == 4));
-      return step_of(filled<AdamAttributes>(attributes), numbers.data(), num_states);
+      require(scalars.size() == 3 && (num_states == 3 || num_states == 4));
+      return step_of(filled<AdamAttributes>(attributes), scalars.data(), num_states);
     case Optimizer::kSum:
-      require(attributes.empty() && numbers.empty() && num_states == 1);
+      require(attributes.empty() && scalars.empty() && num_states == 1);
       return std::make_unique<SumStep>();
     case Optimizer::kFill:
-      require(attributes.size() == 1 && numbers.empty() && num_states == 1);
+      require(attributes.size() == 1 && scalars.empty() && num_states == 1);
       return std::make_unique<FillStep>(as_float(attributes[0]));
   }
   throw NgraphError("an optimizer is not known");

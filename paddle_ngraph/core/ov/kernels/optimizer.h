@@ -11,7 +11,8 @@ namespace paddle_ngraph {
 // So many elements are updated at a time: their data stays in the L1 cache.
 constexpr int64_t kStepChunk = 512;
 
-// Numbered as in updates.py. A sum adds the gradient to its state; filling has no gradient.
+// Numbered as in optimizer_updates.py. A sum adds the gradient to its state; filling has no
+// gradient.
 enum class Optimizer : int { kSgd, kMomentum, kAdam, kSum, kFill };
 
 struct SgdAttributes {
@@ -63,17 +64,17 @@ class OptimizerStep {
   virtual void update(int64_t count, const float* grad, float* const* states) const = 0;
 };
 
-// `numbers` as in the operators of these names (optimizer_ops.h).
-std::unique_ptr<OptimizerStep> step_of(const SgdAttributes& attributes, const float* numbers,
+// `scalars` as in the operators of these names (optimizer_ops.h).
+std::unique_ptr<OptimizerStep> step_of(const SgdAttributes& attributes, const float* scalars,
                                        size_t num_states);
-std::unique_ptr<OptimizerStep> step_of(const MomentumAttributes& attributes, const float* numbers,
+std::unique_ptr<OptimizerStep> step_of(const MomentumAttributes& attributes, const float* scalars,
                                        size_t num_states);
-std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const float* numbers,
+std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const float* scalars,
                                        size_t num_states);
 
 // The same, with the attributes in the order in which they are visited. Throws NgraphError unless
 // there are as many attributes, numbers and states as the optimizer has.
 std::unique_ptr<OptimizerStep> step_of(Optimizer optimizer, const std::vector<double>& attributes,
-                                       const std::vector<float>& numbers, size_t num_states);
+                                       const std::vector<float>& scalars, size_t num_states);
 
 }  // namespace paddle_ngraph

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/ov/split.h"
+#include "core/ov/work_division.h"
 
 namespace paddle_ngraph {
 

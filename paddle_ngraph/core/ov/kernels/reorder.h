@@ -8,7 +8,7 @@ namespace paddle_ngraph {
 
 // Where `count` channels lie in both layouts.
 struct ChannelBlock {
-  int64_t places = 0;  // positions of a plane
+  int64_t pixels = 0;  // positions of a plane
   int64_t count = 0;   // channels, at most as many as a block has
   int64_t block = 0;   // lanes of a position
 };

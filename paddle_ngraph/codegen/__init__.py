@@ -1,0 +1,1 @@
+"""Code generation: a C++ project from a program."""

@@ -1,0 +1,99 @@
+// One subgraph of the program, compiled for the shapes of its inputs.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/common/random_numbers.h"
+#include "core/ov/optimizer_updates.h"
+#include "core/ov/ov_function.h"
+#include "runtime/json.h"
+#include "runtime/tensor.h"
+
+namespace native {
+
+using Stream = std::mt19937_64;
+
+// Threads of compiled functions.
+struct Threads {
+  int per_run = 0;  // 0: all cores available to the process; 1: the calling thread
+  int streams = 1;  // concurrent runs, if a run has several threads
+};
+
+// A subgraph for some input shapes: a model in a file, which is compiled on first use. Running is
+// thread-safe.
+class Variant {
+ public:
+  // `description` is from the manifest. Throws Error if the description is invalid.
+  Variant(const std::string& folder, const Json& description, Threads threads);
+
+  bool fits(const std::vector<const Tensor*>& inputs) const;
+
+  bool is_stochastic() const { return !random_samples_.empty(); }
+
+  // Throws Error, with one of `names`, if an int64 input has an element that overflows int32.
+  void require_int32(const std::vector<const Tensor*>& inputs,
+                     const std::vector<std::string>& names) const;
+
+  // Advances the random stream if the subgraph is stochastic. Returns outputs, then new values of
+  // the states, which are the last inputs. States written by optimizer updates are in the memory of
+  // the old values, unless another holder shares that memory.
+  Tensors run(const std::vector<const Tensor*>& inputs, Stream* stream);
+
+  // Passes memory of an output, or of the new value of a state, for reuse by the next run, once
+  // there is no other holder.
+  void recycle(size_t number, Tensor tensor);
+
+ private:
+  paddle_ngraph::OvFunction& function();
+  Tensors sample(size_t num_inputs, Stream* stream) const;
+  Tensors run_static(const std::vector<const Tensor*>& given);
+  Tensors run_dynamic(const std::vector<const Tensor*>& given);
+  // Applies the optimizer updates. Changes `results` from those of the function to those of run().
+  void update(const std::vector<const Tensor*>& inputs, Tensors* results);
+  // The number of results of the function that are outputs or new values of states.
+  size_t num_results() const;
+  void retain(size_t number, Tensor tensor);
+  Tensor take(size_t number, const paddle_ngraph::ResultType& type);
+
+  std::string model_, constants_;             // files
+  std::vector<std::vector<int64_t>> shapes_;  // of the inputs: a size, or -1 - index of a symbol
+  std::vector<int64_t> guards_;               // on symbolic sizes
+  size_t num_symbols_ = 0;
+  std::vector<size_t> parameters_;  // for each its input, or its random tensor after the inputs
+  std::vector<paddle_ngraph::RandomSample> random_samples_;
+  paddle_ngraph::Updates updates_;
+  size_t num_outputs_ = 0;
+  std::vector<size_t> state_results_;  // the results that are new values of states
+  paddle_ngraph::Settings settings_;
+  std::mutex mutex_;
+  std::unique_ptr<paddle_ngraph::OvFunction> function_;
+  std::unique_ptr<paddle_ngraph::Updater> updater_;
+  Tensors reusable_;  // reusable memory of results of the function
+};
+
+class Function {
+ public:
+  Function(const std::string& folder, const Json& description, Threads threads);
+
+  // The variant for these inputs, states included. Throws Error if there is none.
+  Variant& variant(const std::vector<const Tensor*>& inputs);
+
+  // Runs a variant. Throws Error if an integer overflows int32.
+  Tensors run(Variant* variant, const std::vector<const Tensor*>& inputs, Stream* stream) const;
+
+  bool is_stochastic() const { return variants_.front().is_stochastic(); }
+
+ private:
+  std::string name_;
+  std::vector<std::string> inputs_;  // names in main.cc
+  std::vector<std::string>
+      overflow_messages_;  // messages of operators whose results overflow int32
+  std::deque<Variant> variants_;
+};
+
+}  // namespace native

@@ -1,0 +1,57 @@
+// Arrays in files: NumPy's .npy format, in C order and little-endian, and raw bytes.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "runtime/tensor.h"
+
+namespace native {
+
+// An .npy file open for reading, with its size checked against its header.
+class NpyFile {
+ public:
+  // Throws Error if the file cannot be read, or is not a numeric array.
+  explicit NpyFile(std::string path);
+
+  ElementType type() const { return type_; }
+  const Shape& shape() const { return shape_; }
+  const std::string& path() const { return path_; }
+
+  Tensor read();
+  // `count` rows along axis 0, from row `first` on.
+  Tensor rows(size_t first, size_t count);
+
+ private:
+  void read_header();
+  Tensor read(uint64_t offset, const Shape& shape);
+
+  std::string path_;
+  std::ifstream file_;
+  ElementType type_ = ElementType::f32;
+  Shape shape_;
+  uint64_t begin_ = 0;  // of the data
+};
+
+// Writes each array to FOLDER/NAME.npy; existing files are replaced once all are written. Throws
+// Error if an array cannot be written.
+void write_npy(const std::string& folder, const std::map<std::string, Tensor>& arrays);
+
+// Creates a folder. Throws Error if that fails, or the folder is not writable.
+void make_folder(const std::string& path);
+
+// The file name, without extension, for a variable or result of any name.
+std::string file_name_of(const std::string& name);
+
+// Reads a file of raw elements. Throws Error unless its size matches the shape exactly.
+Tensor read_raw(const std::string& path, ElementType type, const Shape& shape);
+
+// The whole file as text. Throws Error if the file cannot be read.
+std::string read_text(const std::string& path);
+
+// The size of a file. Throws Error if there is none.
+uint64_t size_of_file(const std::string& path);
+
+}  // namespace native

@@ -1,0 +1,82 @@
+// The interface of the functions in main.cc: a run, and the operators that a program computes
+// between its subgraphs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/tensor.h"
+
+namespace native {
+
+class Model;
+
+// One run of the program, which is passed between the functions of blocks.
+class Run {
+ public:
+  Run(Model* model, const Tensors& feeds);
+
+  const Tensor& feed(const std::string& name) const;
+
+  // A variable that outlives the run: a parameter, or the state of an optimizer.
+  Tensor& variable(const std::string& name);
+
+  // Computes a subgraph. New values of states are computed in separate memory; then old and new
+  // memory are swapped, and the old memory is reused by the next run.
+  Tensors interval(size_t number, const Tensors& inputs, const std::vector<Tensor*>& states = {});
+
+  void fetch(const std::string& name, const Tensor& value);
+
+  // In the order of the manifest.
+  Tensors take_results();
+
+ private:
+  Model* model_;
+  std::map<std::string, const Tensor*> feeds_;
+  std::map<std::string, Tensor> results_;
+};
+
+// Written by the generator, in main.cc.
+void program(Run& run);
+std::string program_id();
+
+// Values that a forward pass saves for the backward pass: one entry for each push.
+class Stack {
+ public:
+  void push(Tensors values) { entries_.push_back(std::move(values)); }
+  Tensors pop();
+  Tensor has_elements() const;
+
+ private:
+  std::vector<Tensors> entries_;
+};
+
+// Whether the only element is nonzero. Throws Error if there are several elements.
+bool is_true(const Tensor& condition);
+
+// Paddle's operators of these names, on operands of one shape or with a single element.
+Tensor full(ElementType type, const Shape& shape, double value);
+Tensor full_int_array(ElementType type, const std::vector<int64_t>& values);
+Tensor cast(const Tensor& x, ElementType type);
+Tensor scale(const Tensor& x, const Tensor& factor, double bias, bool bias_after_scale);
+Tensor increment(const Tensor& x, double value);
+Tensor add(const Tensor& x, const Tensor& y);
+Tensor subtract(const Tensor& x, const Tensor& y);
+Tensor multiply(const Tensor& x, const Tensor& y);
+Tensor minimum(const Tensor& x, const Tensor& y);
+Tensor maximum(const Tensor& x, const Tensor& y);
+Tensor equal(const Tensor& x, const Tensor& y);
+Tensor not_equal(const Tensor& x, const Tensor& y);
+Tensor less_than(const Tensor& x, const Tensor& y);
+Tensor less_equal(const Tensor& x, const Tensor& y);
+Tensor greater_than(const Tensor& x, const Tensor& y);
+Tensor greater_equal(const Tensor& x, const Tensor& y);
+Tensor logical_and(const Tensor& x, const Tensor& y);
+Tensor logical_or(const Tensor& x, const Tensor& y);
+Tensor logical_xor(const Tensor& x, const Tensor& y);
+Tensor logical_not(const Tensor& x);
+
+}  // namespace native

@@ -1,0 +1,79 @@
+#include "runtime/tensor.h"
+
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <new>
+#include <numeric>
+
+namespace native {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+const paddle_ngraph::ElementNames& row_of(ElementType type) {
+  return paddle_ngraph::kElementTypes.at(static_cast<size_t>(type));
+}
+
+}  // namespace
+
+size_t bytes_of(ElementType type) {
+  switch (type) {
+    case ElementType::boolean:
+    case ElementType::i8:
+    case ElementType::u8:
+      return 1;
+    case ElementType::i16:
+    case ElementType::f16:
+    case ElementType::bf16:
+      return 2;
+    case ElementType::i32:
+    case ElementType::f32:
+      return 4;
+    case ElementType::i64:
+    case ElementType::f64:
+      return 8;
+  }
+  return 0;
+}
+
+uint64_t bytes_of(ElementType type, const Shape& shape) {
+  uint64_t bytes = bytes_of(type);
+  for (size_t size : shape) {
+    if (__builtin_mul_overflow(bytes, size, &bytes)) return std::numeric_limits<uint64_t>::max();
+  }
+  return bytes;
+}
+
+std::string name_of(ElementType type) { return row_of(type).paddle; }
+
+ElementType type_named(const std::string& name) {
+  for (const auto& row : paddle_ngraph::kElementTypes) {
+    if (name == row.paddle) return row.element;
+  }
+  throw Error(concat("there is no dtype '", name, "'"));
+}
+
+std::string text_of(const Shape& shape) {
+  std::string text;
+  for (size_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+size_t Tensor::count() const {
+  return std::accumulate(shape.begin(), shape.end(), size_t{1}, std::multiplies<>());
+}
+
+size_t Tensor::bytes() const { return count() * bytes_of(type); }
+
+Tensor allocate(ElementType type, const Shape& shape) {
+  Tensor result{type, shape, nullptr};
+  const size_t bytes = (result.bytes() + kAlignment) / kAlignment * kAlignment;
+  auto* memory = static_cast<char*>(std::aligned_alloc(kAlignment, bytes));
+  if (memory == nullptr) throw std::bad_alloc();
+  result.memory.reset(memory, std::free);
+  return result;
+}
+
+}  // namespace native

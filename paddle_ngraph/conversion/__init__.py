@@ -1,0 +1,1 @@
+"""Conversion of a graph string to an nGraph function: the bridge, and passes on its model."""

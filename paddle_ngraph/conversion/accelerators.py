@@ -1,0 +1,74 @@
+"""Devices other than the CPU: GPUs and NPUs that OpenVINO finds, and their precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import openvino as ov
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import is_accelerator
+
+# Properties that identify a device and its driver, where a plugin has them.
+_IDENTITY = ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE", "GPU_DRIVER_VERSION", "NPU_DRIVER_VERSION")
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A device that functions can be compiled for, other than the CPU.
+
+    Attributes:
+        device: OpenVINO's name for it.
+        identity: Its full name and its driver.
+        has_float32: Whether it computes in float32.
+    """
+
+    device: str
+    identity: str
+    has_float32: bool = True
+
+
+@cache
+def available() -> Mapping[str, Accelerator]:
+    """The accelerators of this machine, by their names in execution plans.
+
+    OpenVINO searches for them once per process, at the first call: that loads the plugins.
+    """
+    core = ov.Core()
+    names = [name for name in core.available_devices if is_accelerator(name)]
+    return {name: _described(core, name) for name in names}
+
+
+def _described(core: ov.Core, name: str) -> Accelerator:
+    identity = " ".join([name, *(str(_property(core, name, key)) for key in _IDENTITY)])
+    capabilities = _property(core, name, "OPTIMIZATION_CAPABILITIES") or ()
+    return Accelerator(name, identity, "FP32" in capabilities)
+
+
+def _property(core: ov.Core, name: str, key: str) -> Any:
+    try:
+        return core.get_property(name, key)
+    except RuntimeError:  # the plugin lacks the property
+        return None
+
+
+def device_for(name: str, precision: str) -> str:
+    """OpenVINO's name for a device that is to compute in ``"f32"`` or ``"f16"``.
+
+    Raises:
+        NgraphError: The device is missing, or does not support that precision.
+    """
+    accelerator = available().get(name)
+    if accelerator is None:
+        raise NgraphError(
+            f"there is no device {name} here: {', '.join(available()) or 'only the CPU'}"
+        )
+    if precision == "f32" and not accelerator.has_float32:
+        raise NgraphError(
+            f"{name} computes in float16 alone, whose results are not those of native Paddle: set "
+            "FLAGS_ngraph_precision=f16 to allow that, for intervals that keep weights"
+        )
+    return accelerator.device

@@ -1,0 +1,1 @@
+"""Analyses of a graph, before its nodes are built."""

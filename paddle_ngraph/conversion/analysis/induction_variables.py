@@ -1,0 +1,100 @@
+"""Induction variables of a loop, as far as its block shows: each iteration adds a constant.
+
+Slices as long as such a variable (``x[:, :i + 1]``) have a size that follows from the iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING, Offset, Offsets
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
+
+# Slices of any length.
+SLICES = ("pd_op.slice", "pd_op.strided_slice")
+# Types that are true where both operands are.
+CONJUNCTIONS = ("pd_op.logical_and", "pd_op.bitwise_and")
+# Comparisons that are true where the first operand is smaller, or larger; and the minimal
+# difference of the operands then.
+LESS = {"pd_op.less_than": 1, "pd_op.less_equal": 0}
+GREATER = {"pd_op.greater_than": 1, "pd_op.greater_equal": 0}
+
+
+class CounterLimit(NamedTuple):
+    """A condition for another iteration: induction variable + ``added`` <= ``upper``.
+
+    Attributes:
+        arg: The index of the induction variable among the loop-carried inputs.
+        added: The constant that is added to its value before the iteration.
+        upper: A known integer, or a tensor.
+    """
+
+    arg: int
+    added: int
+    upper: int | TensorSpec
+
+
+class Counters:
+    """The induction variables of a block.
+
+    Args:
+        block: The block of a loop.
+        args: The number of loop-carried inputs, which come first.
+
+    Attributes:
+        steps: The increment per iteration of each induction variable, by index.
+    """
+
+    def __init__(self, block: Graph, args: int) -> None:
+        self._offsets = Offsets(block.ops)
+        self._producers = {spec.id: op for op in block.ops for spec in op.output_specs()}
+        self._args = {spec.id: index for index, spec in enumerate(block.inputs[:args])}
+        results = block.outputs[1:]
+        pairs = enumerate(zip(block.inputs[:args], results))
+        found = {n: self._offsets.increment(arg, result) for n, (arg, result) in pairs}
+        self.steps = {n: step for n, step in found.items() if step}
+        self._condition = block.outputs[0]
+        self._ops = block.ops
+
+    def decide_slice_sizes(self) -> bool:
+        """Whether the length of a slice follows from an induction variable."""
+        slices = (
+            op for op in self._ops if op.type in SLICES and self._offsets.slice_bounds(op) is None
+        )
+        return any(
+            bases and all(self._args.get(tensor) in self.steps for tensor, _ in bases)
+            for bases in map(self._offsets.slice_bases, slices)
+        )
+
+    def limits(self) -> list[CounterLimit]:
+        """The limits that the condition of the loop sets."""
+        return list(self._limits(self._condition))
+
+    def _limits(self, condition: TensorSpec) -> Iterator[CounterLimit]:
+        op = self._source_op(condition)
+        if op is None:
+            return
+        if op.type in CONJUNCTIONS:
+            yield from self._limits(op.input("x"))
+            yield from self._limits(op.input("y"))
+        elif op.type in LESS or op.type in GREATER:
+            x, y = (op.input(name) for name in ("xy" if op.type in LESS else "yx"))
+            distance = {**LESS, **GREATER}[op.type]
+            counted, upper = self._offsets.scalar(x), self._offsets.scalar(y)
+            if counted is None or upper is None or counted.base is None:
+                return
+            arg = self._args.get(counted.base[0])
+            if arg is not None and self.steps.get(arg, 0) > 0:
+                yield CounterLimit(arg, counted.added + distance, self._known(upper, y))
+
+    def _known(self, offset: Offset, tensor: TensorSpec) -> int | TensorSpec:
+        return offset.added if offset.base is None else tensor
+
+    def _source_op(self, tensor: TensorSpec) -> Op | None:
+        """The producer of a tensor, beyond operators that preserve values."""
+        op = self._producers.get(tensor.id)
+        while op is not None and op.type in VALUE_PRESERVING:
+            op = self._producers.get(op.input("x").id)
+        return op
+        return op

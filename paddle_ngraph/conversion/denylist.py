@@ -1,0 +1,219 @@
+"""The denylist: operators whose converters raised, and subgraphs that nGraph could not run.
+
+They fall back, and the report gives the reason.
+
+A converter runs when a function is built. An error that it raises there is at first a *provisional
+failure*, because converters also raise on a feed that Paddle would reject. The operator or subgraph
+is denylisted when Paddle has run the subgraph, or at once if every shape was known beforehand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from paddle_ngraph.conversion.errors import ConversionError
+from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError, summarized
+from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.lru_cache import LRUCache
+
+# Evicted entries are tried again.
+_MAX_ENTRIES = 1024
+
+_NEEDS_64_BITS = "its whole numbers need 64 bits"
+
+# Reasons by operator type, operator signature and device.
+_denied_operators: LRUCache[tuple[str, str, str], str] = LRUCache(_MAX_ENTRIES)
+# Likewise, of operators whose checked integers overflowed int32. The engine still runs them where
+# an overflow is ruled out.
+_denied_checks: LRUCache[tuple[str, str, str], str] = LRUCache(_MAX_ENTRIES)
+_denied_subgraphs: LRUCache[str, str] = LRUCache(_MAX_ENTRIES)  # reasons, by subgraph_key
+_provisional_failures: LRUCache[str, NgraphError] = LRUCache(_MAX_ENTRIES)  # by graph header
+_reasons_by_graph: LRUCache[str, str] = LRUCache(
+    _MAX_ENTRIES
+)  # reasons for entries that runs have added
+_TABLES: tuple[LRUCache, ...] = (
+    _denied_operators,
+    _denied_checks,
+    _denied_subgraphs,
+    _provisional_failures,
+    _reasons_by_graph,
+)
+
+_lock = new_lock()
+_denials_in_runs = 0  # number of entries that runs have added
+
+
+def denial_reason(op: Op, device: str = CPU) -> str | None:
+    """The reason why operators like ``op`` fall back on a device, or ``None``."""
+    return (
+        _denied_operators.get((op.type, _operator_key(op), device)) if _denied_operators else None
+    )
+
+
+def is_overflow_check_denied(op: Op, device: str = CPU) -> bool:
+    """Whether runs do not check operators like ``op`` on a device: overflows were too frequent."""
+    return bool(_denied_checks) and (op.type, _operator_key(op), device) in _denied_checks
+
+
+def subgraph_denial_reason(graph: Graph) -> str | None:
+    """The reason why the operators of a subgraph fall back, or ``None``."""
+    return _denied_subgraphs.get(subgraph_key(graph)) if _denied_subgraphs else None
+
+
+def deny(graph: str, error: NgraphError) -> None:
+    """Adds the source of ``error`` to the denylist: an operator, or the subgraph of ``graph``."""
+    if isinstance(error, ConversionError):
+        deny_operator(error)
+    else:
+        _denied_subgraphs.put(subgraph_key(Graph.from_string(graph)), str(error))
+
+
+def deny_operator(error: ConversionError) -> str:
+    """Adds the operator whose converter raised, and similar ones. Returns the reason.
+
+    If runs had to check its integers for overflow, only operators that need the check are added.
+    """
+    reason = f"its converter raised: {error.reason}"
+    is_overflow = any(words in error.reason for words in (INT32_OVERFLOW, _NEEDS_64_BITS))
+    table = _denied_checks if error.op.checked and is_overflow else _denied_operators
+    return table.put((error.op.type, _operator_key(error.op), error.device), reason)
+
+
+def record_provisional_failure(graph: str, error: NgraphError) -> None:
+    """Records that ``error`` was raised while a function of ``graph`` was built."""
+    _provisional_failures.put(_graph_key(graph), error)
+
+
+def acquit(graph: str) -> None:
+    """Called by the C++ engine: Paddle rejected the run too, so the data is the cause."""
+    _provisional_failures.pop(_graph_key(graph))
+
+
+def refuse_graph(graph: str, reason: str) -> None:
+    """Called by the C++ engine: Paddle ran a subgraph whose function could not be built.
+
+    Args:
+        graph: The graph string.
+        reason: The engine's error, used if there was no provisional failure before.
+    """
+    error = _provisional_failures.pop(_graph_key(graph))
+    if error is None and INT32_OVERFLOW in reason:
+        error = _overflow_error(graph, reason)
+    if error is None:
+        error = NgraphError(f"nGraph could not compile its interval: {summarized(reason)}")
+    deny(graph, error)
+    _reasons_by_graph.put(_graph_key(graph), str(error))
+    global _denials_in_runs
+    with _lock:
+        _denials_in_runs += 1
+    with suppress(Warning):  # an error by the user's filters: the run has succeeded
+        warnings.warn(f"paddle_ngraph: Paddle runs {_described_denial(graph, error)}", stacklevel=2)
+
+
+def _overflow_error(graph: str, reason: str) -> ConversionError | None:
+    """The error of the operator whose integers overflowed int32 in many runs."""
+    parsed = Graph.from_string(graph)
+    for op in parsed.all_ops():
+        if f"{op.type} (operator {op.index}): " in reason:
+            return ConversionError(op, _NEEDS_64_BITS, parsed.compiled_for)
+    return None
+
+
+class DenialWatcher:
+    """Whether a run has denied one of these graphs; usually costs one integer comparison."""
+
+    def __init__(self, graphs: Sequence[str]) -> None:
+        self._names = frozenset(map(_graph_key, graphs))
+        self._denials_seen = _denials_in_runs
+        self._has_new_denials = False
+
+    def has_new_denials(self) -> bool:
+        """Whether a run has denied one of them."""
+        if self._denials_seen != _denials_in_runs:
+            self._denials_seen = _denials_in_runs
+            self._has_new_denials = any(name in _reasons_by_graph for name in self._names)
+        return self._has_new_denials
+
+
+def _graph_key(graph: str) -> str:
+    return graph.partition("\n")[0]
+
+
+def _described_denial(graph: str, error: NgraphError) -> str:
+    """Operators that fall back from now on, and the reason."""
+    if isinstance(error, ConversionError):
+        return f"{error.op.type} (operator {error.op.index}) from now on: {error.reason}"
+    types = list(dict.fromkeys(op.type for op in Graph.from_string(graph).ops))
+    names = ", ".join(types[:5]) + (", ..." if len(types) > 5 else "")
+    return f"{names} from now on: {error}"
+
+
+def forget(type: str) -> None:
+    """Removes entries for operators of ``type``, because their converter has changed."""
+    if [t for t in (_denied_operators, _denied_checks) if t.remove(lambda key: key[0] == type)]:
+        _reasons_by_graph.clear()
+        _retry_denied_graphs()
+
+
+def clear() -> None:
+    """Removes all entries and provisional failures."""
+    for table in _TABLES:
+        table.clear()
+    _retry_denied_graphs()
+
+
+def count() -> int:
+    """Number of entries and provisional failures."""
+    return sum(map(len, _TABLES))
+
+
+def _retry_denied_graphs() -> None:
+    """Clears the engines' records of graphs that fall back."""
+    if (core := sys.modules.get("paddle_ngraph._core")) is not None:
+        core.reset_denylist()
+
+
+def _operator_key(op: Op) -> str:
+    """A key shared by operators that a converter cannot distinguish."""
+    sides = [{n: _tensors(s) for n, s in side.items()} for side in (op.inputs, op.outputs)]
+    return _digest([op.attrs, *sides, [_without_checks(block.described()) for block in op.blocks]])
+
+
+def _without_checks(block: dict[str, Any]) -> dict[str, Any]:
+    """A block's description without ``checked``, which depends on integer ranges."""
+    ops = []
+    for op in block["ops"]:
+        fields = {name: value for name, value in op.items() if name != "checked"}
+        if "blocks" in op:
+            fields["blocks"] = list(map(_without_checks, op["blocks"]))
+        ops.append(fields)
+    return {**block, "ops": ops}
+
+
+def subgraph_key(graph: Graph) -> str:
+    """A key that does not depend on the results of the subgraph that a program fetches."""
+    return graph.compiled_for + _digest(
+        [
+            [
+                *(op.type, op.index, op.attrs, {n: _tensors(s) for n, s in op.inputs.items()}),
+                [block.described() for block in op.blocks],
+            ]
+            for op in graph.ops
+        ]
+    )
+
+
+def _digest(description: object) -> str:
+    text = json.dumps(description, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _tensors(specs: Sequence[TensorSpec | None]) -> list[tuple[str, tuple[int, ...]] | None]:
+    return [None if spec is None else (spec.dtype, spec.shape) for spec in specs]

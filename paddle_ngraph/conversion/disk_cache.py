@@ -1,0 +1,95 @@
+"""Compiled functions on disk: their files, and the conditions under which they were built.
+
+The C++ core reads and writes the files (core/engine/disk_cache.h); this module provides the
+conditions that the core cannot know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.conversion import accelerators, processor, registry
+from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.installation import versions
+from paddle_ngraph.ir.graph import CPU, Graph, device_of
+from paddle_ngraph.version import __version__
+
+_PACKAGE = Path(__file__).parents[1]
+# Variables that restrict OpenVINO's kernels to some of the processor's instruction sets.
+_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+
+
+def build_environment(graph: str, precision: str, threads: int) -> str:
+    """Called by the C++ engine: the conditions of a build besides the graph string.
+
+    Args:
+        graph: The graph string.
+        precision, threads: See :class:`Settings`.
+
+    Returns:
+        Versions, sources, processor, device and settings. Empty if an operator of the graph has a
+        converter from outside this package, whose changes would go unnoticed, or if the device is
+        missing.
+    """
+    foreign = registry.foreign_types()
+    if foreign and any(op.type in foreign for op in Graph.from_string(graph).all_ops()):
+        return ""
+    device = device_of(graph)
+    if device == CPU:
+        conditions = [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
+    elif device in accelerators.available():
+        conditions = [accelerators.available()[device].identity]
+    else:
+        return ""
+    return "\n".join([*_fixed_environment(), f"{precision}, {threads} threads", *conditions])
+
+
+def is_stored(graph: str) -> bool:
+    """Whether a function of this graph was built before, under the same conditions."""
+    if not flags.get("ngraph_cache_dir"):
+        return False
+    try:
+        settings = Settings.of(graph)
+    except ValueError:  # a bad flag, which the run will report
+        return False
+    environment = build_environment(
+        graph, settings.precision, settings.threads * settings.runs_at_once
+    )
+    return bool(environment) and bool(_core.is_graph_stored(graph, environment))
+
+
+def files() -> list[Path]:
+    """The stored functions."""
+    folder = flags.get("ngraph_cache_dir")
+    return sorted(Path(folder).glob("*.ngraph")) if folder else []
+
+
+@cache
+def _fixed_environment() -> list[str]:
+    """The conditions that are constant in a process."""
+    return [f"paddle-ngraph {__version__} {_sources()}", *versions(), _processor()]
+
+
+def _sources() -> str:
+    """Digest of the package's files, which in a source tree change without a new version.
+
+    Modification times would not do: a model may bring a function to a machine where the package
+    was installed later.
+    """
+    digest = hashlib.sha256()
+    for path in sorted([*_PACKAGE.rglob("*.py"), *_PACKAGE.rglob("*.so")]):
+        contents = path.read_bytes()
+        digest.update(f"{path.relative_to(_PACKAGE)} {len(contents)}\n".encode())
+        digest.update(contents)
+    return digest.hexdigest()
+
+
+def _processor() -> str:
+    """Name and instruction sets of the first processor."""
+    wanted = ("vendor_id", "cpu family", "model", "stepping", "flags")
+    lines = [f"{name}: {processor.field(name)}" for name in wanted]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,0 +1,63 @@
+"""A model during the passes of a build."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import openvino as ov
+
+from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.settings import Settings
+
+
+class Update(NamedTuple):
+    """An optimizer update, as the engine runs it (core/ov/optimizer_updates.h).
+
+    Operands are inputs of the subgraph, ``n``, where states follow the other inputs, or results of
+    the model, ``-1 - n``.
+
+    Attributes:
+        optimizer: The id of the optimizer.
+        attributes: Its attributes, in their order.
+        states: The states that it writes, the parameter first.
+        gradients: The operands whose sum (empty to fill a state),
+        factors: multiplied by each of these, is the gradient.
+        parameters: Its scalar operands.
+    """
+
+    optimizer: int
+    attributes: list[float]
+    states: list[int]
+    gradients: list[int]
+    factors: list[int]
+    parameters: list[int]
+
+
+@dataclass
+class Draft:
+    """A model during the passes.
+
+    Attributes:
+        model: The model. Its results are the outputs of the subgraph, the new values of states
+            without an update, and operands of updates.
+        positions: The index of the input that feeds each parameter of the model; indices after the
+            inputs continue through the samples of ``bridge.draws``.
+        bridge: The bridge that built it.
+        settings: The settings of the build.
+        splits_batch: Whether the batch may be computed in chunks.
+        parts: The number of chunks of the batch: the model computes one chunk.
+        updates: The optimizer updates that a run does after the model.
+    """
+
+    model: ov.Model
+    positions: list[int]
+    bridge: NgraphBridge
+    settings: Settings
+    splits_batch: bool = False
+    parts: int = 1
+    updates: list[Update] = field(default_factory=list)
+
+    def models(self) -> list[ov.Model]:
+        """The model, and the bodies of loops and branches."""
+        return [self.model, *self.bridge.inner_models()]

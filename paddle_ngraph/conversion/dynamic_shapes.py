@@ -1,0 +1,434 @@
+"""Functions with dynamic shapes: one for hundreds of widths, lengths and batch sizes.
+
+Converters see concrete shapes, and a separate function for every shape would cost one compilation
+each. So when a graph has run with several shapes, the dimensions that differed between these become
+*symbolic*: the function is built with symbolic sizes that record the decisions that depend on them
+(symbolic_sizes.py), and then serves every shape for which its guards hold. Dimensions that were
+always equal to each other share one symbol. A shape that violates the guards gets another function,
+with dynamic shapes too where that helps; so several functions of one graph coexist. Where no
+dimension stays dynamic, or dynamic shapes fail, every shape keeps its own function.
+
+Integers in inputs that are read by value (the index of a slice, the end of a range) are sizes too:
+they become symbolic as dimensions do, so that a counting loop needs no function for each count.
+Integers whose difference was always equal share one symbol.
+
+Where a batch is computed in chunks (batch_split.py), its size stays static next to dynamic
+dimensions: a function for one batch size and all widths is faster than one for all of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import openvino as ov
+
+from paddle_ngraph.conversion.symbolic_sizes import (
+    MAX_SYMBOLIC_SIZE,
+    MIN_SYMBOLIC_SIZE,
+    Guards,
+    Number,
+    distance_guard,
+    to_words,
+)
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.lru_cache import LRUCache
+
+Shape = tuple[int, ...]
+Signature = tuple[tuple[str, Shape], ...]
+Contents = Mapping[int, np.ndarray]  # of inputs read by value, by input index
+
+# This many shapes get functions of their own, which are faster, before dynamic shapes are tried.
+STATIC_SHAPES_BEFORE_DYNAMIC = 2
+
+# This many batch sizes get functions of their own if the batch is computed in chunks, unlike with
+# a dynamic batch size: on one thread, 4 images by MobileNetV2 take 0.65 times as long (Zen 4).
+STATIC_BATCHES_BEFORE_DYNAMIC = 4
+
+# At most this many batch sizes have functions in which all but the batch is dynamic.
+MAX_STATIC_BATCHES = 8
+
+# At most this many such functions are tried for a graph without any that splits the batch.
+MAX_UNSPLIT_TRIES = 2
+
+# The number of attempts at dynamic shapes for a graph: if each function's guards hold for few
+# shapes only, the graph would get one function after another.
+MAX_TRIES = 16
+
+# Longer inputs that are read by value contain no indices or sizes.
+MAX_VALUE_INPUT_ELEMENTS = 64
+
+# The number of graphs whose shapes are recorded; the least recently used one is dropped.
+MAX_GRAPHS = 1024
+
+FIXED = -1
+
+_lock = new_lock()  # guards the records of graphs
+
+
+class _Splittable(Protocol):
+    """The result of a build (draft.Draft), with the number of its batch's chunks."""
+
+    @property
+    def parts(self) -> int: ...
+
+
+Draft = TypeVar("Draft", bound=_Splittable)
+
+
+@dataclass(frozen=True)
+class DynamicModel(Generic[Draft]):
+    """A model with dynamic shapes.
+
+    Attributes:
+        draft: The result of the build; the symbolic dimensions of its model are dynamic.
+        sizes: For each dimension of each input, in order, then for each element of inputs that are
+            read by value: the index of its symbol, or -1.
+        guards: The conditions for its validity, as words (:func:`symbolic_sizes.to_words`).
+    """
+
+    draft: Draft
+    sizes: list[int]
+    guards: list[int]
+
+
+class SymbolicDims:
+    """The symbolic dimensions and contents of one build.
+
+    Args:
+        signature: Dtypes and shapes of the inputs.
+        classes: For each dimension of each input, then for each element of ``contents``, its
+            symbol, or ``None``.
+        contents: The integers in the inputs that are read by value, by input index.
+        distances: For some symbols another symbol, and the difference between the two.
+
+    Attributes:
+        symbols: For each dimension of each input, its symbol, or ``None``.
+        contents: For each element of inputs that are read by value, its symbol, or ``None``.
+        distances: Those entries of which both symbols are in use here.
+        guards: The symbols, and the decisions that depend on them.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        classes: Sequence[Sequence[int | None]],
+        contents: Mapping[int, Shape] = MappingProxyType({}),
+        distances: Mapping[int, tuple[int, int]] = MappingProxyType({}),
+    ) -> None:
+        hints: dict[int, int] = {}
+        rows: list[list[int | None]] = []
+        for sizes, row in zip([*(shape for _, shape in signature), *contents.values()], classes):
+            # A size of 1 (repeated along its axis) or 0 is special, and stays static.
+            rows.append(
+                [
+                    symbol if MIN_SYMBOLIC_SIZE <= size <= MAX_SYMBOLIC_SIZE else None
+                    for symbol, size in zip(row, sizes)
+                ]
+            )
+            for symbol, size in zip(rows[-1], sizes):
+                if symbol is not None:
+                    hints[symbol] = size
+        self.symbols = dict(enumerate(rows[: len(signature)]))
+        self.contents = dict(zip(contents, rows[len(signature) :]))
+        self.distances = {
+            symbol: (other, distance)
+            for symbol, (other, distance) in distances.items()
+            if symbol in hints and hints.get(other) == hints[symbol] - distance
+        }
+        self.guards = Guards({n: hint for n, hint in hints.items() if n not in self.distances})
+
+    def size(self, symbol: int) -> Number:
+        """The symbolic size of a symbol."""
+        if symbol not in self.distances:
+            return self.guards.size(symbol)
+        other, distance = self.distances[symbol]
+        return self.guards.size(other) + distance
+
+    def is_only_batch(self) -> bool:
+        """Whether the only symbol is one along axis 0."""
+        symbolic_axes = {
+            (axis, symbol)
+            for row in self.symbols.values()
+            for axis, symbol in enumerate(row)
+            if symbol is not None
+        }
+        return [axis for axis, _ in symbolic_axes] == [0] and not self.has_symbolic_contents()
+
+    def has_symbolic_contents(self) -> bool:
+        """Whether elements of inputs that are read by value are symbolic."""
+        return any(n is not None for row in self.contents.values() for n in row)
+
+    def batches(self) -> set[int]:
+        """The current values of the symbolic dimensions along axis 0."""
+        firsts = [row[0] for row in self.symbols.values() if row and row[0] is not None]
+        return {int(self.guards.hints[symbol]) for symbol in firsts}
+
+    def fix(self, position: int) -> None:
+        """Makes the symbolic dimensions of an input static."""
+        for symbol in self.symbols[position]:
+            if symbol is not None:
+                int(self.size(symbol))
+
+
+class EmptyTensorFound(Exception):
+    """A tensor is empty at the current shapes: dynamic shapes do not apply."""
+
+
+@dataclass
+class _SeenShapes:
+    """The shapes with which a graph has run, for one list of dtypes and ranks."""
+
+    # Some of these shapes, to count them.
+    seen: list[Signature] = field(default_factory=list)
+    # For each dimension of each input a symbol, shared by dimensions that were always equal.
+    classes: list[list[int]] = field(default_factory=list)
+    varied: set[int] = field(default_factory=set)  # the symbols of dimensions that differed
+
+    def add(self, signature: Signature) -> None:
+        if signature in self.seen:
+            return
+        shapes = [shape for _, shape in signature]
+        if not self.seen:
+            self.classes = [[0] * len(shape) for shape in shapes]
+        # Dimensions stay in one class as long as they are equal.
+        symbols: dict[tuple[int, int], int] = {}
+        varied: set[int] = set()
+        first = [shape for _, shape in (self.seen or [signature])[0]]
+        for position, shape in enumerate(shapes):
+            for axis, size in enumerate(shape):
+                before = self.classes[position][axis]
+                symbol = symbols.setdefault((before, size), len(symbols))
+                if before in self.varied or size != first[position][axis]:
+                    varied.add(symbol)
+                self.classes[position][axis] = symbol
+        self.varied = varied
+        if len(self.seen) <= STATIC_BATCHES_BEFORE_DYNAMIC:
+            self.seen.append(signature)
+
+    def symbolic_dims(
+        self, signature: Signature, contents: Mapping[int, Shape], includes_batch: bool = True
+    ) -> SymbolicDims:
+        """Returns the symbols of sizes that differed; of axis 0 only with ``includes_batch``."""
+        rows = [[n if n in self.varied else None for n in row] for row in self.classes]
+        if not includes_batch:
+            for row in rows[: len(signature)]:
+                row[:1] = [None] * len(row[:1])
+        return SymbolicDims(signature, rows, contents, self._distances(len(signature)))
+
+    def _distances(self, inputs: int) -> dict[int, tuple[int, int]]:
+        """The symbols in contents at a constant distance from another symbol, with both.
+
+        Args:
+            inputs: The number of rows that are shapes.
+        """
+        locations: dict[int, tuple[int, int]] = {}
+        for row, symbols in enumerate(self.classes):
+            for axis, symbol in enumerate(symbols):
+                locations.setdefault(symbol, (row, axis))
+        seen = {
+            symbol: [signature[row][1][axis] for signature in self.seen]
+            for symbol, (row, axis) in locations.items()
+            if symbol in self.varied
+        }
+        found: dict[int, tuple[int, int]] = {}
+        bases: list[int] = []  # symbols without a base of their own, so that no chains arise
+        for symbol, values in seen.items():
+            for other in bases if locations[symbol][0] >= inputs else ():
+                distances = {mine - its for mine, its in zip(values, seen[other])}
+                if len(distances) == 1:
+                    found[symbol] = other, distances.pop()
+                    break
+            else:
+                bases.append(symbol)
+        return found
+
+
+@dataclass
+class _GraphShapes:
+    """The record of a graph."""
+
+    seen: dict[tuple[tuple[str, int], ...], _SeenShapes] = field(default_factory=dict)
+    tries: int = 0
+    has_dynamic_function: bool = False  # there is a function with dynamic shapes
+    splits_batch: bool = False  # a function computes its batch in chunks
+    batches: set[int] = field(default_factory=set)  # of functions with all else dynamic
+    unsplit_tries: int = 0  # such functions without a split
+    is_given_up: bool = False
+
+    def should_fix_batch(self, symbolic_dims: SymbolicDims) -> bool:
+        """Whether a function in which all but the batch is dynamic is to be tried.
+
+        Args:
+            symbolic_dims: The symbolic dimensions without that restriction.
+        """
+        sizes = symbolic_dims.batches()
+        if (
+            len(sizes) != 1
+            or symbolic_dims.is_only_batch()
+            or symbolic_dims.has_symbolic_contents()
+        ):
+            return False
+        if sizes <= self.batches:
+            return True
+        return len(self.batches) < MAX_STATIC_BATCHES and (
+            self.splits_batch or self.unsplit_tries < MAX_UNSPLIT_TRIES
+        )
+
+
+_graphs: LRUCache[str, _GraphShapes] = LRUCache(MAX_GRAPHS)
+
+
+def _graph(text: str) -> _GraphShapes:
+    key, _, _ = text.partition("\n")  # the first line holds a digest of the rest
+    return _graphs.get_or_create(key, _GraphShapes)
+
+
+def count() -> int:
+    """Number of graphs whose shapes are recorded."""
+    return len(_graphs)
+
+
+def give_up(text: str) -> None:
+    """Has every shape of this graph get its own function from now on."""
+    with _lock:
+        _graph(text).is_given_up = True
+
+
+def forget() -> None:
+    """Drops all records of graphs."""
+    _graphs.clear()
+
+
+def remember(text: str, signature: Signature, values: Mapping[int, bytes], chunks: int = 1) -> None:
+    """Records a run of a graph with this signature and these contents; also for the C++ engine.
+
+    Args:
+        text: The graph string.
+        signature: The signature of the run.
+        values: Raw contents of the inputs that are read by value.
+        chunks: The number of chunks of the batch in the function for this signature.
+    """
+    with _lock:
+        graph = _graph(text)
+        _remember(graph, signature, _symbolic_candidates(contents_of(signature, values)))
+        graph.splits_batch |= chunks > 1
+
+
+def contents_of(signature: Signature, values: Mapping[int, bytes]) -> Contents:
+    """Raw contents of inputs as arrays."""
+    return {
+        position: np.frombuffer(data, getattr(ov.Type, signature[position][0]).to_dtype()).reshape(
+            signature[position][1]
+        )
+        for position, data in values.items()
+    }
+
+
+def _symbolic_candidates(contents: Contents) -> dict[int, Shape]:
+    """Integers in contents that may be symbolic; 0, which never is, for each other element."""
+    return {
+        position: tuple(array.reshape(-1).tolist())
+        if _can_be_symbolic(array)
+        else (0,) * array.size
+        for position, array in contents.items()
+    }
+
+
+def _can_be_symbolic(array: np.ndarray) -> bool:
+    # The input's other elements have to be representable in int32, too.
+    is_integer = array.dtype in (np.int32, np.int64)
+    fits = bool(((array >= -MAX_SYMBOLIC_SIZE) & (array <= MAX_SYMBOLIC_SIZE)).all())
+    return is_integer and array.size <= MAX_VALUE_INPUT_ELEMENTS and fits
+
+
+def _remember(
+    graph: _GraphShapes, signature: Signature, contents: Mapping[int, Shape]
+) -> _SeenShapes:
+    rows = (*signature, *(("contents", numbers) for numbers in contents.values()))
+    structure = tuple((dtype, len(row)) for dtype, row in rows)
+    seen = graph.seen.setdefault(structure, _SeenShapes())
+    seen.add(rows)
+    return seen
+
+
+def build_dynamic_model(
+    text: str, signature: Signature, contents: Contents, build: Callable[[SymbolicDims], Draft]
+) -> DynamicModel[Draft] | None:
+    """A model for this signature, and for all others that satisfy its guards.
+
+    Args:
+        text: The graph string.
+        signature, contents: The signature and the contents of the current run.
+        build: Builds the model at this signature.
+
+    Returns:
+        The model; ``None`` if the graph has not run with enough signatures yet, or if there is no
+        such model: then another attempt follows only if other shapes may have one.
+    """
+    with _lock:  # another thread may give up at any time
+        graph = _graph(text)
+        integers = _symbolic_candidates(contents)
+        seen = _remember(graph, signature, integers)
+        symbolic_dims = seen.symbolic_dims(signature, integers)
+        is_split = graph.splits_batch and symbolic_dims.is_only_batch()
+        threshold = STATIC_BATCHES_BEFORE_DYNAMIC if is_split else STATIC_SHAPES_BEFORE_DYNAMIC
+        if graph.is_given_up or len(seen.seen) <= threshold:
+            return None
+        fixed_batch = None
+        if graph.should_fix_batch(symbolic_dims):
+            fixed_batch = seen.symbolic_dims(signature, integers, includes_batch=False)
+    if not symbolic_dims.guards.hints:
+        return None
+    try:
+        split = None if fixed_batch is None else _try_build(fixed_batch, build)
+        if split is not None and split.draft.parts == 1:
+            split = None
+        found = split or _try_build(symbolic_dims, build)
+    except EmptyTensorFound:  # other shapes may have no empty tensor
+        return None
+    with _lock:
+        if split is not None:
+            graph.batches |= symbolic_dims.batches()
+        elif fixed_batch is not None:
+            graph.unsplit_tries += 1
+        graph.tries += 1
+        graph.has_dynamic_function |= found is not None
+        most = MAX_TRIES * (1 + len(graph.batches))
+        graph.is_given_up |= not graph.has_dynamic_function or graph.tries >= most
+    return found
+
+
+def _try_build(
+    symbolic_dims: SymbolicDims, build: Callable[[SymbolicDims], Draft]
+) -> DynamicModel[Draft] | None:
+    try:
+        draft = build(symbolic_dims)
+    except EmptyTensorFound:
+        raise
+    except Exception:  # a static shape may succeed, or raise the reason
+        return None
+    return dynamic_model_of(symbolic_dims, draft)
+
+
+def dynamic_model_of(symbolic_dims: SymbolicDims, draft: Draft) -> DynamicModel[Draft] | None:
+    """The built model with its dynamic dimensions; ``None`` if all became static."""
+    fixed = symbolic_dims.guards.fixed()
+    remaining = [symbol for symbol in symbolic_dims.guards.hints if symbol not in fixed]
+    if not remaining:
+        return None
+    derived = {n: pair for n, pair in symbolic_dims.distances.items() if pair[0] not in fixed}
+    order = {symbol: index for index, symbol in enumerate([*remaining, *derived])}
+    sizes = [
+        order.get(symbol, FIXED) if symbol is not None else FIXED
+        for row in [*symbolic_dims.symbols.values(), *symbolic_dims.contents.values()]
+        for symbol in row
+    ]
+    guards = [
+        *symbolic_dims.guards.remaining(),
+        *(distance_guard(n, *pair) for n, pair in derived.items()),
+    ]
+    return DynamicModel(draft, sizes, to_words(guards, order))

@@ -1,0 +1,43 @@
+"""nGraph operators of the core, as nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from openvino import Node
+from openvino.utils.node_factory import NodeFactory
+
+from paddle_ngraph.conversion.node_tools import as_output
+from paddle_ngraph.errors import NgraphError
+
+
+@cache
+def _core() -> Any:
+    return import_module("paddle_ngraph._core")  # absent when built with WITH_NGRAPH=OFF
+
+
+@cache
+def _extension_factory() -> NodeFactory:
+    factory = NodeFactory("opset15")
+    factory.add_extension(str(_core().__file__))
+    return factory
+
+
+def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
+    """A node of one of the core's operators (core/ov/extension_ops.cc lists them).
+
+    Args:
+        name: The class of the operator, e.g. ``"PaddleMaxPoolGrad"``.
+        inputs: Its inputs in order: nodes or outputs.
+        attributes: Its attributes: numbers, bools, or lists of these.
+
+    Raises:
+        NgraphError: There is no such operator, or it rejects the inputs or attributes.
+    """
+    try:
+        return _extension_factory().create(name, [as_output(i) for i in inputs], attributes)
+    except RuntimeError as error:
+        raise NgraphError(f"extension operator {name}: {error}") from error

@@ -1,0 +1,103 @@
+"""Large matmuls by oneDNN, where that is faster than the plugin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from openvino import Model, Node, Type
+from openvino.utils import replace_node
+
+from paddle_ngraph.conversion import constants, processor
+
+MIN_DIMENSION = 64  # of rows, columns and the summed dimension
+
+
+@dataclass(frozen=True)
+class OneDnnThresholds:
+    """The sizes from which on oneDNN is faster, with an instruction set.
+
+    Attributes:
+        min_multiplications: Multiplications, where both operands are computed; ``None``: never.
+        min_multiplications_packed: Multiplications, where one operand is a constant weight;
+            ``None``: never. The plugin packs it before the first run; oneDNN has to, in each.
+        min_summed_size: The minimal size of the summed dimension with such a weight.
+        measured: The processors of the measurements, with results.
+    """
+
+    min_multiplications: int | None
+    min_multiplications_packed: int | None
+    min_summed_size: int
+    measured: tuple[str, ...]
+
+
+# By the widest instruction set, and the vendor where it matters. `python -m benchmarks products`
+# measures the effect of the thresholds on the current processor, next to results for others
+# (benchmarks/results/products.md).
+ONEDNN_THRESHOLDS = {
+    "avx2": OneDnnThresholds(
+        min_multiplications=1 << 26,
+        min_multiplications_packed=1 << 29,
+        min_summed_size=MIN_DIMENSION,
+        measured=("Zen 3: oneDNN ahead by 1.2 to 1.4 times, 1024 rows and the weights of BERT",),
+    ),
+    "avx512": OneDnnThresholds(
+        min_multiplications=9 << 26,  # 1024 x 768 x 768
+        min_multiplications_packed=1 << 28,
+        min_summed_size=2048,
+        measured=(
+            "Zen 4, weights: oneDNN ahead by 1.1 times where it sums over many, 128 to 1024 rows; "
+            "else level or behind",
+            "Zen 4, both computed: oneDNN ahead by 1.0 to 1.4 times from 1024 x 768 x 768 on; "
+            "level below",
+        ),
+    ),
+    "avx512, Intel": OneDnnThresholds(
+        min_multiplications=9 << 26,
+        min_multiplications_packed=None,
+        min_summed_size=MIN_DIMENSION,
+        measured=(
+            "Xeon with AMX, weights: the plugin level or ahead, by up to 1.3 times",
+            "Xeon with AMX, both computed: oneDNN level or ahead from 1024 x 768 x 768 on, by 1.7 "
+            "to 3.3 times with 3072 columns, which the plugin packs slowly; behind by up to "
+            "1.2 below",
+        ),
+    ),
+}
+
+
+def thresholds() -> OneDnnThresholds:
+    """The thresholds for the processor that functions are built for."""
+    if not processor.has_avx512():
+        return ONEDNN_THRESHOLDS["avx2"]
+    return ONEDNN_THRESHOLDS["avx512, Intel" if processor.is_of_intel() else "avx512"]
+
+
+def use_onednn_matmuls(model: Model, extension: Callable[..., Node]) -> None:
+    """Replaces large matmuls by the core's ``Gemm``.
+
+    Args:
+        model: A complete model.
+        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "MatMul" and _is_worth_it(node):
+            replace_node(node, extension("Gemm", node.input_values(), **node.get_attributes()))
+
+
+def _is_worth_it(node: Node) -> bool:
+    shapes = [node.get_input_partial_shape(index) for index in (0, 1)]
+    if any(shape.is_dynamic or len(shape) != 2 for shape in shapes):
+        return False
+    is_int8 = node.input_value(1).get_node().get_type_name() == "FakeQuantize"
+    if is_int8 or node.get_output_element_type(0) != Type.f32:
+        return False
+    summed = node.get_input_shape(0)[0 if node.get_attributes()["transpose_a"] else 1]
+    sizes = [summed, *node.get_output_shape(0)]
+    chosen = thresholds()
+    packs = any(constants.is_constant(value) for value in node.input_values())
+    minimum = chosen.min_multiplications_packed if packs else chosen.min_multiplications
+    if minimum is None or (packs and summed < chosen.min_summed_size):
+        return False
+    return min(sizes) >= MIN_DIMENSION and math.prod(sizes) >= minimum

@@ -1,0 +1,106 @@
+"""Name and instruction sets of the processor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+
+# Processors for which functions are built that run elsewhere; ``None``: this one.
+TARGETS = ("any", "avx2", "avx512")
+_target: ContextVar[str | None] = ContextVar("processor", default=None)
+
+
+@contextmanager
+def target(name: str) -> Iterator[None]:
+    """Targets a processor of ``TARGETS`` in builds of this thread inside the ``with`` block."""
+    token = _target.set(name)
+    try:
+        yield
+    finally:
+        _target.reset(token)
+
+
+def is_known() -> bool:
+    """Whether the processor that functions are built for is known."""
+    return _target.get() != "any"
+
+
+@cache
+def field(name: str) -> str:
+    """A field of the system's report on the first core, e.g. ``"model name"``; empty if absent."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    found = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in found if key.strip() == name), "")
+
+
+# With ONEDNN_MAX_CPU_ISA the user withholds instructions from oneDNN, also from the plugin's copy.
+# Other choices by processor have to agree. Each level is listed with the units that it adds.
+_LEVELS = (
+    ("AVX2", ""),
+    ("AVX2_VNNI", "avx_vnni"),
+    ("AVX2_VNNI_2", ""),
+    ("AVX512_CORE", "avx512f"),
+    ("AVX512_CORE_VNNI", "avx512_vnni"),
+    ("AVX512_CORE_BF16", "avx512_bf16"),
+    ("AVX512_CORE_FP16", "avx512_fp16"),
+    ("AVX512_CORE_AMX", "amx_tile amx_bf16 amx_int8"),
+)
+
+
+@cache
+def withheld() -> frozenset[str]:
+    """The units that ONEDNN_MAX_CPU_ISA withholds, as the system names them."""
+    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    names = [name for name, _ in _LEVELS]
+    if most not in (*names, "SSE41", "AVX"):  # all
+        return frozenset()
+    above = _LEVELS[names.index(most) + 1 if most in names else 0 :]
+    return frozenset(unit for _, units in above for unit in units.split())
+
+
+@cache
+def _units() -> frozenset[str]:
+    return frozenset(field("flags").split()) - withheld()
+
+
+def has_avx512() -> bool:
+    """Whether the processor certainly has vector registers of 16 floats."""
+    name = _target.get()
+    return "avx512f" in _units() if name is None else name == "avx512"
+
+
+def is_of_intel() -> bool:
+    """Whether the processor is certainly one of Intel's."""
+    return _target.get() is None and field("vendor_id") == "GenuineIntel"
+
+
+def has_int8() -> bool:
+    """Whether the processor certainly sums 8-bit products in 32 bits, without saturation.
+
+    Before VNNI and AMX two products are summed in 16 bits, which is not enough for both.
+    """
+    # Where there is AVX-512, oneDNN has no kernels with VNNI of 256 bits.
+    units = {"avx512_vnni", "amx_int8"} if "avx512f" in _units() else {"avx_vnni"}
+    return _target.get() is None and not units.isdisjoint(_units())
+
+
+def has_amx() -> bool:
+    """Whether the processor certainly multiplies tiles of bfloat16."""
+    return _target.get() is None and "amx_bf16" in _units()
+
+
+@cache
+def has_bfloat16() -> bool:
+    """Whether the engine can compute in bfloat16 on this processor."""
+    import openvino as ov  # absent without the engine, unlike this module
+
+    if "avx512_bf16" in withheld():
+        return False
+    return "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

@@ -1,0 +1,160 @@
+"""Loops and branches: nGraph nodes with bodies.
+
+Inputs of such a node may turn out to be constants once the model around it is complete: weights.
+The plugin would move constants into the bodies after our passes, which have to see them there
+(constants.py gives the reason). So the node is built again then, with these constants inside.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import openvino as ov
+from openvino import Node, Output, opset15
+from openvino.utils import replace_node
+
+from paddle_ngraph.conversion.symbolic_sizes import Number
+
+
+@dataclass
+class RegionBody:
+    """The body of a loop or branch.
+
+    Attributes:
+        model: The body's model. The first result of a loop body is the condition for another
+            iteration.
+        reads: For each of its parameters, the index of the source that the parameter gets.
+        shapes: The shapes of its results, for all values of the dynamic dimensions.
+        reads_iteration: Whether it has one more parameter, the last one: the iteration index.
+        collected: The indices of sources that are TensorArrays. The last results are appended to
+            these, those of all iterations in order, along axis 0.
+    """
+
+    model: ov.Model
+    reads: list[int]
+    shapes: list[list[Number]]
+    reads_iteration: bool = False
+    collected: Sequence[int] = ()
+
+    def results(self) -> list[Output]:
+        """The outputs that its results return."""
+        return [result.input_value(0) for result in self.model.get_results()]
+
+    def inline_constants(self, constants: dict[int, Node]) -> None:
+        """Replaces parameters of these sources by constants."""
+        parameters = list(zip(self.model.get_parameters(), self.reads))
+        for parameter, index in parameters:
+            if index in constants:
+                data = np.array(constants[index].get_data())
+                replace_node(parameter, opset15.constant(data))
+                self.model.remove_parameter(parameter)
+        self.reads = [index for _, index in parameters if index not in constants]
+
+
+class Region(ABC):
+    """A loop or branch.
+
+    Args:
+        condition: A bool with one element.
+        sources: The values that the bodies may read.
+        bodies: The bodies.
+
+    Attributes:
+        bodies: The bodies.
+        node: The node.
+    """
+
+    _FIRST_SOURCE_INPUT = 1  # the node's input with the first source
+
+    def __init__(
+        self, condition: Output, sources: Sequence[Output], bodies: Sequence[RegionBody]
+    ) -> None:
+        self.bodies = list(bodies)
+        self._num_loop_carried = 0  # of the sources, the first ones
+        self._parameter_order: list[int] = []  # the source of each input of the node
+        self._condition = condition
+        self._sources = list(sources)
+        self.node: Node
+
+    def inline_constants(self) -> bool:
+        """Builds the node again with constants among its inputs moved inside, if there are any.
+
+        Returns:
+            Whether there were any.
+        """
+        values = self.node.input_values()
+        self._condition = values[self._FIRST_SOURCE_INPUT - 1]
+        for index, value in zip(self._parameter_order, values[self._FIRST_SOURCE_INPUT :]):
+            self._sources[index] = value
+        constants = {
+            index: self._sources[index].get_node()
+            for index in self._parameter_order
+            if index >= self._num_loop_carried
+            and self._sources[index].get_node().get_type_name() == "Constant"
+        }
+        if not constants:
+            return False
+        for body in self.bodies:
+            body.inline_constants(constants)
+        before = self.node
+        self.build_node()
+        replace_node(before, self.node)
+        return True
+
+    @abstractmethod
+    def build_node(self) -> None:
+        """Builds the node, whose outputs are the results."""
+
+
+class Loop(Region):
+    """A loop that repeats while a condition is true, which each iteration computes for the next.
+
+    The first sources are the initial values, one for each result of the last iteration. Collected
+    results follow: after no iteration at all, their contents are undefined.
+    """
+
+    _FIRST_SOURCE_INPUT = 2
+
+    def __init__(self, condition: Output, sources: Sequence[Output], body: RegionBody) -> None:
+        super().__init__(condition, sources, [body])
+        self._num_loop_carried = len(body.shapes) - 1 - len(body.collected)
+
+    def build_node(self) -> None:
+        """See :meth:`Region.build_node`."""
+        (body,) = self.bodies
+        loop = opset15.loop(opset15.constant(np.int64(-1)).output(0), self._condition)
+        loop.set_function(body.model)
+        loop.set_special_body_ports([len(body.reads) if body.reads_iteration else -1, 0])
+        _, *results = body.results()
+        yielded, collected = results[: self._num_loop_carried], results[self._num_loop_carried :]
+        for parameter, index in zip(body.model.get_parameters(), body.reads):
+            if index < self._num_loop_carried:
+                loop.set_merged_input(parameter, self._sources[index], yielded[index])
+            else:
+                loop.set_invariant_input(parameter, self._sources[index])
+        for end in yielded:
+            loop.get_iter_value(end, -1)
+        for result in collected:
+            loop.get_concatenated_slices(result, 0, 1, 1, -1, 0)
+        self._parameter_order, self.node = list(body.reads), loop
+
+
+class Branch(Region):
+    """A branch: one of two bodies runs, depending on a condition."""
+
+    def build_node(self) -> None:
+        """See :meth:`Region.build_node`."""
+        first, second = self.bodies
+        node = opset15.if_op(self._condition)
+        node.set_then_body(first.model)
+        node.set_else_body(second.model)
+        parameters = [dict(zip(b.reads, b.model.get_parameters())) for b in self.bodies]
+        self._parameter_order = sorted({*first.reads, *second.reads})
+        for index in self._parameter_order:
+            node.set_input(self._sources[index], *(known.get(index) for known in parameters))
+        self.node = node
+        for pair in zip(first.model.get_results(), second.model.get_results()):
+            node.set_output(*pair)

@@ -1,0 +1,322 @@
+"""The registry: which Paddle operators can be converted, how, and within which limits."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from paddle_ngraph.conversion import denylist
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, DTYPES, Range
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+
+# The first argument is the ``NgraphBridge``, whose module imports this one.
+ConverterFunction = Callable[[Any, Op], None]
+RangeRule = Callable[[Op, Mapping[str, Range]], "Range | None"]
+F = TypeVar("F", bound=ConverterFunction)
+
+FLOAT = frozenset({"float32"})
+INT32 = frozenset({"int32"})
+INTEGER = frozenset({"int32", "int64"})
+BOOL = frozenset({"bool"})
+ANY = frozenset({"float32", "int32", "int64", "bool"})
+# Dtypes of TensorArrays.
+ARRAYS = frozenset(name + ARRAY_SUFFIX for name in ANY)
+# Dtypes of tensors used for their shape, or for contents that shape the function.
+KNOWN = frozenset(DTYPES)
+
+RANGES: Mapping[str, Range] = {
+    name: dtype.range for name, dtype in DTYPES.items() if dtype.range is not None
+}
+# The size that range rules assume for a dynamic dimension; converters must not exceed it.
+MAX_AXIS_SIZE = 2**30
+
+_NO_KERNEL = "Paddle has no CPU kernel for it; composed of smaller operators it is converted"
+_USE_SEPARATE_UPDATES = (
+    "Paddle's optimizers use one operator for each parameter in programs instead"
+)
+# Reasons for the lack of a converter, where there is more to say.
+ABSENT: Mapping[str, str] = {
+    "pd_op.fused_rotary_position_embedding": _NO_KERNEL,
+    "pd_op.fused_rotary_position_embedding_grad": _NO_KERNEL,
+    "pd_op.merged_adam_": _USE_SEPARATE_UPDATES,
+    "pd_op.merged_momentum_": _USE_SEPARATE_UPDATES,
+    "pd_op.rms_norm": _NO_KERNEL,
+    "pd_op.rms_norm_grad": _NO_KERNEL,
+}
+
+
+def range_of(values: Iterable[float]) -> Range | None:
+    """Lower and upper bound of values; ``None`` if one of them is not a 64-bit integer."""
+    known = list(values)
+    if not all(abs(value) < 2**63 for value in known):  # false for NaN
+        return None
+    return int(min(known, default=0)), int(max(known, default=0))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A condition for the conversion of an operator.
+
+    Attributes:
+        text: The sentence printed for an operator that falls back because of this limit.
+        holds: Whether the operator is within the limit.
+    """
+
+    text: str
+    holds: Callable[[Op], bool]
+
+
+class Role(Enum):
+    """The use of an operand by its converter; docs/adding_an_operator.md describes each role."""
+
+    # Of inputs.
+    DATA = "computed with: of one of the converter's dtypes"
+    INDEX = "positions or class labels: int32 or int64, beside the converter's dtypes"
+    CONSTANT = "its contents shape the function: known when that is built, of any dtype"
+    SHAPE_ONLY = "used only for its shape and dtype"
+    UNUSED = "not used at all: the engine does not get it"
+    SAVED = "what the forward converter saved for this one, in a form of its own"
+    # Of outputs.
+    RESULT = "made by the converter"
+    OMITTED = "not made: where the program uses it, the operator stays native"
+    WORKSPACE = "without contents, of any dtype: the bridge makes it"
+
+    @property
+    def is_of_inputs(self) -> bool:
+        """Whether the role is one of inputs, not of outputs."""
+        return self not in (Role.RESULT, Role.OMITTED, Role.WORKSPACE)
+
+    @property
+    def has_contents_read(self) -> bool:
+        """Whether the contents of an input matter, in the build or in a run."""
+        return self not in (Role.SHAPE_ONLY, Role.UNUSED)
+
+
+@dataclass(frozen=True)
+class Converter:
+    """The conversion of a Paddle operator to nGraph nodes; :func:`converter` has the fields."""
+
+    type: str
+    function: ConverterFunction
+    dtypes: frozenset[str]
+    inputs: Mapping[str, Role]
+    outputs: Mapping[str, Role]
+    limits: tuple[Limit, ...]
+    draws: Callable[[Op], bool]
+    moves: bool
+    small_integers: bool
+    integers: RangeRule | None
+    checks: Callable[[Op], bool]
+    rounds: bool
+    unchecked: tuple[str, ...]
+    open_starts: bool
+
+    def role(self, input: str) -> Role:
+        """The role of an input."""
+        return self.inputs.get(input, Role.DATA)
+
+    def output_role(self, output: str) -> Role:
+        """The role of an output."""
+        return self.outputs.get(output, Role.RESULT)
+
+    def named(self, role: Role) -> list[str]:
+        """The inputs or outputs that have a role other than the default."""
+        side = self.inputs if role.is_of_inputs else self.outputs
+        return [name for name, found in side.items() if found is role]
+
+    def reason_against_roles(self, op: Op) -> str | None:
+        """An error in the roles that ``op`` shows, or ``None``."""
+        sides = ("input", self.inputs, op.inputs), ("output", self.outputs, op.outputs)
+        for side, roles, operands in sides:
+            for name in sorted(roles.keys() - operands.keys()):
+                return f"its converter gives a role to {side} '{name}', which it does not have"
+        return None
+
+    def reason_against(self, op: Op) -> str | None:
+        """The reason why ``op`` has to fall back, or ``None`` if it can be converted."""
+        if self.rounds:
+            op = op.in_float32()
+        for name, specs in op.inputs.items():
+            allowed = self._dtypes_of(self.role(name))
+            for spec in specs:
+                if spec.dtype not in allowed:
+                    return f"input '{name}' is {spec.dtype}, not {_either(allowed)}"
+        for name, outputs in op.outputs.items():
+            role = self.output_role(name)
+            used = [spec for spec in outputs if spec is not None]
+            if used and role is Role.OMITTED:
+                return f"output '{name}' is used"
+            for spec in used:
+                if spec.dtype not in ANY | self.dtypes and role is not Role.WORKSPACE:
+                    return f"output '{name}' is {spec.dtype}, not {_either(ANY | self.dtypes)}"
+        for limit in self.limits:
+            if not limit.holds(op):
+                return limit.text
+        return None
+
+    def _dtypes_of(self, role: Role) -> frozenset[str]:
+        """The dtypes that an input of this role may have."""
+        if role is Role.CONSTANT or not role.has_contents_read:
+            return KNOWN | self.dtypes
+        return self.dtypes | INTEGER if role is Role.INDEX else self.dtypes
+
+
+_converters: dict[str, Converter] = {}
+
+
+def converter(
+    *types: str,
+    dtypes: Iterable[str] = FLOAT,
+    inputs: Mapping[str, Role] = MappingProxyType({}),
+    outputs: Mapping[str, Role] = MappingProxyType({}),
+    limits: Iterable[Limit] = (),
+    draws: Callable[[Op], bool] = lambda op: False,
+    moves: bool = False,
+    small_integers: bool = False,
+    integers: RangeRule | None = None,
+    checks: Callable[[Op], bool] = lambda op: False,
+    rounds: bool = True,
+    unchecked: Iterable[str] = (),
+    open_starts: bool = False,
+) -> Callable[[F], F]:
+    """Registers the decorated function as the converter of the Paddle operators ``types``.
+
+    Args:
+        types: The operators' names, e.g. ``"pd_op.add", "pd_op.add_"``; the rest applies to each.
+        dtypes: The dtypes its inputs may have; its outputs may have them too.
+        inputs: The :class:`Role` of each input other than ``Role.DATA``.
+        outputs: The role of each output other than ``Role.RESULT``.
+        limits: Further conditions.
+        draws: Whether an operator is stochastic: it samples by :meth:`NgraphBridge.draw`, even if
+            its outputs have no reader.
+        moves: The outputs contain elements of the inputs, unchanged. int64 tensors may pass, as
+            long as they are only used as indices in the end.
+        small_integers: int64 outputs are representable in int32 for all inputs.
+        integers: The range of int64 outputs, given the ranges of the integer inputs; called only if
+            all of these are known. ``None`` if the operator implies no range.
+        checks: Whether runs can check int64 outputs for int32 overflow, where no range is known:
+            the converter adds the check if ``op.checked``.
+        rounds: Paddle's operator computes bfloat16 in float32 and rounds its results, so that the
+            converter may see float32 (bfloat16.py). Otherwise it gets no bfloat16.
+        unchecked: Inputs with indices that Paddle's kernel does not check. If one is out of range,
+            the engine raises instead of leaving the run to Paddle; nothing else runs while such a
+            function is compiled.
+        open_starts: The operator takes slices. Inside loops and branches, inputs ``starts`` and
+            ``ends`` need not be known where the length of each slice is certain (offsets.py).
+
+    Raises:
+        NgraphError: There is already a converter for one of them, or a role is invalid.
+    """
+    _check_roles("inputs", inputs)
+    _check_roles("outputs", outputs)
+
+    def register(function: F) -> F:
+        entry = Converter(
+            type=types[0],
+            function=function,
+            dtypes=frozenset(dtypes),
+            inputs=MappingProxyType(dict(inputs)),
+            outputs=MappingProxyType(dict(outputs)),
+            limits=tuple(limits),
+            draws=draws,
+            moves=moves,
+            small_integers=small_integers,
+            integers=integers,
+            checks=checks,
+            rounds=rounds,
+            unchecked=tuple(unchecked),
+            open_starts=open_starts,
+        )
+        for type in types:
+            if type in _converters:
+                raise NgraphError(f"there is a converter for {type} already: unregister it first")
+            denylist.forget(type)
+            _converters[type] = replace(entry, type=type)
+        return function
+
+    return register
+
+
+def _check_roles(side: str, roles: Mapping[str, Role]) -> None:
+    allowed = [role for role in Role if role.is_of_inputs == (side == "inputs")]
+    for name, role in roles.items():
+        if role not in allowed:
+            raise NgraphError(
+                f"{side}: the role of '{name}' is {role!s}, not {_either(map(str, allowed))}"
+            )
+
+
+def unregister(type: str) -> None:
+    """Removes the converter of ``type``; the operator falls back from the next pass on."""
+    load_converters()
+    _converters.pop(type, None)
+
+
+@contextmanager
+def without(types: Iterable[str]) -> Iterator[None]:
+    """Hides the converters of these types inside the ``with`` block, so that they fall back."""
+    load_converters()
+    hidden = {type: _converters.pop(type) for type in set(types) if type in _converters}
+    try:
+        yield
+    finally:
+        _converters.update(hidden)
+
+
+def find_converter(type: str) -> Converter | None:
+    """The converter of the Paddle operator ``type``, or ``None``."""
+    load_converters()
+    return _converters.get(type)
+
+
+def all_converters() -> Mapping[str, Converter]:
+    """Every registered converter, by the operator's name."""
+    load_converters()
+    return dict(sorted(_converters.items()))
+
+
+def foreign_types() -> set[str]:
+    """The operators whose converters come from outside this package."""
+    ours = __package__.partition(".")[0] + "."
+    return {t for t, entry in _converters.items() if not entry.function.__module__.startswith(ours)}
+
+
+_loaded = False
+_load_lock = new_lock()
+
+
+def load_converters() -> None:
+    """Imports every module of ``paddle_ngraph.ops`` once; other threads wait until that is done."""
+    global _loaded
+    if _loaded:
+        return
+    with _load_lock:
+        package = importlib.import_module("paddle_ngraph.ops")
+        try:
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"paddle_ngraph.ops.{module.name}")
+        except BaseException:
+            _unload_partial_imports(package.__name__)
+            raise
+        _loaded = True
+
+
+def _unload_partial_imports(package: str) -> None:
+    """Drops converters of modules whose import was interrupted: a new import registers them."""
+    for type, entry in list(_converters.items()):
+        module = entry.function.__module__
+        if module.startswith(package + ".") and module not in sys.modules:
+            del _converters[type]
+
+
+def _either(dtypes: Iterable[str]) -> str:
+    return " or ".join(sorted(dtypes))

@@ -1,0 +1,74 @@
+// Faults for tests: makes a step of the engine fail. Costs one read of a number where no fault is
+// set.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "core/common/error.h"
+
+namespace paddle_ngraph {
+
+// Where the engine may fail: what it does between an operator's inputs and its results.
+enum class Step : int {
+  kNone,
+  kData,
+  kCompile,
+  kLoad,
+  kStore,
+  kAllocate,
+  kDraw,
+  kBind,
+  kRun,
+  kWrite
+};
+
+struct Fault {
+  std::atomic<Step> step{Step::kNone};
+  std::atomic<bool> blocks{false};      // instead of failing
+  std::atomic<int> blocked_threads{0};  // threads
+
+  static Fault& instance() {
+    static Fault fault;
+    return fault;
+  }
+};
+
+// Throws if the step is to fail: InvalidInput for kData, which makes every run native,
+// std::bad_alloc for kAllocate and kBind, NgraphError for others. Where it is to wait, waits until
+// it is not.
+inline void inject_fault(Step step) {
+  Fault& fault = Fault::instance();
+  if (fault.step.load(std::memory_order_relaxed) != step) return;
+  if (fault.blocks) {
+    ++fault.blocked_threads;
+    while (fault.step == step) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --fault.blocked_threads;
+    return;
+  }
+  if (step == Step::kAllocate || step == Step::kBind) throw std::bad_alloc();
+  if (step == Step::kData) throw InvalidInput("a fault was injected");
+  throw NgraphError("a fault was injected");
+}
+
+// Lets the step of this name fail, or wait, from now on; empty for none. Throws NgraphError for
+// other names.
+inline void fail_at(const std::string& name, bool blocks = false) {
+  static const std::string names[] = {"",         "data", "compile", "load", "store",
+                                      "allocate", "draw", "bind",    "run",  "write"};
+  int step = 0;
+  for (const auto& known : names) {
+    if (known == name) {
+      Fault::instance().blocks = blocks;
+      Fault::instance().step = static_cast<Step>(step);
+      return;
+    }
+    ++step;
+  }
+  throw NgraphError(concat("the engine has no step '", name, "'"));
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,64 @@
+// The functions of the package's Python side that the core calls, and where they are: one table.
+#pragma once
+
+// Not pybind11.h, with which every source would compile the code behind Python errors.
+#include <pybind11/pytypes.h>
+
+#include <array>
+#include <utility>
+
+namespace paddle_ngraph {
+
+enum class PythonCallback {
+  kDeferSignals,
+  kVerifyGraph,
+  kBuildEnvironment,
+  kRememberShapes,
+  kDisableDynamicShapes,
+  kBuildModel,
+  kRunFallback,
+  kCreatesEmptyTensor,
+  kDenyGraph,
+  kClearFailure,
+  kShouldCompileInBackground,
+  kSubmitCompileJob,
+  kWaitForCompileJobs,
+  kMaySkipCompile,
+  kApplyPass,
+  kError,
+};
+
+// Module and name of each, in the order of PythonCallback.
+inline constexpr std::array<std::pair<const char*, const char*>, 16> kPythonCallbacks = {{
+    {"paddle_ngraph.utils.signals", "hold"},
+    {"paddle_ngraph.ir.graph", "verify"},
+    {"paddle_ngraph.conversion.disk_cache", "build_environment"},
+    {"paddle_ngraph.conversion.dynamic_shapes", "remember"},
+    {"paddle_ngraph.conversion.dynamic_shapes", "give_up"},
+    {"paddle_ngraph.conversion.build", "build_model"},
+    {"paddle_ngraph.partitioning.fallback", "run"},
+    {"paddle_ngraph.partitioning.fallback", "makes_empty"},
+    {"paddle_ngraph.conversion.denylist", "refuse_graph"},
+    {"paddle_ngraph.conversion.denylist", "acquit"},
+    {"paddle_ngraph.partitioning.background_compile", "wants"},
+    {"paddle_ngraph.partitioning.background_compile", "take"},
+    {"paddle_ngraph.partitioning.background_compile", "wait"},
+    {"paddle_ngraph.partitioning.background_compile", "may_leave"},
+    {"paddle_ngraph.partitioning.program_pass", "apply_by_name"},
+    {"paddle_ngraph.errors", "NgraphError"},
+}};
+
+// A module of Python's. Needs the GIL.
+inline pybind11::object import_module(const char* module) {
+  auto found = pybind11::reinterpret_steal<pybind11::object>(PyImport_ImportModule(module));
+  if (!found) throw pybind11::error_already_set();
+  return found;
+}
+
+// One of them; its module is imported at the first call. Needs the GIL.
+inline pybind11::object callback(PythonCallback call) {
+  const auto& [module, name] = kPythonCallbacks[static_cast<size_t>(call)];
+  return import_module(module).attr(name);
+}
+
+}  // namespace paddle_ngraph

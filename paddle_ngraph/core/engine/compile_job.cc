@@ -1,0 +1,82 @@
+#include "core/engine/compile_job.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/common/error.h"
+#include "core/engine/model_builder.h"
+#include "core/engine/ngraph_engine.h"
+#include "core/paddle/flags.h"
+#include "core/paddle/interruption.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+std::atomic<size_t>& total_snapshot_bytes() {
+  static std::atomic<size_t> bytes{0};
+  return bytes;
+}
+
+}  // namespace
+
+CompileJob::CompileJob(std::shared_ptr<const NgraphEngine> engine, Signature key,
+                       std::shared_ptr<const Snapshot> snapshot, const Settings& settings)
+    : engine_(std::move(engine)),
+      key_(std::move(key)),
+      snapshot_(std::move(snapshot)),
+      settings_(settings),
+      num_bytes_(snapshot_->num_bytes()) {
+  total_snapshot_bytes() += num_bytes_;
+  engine_->pending_job_ = this;
+}
+
+CompileJob::~CompileJob() { free(); }
+
+void CompileJob::build() {
+  try {
+    engine_->build_and_cache(key_, *snapshot_, settings_, &is_active_);
+    ++EngineStats::instance().functions_built_in_background;
+  } catch (const InvalidInput&) {  // it may be that of this key alone
+    record_failure(false);
+  } catch (
+      const PythonInterrupt&) {  // which says nothing of the function: a run gives another order
+  } catch (...) {
+    record_failure(fallback_succeeded_ && !creates_empty_tensor(graph(), shapes()));
+  }
+  free();
+}
+
+void CompileJob::cancel() {
+  is_active_ = false;
+  const CompileJob* this_job = this;
+  engine_->pending_job_.compare_exchange_strong(this_job, nullptr);
+}
+
+void CompileJob::record_failure(bool is_for_all) const {
+  if (is_active_) engine_->record_failure(key_, std::current_exception(), is_for_all);
+}
+
+NgraphIO CompileJob::shapes() const {
+  NgraphIO io;
+  io.inputs = snapshot_->inputs();
+  return io;
+}
+
+const std::string& CompileJob::graph() const { return engine_->graph(); }
+
+int64_t CompileJob::fallback_runs() const { return engine_->fallback_runs_; }
+
+bool CompileJob::has_capacity_for(size_t bytes) {
+  const size_t pending_bytes = total_snapshot_bytes();
+  const auto max = static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_mb)) << 20;
+  return pending_bytes == 0 || pending_bytes + bytes <= max;
+}
+
+void CompileJob::free() {
+  cancel();
+  total_snapshot_bytes() -= std::exchange(num_bytes_, 0);
+}
+
+}  // namespace paddle_ngraph

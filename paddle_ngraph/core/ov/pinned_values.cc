@@ -1,0 +1,21 @@
+#include "core/ov/pinned_values.h"
+
+#include <memory>
+
+namespace paddle_ngraph {
+
+ExclusiveRuns::ExclusiveRuns() : state_(std::make_unique<ProcessState>().release()) {}
+
+ExclusiveRuns::~ExclusiveRuns() { std::unique_ptr<ProcessState>(state_.load()).reset(); }
+
+ExclusiveRuns::RunLock ExclusiveRuns::lock_run() {
+  ProcessState* state = state_;
+  if (state->process != getpid()) {
+    auto new_state = std::make_unique<ProcessState>();
+    // That of the parent stays: it may be locked. If another thread was first, `state` is its own.
+    if (state_.compare_exchange_strong(state, new_state.get())) state = new_state.release();
+  }
+  return RunLock(state->mutex);
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,464 @@
+#include "core/paddle/call_interception.h"
+
+#include <array>
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include <pthread.h>
+
+#include "paddle/phi/core/distributed/auto_parallel/dist_tensor.h"
+#include "paddle/phi/core/selected_rows.h"
+
+#include "core/common/error.h"
+#include "core/common/gil_release.h"
+#include "core/common/python_casts.h"
+#include "core/paddle/capture.h"
+#include "core/paddle/exposure.h"
+#include "core/paddle/flags.h"
+#include "core/paddle/interruption.h"
+#include "core/paddle/python_tensors.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Paddle 3.3 has 5,700.
+constexpr size_t kMaxInterceptedFunctions = 8192;
+
+// Guarded by Python's lock, as what follows.
+std::array<InterceptedFunction, kMaxInterceptedFunctions>& all_functions() {
+  static auto* const table = new std::array<InterceptedFunction, kMaxInterceptedFunctions>();
+  return *table;
+}
+std::array<InterceptedFunction, kMaxInterceptedFunctions>& functions = all_functions();
+std::unordered_map<const PyMethodDef*, size_t> function_indices;
+
+thread_local bool next_program_is_read_only = false;
+
+// Calls `visit` with every dense tensor within reach of an argument until one returns true, and
+// returns whether one did, or whether lists are too deep to tell.
+template <typename Visit>
+bool any_tensor(PyObject* argument, const Visit& visit, int depth = 0) {
+  constexpr int kMaxDepth = 16;
+  if (argument == nullptr || argument == Py_None) return false;
+  if (PyList_Check(argument) || PyTuple_Check(argument)) {
+    if (depth == kMaxDepth) return true;
+    PyObject** members = PySequence_Fast_ITEMS(argument);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(argument); ++i) {
+      if (any_tensor(members[i], visit, depth + 1)) return true;
+    }
+    return false;
+  }
+  if (PyDict_Check(argument)) {
+    if (depth == kMaxDepth) return true;
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(argument, &at, &key, &value) != 0;) {
+      if (any_tensor(value, visit, depth + 1)) return true;
+    }
+    return false;
+  }
+  if (!is_tensor(argument)) return false;
+  const auto& tensor = tensor_of(argument);
+  const phi::TensorBase* base = tensor.impl().get();
+  if (base == nullptr) return false;
+  if (phi::DenseTensor::classof(base)) {
+    return visit(*static_cast<const phi::DenseTensor*>(base));
+  }
+  if (phi::SelectedRows::classof(base)) {
+    return visit(static_cast<const phi::SelectedRows*>(base)->value());
+  }
+  if (phi::distributed::DistTensor::classof(base)) {
+    return visit(static_cast<const phi::distributed::DistTensor*>(base)->value());
+  }
+  return false;  // sparse tensors and the like have memory of their own
+}
+
+bool reaches_watched(PyObject* self, PyObject* args, PyObject* kwargs) {
+  if (!is_any_weight_watched()) return false;
+  for (PyObject* argument : {self, args, kwargs}) {
+    if (any_tensor(argument, is_watched_weight)) return true;
+  }
+  return false;
+}
+
+// Calls a function, or its substitute. What it throws that Paddle cannot make a Python exception of
+// would end the process: there is nothing above to catch it.
+PyObject* call_original(const InterceptedFunction& function, PyObject* self, PyObject* args,
+                        PyObject* kwargs) {
+  try {
+    if (function.substitute != nullptr) {
+      if (PyObject* const result = function.substitute(args, kwargs)) return result;
+    }
+    PyObject* const result = function.call(self, args, kwargs);
+    if (result == nullptr) restore_interruption();
+    return result;
+  } catch (pybind11::error_already_set& error) {  // Ctrl-C, say
+    error.restore();
+    return nullptr;
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, concat("Paddle cannot run it: ", error.what()).c_str());
+    return nullptr;
+  }
+}
+
+// Does something for a capture, with Python's errors.
+template <typename Result, typename Do>
+Result with_errors(Result failed, const Do& act) {
+  try {
+    return act();
+  } catch (pybind11::error_already_set& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return failed;
+}
+
+bool flush_for_call(const std::string& name, PyObject* self, PyObject* args, PyObject* kwargs,
+                    bool may_write) {
+  return with_errors(false, [&] {
+    Capture* capture = Capture::current();
+    if (capture != nullptr && !capture->flush(name)) return false;
+    return flush_other_threads(self, args, kwargs, may_write);
+  });
+}
+
+// Whether a function writes tensors that it is given, as far as its name tells, or gives out what
+// they can be written with.
+bool is_writer(const InterceptedFunction& function) {
+  static const std::unordered_set<std::string> exposing_methods{
+      "data_ptr", "get_map_tensor", "get_selected_rows", "get_tensor", "value"};
+  if (function.is_method && exposing_methods.count(function.name) > 0) return true;
+  if (function.write_effect == WriteEffect::kNone) return false;
+  return function.is_method || (!function.name.empty() && function.name.back() == '_');
+}
+
+// How many calls go on in all threads, and in this one; and the thread that is alone, if any.
+// Guarded by Python's lock.
+size_t active_calls = 0;
+thread_local size_t active_calls_in_thread = 0;
+std::thread::id exclusive_thread;
+
+void sleep_without_gil() {
+  const GilRelease released;
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+// A forked process has only the thread that forked it.
+void reset_after_fork() {
+  active_calls = active_calls_in_thread;
+  if (exclusive_thread != std::this_thread::get_id()) exclusive_thread = std::thread::id();
+  reset_captures_after_fork();
+}
+
+class ActiveCall {
+ public:
+  ActiveCall() {
+    while (is_blocked()) sleep_without_gil();
+    ++active_calls;
+    ++active_calls_in_thread;
+  }
+  ~ActiveCall() {
+    --active_calls;
+    --active_calls_in_thread;
+  }
+  ActiveCall(const ActiveCall&) = delete;
+  ActiveCall& operator=(const ActiveCall&) = delete;
+
+ private:
+  // What is in a call already leaves only by calling on.
+  static bool is_blocked() {
+    return active_calls_in_thread == 0 && exclusive_thread != std::thread::id() &&
+           exclusive_thread != std::this_thread::get_id();
+  }
+};
+
+// Whether a call sets a flag of ours: it changes how programs run, not what operators compute.
+bool sets_own_flag(PyObject* args) {
+  static const auto names = [] {
+    std::unordered_set<std::string> found;
+    for (const FlagInfo& flag : all_flags()) found.insert("FLAGS_" + flag.name);
+    return found;
+  }();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
+    PyObject* argument = PyTuple_GET_ITEM(args, i);
+    if (PyUnicode_Check(argument)) return names.count(pybind11::cast<std::string>(argument)) > 0;
+  }
+  return false;
+}
+
+PyObject* dispatch_call(const InterceptedFunction& function, PyObject* self, PyObject* args,
+                        PyObject* kwargs) {
+  if (function.effect == CallEffect::kMetadataOnly) return call_now(function, self, args, kwargs);
+  Capture* capture = Capture::current();
+  const bool accesses_data = function.effect == CallEffect::kDataAccess ||
+                             function.effect == CallEffect::kReadOnlyDataAccess;
+  if (capture != nullptr && (function.effect == CallEffect::kShapeQuery ||
+                             (accesses_data && capture->may_expose_data({self, args, kwargs})))) {
+    return with_errors<PyObject*>(
+        nullptr, [&] { return capture->call_shape_query(function, self, args, kwargs); });
+  }
+  if (function.effect == CallEffect::kBreakIfLazyArgument && !is_any_lazy(args, kwargs)) {
+    return call_now(function, self, args, kwargs);
+  }
+  const bool is_eager_on_known = accesses_data || function.effect == CallEffect::kEagerOperator;
+  if (is_eager_on_known && capture != nullptr &&
+      capture->has_only_materialized_tensors({self, args, kwargs},
+                                             function.effect == CallEffect::kDataAccess)) {
+    const NoCapture none;
+    PyObject* const result = call_now(function, self, args, kwargs);
+    if (function.effect == CallEffect::kEagerOperator) capture->note_eager_result(result);
+    return result;
+  }
+  if (capture != nullptr && function.effect == CallEffect::kDeferrable) {
+    return with_errors<PyObject*>(nullptr,
+                                  [&] { return capture->call(function, self, args, kwargs); });
+  }
+  if (!flush_for_call(function.name, self, args, kwargs, is_writer(function))) return nullptr;
+  // From now on the user sees each tensor that autograd keeps, so nothing may wait.
+  if (function.effect == CallEffect::kSavedTensorHooksOn) set_saved_tensor_hooks_active(true);
+  if (function.effect == CallEffect::kSavedTensorHooksOff) set_saved_tensor_hooks_active(false);
+  if (capture != nullptr && function.effect == CallEffect::kTracerSwitch) {
+    capture->set_dynamic(PyTuple_GET_SIZE(args) == 1 && PyTuple_GET_ITEM(args, 0) != Py_None);
+  }
+  const NoCapture none;
+  if (function.effect == CallEffect::kFlagChange && !sets_own_flag(args)) bump_settings_version();
+  return call_now(function, self, args, kwargs);
+}
+
+}  // namespace
+
+}  // namespace paddle_ngraph
+
+extern "C" __attribute__((visibility("hidden"), used)) PyObject* ngraph_dispatch_call(
+    PyObject* self, PyObject* args, PyObject* kwargs, size_t number) {
+  using namespace paddle_ngraph;
+  return dispatch_call(functions[number], self, args, kwargs);
+}
+
+static_assert(paddle_ngraph::kMaxInterceptedFunctions == 8192, "as many as below");
+
+// For each number a function that Python can call, which hands on the number: 16 bytes each. As
+// instances of a template they would take the compiler longer than all the rest of this file.
+extern "C" __attribute__((visibility("hidden"))) const char ngraph_calls[];
+asm(R"(
+  .pushsection .text
+  .p2align 4
+  .hidden ngraph_calls
+ngraph_calls:
+  .set number, 0
+  .rept 8192
+  .p2align 4
+  movl $number, %ecx
+  jmp ngraph_dispatch_call
+  .set number, number + 1
+  .endr
+  .popsection
+)");
+
+namespace paddle_ngraph {
+
+namespace {
+
+PyCFunction stub_of(size_t number) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<uintptr_t>(ngraph_calls) + 16 * number);
+}
+
+// The table entry of a function or method in C; null for other things.
+PyMethodDef* method_definition(PyObject* function) {
+  if (PyInstanceMethod_Check(function)) function = PyInstanceMethod_GET_FUNCTION(function);
+  if (PyCFunction_Check(function)) return reinterpret_cast<PyCFunctionObject*>(function)->m_ml;
+  if (PyObject_TypeCheck(function, &PyMethodDescr_Type)) {
+    return reinterpret_cast<PyMethodDescrObject*>(function)->d_method;
+  }
+  return nullptr;
+}
+
+constexpr int kVarargsKeywords = METH_VARARGS | METH_KEYWORDS;
+
+// An attribute in C that was replaced. It lives as long as its type.
+struct InterceptedAttribute {
+  getter get;
+  setter set;
+  void* closure;
+  std::string name;
+  bool get_is_passive;
+  bool set_is_passive;
+};
+
+PyObject* get_intercepted(PyObject* self, void* closure) {
+  const auto& intercepted = *static_cast<InterceptedAttribute*>(closure);
+  if (!intercepted.get_is_passive &&
+      !flush_for_call(intercepted.name, self, nullptr, nullptr, false))
+    return nullptr;
+  return intercepted.get(self, intercepted.closure);
+}
+
+// The one that captures know more of, guarded by Python's lock.
+constexpr const char* kStopGradient = "stop_gradient";
+const InterceptedAttribute* stop_gradient = nullptr;
+
+PyObject* stop_gradient_of(PyObject* self, PyObject*, PyObject*) {
+  if (stop_gradient->set(self, Py_True, stop_gradient->closure) != 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// `self.stop_gradient = True`
+int switch_gradient_off(Capture* capture, PyObject* self) {
+  static auto* const function = [] {
+    auto* made = new InterceptedFunction();
+    made->call = stop_gradient_of;
+    made->effect = CallEffect::kDeferrable;
+    made->is_method = true;
+    made->name = kStopGradient;
+    made->rule.max_tensor_arguments = 1;
+    made->rule.mutation = Mutation::kStopGradient;
+    return made;
+  }();
+  static auto* const nothing = new pybind11::tuple();
+  return with_errors(-1, [&] {
+    const auto result = pybind11::reinterpret_steal<pybind11::object>(
+        capture->call(*function, self, nothing->ptr(), nullptr));
+    return result ? 0 : -1;
+  });
+}
+
+int set_intercepted(PyObject* self, PyObject* value, void* closure) {
+  const auto& intercepted = *static_cast<InterceptedAttribute*>(closure);
+  if (intercepted.set_is_passive) return intercepted.set(self, value, intercepted.closure);
+  if (intercepted.get_is_passive) {
+    const auto now =
+        pybind11::reinterpret_steal<pybind11::object>(intercepted.get(self, intercepted.closure));
+    if (!now) return -1;
+    if (now.ptr() == value) return 0;  // it is so already
+  }
+  Capture* capture = Capture::current();
+  if (&intercepted == stop_gradient && value == Py_True && capture != nullptr) {
+    return switch_gradient_off(capture, self);
+  }
+  if (!flush_for_call(intercepted.name, self, nullptr, nullptr, true)) return -1;
+  return intercepted.set(self, value, intercepted.closure);
+}
+
+bool has_no_arguments(const PyMethodDef& definition) { return definition.ml_flags == METH_NOARGS; }
+
+}  // namespace
+
+void intercept_calls(const pybind11::object& function, WriteEffect write_effect) {
+  PyMethodDef* definition = method_definition(function.ptr());
+  if (definition != nullptr && has_no_arguments(*definition)) return;
+  if (definition == nullptr ||
+      (definition->ml_flags & ~(METH_STATIC | METH_CLASS)) != kVarargsKeywords) {
+    throw NgraphError(concat("calls of ", std::string(pybind11::repr(function)),
+                             " cannot be announced: it is no function in C of the usual kind"));
+  }
+  const size_t number = function_indices.size();
+  if (number == kMaxInterceptedFunctions)
+    throw NgraphError("too many functions to announce calls of");
+  if (!function_indices.emplace(definition, number).second) return;
+  functions[number].call =
+      reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(definition->ml_meth));
+  functions[number].write_effect = write_effect;
+  definition->ml_meth = stub_of(number);
+}
+
+void substitute_calls(const pybind11::object& function, Substitute substitute) {
+  const auto found = function_indices.find(method_definition(function.ptr()));
+  if (found == function_indices.end())
+    throw NgraphError("calls of what is substituted are not announced");
+  functions[found->second].substitute = substitute;
+}
+
+bool are_calls_intercepted(const pybind11::object& function) {
+  const PyMethodDef* definition = method_definition(function.ptr());
+  if (definition == nullptr) return false;
+  return has_no_arguments(*definition) || function_indices.count(definition) > 0;
+}
+
+ExclusiveSection::ExclusiveSection() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  const auto wait_until = [&](const auto& is_over) {
+    while (!is_over()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      sleep_without_gil();
+    }
+    return true;
+  };
+  if (!wait_until([] { return exclusive_thread == std::thread::id(); })) return;
+  exclusive_thread = std::this_thread::get_id();  // nobody enters any more
+  is_exclusive_ = wait_until([] { return active_calls == active_calls_in_thread; });
+  if (!is_exclusive_) exclusive_thread = std::thread::id();
+}
+
+ExclusiveSection::~ExclusiveSection() {
+  if (is_exclusive_) exclusive_thread = std::thread::id();
+}
+
+PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject* args,
+                   PyObject* kwargs) {
+  std::optional<ActiveCall> active_call;
+  if (function.effect != CallEffect::kBreakIfLazyArgument) active_call.emplace();
+  if (function.write_effect == WriteEffect::kNone)
+    return call_original(function, self, args, kwargs);
+  if (function.write_effect == WriteEffect::kProgram &&
+      std::exchange(next_program_is_read_only, false)) {
+    return call_original(function, self, args, kwargs);
+  }
+  const auto may_write = [&] {
+    return function.write_effect == WriteEffect::kAnyTensor ? is_any_weight_watched()
+                                                            : reaches_watched(self, args, kwargs);
+  };
+  std::optional<WeightWriteScope> write_scope;
+  if (may_write()) write_scope.emplace();
+  PyObject* result = call_original(function, self, args, kwargs);
+  // What has become a weight meanwhile was read while it was written.
+  if (!write_scope && may_write()) mark_weights_written();
+  return result;
+}
+
+void set_call_effect(const pybind11::object& function, const std::string& name, CallEffect effect,
+                     const DeferralRule& rule) {
+  // Fails only if no memory is left.
+  static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
+  static_cast<void>(registered);
+  PyMethodDef* definition = method_definition(function.ptr());
+  if (definition == nullptr || has_no_arguments(*definition)) return;
+  // A few without keyword arguments create tensors of descriptions.
+  const bool is_usual = (definition->ml_flags & METH_KEYWORDS) != 0;
+  if (effect == CallEffect::kBreakIfLazyArgument && !is_usual) return;
+  if (function_indices.count(definition) == 0) intercept_calls(function, WriteEffect::kNone);
+  InterceptedFunction& intercepted = functions[function_indices.at(definition)];
+  intercepted.name = name;
+  intercepted.effect = effect;
+  intercepted.rule = rule;
+  intercepted.is_method = PyObject_TypeCheck(function.ptr(), &PyMethodDescr_Type) != 0;
+}
+
+void intercept_attribute(const pybind11::object& attribute, const std::string& name,
+                         bool get_is_passive, bool set_is_passive) {
+  if (!PyObject_TypeCheck(attribute.ptr(), &PyGetSetDescr_Type)) {
+    throw NgraphError(concat(name, " is no attribute in C"));
+  }
+  PyGetSetDef* definition = reinterpret_cast<PyGetSetDescrObject*>(attribute.ptr())->d_getset;
+  auto* intercepted = new InterceptedAttribute{
+      definition->get, definition->set, definition->closure, name, get_is_passive, set_is_passive};
+  definition->closure = intercepted;
+  definition->get = get_intercepted;
+  if (definition->set != nullptr) definition->set = set_intercepted;
+  if (name == kStopGradient) stop_gradient = intercepted;
+}
+
+void set_stop_gradient(PyObject* tensor, bool on) {
+  if (stop_gradient->set(tensor, on ? Py_True : Py_False, stop_gradient->closure) != 0) {
+    throw pybind11::error_already_set();
+  }
+}
+
+void set_next_program_read_only(bool on) { next_program_is_read_only = on; }
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,66 @@
+// Flags of Paddle's executor that a run needs, although they are global to the process.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "core/common/fork_safe_mutex.h"
+
+namespace paddle_ngraph {
+
+// A flag that has another value while any thread needs that, and is then restored. Threads that
+// need it unchanged and threads that need it switched take turns. In a forked process only the uses
+// of the thread that has forked are left.
+class FlagOverride {
+ public:
+  // enable_pir_in_executor:           On: executors take PIR programs.
+  // new_executor_sequential_run:      On: operators run as they stand in the program; read when an
+  //                                   executor first meets a block.
+  // enable_pir_in_executor_trace_run: On: a run stays in the thread that asks for it, one operator
+  //                                   after the other; read at each run.
+  // pir_apply_inplace_pass:           Off: no operator takes the memory of what it is the last to
+  //                                   read; read when an executor is made.
+  // Throws InvalidInput for any other name.
+  static FlagOverride& of(const std::string& name);
+
+  enum Use : size_t { kOverridden = 0, kUserValue = 1 };
+
+  FlagOverride(const FlagOverride&) = delete;
+  FlagOverride& operator=(const FlagOverride&) = delete;
+
+  // Waits for threads that need the other value: ten seconds at most, since one of them may be
+  // waiting for this thread (py_func runs programs inside programs).
+  void enter(Use use);
+  void exit(Use use);
+
+ private:
+  static constexpr size_t kFlags = 4;
+  using Uses = std::array<size_t, 2>;
+
+  // All of them, which are never destroyed.
+  static const std::array<FlagOverride*, kFlags>& all();
+  static void reset_after_fork();
+
+  FlagOverride(size_t number, const char* name, bool& flag, bool to)
+      : number_(number), name_(name), flag_(flag), to_(to) {}
+  Uses& uses_here() const;  // of this thread
+  bool is_user_value() const { return (users_[kOverridden] > 0 ? before_ : flag_) == to_; }
+  bool may_enter(Use use) const;
+  void drop_other_threads();
+
+  const size_t number_;
+  const char* const name_;
+  bool& flag_;
+  const bool to_;
+  ForkSafeMutex mutex_;
+  std::unique_ptr<std::condition_variable> released_ = std::make_unique<std::condition_variable>();
+  Uses users_{};
+  Uses waiting_{};
+  Use next_use_ = kOverridden;  // whose turn it is where both wait
+  bool before_ = false;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,1 @@
+"""Dynamic mode: layers and functions that are compiled where they run."""

@@ -1,0 +1,205 @@
+"""Functions and layers compiled on request: the results of ``paddle_ngraph.compile``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import update_wrapper, wraps
+from inspect import signature
+from sys import modules
+from types import MethodType
+from typing import Any
+
+import paddle
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends.dynamic.lazy import capture
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import StaticFunction, set_forward
+from paddle_ngraph.partitioning.report import Report
+
+
+class Compiled:
+    """A function that runs through the engine, in as few graphs as possible.
+
+    Training and inference calls are compiled, independent of ``enable(dynamic=...)``. As an
+    attribute of a class, the function is a method.
+
+    Args:
+        function: A function, or a bound method.
+        full_graph: Whether a graph break is an error, see :func:`compile`.
+    """
+
+    def __init__(self, function: Callable[..., Any], full_graph: bool = False) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        self._is_forward = _is_forward(function)
+        # Paddle inspects the signature of a layer's forward with ``self``.
+        named = function.__func__ if isinstance(function, MethodType) else function
+        with suppress(TypeError, ValueError):  # some C functions have no signature
+            self.__signature__ = signature(named if self._is_forward else function)
+        self._full_graph = full_graph
+        self._trace_cache = capture.TraceCache()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function, as compiled graphs where a trace of it is known."""
+        result = self._trace_cache.run(self.function, args, kwargs)
+        if self._full_graph:
+            self._require_single_graph()
+        return result
+
+    def _require_single_graph(self) -> None:
+        breaks = self._trace_cache.breaks()
+        if breaks:
+            raise NgraphError(f"{self._function!r} is not one graph: it breaks at {breaks[0]}")
+
+    def __get__(self, target: Any, kind: type | None = None) -> Any:
+        """Returns the function bound to an object."""
+        return self if target is None else MethodType(self, target)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
+        """Returns a copy without traces; the method of a copied object is bound to the copy."""
+        return Compiled(copy.deepcopy(self._function, memo), self._full_graph)
+
+    def __reduce__(self) -> Any:
+        name = getattr(self, "__qualname__", "")
+        if getattr(modules.get(self.__module__), name, None) is self:
+            return name  # of a decorated function: unpickling imports it
+        return Compiled, (self._function, self._full_graph)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._function!r}>"
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The original function; for a layer without its own ``forward``, that of its class."""
+        if not self._is_forward:
+            return self._function
+        layer = getattr(self._function, "__self__")  # noqa: B009
+        return _original_of(MethodType(type(layer).forward, layer))
+
+    def explain(self, *args: Any, **kwargs: Any) -> CompiledReport:
+        """Returns the graphs, the reasons of graph breaks, and the subgraphs of each graph.
+
+        Args:
+            args, kwargs: If given, the function is first called with them, twice.
+
+        Raises:
+            NgraphError: The function was not called twice yet.
+        """
+        if args or kwargs:
+            self(*args, **kwargs)
+            self(*args, **kwargs)
+        return explain_traces(self._trace_cache)
+
+
+def _unwrapping(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Has Paddle's ``to_static`` see the original of a compiled function."""
+
+    @wraps(original)
+    def unwrap_decorators(func: Any) -> Any:
+        return original(_original_of(func))
+
+    return unwrap_decorators
+
+
+replaced.UNWRAP.replace(_unwrapping)
+replaced.UNWRAP_CALLED.replace(_unwrapping)
+
+
+def compile(target: Any, full_graph: bool = False) -> Any:
+    """Returns a layer or function that runs through the engine; see ``paddle_ngraph.compile``."""
+    if isinstance(target, paddle.nn.Layer):
+        set_forward(target, Compiled(_original_of(target.forward), full_graph))
+        return target
+    if not callable(target) or isinstance(target, type):
+        raise NgraphError(f"compile() takes a layer or a function, not {target!r}")
+    return Compiled(_original_of(target), full_graph)
+
+
+def compiled_in(target: Any) -> Compiled | None:
+    """Returns the compiled function of a layer, method or function; ``None`` if there is none."""
+    function = getattr(target, "forward", target)
+    if isinstance(function, MethodType) and isinstance(function.__func__, Compiled):
+        function = function.__func__
+    return function if isinstance(function, Compiled) else None
+
+
+def _is_forward(function: Any) -> bool:
+    """Returns whether a function is the bound ``forward`` that a layer inherits from its class."""
+    layer = getattr(function, "__self__", None)
+    if not isinstance(layer, paddle.nn.Layer):
+        return False
+    return _original_of(MethodType(type(layer).forward, layer)) == function
+
+
+def _original_of(function: Any) -> Any:
+    if isinstance(function, Compiled):
+        return function.function
+    if isinstance(function, MethodType) and isinstance(function.__func__, Compiled):
+        return MethodType(function.__func__.function, function.__self__)
+    return function.dygraph_function if isinstance(function, StaticFunction) else function
+
+
+# -- reports ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """Report of one graph.
+
+    Attributes:
+        operators: Number of operators of dynamic mode in the graph.
+        reports: Partitioning report of each of its programs. There are several if the user holds
+            a tensor from the middle of the graph, which autograd has to reach.
+        why_native: Reason why its operators are called one by one instead, or ``None``.
+    """
+
+    operators: int
+    reports: list[Report]
+    why_native: str | None
+
+    def __str__(self) -> str:
+        title = f"{self.operators} operators"
+        if self.why_native is not None:
+            return f"{title}: native, {self.why_native}"
+        return f"{title}: " + "; ".join(map(str, self.reports))
+
+
+@dataclass(frozen=True)
+class CompiledReport:
+    """Report of a compiled function or layer, printed by ``str()``.
+
+    Attributes:
+        graphs: Graphs built so far.
+        breaks: Graph breaks: name of the call, and the line of the user's code.
+        why_native: Reason why Paddle runs all of it nevertheless, or ``None``.
+    """
+
+    graphs: list[GraphReport]
+    breaks: list[str]
+    why_native: str | None = None
+
+    def __str__(self) -> str:
+        lines = [] if self.why_native is None else [f"Runs natively: {self.why_native}."]
+        lines.append(f"{len(self.graphs)} graphs, {len(self.breaks)} breaks.")
+        lines += [f"graph {number}, {graph}" for number, graph in enumerate(self.graphs)]
+        lines += [f"break at {each}" for each in self.breaks]
+        return "\n".join(lines)
+
+
+def explain_traces(traces: capture.TraceCache, why_native: str | None = None) -> CompiledReport:
+    """Returns the report of a function with these traces.
+
+    Raises:
+        NgraphError: The function was not called twice yet.
+    """
+    graphs = [
+        GraphReport(graph.number_of_calls, graph.reports, graph.why_native)
+        for graph in traces.graphs()
+    ]
+    if not graphs and not traces.breaks() and why_native is None:
+        raise NgraphError("there is no graph of it yet: call it twice")
+    return CompiledReport(graphs, traces.breaks(), why_native)

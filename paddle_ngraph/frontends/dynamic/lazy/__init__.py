@@ -1,0 +1,1 @@
+"""Lazy tensors: operators of dynamic mode are deferred, and run as one program."""

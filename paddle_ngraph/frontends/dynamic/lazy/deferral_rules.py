@@ -1,0 +1,352 @@
+"""Deferral rules: calls of Paddle's core that may be deferred, and calls without a graph break.
+
+An operator may be deferred if its errors depend only on the shapes and dtypes of its tensors and
+on its other arguments: any other error would be raised later than by Paddle. An integer division
+or a lookup may be deferred if its divisors or indices are known to be valid
+(core/paddle/integer_ranges.h).
+Random numbers are sampled in the order of the calls: any other call that samples, or sets a seed,
+is a graph break, as is every call that is not listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.paddle_private.names import operators as _C_ops
+
+_UNLIMITED_TENSORS = 99
+
+
+def _rule(
+    max_tensors: int = _UNLIMITED_TENSORS,
+    requires_floats: bool = False,
+    required: tuple[tuple[int, Any], ...] = (),
+    required_with_gradient: tuple[tuple[int, Any], ...] = (),
+    values: _core.ValueRule | None = None,
+    ranges: _core.RangeRule | None = None,
+    unread: int = -1,
+    has_reserve: bool = False,
+    is_stochastic: bool = False,
+    is_arithmetic: bool = False,
+    mutation: _core.Mutation = _core.Mutation.NONE,
+    int_lists: tuple[int, ...] = (),
+) -> _core.DeferralRule:
+    """Returns a deferral rule, see ``DeferralRule`` in core/paddle/call_interception.h."""
+    return _core.DeferralRule(
+        max_tensors,
+        requires_floats,
+        list(required),
+        list(required_with_gradient),
+        values or _core.ValueRule(),
+        ranges or _core.RangeRule(),
+        unread,
+        has_reserve,
+        is_stochastic,
+        is_arithmetic,
+        mutation,
+        list(int_lists),
+    )
+
+
+def _values_of(*arguments: int) -> _core.RangeRule:
+    """Returns the rule that the elements of the result are elements of these arguments."""
+    return _core.RangeRule(_core.RangeRuleKind.PRESERVED, list(arguments))
+
+
+# Integer ranges of results, by the name of an operator or of the tensor method that calls it.
+_VALUE_PRESERVING = (
+    "assign clone _copy_to detach expand expand_as flatten flip gather gather_nd index_sample "
+    "index_select reshape roll slice split split_with_num squeeze strided_slice take_along_axis "
+    "tile transpose unbind unsqueeze unstack concat max min repeat_interleave cast "
+    "channel_shuffle pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
+)
+_ARITHMETIC_RULES = {
+    _core.RangeRuleKind.SUM: "add __add__ __radd__",
+    _core.RangeRuleKind.DIFFERENCE: "subtract __sub__",
+    _core.RangeRuleKind.PRODUCT: "multiply __mul__ __rmul__",
+    _core.RangeRuleKind.QUOTIENT: "floor_divide __floordiv__",
+    _core.RangeRuleKind.REMAINDER: "remainder __mod__",
+}
+_RANGE_RULES: dict[str, _core.RangeRule] = {
+    **dict.fromkeys(_VALUE_PRESERVING.split(), _values_of(0)),
+    **dict.fromkeys(("fmax", "fmin", "maximum", "minimum"), _values_of(0, 1)),
+    **dict.fromkeys(("argmax", "argmin"), _core.RangeRule(_core.RangeRuleKind.INDICES)),
+    **{
+        name: _core.RangeRule(kind)
+        for kind, names in _ARITHMETIC_RULES.items()
+        for name in names.split()
+    },
+    "argsort": _core.RangeRule(_core.RangeRuleKind.SORTED),
+    "clip": _core.RangeRule(_core.RangeRuleKind.CLIPPED),
+    "masked_fill": _values_of(0, 2),
+    "_setitem_dygraph": _values_of(0, 2),
+    "full_like": _values_of(1),
+    "stack": _core.RangeRule(_core.RangeRuleKind.STACKED),
+    "topk": _core.RangeRule(_core.RangeRuleKind.SORTED, axis_argument=2),
+    "where": _values_of(1, 2),
+}
+
+
+def _rules(names: str, **options: Any) -> dict[str, _core.DeferralRule]:
+    """Returns a deferral rule with these options for each of the names."""
+    return {name: _rule(ranges=_RANGE_RULES.get(name), **options) for name in names.split()}
+
+
+# Errors depend on shapes and dtypes only; any argument may be a tensor.
+_POINTWISE = (
+    "abs acos acosh add add_n asin asinh assign atan atan2 atanh bitwise_and bitwise_not "
+    "bitwise_or bitwise_xor cast ceil celu cos cosh elementwise_pow elu equal erf exp "
+    "expand_as expm1 floor fmax fmin full_like gelu greater_equal greater_than grid_sample "
+    "hardshrink hardsigmoid hardswish hardtanh heaviside huber_loss isfinite isinf isnan "
+    "kldiv_loss leaky_relu lerp less_equal less_than log log10 log1p log2 log_softmax "
+    "logical_and logical_not logical_or logical_xor logit logsigmoid masked_fill maximum "
+    "minimum mish multiply not_equal prelu reciprocal relu relu6 round rsqrt selu sigmoid "
+    "sigmoid_cross_entropy_with_logits sign silu sin sinh softmax softplus softshrink "
+    "softsign sqrt square stanh subtract swiglu swish tan tanh tanh_shrink thresholded_relu "
+    "trunc where dist label_smooth log_loss"
+)
+_MATMULS_AND_CONVOLUTIONS = (
+    "linear addmm baddbmm bmm conv2d conv3d conv2d_transpose depthwise_conv2d cross dot einsum "
+    "kron matmul mv"
+)
+_NORMALIZATION = "group_norm instance_norm layer_norm"
+# Sizes, axes and scalars may be tensors, too, on whose values the shape of a result would depend.
+_SHAPE_DEPENDENT = (
+    "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal flatten "
+    "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
+    "pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
+    "repeat_interleave roll scale slice split split_with_num squared_l2_norm squeeze "
+    "stack strided_slice sum topk transpose tril triu unbind unfold unsqueeze unstack "
+    "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp "
+    "cumprod prod trace"
+)
+# Lookups: number of leading arguments that may be tensors; rule of the indices and of the tensor
+# that they index.
+_ALONG, _FROM_END = _core.ValueRuleKind.ALONG_AXIS, True
+_LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
+    "cross_entropy_with_softmax": (
+        2,
+        _core.ValueRule(_ALONG, 1, 0, axis_argument=6, ignored_argument=5),
+    ),
+    "gather": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
+    "gather_nd": (2, _core.ValueRule(_core.ValueRuleKind.COORDINATES, 1, 0, -1, 0, _FROM_END)),
+    "index_add": (3, _core.ValueRule(_ALONG, 1, 0, 3, 0, _FROM_END)),
+    "index_put": (3, _core.ValueRule(_core.ValueRuleKind.INDEX_PER_AXIS, 1, 0, -1, 0, _FROM_END)),
+    "index_sample": (2, _core.ValueRule(_ALONG, 1, 0, axis=1)),
+    "index_select": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
+    "nll_loss": (3, _core.ValueRule(_ALONG, 1, 0, axis=1, ignored_argument=3)),
+    "one_hot": (1, _core.ValueRule(_core.ValueRuleKind.CLASS_IDS, 0, 1)),
+    "put_along_axis": (3, _core.ValueRule(_ALONG, 1, 0, 3, 0, _FROM_END)),
+    "scatter": (3, _core.ValueRule(_ALONG, 1, 0, axis=0)),
+    "scatter_nd_add": (3, _core.ValueRule(_core.ValueRuleKind.COORDINATES, 1, 0)),
+    "take_along_axis": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
+}
+_DIVISOR = _core.ValueRule(_core.ValueRuleKind.NONZERO_DIVISOR, 1)
+OPERATORS: dict[str, _core.DeferralRule] = {
+    **_rules(_POINTWISE + " " + _MATMULS_AND_CONVOLUTIONS + " " + _NORMALIZATION),
+    **_rules(_SHAPE_DEPENDENT, max_tensors=1),
+    **_rules("expand pad3d reshape tile", max_tensors=1, int_lists=(1,)),
+    **_rules("floor_divide remainder", values=_DIVISOR),
+    **{
+        name: _rule(most, values=values, ranges=_RANGE_RULES.get(name))
+        for name, (most, values) in _LOOKUPS.items()
+    },
+    "batch_norm": _rule(has_reserve=True),
+    "divide": _rule(requires_floats=True),
+    "dropout": _rule(is_stochastic=True),
+    # A gradient of selected rows (sparse=True) is no dense tensor.
+    "embedding": _rule(required_with_gradient=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
+    "rnn": _rule(required=((3, None), (5, 0.0)), unread=4),
+    "uniform": _rule(max_tensors=0, is_stochastic=True),
+}
+
+# Operators that do not sample and may not be deferred: computed at once, with a graph break only
+# if an argument is lazy. Creation operators are among them, since lookups need index values.
+_EAGER_OPERATORS = (
+    "arange bincount eye full histogram linspace logspace masked_select nonzero searchsorted "
+    "sequence_mask tril_indices triu_indices unique unique_consecutive"
+)
+EAGER_OPERATORS = frozenset(_EAGER_OPERATORS.split())
+
+# Operators that depend on shapes only, which lazy tensors have, are computed at once, too. Values
+# computed from their results are equal for equal shapes, so that reading them is no graph break.
+SHAPE_QUERIES = frozenset({"numel", "shape", "shape64"})
+# Reading materialized data is no graph break. A NumPy array exposes the memory to writes; results
+# of READ_ONLY_DATA_ACCESSES do not.
+DATA_ACCESSES = frozenset({"numpy"})
+READ_ONLY_DATA_ACCESSES = frozenset({"_getitem_from_offset", "_is_initialized"})
+
+# Methods of tensors that are operators. In a program, the method of that name of a value is called.
+_ARITHMETIC = (
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ "
+    "__rdiv__ __matmul__ __pow__ __rpow__ __gt__ __ge__ __lt__ __le__ __eq__ __ne__"
+)
+METHODS: dict[str, _core.DeferralRule] = {
+    **_rules(_ARITHMETIC, is_arithmetic=True),
+    **_rules("__floordiv__ __mod__", values=_DIVISOR, is_arithmetic=True),
+    **_rules("_tensor_use_gpudnn clone detach"),
+    **_rules("_copy_to", max_tensors=1),
+    "_getitem_dygraph": _rule(
+        2,
+        values=_core.ValueRule(_core.ValueRuleKind.SUBSCRIPT, 1, 0, -1, 0, _FROM_END),
+        ranges=_values_of(0),
+    ),
+    **_rules(
+        "_setitem_dygraph",
+        values=_core.ValueRule(_core.ValueRuleKind.SLICE_ASSIGNMENT, 1),
+        mutation=_core.Mutation.VALUES,
+    ),
+}
+
+# Methods that need no data: metadata accesses.
+_TYPE_PREDICATES = (
+    "element_size is_dense is_dist is_same_shape is_selected_rows is_sparse is_sparse_coo "
+    "is_sparse_csr"
+)
+METADATA_METHODS = frozenset(_TYPE_PREDICATES.split())
+# Attributes that need no data when they are read, and when they are set: layers name their inputs.
+METADATA_ATTRIBUTES = frozenset(
+    {"dtype", "name", "persistable", "place", "shape", "stop_gradient", "type"}
+)
+SETTABLE_METADATA = frozenset({"name"})
+
+# Operators that mutate an argument, and stochastic operators.
+STATISTICS_WRITERS = frozenset({"batch_norm"})
+STOCHASTIC = frozenset({"dropout", "uniform"})
+# Arguments, by position, with which these operators do neither. Each of them has an entry.
+EVALUATION_ARGUMENTS: dict[str, dict[int, Any]] = {
+    "batch_norm": {5: True, 10: False},
+    "dropout": {3: True},
+    "uniform": {0: None},
+}
+
+
+def eager_function(name: str, is_method: bool) -> Callable[..., Any]:
+    """Returns the function that calls an operator in dynamic mode."""
+    if name in _IN_PLACE_VARIANTS:
+        return _IN_PLACE_VARIANTS[name]
+    function: Callable[..., Any] = getattr(paddle.Tensor if is_method else _C_ops, name)
+    return function
+
+
+def _with_stopped_gradient(x: Any) -> Any:
+    # Setting Python's attribute would be a graph break, and reads the memory of a view.
+    _core.set_stop_gradient(x, True)
+    return x
+
+
+def _copy_with_item(x: Any, index: Any, value: Any) -> Any:
+    y = x.clone()  # deferred readers of the former value may run later
+    getattr(y, _SET_ITEM)(index, value)
+    return y
+
+
+_SET_ITEM = "_setitem_dygraph"
+_IN_PLACE_VARIANTS: dict[str, Callable[..., Any]] = {
+    "stop_gradient": _with_stopped_gradient,
+    _SET_ITEM: _copy_with_item,
+}
+
+
+def program_function(name: str, is_method: bool) -> Callable[..., Any]:
+    """Returns the function that adds an operator to a program, with the arguments of the call."""
+    if name in _PROGRAM_VARIANTS:
+        return _PROGRAM_VARIANTS[name]
+    if is_method:
+        return lambda self, *args: getattr(self, name)(*args)
+    function: Callable[..., Any] = getattr(_C_ops, name)
+    return function
+
+
+def _linear(x: Any, weight: Any, bias: Any) -> Any:
+    product = _C_ops.matmul(x, weight, False, False)
+    return product if bias is None else _C_ops.add(product, bias)
+
+
+def _detach(x: Any) -> Any:
+    detached = _C_ops.assign(x)
+    detached.stop_gradient = True
+    return detached
+
+
+def _rnn(x: Any, states: Any, weights: Any, lengths: Any, unread: Any, *others: Any) -> Any:
+    return _C_ops.rnn(x, states, weights, lengths, paddle.zeros([1], "uint8"), *others)
+
+
+def _uniform(shape: Any, dtype: Any, low: Any, high: Any, *others: Any, out: Any = None) -> Any:
+    return _C_ops.uniform(shape, dtype, low, high, *others)
+
+
+def _as_program_index(x: Any, index: Any) -> Any:
+    """Returns ``x[index]`` of a program, which has no ``...`` next to tensors, nor scalar indices.
+
+    Ellipses become slices, and 0-d tensors become lookups of one row.
+    """
+    items = list(index) if isinstance(index, tuple) else [index]
+    if not any(isinstance(each, paddle.pir.Value) for each in items):
+        return x[index]
+    missing = [slice(None)] * (len(x.shape) - sum(each is not Ellipsis for each in items))
+    at = next((at for at, each in enumerate(items) if each is Ellipsis), len(items))
+    items[at : at + 1] = missing
+    for axis in range(len(items) - 1, -1, -1):
+        if isinstance(items[axis], paddle.pir.Value) and not items[axis].shape:
+            row = _C_ops.gather(x, _C_ops.reshape(items.pop(axis), [1]), axis)
+            x = _C_ops.squeeze(row, [axis])
+    if len({each.dtype for each in items if isinstance(each, paddle.pir.Value)}) > 1:
+        items = [  # index tensors of a program need one dtype
+            _C_ops.cast(each, paddle.int64) if isinstance(each, paddle.pir.Value) else each
+            for each in items
+        ]
+    is_all = all(isinstance(each, slice) and each == slice(None) for each in items)
+    return x if is_all else x[tuple(items)]
+
+
+def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
+    """Returns ``x`` after ``x[index] = value``; ``index`` has integers, slices and ``...``."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    at = next((at for at, each in enumerate(items) if each is Ellipsis), len(items))
+    rest = items[at + 1 :]
+    axes = [*range(at), *range(len(x.shape) - len(rest), len(x.shape))]
+    ranges = [_range(each) for each in items[:at] + rest]
+    scalar_axes = [axis for axis, each in zip(axes, items[:at] + rest) if isinstance(each, int)]
+    where = *(list(each) for each in zip(*ranges)), axes, scalar_axes, []
+    if not axes:
+        where = [], [], [], [], [], []
+    if not isinstance(value, paddle.pir.Value):
+        # Paddle's operator for scalars would propagate gradients to the overwritten elements.
+        value = paddle.full([1], value, x.dtype)
+    elif value.dtype != x.dtype:
+        value = _C_ops.cast(value, x.dtype)
+    return _C_ops.set_value_with_tensor(x, value, *where)
+
+
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1  # bounds beyond any axis
+
+
+def _range(item: Any) -> tuple[int, int, int]:
+    """Returns start, end and step of a slice or integer."""
+    if isinstance(item, int):
+        return item, item + 1 if item != -1 else _INT32_MAX, 1
+    step = 1 if item.step is None else item.step
+    start = item.start if item.start is not None else 0 if step > 0 else _INT32_MAX
+    end = item.stop if item.stop is not None else _INT32_MAX if step > 0 else _INT32_MIN
+    return start, end, step
+
+
+# Operators with another name, or other arguments, in programs.
+_PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
+    "batch_norm": _C_ops.batch_norm_,
+    "detach": _detach,
+    "linear": _linear,
+    "rnn": _rnn,
+    "stop_gradient": _detach,
+    "uniform": _uniform,
+    "_copy_to": lambda x, *_: _detach(x),
+    "_getitem_dygraph": _as_program_index,
+    "_setitem_dygraph": _with_assigned_item,
+    "_tensor_use_gpudnn": lambda x, _: x,
+}

@@ -1,0 +1,409 @@
+"""Partitioning of a trace into stages, each of which becomes one program.
+
+There is one stage if no result gets a gradient. Otherwise autograd has to reach each tensor that
+the user holds: operators that depend on such a tensor are in a later stage, so that gradients pass
+through the tensor.
+
+Views remain views: an operator whose result the user gets, and which shares memory with another
+tensor, is called in dynamic mode, so that writes to one of the two tensors reach the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import paddle
+
+from paddle_ngraph.frontends.dynamic.lazy.calls import (
+    Call,
+    TensorMeta,
+    bind,
+    placeholder,
+    substituted,
+    values_in,
+)
+from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import program_function
+from paddle_ngraph.paddle_private.names import set_stop_gradient
+
+_NO_RESULTS: frozenset[int] = frozenset()
+_NO_GRADIENT = frozenset({-1})  # placeholder for all results without a gradient
+
+# Minimum number of stages before that of a call, and the results whose gradients reach the call.
+_StageKey = tuple[int, frozenset[int]]
+
+
+class Read(NamedTuple):
+    """A value that a call reads. The call is identified by the id of its first result."""
+
+    result: int
+    value: int
+
+
+class StageSpec(NamedTuple):
+    """Calls that become one program.
+
+    Attributes:
+        calls: In order of the trace.
+        metas: Metadata of all values of the trace, by id.
+        outputs: Ids of the values that the program has to compute.
+        gradient_outputs: Ids of the values that get gradients from outside the program.
+    """
+
+    calls: list[Call]
+    metas: list[TensorMeta]
+    outputs: set[int]
+    gradient_outputs: set[int]
+
+
+class StayEager(Exception):
+    """A trace falls back to its operators; the message is the reason."""
+
+
+def partition_stages(
+    calls: list[Call], metas: list[TensorMeta], requested: list[int], non_differentiable: set[Read]
+) -> list[StageSpec | Call]:
+    """Partitions a trace into stages, and calls that remain in dynamic mode, in execution order.
+
+    Args:
+        requested: Ids of the values that the user holds.
+        non_differentiable: Reads that are known to get no gradient.
+
+    Raises:
+        StayEager: The trace has to run operator by operator.
+    """
+    producer = {value: call for call in calls for value in call.results}
+    _check_writes(calls)
+    _check_parameters(calls, metas)
+    eager, needed = _eager_views(producer, requested)
+    flow = _GradientFlow(calls, metas, needed, non_differentiable)
+    level = _levels(calls, metas, needed)
+    _check_flags(calls, eager, level)
+    stages: list[StageSpec | Call] = []
+    for current in range(max(level, default=0) + 1):
+        here = [call for call, at in zip(calls, level) if at == current]
+        later = [call for call, at in zip(calls, level) if at > current]
+        read_later = {value for call in [*later, *eager] for value in call.reads}
+        computed = {value for call in here for value in call.results}
+        computed.difference_update(value for call in eager for value in call.results)
+        gradient_outputs = needed.union(*map(flow.differentiable_reads, later))
+        stages += _stages_of_level(here, flow, computed & (needed | read_later), gradient_outputs)
+        stages += [call for call, at in zip(calls, level) if at == current and call in eager]
+    _check_sampling_order(stages)
+    if all(isinstance(stage, Call) for stage in stages):
+        raise StayEager("it only makes views")
+    return stages
+
+
+def check_dynamic_sizes(calls: list[Call]) -> None:
+    """Checks that calls with dynamic sizes have no effects and no gradients: runs may be repeated.
+
+    Raises:
+        StayEager: A call has an effect or a gradient.
+    """
+    for call in calls:
+        if call.has_effect or call.has_gradient:
+            raise StayEager(f"{call.name} does more than to compute results")
+
+
+def _check_writes(calls: list[Call]) -> None:
+    """Checks that mutated statistics have no other reader, whose order would matter."""
+    for call in calls:
+        written = set(call.views.values()) | set(call.views) if call.writes else set()
+        if any(not written.isdisjoint(other.reads) for other in calls if other is not call):
+            raise StayEager(f"what {call.name} writes is used by another operator")
+
+
+def _check_flags(calls: list[Call], eager: list[Call], level: list[int]) -> None:
+    """Checks that readers of a tensor run before a call that stops its gradient."""
+    for call, switched in zip(calls, level):
+        if call.name != "stop_gradient" or call not in eager:
+            continue
+        (value,) = call.reads
+        if any(value in other.reads and at > switched for other, at in zip(calls, level)):
+            raise StayEager("a tensor is read whose gradient was switched off")
+
+
+# Positions of the arguments that are parameters, and of those that are statistics.
+_NORMALIZATION_ARGUMENTS = {"batch_norm": ((3, 4), (1, 2)), "instance_norm": ((1, 2), ())}
+
+
+def _check_parameters(calls: list[Call], metas: list[TensorMeta]) -> None:
+    """Checks that all parameters of a normalization get gradients, or none does.
+
+    If one of the two is frozen, the operator of dynamic mode leaves the other one without a
+    gradient, but a program computes zeros, which an optimizer takes for a gradient. Statistics that
+    are not frozen have the same problem.
+    """
+    for call in calls:
+        if call.name not in _NORMALIZATION_ARGUMENTS or not call.has_gradient:
+            continue
+        parameters, statistics = (
+            {_is_frozen(call.arguments[at], metas) for at in positions}
+            for positions in _NORMALIZATION_ARGUMENTS[call.name]
+        )
+        if len(parameters) > 1 or False in statistics:
+            raise StayEager(f"some parameters of {call.name} are frozen, and some are not")
+
+
+def _is_frozen(argument: Any, metas: list[TensorMeta]) -> bool:
+    return all(metas[value].stop_gradient for value in values_in(argument))
+
+
+def _check_sampling_order(stages: list[StageSpec | Call]) -> None:
+    calls = [call for stage in stages if isinstance(stage, StageSpec) for call in stage.calls]
+    stochastic = [call.first_value for call in calls if call.is_stochastic]
+    if stochastic != sorted(stochastic):
+        raise StayEager("random numbers would be drawn in another order")
+
+
+class _GradientFlow:
+    """Gradient flow of a trace: the reads and results of its calls that may have gradients.
+
+    Args:
+        calls, metas: The trace.
+        needed: Ids of the values that the user, or a call in dynamic mode, reads.
+        non_differentiable: Reads that are known to get no gradient.
+
+    Attributes:
+        metas: Metadata of all values, with stopped gradient where no gradient can reach.
+    """
+
+    def __init__(
+        self,
+        calls: list[Call],
+        metas: list[TensorMeta],
+        needed: set[int],
+        non_differentiable: set[Read],
+    ) -> None:
+        self.metas = metas
+        self._non_differentiable = non_differentiable
+        reached = set(needed)
+        for call in reversed(calls):
+            if not reached.isdisjoint(self.differentiable_results(call)):
+                reached.update(self.differentiable_reads(call))
+        unreached = {value for call in calls for value in call.results} - reached
+        self.metas = [
+            meta.detached if value in unreached else meta for value, meta in enumerate(metas)
+        ]
+
+    def differentiable_results(self, call: Call) -> set[int]:
+        """Returns the results of a call that may have gradients."""
+        return {value for value in call.results if not self.metas[value].stop_gradient}
+
+    def differentiable_reads(self, call: Call) -> set[int]:
+        """Returns the values that get gradients from a call."""
+        if not self.differentiable_results(call):
+            return set()
+        reads = {Read(call.results[0], v) for v in call.reads if not self.metas[v].stop_gradient}
+        return {read.value for read in reads - self._non_differentiable}
+
+
+def non_differentiable_reads(calls: Sequence[Call], metas: Sequence[TensorMeta]) -> set[Read]:
+    """Returns the reads of differentiable values that get no gradient from their call.
+
+    Examples are the target of ``expand_as`` and the labels of losses. Only Paddle's differentiation
+    of a program shows it, so that each call is differentiated in a separate program, equal calls
+    once.
+    """
+    computed: set[int] = set()
+    known: dict[str, set[int]] = {}  # indices into the reads, by call
+    non_differentiable: set[Read] = set()
+    for call in calls:
+        reads = [value for value in dict.fromkeys(call.reads) if not metas[value].stop_gradient]
+        # If there is only one read, it has the gradient.
+        if len(reads) > 1 and not computed.isdisjoint(reads) and call.has_gradient:
+            positions = {value: (at, metas[value]) for at, value in enumerate(call.reads)}
+            arguments = substituted(call.arguments, positions)
+            key = repr((call.name, call.is_method, arguments, call.keywords))
+            if key not in known:
+                known[key] = _positions_without_gradient(call, metas, reads)
+            non_differentiable.update(Read(call.results[0], reads[at]) for at in known[key])
+        computed.update(call.results)
+    return non_differentiable
+
+
+def _positions_without_gradient(
+    call: Call, metas: Sequence[TensorMeta], reads: list[int]
+) -> set[int]:
+    """Returns the indices of the reads without a gradient; empty if no program can be built."""
+    main = paddle.static.Program()
+    with suppress(Exception), paddle.static.program_guard(main, paddle.static.Program()):
+        values = {}
+        for value in dict.fromkeys(call.reads):
+            values[value] = placeholder(value, metas[value])
+            set_stop_gradient(values[value], value not in reads)
+        bind(call.result, call.apply(program_function(call.name, call.is_method), values), values)
+        results = [values[value] for value in call.results if not metas[value].stop_gradient]
+        found = paddle.static.gradients(results, [values[value] for value in reads])
+        return {at for at, gradient in enumerate(found) if gradient is None}
+    return set()
+
+
+def _stages_of_level(
+    calls: list[Call], flow: _GradientFlow, outputs: set[int], gradient_outputs: set[int]
+) -> list[StageSpec]:
+    """Splits the calls of a level into stages, in execution order.
+
+    In a stage, all results get gradients whenever one does.
+
+    Args:
+        outputs: Values with readers outside the level.
+        gradient_outputs: Values that get gradients from outside the level.
+    """
+    metas, used = flow.metas, _live_calls(calls, outputs)
+    if all(metas[value].stop_gradient for value in outputs):
+        is_used = outputs or any(call.has_effect for call in calls)
+        return [StageSpec(used, metas, outputs, gradient_outputs)] if is_used else []
+    reach = _reached_results(used, flow, outputs, gradient_outputs)
+    groups: dict[_StageKey, list[Call]] = {}
+    for call, key in zip(used, _stage_keys(used, reach)):
+        groups.setdefault(key, []).append(call)
+    # Producers before readers: results reached from a reader are reached from its producers, too.
+    call_groups = [
+        groups[each] for each in sorted(groups, key=lambda each: (each[0], -len(each[1])))
+    ]
+    call_groups.sort(key=lambda group: group[-1].first_value)
+    return _topological_order(call_groups, flow, outputs, gradient_outputs)
+
+
+def _stage_keys(calls: list[Call], reach: list[frozenset[int]]) -> list[_StageKey]:
+    """Returns the key of the stage of each call."""
+    keys: list[_StageKey] = []
+    of_value: dict[int, _StageKey] = {}
+    for call, own in zip(calls, reach):
+        # A reader of a value is in a later stage unless its gradients all reach the value, too.
+        producers = [of_value[value] for value in call.reads if value in of_value]
+        level = max((at + (not others >= own) for at, others in producers), default=0)
+        keys.append((level, own))
+        of_value.update(dict.fromkeys(call.results, keys[-1]))
+    # A call whose readers are all in one later stage with equal gradients moves to that stage.
+    readers: dict[int, set[_StageKey]] = {}
+    for at in reversed(range(len(calls))):
+        reading = set().union(*(readers.get(value, set()) for value in calls[at].results))
+        if len(reading) == 1 and not calls[at].has_effect:
+            (key,) = reading
+            keys[at] = key if key[1] == reach[at] else keys[at]
+        for value in calls[at].reads:
+            readers.setdefault(value, set()).add(keys[at])
+    return keys
+
+
+def _reached_results(
+    calls: list[Call], flow: _GradientFlow, outputs: set[int], gradient_outputs: set[int]
+) -> list[frozenset[int]]:
+    """Returns the results whose gradients reach each call; without any, those of its readers."""
+    gradients: dict[int, frozenset[int]] = {v: frozenset({v}) for v in outputs & gradient_outputs}
+    readers: dict[int, frozenset[int]] = dict.fromkeys(outputs, _NO_GRADIENT)
+    reach = []
+    for call in reversed(calls):
+        own = _NO_RESULTS.union(
+            *(gradients.get(v, _NO_RESULTS) for v in flow.differentiable_results(call))
+        )
+        for value in flow.differentiable_reads(call):
+            gradients[value] = gradients.get(value, _NO_RESULTS) | own
+        own = own or _NO_RESULTS.union(*(readers.get(v, _NO_RESULTS) for v in call.results))
+        for value in call.reads:
+            readers[value] = readers.get(value, _NO_RESULTS) | own
+        reach.append(own)
+    return reach[::-1]
+
+
+def _topological_order(
+    call_groups: list[list[Call]],
+    flow: _GradientFlow,
+    outputs: set[int],
+    gradient_outputs: set[int],
+) -> list[StageSpec]:
+    stages: list[StageSpec] = []
+    computed: set[int] = set()
+    of_all = {value for group in call_groups for call in group for value in call.results}
+    stochastic = [call for group in call_groups for call in group if call.is_stochastic]
+    while call_groups:
+        for group in call_groups:
+            own = {value for call in group for value in call.results}
+            read = {value for call in group for value in call.reads}
+            # Random numbers are sampled in the order of the calls.
+            last_sample = max((call.first_value for call in group if call.is_stochastic), default=0)
+            read.update(*(call.results for call in stochastic if call.first_value < last_sample))
+            if (read - own) & of_all <= computed:
+                break
+        else:
+            raise StayEager("its stages depend on each other, or draw random numbers in turn")
+        call_groups.remove(group)
+        computed |= own
+        later = [call for other in call_groups for call in other]
+        read_later = outputs.union(*(call.reads for call in later))
+        later_gradient_outputs = gradient_outputs.union(*map(flow.differentiable_reads, later))
+        stages.append(StageSpec(group, flow.metas, read_later & own, later_gradient_outputs))
+    return stages
+
+
+def _eager_views(producer: dict[int, Call], requested: list[int]) -> tuple[list[Call], set[int]]:
+    """Returns the calls that create views for the user, and all values needed outside of stages."""
+    eager: list[Call] = []
+    needed = set(requested)
+    pending = list(requested)
+    while pending:
+        value = pending.pop()
+        call = producer.get(value)
+        if call is None or value not in call.views or call in eager:
+            continue
+        if call.writes:
+            raise StayEager(f"what {call.name} writes is looked at")
+        eager.append(call)
+        new = set(call.reads) | set(call.results)
+        pending += new - needed
+        needed |= new
+    eager.sort(key=lambda call: call.first_value)
+    return eager, needed
+
+
+def _levels(calls: list[Call], metas: list[TensorMeta], needed: set[int]) -> list[int]:
+    """Returns the level of each call: the most needed differentiable values on a path to it."""
+    of_value: dict[int, int] = {}
+    computed: set[int] = set()
+    levels = []
+    last_sample = 0  # level of the latest stochastic call: samples stay in the order of the calls
+    for call in calls:
+        level = last_sample if call.is_stochastic else 0
+        for value in call.reads:
+            is_seen = value in computed and value in needed and not metas[value].stop_gradient
+            level = max(level, of_value.get(value, 0) + is_seen)
+        for value in call.results:
+            of_value[value] = level
+            computed.add(value)
+        last_sample = level if call.is_stochastic else last_sample
+        levels.append(level)
+    _join_readers(levels, calls, needed)
+    return levels
+
+
+def _join_readers(levels: list[int], calls: list[Call], needed: set[int]) -> None:
+    """Moves each call without requested results to the level of its first reader.
+
+    Examples are a reshaped bias, and random numbers that select a branch of a network.
+    """
+    first_read: dict[int, int] = {}
+    last_sample = max(levels, default=0)  # the level of the next stochastic call
+    for at in reversed(range(len(calls))):
+        call = calls[at]
+        readers = [first_read[value] for value in call.results if value in first_read]
+        if readers and not call.writes and needed.isdisjoint(call.results):
+            levels[at] = min(*readers, last_sample) if call.is_stochastic else min(readers)
+        if call.is_stochastic:
+            last_sample = levels[at]
+        for value in call.reads:
+            first_read[value] = min(first_read.get(value, levels[at]), levels[at])
+
+
+def _live_calls(calls: list[Call], outputs: Iterable[int]) -> list[Call]:
+    """Returns the calls that outputs depend on, and those with effects, in their order."""
+    read = set(outputs)
+    used = []
+    for call in reversed(calls):
+        if call.has_effect or not read.isdisjoint(call.results):
+            used.append(call)
+            read.update(call.reads)
+    return used[::-1]

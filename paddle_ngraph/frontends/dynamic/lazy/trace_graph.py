@@ -1,0 +1,509 @@
+"""Graphs of captured operators, which compute the requested values of a trace.
+
+A trace (core/paddle/capture.h) is a list of calls of operators. It is partitioned into stages, each
+a program in a ``PartialProgramLayer``, which the to_static hook runs through the engine. There is
+one stage if no result gets a gradient. Otherwise autograd has to reach each tensor that the user
+holds: operators that depend on such a tensor are in a later stage (stages.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import paddle
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends.dynamic.lazy import trace_isolation
+from paddle_ngraph.frontends.dynamic.lazy.calls import (
+    Call,
+    TensorMeta,
+    bind,
+    call_eagerly,
+    gradients_enabled,
+    placeholder,
+    values_in,
+)
+from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import program_function
+from paddle_ngraph.frontends.dynamic.lazy.stages import (
+    Read,
+    StageSpec,
+    StayEager,
+    check_dynamic_sizes,
+    non_differentiable_reads,
+    partition_stages,
+)
+from paddle_ngraph.frontends.to_static import gradients, scope_pool
+from paddle_ngraph.frontends.to_static import hook as to_static_hook
+from paddle_ngraph.paddle_private.call_stacks import without_call_stacks
+from paddle_ngraph.paddle_private.names import (
+    PartialProgramLayer,
+    in_static_mode,
+    make_parameter,
+    operators,
+    set_stop_gradient,
+    set_training,
+)
+from paddle_ngraph.paddle_private.protocols import Scope
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.utils import clock
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.thread_local import ThreadLocal
+
+# Callback that decides whether this thread may build a program of a number of operators now.
+_compile_budget: ThreadLocal[Callable[[int], bool] | None] = ThreadLocal(None)
+_build_lock = new_lock()
+# Parameters of the program that this thread builds or runs.
+_run_parameters: ThreadLocal[Sequence[Any]] = ThreadLocal(())
+# Paddle retains six threads and a megabyte per scope in which a program trains, permanently. A
+# program needs one scope per run whose backward pass is pending (a cell that is called in a loop).
+# Scopes beyond the first few of a program are counted separately, so that long loops do not
+# exhaust those of other programs.
+_MAX_TRAINING_SCOPES = 128
+_MAX_SCOPES_PER_PROGRAM = 32
+_BASE_SCOPES_PER_PROGRAM = 4
+_MAX_LOOP_SCOPES = 64
+_training_scope_ids = itertools.count(1)
+_loop_scope_ids = itertools.count(1)
+
+
+def make_graph(
+    calls: Sequence[tuple[Any, ...]],
+    metas: Sequence[tuple[Any, ...]],
+    requested: list[int],
+    examples: list[list[list[int]]],
+) -> TraceGraph | None:
+    """Builds the graph that computes the requested values of a trace.
+
+    Does not raise: operators of a graph that cannot be built are called one by one.
+
+    Args:
+        calls, metas, requested: The trace: its calls, metadata of its values, and ids of the
+            values to compute.
+        examples: The shapes of all values in some calls, if dimensions are dynamic.
+    """
+    converted = [Call(*call) for call in calls], [TensorMeta(*meta) for meta in metas]
+    return TraceGraph(*converted, requested, examples)
+
+
+class TraceGraph:
+    """The graph of a trace, or of a trace group (traces that differ in sizes only).
+
+    Attributes:
+        is_open: Whether the graph has dynamic shapes, for a trace group.
+        why_native: Reason why its operators are called one by one instead, or ``None``.
+        stages: Its programs and calls of dynamic mode, in execution order.
+    """
+
+    def __init__(
+        self,
+        calls: list[Call],
+        metas: list[TensorMeta],
+        requested: list[int],
+        examples: list[list[list[int]]],
+    ) -> None:
+        self.requested = requested
+        self.number_of_calls = len(calls)
+        self.stages: list[Stage | Call] = []
+        self.why_native: str | None = None
+        self.is_open = bool(examples)
+        self._calls, self._metas, self._examples = calls, metas, examples
+        self._has_refined_stages = False
+        self._written_inputs = {at for call in calls if call.writes for at in call.views.values()}
+        try:
+            if self.is_open:
+                check_dynamic_sizes(calls)
+            self._find_stages(set())
+        except StayEager as reason:
+            self.why_native = str(reason)
+
+    def _find_stages(self, non_differentiable: set[Read]) -> None:
+        self.stages = [
+            Stage(spec, self._examples) if isinstance(spec, StageSpec) else spec
+            for spec in partition_stages(
+                self._calls, self._metas, self.requested, non_differentiable
+            )
+        ]
+
+    @property
+    def reports(self) -> list[Report]:
+        """Partitioning reports of the stages that were built."""
+        stages = [stage for stage in self.stages if isinstance(stage, Stage)]
+        return [stage.report for stage in stages if stage.report is not None]
+
+    def __call__(self, given: list[Any]) -> list[Any] | None:
+        """Returns the requested values, or ``None`` before any effect if the graph cannot run.
+
+        Args:
+            given: The input values of the trace.
+
+        Raises:
+            Exception: A program cannot be built, and ``FLAGS_ngraph_strict`` is on.
+        """
+        if self.why_native is not None:
+            return None
+        trains = any(isinstance(stage, Stage) and stage.trains for stage in self.stages)
+        if trains and not _may_train():
+            return None
+        if self._written_inputs and self._has_aliased_statistics(given):
+            return None
+        values = dict(enumerate(given))
+        try:  # build all programs before the first effect
+            steps = self._steps(values)
+        except _RetryLater:
+            return None
+        except StayEager as reason:
+            self.why_native = str(reason)
+            return None
+        except Exception as error:  # any build failure: Paddle can run the operators
+            if flags.get("ngraph_strict"):
+                raise
+            self.why_native = f"{type(error).__name__}: {error}"
+            return None
+        if not all(program.may_run() for _, program in steps if program is not None):
+            return None
+        with to_static_hook.switched_on():
+            for stage, program in steps:
+                if isinstance(stage, Call):
+                    call_eagerly(stage, values)
+                elif program is not None:
+                    stage.run(program, values)
+        return [values[value_id] for value_id in self.requested]
+
+    def _has_aliased_statistics(self, given: list[Any]) -> bool:
+        """Returns whether mutated statistics share memory with another input.
+
+        A program may read that input before or after the write.
+        """
+        written: list[Any] = []
+        others: list[Any] = []
+        for value_id, tensor in enumerate(given):
+            (written if value_id in self._written_inputs else others).append(tensor)
+        return _core.is_memory_shared(written, others)
+
+    def _steps(self, values: dict[int, Any]) -> list[tuple[Stage | Call, _Program | None]]:
+        """Returns the stages and calls to run, each stage with its program.
+
+        The list is local, since other threads may refine the stages concurrently.
+
+        Raises:
+            NgraphError: No operator of any stage can be converted.
+        """
+        self._refine_stages()
+        steps: list[tuple[Stage | Call, _Program | None]] = []
+        for stage in self.stages:
+            program = stage.program_for(values) if isinstance(stage, Stage) else None
+            if isinstance(stage, Stage) and program is None:
+                steps += [(call, None) for call in stage.calls]  # e.g. sizes next to a network
+            else:
+                steps.append((stage, program))
+        if all(program is None for _, program in steps):
+            raise NgraphError("the engine takes nothing of it")
+        self.stages = [stage for stage, _ in steps]  # for the next run
+        return steps
+
+    def _refine_stages(self) -> None:
+        """Partitions the trace again without gradients of non-differentiable reads.
+
+        Needed once, if several stages train. A value that other stages read without a gradient
+        (the target of ``expand_as``) gets none in the stage that computes it, either, which would
+        otherwise compute zeros for all its inputs.
+
+        Raises:
+            _RetryLater: No program can be built now.
+        """
+        if self._has_refined_stages:
+            return
+        if sum(isinstance(stage, Stage) and stage.trains for stage in self.stages) > 1:
+            with _tracing(), gradients_enabled(True):
+                non_differentiable = _in_static_mode(
+                    non_differentiable_reads, self._calls, self._metas
+                )
+            if non_differentiable:
+                self._find_stages(non_differentiable)
+        self._has_refined_stages = True
+
+
+# The only thread whose graphs may train, guarded by the lock.
+_training_thread: list[threading.Thread] = []
+_training_thread_lock = new_lock()
+
+
+def _may_train() -> bool:
+    """Returns whether graphs of this thread may train: Paddle's interpreters support one thread.
+
+    Other threads call operators one by one until that thread ends.
+    """
+    here = threading.current_thread()
+    with _training_thread_lock:
+        if not _training_thread or not _training_thread[0].is_alive():
+            _training_thread[:] = [here]
+        return _training_thread[0] is here
+
+
+class _RetryLater(Exception):
+    """Other threads were in Paddle, or the budget does not allow a build now; retry later."""
+
+
+def compile_budget_set(compile_budget: Callable[[int], bool]) -> AbstractContextManager[None]:
+    """Returns a context manager in which this thread builds programs within a budget.
+
+    Args:
+        compile_budget: Decides whether a program of a number of operators may be built now.
+    """
+    return _compile_budget.overridden(compile_budget)
+
+
+# Between attempts to get exclusive access. An attempt blocks other threads for a twentieth of this
+# time at most.
+_EXCLUSIVE_RETRY_SECONDS = 1.0
+_exclusive_retry_at = 0.0  # guarded by the lock
+
+
+@contextmanager
+def _exclusive_access() -> Iterator[None]:
+    """Excludes other threads from Paddle.
+
+    Raises:
+        _RetryLater: Other threads are in Paddle, or were in the last attempt, less than
+            ``_EXCLUSIVE_RETRY_SECONDS`` ago.
+    """
+    global _exclusive_retry_at
+    if clock.now() < _exclusive_retry_at:
+        raise _RetryLater
+    with _core.ExclusiveSection() as is_exclusive:
+        if not is_exclusive:
+            _exclusive_retry_at = clock.now() + _EXCLUSIVE_RETRY_SECONDS
+            raise _RetryLater
+        yield
+
+
+@contextmanager
+def _tracing() -> Iterator[None]:
+    """Lets one thread at a time build a program, without effect on the modes of other threads.
+
+    Raises:
+        _RetryLater: Other threads are in Paddle.
+    """
+    with (
+        _build_lock,
+        _exclusive_access(),
+        trace_isolation.isolated_tracing(),
+        without_call_stacks(),
+    ):
+        yield
+
+
+class _SharedProgramLayer(PartialProgramLayer):  # type: ignore[misc]
+    """Runs a program on the parameters of the current call, so that several layers share it."""
+
+    @property
+    def _params(self) -> list[Any]:
+        return list(_run_parameters.value)
+
+    @_params.setter
+    def _params(self, weights: Sequence[Any]) -> None:
+        """Ignores the parameters that Paddle's constructor sets, which are those of this thread."""
+
+
+class Stage:
+    """A stage of a trace, with the program that computes it.
+
+    Args:
+        spec: Calls, inputs and outputs of the stage.
+        examples: The shapes of all values in some calls, if dimensions are dynamic.
+    """
+
+    def __init__(self, spec: StageSpec, examples: list[list[list[int]]]) -> None:
+        self.calls, self._metas, self._examples = spec.calls, spec.metas, examples
+        self._outputs = sorted(spec.outputs)
+        self._differentiable_outputs = {
+            v for v in spec.outputs & spec.gradient_outputs if not spec.metas[v].stop_gradient
+        }
+        computed = {value for call in spec.calls for value in call.results}
+        self._reads = {value for call in spec.calls for value in call.reads}
+        self._inputs = sorted(self._reads - computed)
+        self.trains = bool(self._differentiable_outputs)
+        self._fed_inputs = [
+            v for v in self._inputs if self.trains or not spec.metas[v].is_parameter
+        ]
+        # If all inputs are parameters, feed them: otherwise the program would be constant-folded,
+        # and compiled again for other parameters.
+        self._fed_inputs = self._fed_inputs or self._inputs
+        self._parameter_inputs = [value for value in self._inputs if value not in self._fed_inputs]
+        self._differentiable_inputs = self._find_differentiable_inputs()
+        self._program: _Program | None = None
+        self.report: Report | None = None
+
+    def run(self, program: _Program, values: dict[int, Any]) -> None:
+        """Runs the program, and adds its outputs to ``values``."""
+        with gradients_enabled(self.trains):  # as where the operators were called
+            inputs = [self._input(values, value_id) for value_id in self._fed_inputs]
+            with _run_parameters.overridden(self._parameters_from(values)):
+                results = program.layer.sot_call(inputs)
+        if program.gradients is not None and (scope := scope_pool.latest()) is not None:
+            program.scopes[scope.raw_address()] = scope
+            program.gradients.attach(inputs, results, scope)
+        values.update(zip(self._outputs, results))
+
+    def _input(self, values: dict[int, Any], value_id: int) -> Any:
+        tensor = values[value_id]
+        if not self._metas[value_id].is_contiguous:
+            tensor = operators.assign(tensor)  # contiguous() would split a view from its base
+        return tensor if value_id in self._differentiable_inputs else tensor.detach()
+
+    def _parameters_from(self, values: dict[int, Any]) -> list[Any]:
+        return [values[value_id] for value_id in self._parameter_inputs]
+
+    def program_for(self, values: dict[int, Any]) -> _Program | None:
+        """Returns the program, built at the first call; ``None`` if the operators are to be called.
+
+        Raises:
+            _RetryLater: The program cannot be built now.
+        """
+        if self._program is None:
+            compile_budget = _compile_budget.value
+            if compile_budget is not None and not compile_budget(len(self.calls)):
+                raise _RetryLater
+            with _tracing(), gradients_enabled(self.trains):
+                if self._program is None:  # another thread may have built it
+                    with _run_parameters.overridden(self._parameters_from(values)):
+                        self._program = self._build()
+        return self._program
+
+    def _build(self) -> _Program | None:
+        if self.trains and next(_training_scope_ids) > _MAX_TRAINING_SCOPES:
+            raise NgraphError(
+                f"{_MAX_TRAINING_SCOPES} graphs train already or wait for backward passes, "
+                "of which "
+                "Paddle keeps threads: give it batches of fewer shapes, or call backward() earlier"
+            )
+        layer = _in_static_mode(self._layer)
+        set_training(layer, self.trains)
+        report = to_static_hook.explain_programs(layer, in_sot_mode=True)
+        self.report = report
+        if not report.changes:
+            return None
+        given = [*self._fed_inputs, *self._parameter_inputs]
+        to_static_hook.expect_shapes(
+            layer, [[shapes[at] for at in given] for shapes in self._examples]
+        )
+        if not self.trains:
+            return _Program(layer, None)
+        # Inputs without a gradient in dynamic mode: the target of expand_as, labels of losses.
+        self._differentiable_inputs -= {
+            self._fed_inputs[at] for at in gradients.inputs_without(layer)
+        }
+        return _Program(layer, self._gradients(layer))
+
+    def _gradients(self, layer: Any) -> gradients.Gradients:
+        positions = self._index_values()
+        read = [at for at, value_id in enumerate(self._fed_inputs) if value_id in positions]
+        computed = [at for at, value_id in enumerate(self._outputs) if value_id in positions]
+        return gradients.Gradients(layer, read, computed)
+
+    def _index_values(self) -> set[int]:
+        """Returns the tensors in subscripts, which the gradient of ``x[at]`` reads again.
+
+        Paddle's gradient in dynamic mode reads them, independent of the values saved by a program.
+        """
+        calls = [call for call in self.calls if call.name == "_getitem_dygraph"]
+        return {value for call in calls for value in values_in(call.arguments[1:])}
+
+    def _layer(self) -> Any:
+        main = paddle.static.Program()
+        with paddle.static.program_guard(main, paddle.static.Program()):
+            values = {value_id: self._placeholder(value_id) for value_id in self._inputs}
+            for call in self.calls:
+                self._append(call, values)
+            outputs = [self._output(values[value_id], value_id) for value_id in self._outputs]
+        inputs = [values[value_id] for value_id in self._fed_inputs]
+        parameters = (
+            list(_run_parameters.value),
+            [values[value_id] for value_id in self._parameter_inputs],
+        )
+        return _SharedProgramLayer(main, inputs, [outputs], parameters)
+
+    def _placeholder(self, value_id: int) -> Any:
+        meta = self._metas[value_id]
+        value = placeholder(value_id, meta)
+        set_stop_gradient(value, value_id not in self._differentiable_inputs)
+        if value_id in self._parameter_inputs:
+            make_parameter(value)
+        return value
+
+    def _output(self, value: Any, value_id: int) -> Any:
+        """Returns an output, detached if it gets no gradient: Paddle would propagate zeros."""
+        is_unchanged = (
+            value_id in self._differentiable_outputs or self._metas[value_id].stop_gradient
+        )
+        return value if is_unchanged else program_function("detach", is_method=True)(value)
+
+    def _append(self, call: Call, values: dict[int, Any]) -> None:
+        """Adds an operator to the program that is being built.
+
+        Raises:
+            NgraphError: A result has another shape or dtype than in the trace.
+        """
+        bind(call.result, call.apply(program_function(call.name, call.is_method), values), values)
+        for value_id in call.results:
+            value, meta = values[value_id], self._metas[value_id]
+            is_same = _has_shape(value, meta.shape) and _dtype_name(value.dtype) == meta.dtype
+            if not is_same and (value_id in self._reads or value_id in self._outputs):
+                raise NgraphError(f"{call.name} is another operator in programs")
+            set_stop_gradient(value, meta.stop_gradient)
+
+    def _find_differentiable_inputs(self) -> set[int]:
+        """Returns the inputs that get gradients: differentiable outputs depend on them."""
+        differentiable = set(self._differentiable_outputs)
+        for call in reversed(self.calls):
+            if not differentiable.isdisjoint(call.results):
+                differentiable.update(v for v in call.reads if not self._metas[v].stop_gradient)
+        return differentiable & set(self._inputs)
+
+
+def _has_shape(value: Any, shape: list[int]) -> bool:
+    """Returns whether a value of a program has this shape; dynamic dimensions (-1) match any."""
+    declared = list(value.shape)
+    return len(declared) == len(shape) and all(
+        size in (-1, known) for size, known in zip(declared, shape)
+    )
+
+
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).rpartition(".")[2]
+
+
+@in_static_mode
+def _in_static_mode(build: Callable[..., Any], *args: Any) -> Any:
+    return build(*args)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """The program of a stage.
+
+    Attributes:
+        layer: The ``PartialProgramLayer``.
+        gradients: Hooks of its backward pass, if there is one.
+        scopes: The scopes in which it has trained, by address.
+    """
+
+    layer: Any
+    gradients: gradients.Gradients | None
+    scopes: dict[int, Scope] = field(default_factory=dict)
+
+    def may_run(self) -> bool:
+        """Returns whether a scope is free, or another one may be created."""
+        if not self.scopes or any(map(scope_pool.is_free, self.scopes.values())):
+            return True
+        if len(self.scopes) < _BASE_SCOPES_PER_PROGRAM:
+            return next(_training_scope_ids) <= _MAX_TRAINING_SCOPES
+        return (
+            len(self.scopes) < _MAX_SCOPES_PER_PROGRAM and next(_loop_scope_ids) <= _MAX_LOOP_SCOPES
+        )

@@ -1,0 +1,1 @@
+"""Static programs that ``paddle.static.Executor`` runs."""

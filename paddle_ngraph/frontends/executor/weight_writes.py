@@ -1,0 +1,212 @@
+"""Tracks possible writes to variables, because functions contain weights as constants.
+
+A variable of a scope is written by a running program, or through Python's object for its tensor. So
+two categories of functions of Paddle's core are patched (paddle_private/replaced.py lists them;
+core/paddle/exposure.h describes the effects):
+
+- functions that *expose* the tensor of a variable. The variable is treated as exposed while the
+object lives. Views, eager tensors and capsules created from the object share its memory, which is
+detected anyway;
+- functions that *run* programs on a scope. Such a run is treated as a write to variables unless it
+is declared as read-only (``run_of``).
+
+Parameters of layers are eager tensors, to which operators of dynamic mode write without either.
+Calls of these operators are intercepted in C (core/paddle/call_interception.h), except for a list
+of operators that only read.
+
+All other functions work on exposed tensors, or give a variable other memory, which is detected.
+``tests/frontends/executor/test_weight_writes.py`` classifies all functions of Paddle's core, so
+that a release with additional functions fails there.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import cache, partial, wraps
+from typing import Any, TypeVar
+
+from paddle_ngraph import _core
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import DenseTensor, dynamic_tracer
+from paddle_ngraph.paddle_private.protocols import Tensor, Variable
+from paddle_ngraph.utils.thread_local import ThreadLocal
+
+_may_write = ThreadLocal(True)
+T = TypeVar("T")
+
+
+@cache
+def install() -> None:
+    """Patches Paddle's core, and registers the tensors that it exposed before."""
+    for targets, patch in (
+        (replaced.EXPOSE_TENSORS, _exposing_tensors),
+        (replaced.EXPOSE_ADDRESSES, _exposing_address),
+        (replaced.SHARE_MEMORY, _sharing_memory),
+        (replaced.RETAIN_ADDRESSES, _retaining_address),
+        (replaced.RUN_PROGRAMS, _declaring_run),
+        (replaced.START_TRAINER, _declaring_trainer),
+        (replaced.END_TRAINER, _ending_trainer),
+    ):
+        for target in targets:
+            target.replace(patch)
+    for tensor in _core.live_tensor_objects():
+        _track_exposure(tensor)
+    _intercept_eager_writes()
+
+
+def run_of(may_write: bool) -> AbstractContextManager[None]:
+    """Declares whether runs inside, in this thread, may write to variables."""
+    return _may_write.overridden(may_write)
+
+
+def may_write_during_lifetime(target: Any) -> None:
+    """Declares that weights may be written through an object, at any time until it dies."""
+    key = id(target)
+    if key not in _writers:
+        run = _core.ProgramRun(True)
+        run.__enter__()
+        # The weakref callback is a C function, as for tensors below: no signal handler interrupts
+        # it.
+        _writers[key] = run, weakref.ref(target, partial(_writers.pop, key))
+
+
+# -- exposures -------------------------------------------------------------------------------------
+
+
+def tensor_of(variable: Variable) -> Tensor:
+    """The tensor of a variable without an exposure, for callers that only read it."""
+    get_tensor = type(variable).get_tensor
+    tensor: Tensor = getattr(get_tensor, "__wrapped__", get_tensor)(variable)
+    return tensor
+
+
+class _TensorRef(weakref.ref[Tensor]):
+    """A reference to Python's object for a tensor."""
+
+    __slots__ = ("key", "number")
+    key: int
+    number: int
+
+
+_live_tensors: dict[int, _TensorRef] = {}  # by id()
+_exposure_ended = _core.exposure_end_callback(_live_tensors)
+
+
+def _track_exposure(tensor: Tensor) -> None:
+    key = id(tensor)
+    if key in _live_tensors:  # a dead object's entry is removed before its id can be reused
+        return
+    reference = _TensorRef(tensor, _exposure_ended)
+    reference.key, reference.number = key, _core.record_exposure(tensor)
+    _live_tensors[key] = reference
+
+
+def _exposing_tensors(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def exposing(*args: Any, **kwargs: Any) -> T:
+        with _core.ProgramRun(False):  # no variable gets other memory in the meantime
+            returned = original(*args, **kwargs)
+            for tensor in _tensors_in(returned):
+                _track_exposure(tensor)
+        return returned
+
+    return exposing
+
+
+def _tensors_in(returned: Any) -> Iterator[Tensor]:
+    if isinstance(returned, DenseTensor):
+        yield returned
+    elif isinstance(returned, (dict, list)):
+        for each in returned.values() if isinstance(returned, dict) else returned:
+            yield from _tensors_in(each)
+
+
+def _exposing_address(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def exposing_address(self: Any, *args: Any, **kwargs: Any) -> T:
+        address = original(self, *args, **kwargs)
+        _expose_address(self)
+        return address
+
+    return exposing_address
+
+
+def _sharing_memory(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def sharing(self: Any, *args: Any, **kwargs: Any) -> T:
+        for tensor in _tensors_in([self, *args]):
+            _core.record_memory_escape(tensor)
+        return original(self, *args, **kwargs)
+
+    return sharing
+
+
+def _retaining_address(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def retaining_address(self: Any, tensor: Any) -> T:
+        _expose_address(tensor)
+        return original(self, tensor)
+
+    return retaining_address
+
+
+def _expose_address(tensor: Any) -> None:
+    """Records that a caller knows the address of a tensor's memory."""
+    dense = tensor if isinstance(tensor, DenseTensor) else tensor.get_tensor()
+    if dense is not None:  # a sparse tensor has no address to expose
+        _core.record_address_escape(dense)
+
+
+# -- eager tensors -------------------------------------------------------------------------------
+
+
+def _intercept_eager_writes() -> None:
+    """Intercepts calls that may write an eager tensor which is a constant of a function."""
+    effects = {replaced.RUN_PROGRAM: _core.WriteEffect.PROGRAM}
+    effects.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.WriteEffect.ANY_TENSOR))
+    for name, function in replaced.eager_functions():
+        _core.intercept_calls(function, effects.get(name, _core.WriteEffect.ARGUMENTS))
+    for name, function in replaced.functions_of_tensors():
+        if name in replaced.OPTIMIZER_FUNCTIONS:
+            _core.replace_optimizer_kernel(function, name, dynamic_tracer)
+    for function in replaced.collective_functions():
+        _core.intercept_calls(function, _core.WriteEffect.ARGUMENTS)
+
+
+# -- runs ----------------------------------------------------------------------------------------
+
+
+def _declaring_run(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def run(*args: Any, **kwargs: Any) -> T:
+        with _core.ProgramRun(_may_write.value):
+            return original(*args, **kwargs)
+
+    return run
+
+
+# Trainers and similar objects, by id(): the run as which each is treated, which ends when its entry
+# is removed, and a weak reference that removes the entry when the object dies.
+_writers: dict[int, tuple[_core.ProgramRun, weakref.ref[Any]]] = {}
+
+
+def _declaring_trainer(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def start(executor: Any, trainer: Any, *args: Any) -> T:
+        may_write_during_lifetime(trainer)
+        return original(executor, trainer, *args)
+
+    return start
+
+
+def _ending_trainer(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def end(*args: Any) -> T:
+        try:
+            return original(*args)
+        finally:
+            _writers.pop(id(args[-1]), None)  # the trainer
+
+    return end

@@ -1,0 +1,814 @@
+"""The predictor hook: the link between Paddle Inference and the program pass.
+
+A predictor runs on one of two Paddle predictors: the plain one with the user's configuration, and
+the engine's, which is created from a copy of that configuration. The flag at creation time selects
+the predictor that is returned to the user. The other one, its counterpart, is created when the flag
+is switched, and its results are shared with the user's predictor, to which the user's handles
+belong. Paddle's class is patched, not replaced, so the name under which a module imported it does
+not matter.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import paddle.inference  # some of its names are patched
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends.executor import weight_writes
+from paddle_ngraph.frontends.executor.whole_program import WholePredictor
+from paddle_ngraph.frontends.saved_models import saved_model
+from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
+    AnalysisConfig,
+    DenseTensor,
+    PaddleDType,
+    copy_of,
+    operators_compute,
+)
+from paddle_ngraph.paddle_private.place import replace_everywhere
+from paddle_ngraph.paddle_private.protocols import Config, Handle, Predictor, Scope, Tensor
+from paddle_ngraph.partitioning import cost_model, program_pass
+from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.partitioning.whole_program import Whole
+from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+
+PASS = "ngraph_pass"
+
+_Pool = replaced.PREDICTOR_POOL.current
+_create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.current
+_init = replaced.INIT_PREDICTOR.current
+_run = replaced.RUN_PREDICTOR.current
+_clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.current
+_init_config = replaced.CREATE_CONFIG.current
+_enable_custom_passes = replaced.ENABLE_PASSES.current
+
+# Paddle's predictors run, and are created, one at a time.
+_UNINTERRUPTED = signals.deferred_signals(except_ctrl_c=True)
+
+# Getters of a configuration for settings that the engine does not support.
+_UNSUPPORTED_GETTERS = {
+    "use_gpu": "it runs on a GPU",
+    "use_xpu": "it runs on an XPU",
+    "tensorrt_engine_enabled": "it runs on TensorRT",
+    "onnxruntime_enabled": "it runs on ONNX Runtime",
+    "openvino_engine_enabled": "it runs on Paddle's own OpenVINO",
+    "onednn_int8_enabled": "it computes in int8",
+    "shape_range_info_collected": "it collects shapes",
+}
+# Setters of unsupported settings without a getter.
+_UNSUPPORTED_SETTERS = {
+    "enable_onednn_bfloat16": "oneDNN computes in bfloat16",
+    "enable_mkldnn_bfloat16": "oneDNN computes in bfloat16",
+    "enable_custom_device": "it runs on a custom device",
+    "enable_ipu": "it runs on an IPU",
+    "enable_cinn": "it is compiled by CINN",
+    "enable_low_precision_io": "its inputs and outputs have low precision",
+    "enable_save_optim_model": "it saves the program that Paddle makes of it",
+    "use_optimized_model": "its program is one that Paddle has optimized",
+}
+
+
+def install() -> None:
+    """Installs the hook; a second call changes nothing."""
+    replaced.CREATE_CONFIG.replace(lambda _: _copying_settings)
+    replaced.ENABLE_PASSES.replace(lambda _: _recording_passes)
+    replaced.SET_THREADS.replace(_recording_threads)
+    replaced.SET_MODEL_BUFFER.replace(_recording_buffers)
+    replaced.MODEL_FROM_MEMORY.replace(_model_from_memory)
+    for target in replaced.CONFIG_SETTERS:
+        target.replace(partial(_recording_unsupported, reason=_UNSUPPORTED_SETTERS[target.name]))
+    replaced.INIT_PREDICTOR.replace(lambda _: _init_switched)
+    replaced.RUN_PREDICTOR.replace(lambda _: _run_switched)
+    replaced.CLONE_PREDICTOR.replace(lambda _: _clone_switched)
+    for target in replaced.FREE_MEMORY:
+        target.replace(_on_both_predictors)
+    for target in replaced.HOOK_OPERATORS:
+        target.replace(_on_plain_predictor)
+    for target in replaced.GET_HANDLES:
+        target.replace(_exposing_handles)
+    replaced.COPY_RESULT.replace(_copying_to_pool)
+    _replace_names()
+
+
+def _replace_names() -> None:
+    """Replaces Paddle's functions in all modules that refer to them, under any name."""
+    replace_everywhere(
+        [(_create, create_predictor), (_Pool, PredictorPool)],
+        except_in=globals(),
+    )
+
+
+# -- configurations ----------------------------------------------------------------------------
+
+
+@dataclass
+class _Settings:
+    """Settings of a configuration that have no getter.
+
+    Attributes:
+        passes, only_passes: The arguments of ``enable_custom_passes``.
+        folder: Contains the model, if it was passed in buffers.
+        why_native: A reason from ``_UNSUPPORTED_SETTERS``.
+        threads: The argument of ``set_cpu_math_library_num_threads``; 0: not called.
+    """
+
+    passes: list[str] = field(default_factory=list)
+    only_passes: bool = False
+    folder: saved_model.TemporaryFolder | None = None
+    why_native: str | None = None
+    threads: int = 0
+
+
+_settings: WeakKeyDictionary[Config, _Settings] = WeakKeyDictionary()
+
+
+def _settings_of(config: Config) -> _Settings:
+    return _settings.setdefault(config, _Settings())
+
+
+@wraps(_init_config)
+def _copying_settings(self: Config, *args: Any) -> None:
+    _init_config(self, *args)
+    if args and isinstance(args[0], AnalysisConfig) and args[0] in _settings:
+        _settings[self] = copy(_settings[args[0]])
+
+
+@wraps(_enable_custom_passes)
+def _recording_passes(
+    self: Config, passes: Sequence[str] = (), custom_pass_only: bool = False
+) -> None:
+    _enable_custom_passes(self, list(passes), custom_pass_only)
+    settings = _settings_of(self)
+    settings.passes, settings.only_passes = list(passes), custom_pass_only
+
+
+def _recording_threads(original: Callable[[Config, int], None]) -> Callable[..., None]:
+    @wraps(original)
+    def set_cpu_math_library_num_threads(self: Config, threads: int) -> None:
+        original(self, threads)
+        _settings_of(self).threads = max(threads, 0)
+
+    return set_cpu_math_library_num_threads
+
+
+def _recording_buffers(original: Callable[..., None]) -> Callable[..., None]:
+    """Replaces buffers by files in memory, since Paddle crashes on PIR in buffers."""
+
+    @wraps(original)
+    def set_model_buffer(
+        self: Config, program: str | bytes, size: int, parameters: str | bytes, parameters_size: int
+    ) -> None:
+        folder = saved_model.TemporaryFolder()
+        contents, weights = _bytes(program, size), _bytes(parameters, parameters_size)
+        ending = ".json" if contents[:64].lstrip().startswith(b"{") else ".pdmodel"
+        # A model without parameters has no file for them.
+        path = folder.add_file("model.pdiparams", [weights]) if weights else ""
+        self.set_model(folder.add_file("model" + ending, [contents]), path)
+        _settings_of(self).folder = folder
+
+    return set_model_buffer
+
+
+def _model_from_memory(original: Callable[[Config], bool]) -> Callable[[Config], bool]:
+    @wraps(original)
+    def model_from_memory(self: Config) -> bool:
+        return _settings.get(self, _Settings()).folder is not None or original(self)
+
+    return model_from_memory
+
+
+def _bytes(buffer: str | bytes, size: int) -> bytes:
+    contents = buffer.encode() if isinstance(buffer, str) else buffer
+    return contents if size == len(contents) else contents[:size]
+
+
+def _recording_unsupported(original: Callable[..., Any], reason: str) -> Callable[..., Any]:
+    @wraps(original)
+    def set_option(self: Config, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        is_disabled = args and args[0] is False  # for example use_optimized_model(False)
+        _settings_of(self).why_native = None if is_disabled else reason
+        return result
+
+    return set_option
+
+
+def why_native(config: Config) -> str | None:
+    """The reason why a configuration falls back to Paddle, or ``None``."""
+    for name, reason in _UNSUPPORTED_GETTERS.items():
+        if getattr(config, name)():
+            return reason
+    return _settings.get(config, _Settings()).why_native
+
+
+# -- Paddle or engine --------------------------------------------------------------------------
+
+
+def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: bool) -> str | None:
+    """The reason why a predictor should fall back to Paddle, or ``None`` if the engine pays off.
+
+    Args:
+        report: The report of the pass on the program.
+        changes_parameters: Whether the program changes parameters, of which each of the two
+            predictors has a copy.
+        has_onednn: Whether plain Paddle would run on oneDNN: operators that fall back next to
+            engine operators do not, and entering or leaving a subgraph costs a change of layout.
+    """
+    if changes_parameters:
+        return "it changes its parameters"
+    if any(interval.draws for interval in report.intervals):
+        return "it draws random numbers"
+    if not report.changes:
+        return (
+            "none of its intervals is worth it"
+            if report.has_small_interval
+            else "nothing is converted"
+        )
+    count, fallback = len(report.intervals), [op.type for op in report.native]
+    if has_onednn and not cost_model.is_faster_than_onednn(report.ops_converted, count, fallback):
+        return (
+            f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
+            f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"
+        )
+    return None
+
+
+def explain(config: Config) -> Report:
+    """The report on the predictor of a ``paddle.inference.Config``.
+
+    Raises:
+        NgraphError: The model cannot be read.
+    """
+    program = SavedModel.of(config).as_pir()
+    report = program_pass.dry_run(program)
+    reason = why_native(config) or reason_against_engine(
+        report, changes_parameters(program), config.onednn_enabled()
+    )
+    return Report(report.blocks, report.packed, reason)
+
+
+# -- predictors --------------------------------------------------------------------------------
+
+
+class _Model:
+    """The state that a predictor and its clones share; creates the predictors of both kinds.
+
+    Attributes:
+        why_native: The reason why runs fall back to Paddle, if one is known.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config: Config = AnalysisConfig(config)  # the user may change the original later
+        self._settings = _settings.get(self._config, _Settings())
+        self._saved = SavedModel.of(config)
+        self._saved.check()
+        self._file_stamp = self._saved.file_stamp()
+        self._lock = new_lock()
+        self._counterpart: Predictor | None = None
+        self._parameters = _core.SharedParameters()
+        self._folder: saved_model.TemporaryFolder | None = None
+        self._returned: frozenset[str] | None = None
+        self.why_native: str | None = None
+
+    def wants_engine(self) -> bool:
+        """Whether the next run uses the engine."""
+        return self.why_native is None and bool(flags.get("use_ngraph"))
+
+    def create_engine(self, create: Callable[[Config], Predictor]) -> Predictor | None:
+        """The engine's predictor, created by ``create(config)``; ``None`` where that fails.
+
+        If the predictor should not be used, :attr:`why_native` is the reason afterwards.
+        """
+        try:
+            with program_pass.runs_by_name(self._settings.threads) as runs:
+                predictor = create(self._engine_config())
+        except Exception as error:  # plain Paddle reports errors of the model itself
+            self.why_native = saved_model.last_line(error)
+            return None
+        self.why_native = self._reason_against_engine(runs)
+        if self.why_native is None:
+            self._share_parameters(runs)
+            self._find_fast_path(predictor, runs)
+        return predictor
+
+    def _share_parameters(self, runs: Sequence[program_pass.RunByName]) -> None:
+        """Shares the parameters of the first predictor with a new one.
+
+        Paddle reads the parameters of a PIR program again for each clone. No program that the
+        engine runs changes them (:func:`reason_against_engine`).
+        """
+        for run in runs:
+            for name in run.parameters if run.scope is not None else ():
+                if (variable := run.scope.find_var(name)) is not None:
+                    self._parameters.share(name, weight_writes.tensor_of(variable))
+
+    def _find_fast_path(self, predictor: Predictor, runs: Sequence[program_pass.RunByName]) -> None:
+        """Stores a fast path for a new predictor, if its program is one engine operator.
+
+        None of Paddle's later passes changes such a program, but a pass of the user may.
+        """
+        if (
+            self._passes[-1] == PASS
+            and len(runs) == 1
+            and runs[0].scope is not None
+            and runs[0].whole is not None
+        ):
+            _fast_paths[predictor] = _FastPath(runs[0].whole, runs[0].scope)
+
+    def parameters_among(self, results: Sequence[str]) -> frozenset[str]:
+        """The names among those of its results that are parameters."""
+        if self._returned is None:
+            self._returned = self._saved.parameters_among(results)
+        return self._returned
+
+    @property
+    def _passes(self) -> list[str]:
+        """The user's passes, with that of the engine."""
+        passes = self._settings.passes
+        return passes if PASS in passes else [*passes, PASS]
+
+    def _engine_config(self) -> Config:
+        config: Config = AnalysisConfig(self._config)
+        _enable_custom_passes(config, self._passes, self._settings.only_passes)
+        config.disable_onednn()
+        config.enable_new_ir(True)
+        config.enable_new_executor(True)
+        self._folder = self._saved.configure(config)
+        return config
+
+    def _reason_against_engine(self, runs: Sequence[program_pass.RunByName]) -> str | None:
+        blocks = [block for run in runs for block in run.report.blocks]
+        report = Report(blocks, sum(run.report.packed for run in runs))
+        has_state = any(run.has_state for run in runs)
+        return reason_against_engine(report, has_state, self._config.onednn_enabled())
+
+    def has_its_files(self) -> bool:
+        """Whether its files are unchanged: creating or cloning a predictor reads them again."""
+        return self._saved.file_stamp() == self._file_stamp
+
+    def clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
+        """Paddle's clone of one of the predictors; ``engine``: of the engine's.
+
+        Paddle holds a lock while it clones, and waits for that lock while holding the GIL, which
+        the pass needs under the lock. So the model's own lock serializes threads that clone.
+        """
+        with self._lock:
+            return self._clone(predictor, engine, *args)
+
+    def _clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
+        with program_pass.runs_by_name(self._settings.threads) as runs:
+            clone = _clone(predictor, *args)
+        if engine:  # clones of the plain predictor have own parameters, which a handle may write
+            self._share_parameters(runs)
+            self._find_fast_path(clone, runs)
+        return clone
+
+    def create_counterpart(self, engine: bool) -> Predictor | None:
+        """A predictor of the kind that the first one is not; ``None`` if there is none."""
+        with self._lock:
+            if not self.has_its_files():
+                warnings.warn(_FILES_CHANGED, stacklevel=2)
+                return None
+            if self._counterpart is not None:
+                return self._clone(self._counterpart, engine)
+            if not engine:
+                self._counterpart = _create(AnalysisConfig(self._config))
+            elif self.why_native is None:
+                created = self.create_engine(_create)
+                self._counterpart = created if self.why_native is None else None
+            return self._counterpart
+
+
+_FILES_CHANGED = (
+    "the files of a model are not what they were when its predictor was made, which therefore can "
+    "be neither switched nor cloned: make another"
+)
+
+
+class _FastPath:
+    """Runs a predictor whose program is one engine operator, without Paddle's interpreter.
+
+    For a network of a hundred weights the interpreter takes 0.1 ms, since it describes each
+    weight to the operator. The first run is Paddle's, and creates the variables of the results.
+    """
+
+    def __init__(self, whole: Whole, scope: Scope) -> None:
+        self._found: tuple[Whole, Scope] | None = (whole, scope)
+        self._program: WholePredictor | None = None
+
+    def run(self, predictor: Predictor) -> None:
+        """Runs once on the inputs of the predictor's handles."""
+        if self._program is not None and self._program.run():
+            return
+        _run(predictor)
+        if self._found is not None:
+            found, self._found = self._found, None
+            with suppress(LookupError):
+                self._program = WholePredictor(*found)
+
+
+_fast_paths: WeakKeyDictionary[Predictor, _FastPath] = WeakKeyDictionary()
+
+
+def _run_engine(predictor: Predictor, *args: Any) -> Any:
+    """``_run`` of an engine predictor."""
+    fast_path = None if args else _fast_paths.get(predictor)
+    if fast_path is None:
+        return _run(predictor, *args)
+    fast_path.run(predictor)
+    return None
+
+
+class _Switch:
+    """Runs a predictor by Paddle or the engine, depending on ``FLAGS_use_ngraph`` at each run.
+
+    Args:
+        model: The state that the predictor shares with its clones.
+        is_engine: Whether the user's predictor is the engine's.
+        original: The predictor of which the user's is a clone; retained, since Paddle's clones on
+            oneDNN fail without it.
+    """
+
+    def __init__(self, model: _Model, is_engine: bool, original: Predictor | None = None) -> None:
+        self.model = model
+        self.is_engine = is_engine
+        self._original = original
+        self.other: Predictor | None = None
+        self._cannot_switch = False
+        # Memory that the two predictors share, retained since a handle retains none: results and
+        # inputs shown by the user's handles, and inputs of the counterpart.
+        self._shared_outputs: list[Tensor] = []
+        self._shown_inputs: list[Any] = []
+        self._shared_inputs: list[Tensor] = []
+
+    def run(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
+        """Runs ``predictor`` once; ``args`` are those of its ``run``."""
+        engine = self.model.wants_engine()
+        if engine != self.is_engine and not self._can_switch():
+            engine = self.is_engine
+        if not engine:
+            return self._run(False, predictor, args)
+        try:
+            return self._run(True, predictor, args)
+        except Exception as error:
+            if flags.get("ngraph_strict") or (self.is_engine and not self._can_switch()):
+                raise
+            # Paddle reports errors of the inputs itself; if Paddle can run them, the engine failed.
+            results = self._run(False, predictor, args)
+            self.model.why_native = f"the engine failed: {saved_model.last_line(error)}"
+            warnings.warn(f"a predictor runs natively now: {self.model.why_native}", stacklevel=3)
+            return results
+
+    def fall_back_permanently(self, reason: str, predictor: Predictor) -> Predictor:
+        """Makes all later runs fall back to Paddle; returns the plain predictor."""
+        plain = self.native(predictor)
+        self.model.why_native = reason
+        return plain
+
+    def native(self, predictor: Predictor) -> Predictor:
+        """The plain predictor.
+
+        Raises:
+            NgraphError: There is none.
+        """
+        if self.is_engine and not self._can_switch():
+            raise NgraphError(_FILES_CHANGED)
+        return self._counterpart if self.is_engine else predictor
+
+    @property
+    def _counterpart(self) -> Predictor:
+        """The counterpart of the user's predictor, which must exist."""
+        assert self.other is not None
+        return self.other
+
+    def _can_switch(self) -> bool:
+        if self.other is None and not self._cannot_switch:
+            self.other = self.model.create_counterpart(engine=not self.is_engine)
+            self._cannot_switch = self.other is None
+        return not self._cannot_switch
+
+    def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
+        run = _run_engine if engine else _run
+        if engine or engine != self.is_engine:
+            args = tuple(map(_contiguous, args))
+        if engine == self.is_engine:
+            results = run(predictor, *args)
+            # Results may be in memory shown by the handles, which is released after the next run.
+            return (
+                list(map(_with_own_memory, results)) if args and self._shared_outputs else results
+            )
+        if args:
+            try:
+                results = run(self._counterpart, *args)
+            finally:
+                self._shown_inputs = (
+                    _show_inputs(predictor, self._counterpart, *args) or self._shown_inputs
+                )
+        else:
+            inputs = _copy_inputs(predictor, self._counterpart)
+            if inputs is None:
+                return _run(predictor)  # Paddle reports the error of the inputs
+            self._shared_inputs = inputs
+            results = run(self._counterpart)
+        self._show_outputs(predictor)
+        return results
+
+    def _show_outputs(self, predictor: Predictor) -> None:
+        """Makes the user's handles show the results of the counterpart."""
+        results = predictor.get_output_names()
+        parameters = self.model.parameters_among(results)  # each predictor has its own
+        self._shared_outputs = [
+            _copy_to_variable(self._counterpart.get_output_handle(theirs), predictor, ours)
+            for ours, theirs in zip(results, self._counterpart.get_output_names())
+            if ours not in parameters
+        ]
+
+
+# The functions below may run in static mode, where operators of dynamic mode crash.
+
+
+def _with_own_memory(tensor: Any) -> Any:
+    """Copies the data of a tensor to its own memory, and returns the tensor."""
+    dense = tensor.get_tensor()
+    if 0 not in dense.shape():
+        _core.share_tensor(dense, copy_of(dense, paddle.CPUPlace()))
+    return tensor
+
+
+def _contiguous(tensors: Any) -> Any:
+    """The input tensors of a run, with views copied to contiguous memory.
+
+    In a predictor, some kernels of Paddle read the memory of a view without its strides, and so do
+    handles.
+    """
+    if not isinstance(tensors, (list, tuple)):
+        return tensors  # Paddle raises the error
+    return list(map(_contiguous_tensor, tensors))
+
+
+def _contiguous_tensor(tensor: Any) -> Any:
+    if not isinstance(tensor, paddle.Tensor) or tensor.is_contiguous():
+        return tensor
+    with operators_compute():
+        return tensor.contiguous()
+
+
+def _show_inputs(predictor: Predictor, other: Predictor, tensors: Any) -> list[Any]:
+    """Makes a predictor's handles show the input tensors of the counterpart's run.
+
+    Handles do so after a run by Paddle, too: a later run without tensors computes on them again, on
+    their contents at that time.
+
+    Returns:
+        References to their memory; empty if Paddle does not accept the inputs.
+    """
+    names = other.get_input_names()
+    if not isinstance(tensors, (list, tuple)) or len(tensors) != len(names):
+        return []
+    shown = []
+    for name, tensor in zip(names, tensors):
+        if not isinstance(tensor, paddle.Tensor):
+            continue
+        handle = predictor.get_input_handle(name)
+        with suppress(NotImplementedError):  # handles do not support its dtype
+            handle.share_external_data(tensor)
+            handle.set_lod(other.get_input_handle(name).lod())
+        shown.append(DenseTensor())  # retains the memory, even if the tensor is freed
+        _core.share_tensor(shown[-1], tensor.get_tensor())
+    return shown
+
+
+def _copy_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
+    """Copies a predictor's inputs to the counterpart.
+
+    Returns:
+        References to their memory. ``None`` if an input could not be read.
+    """
+    copies = []
+    for name in predictor.get_input_names():
+        source = predictor.get_input_handle(name)
+        try:
+            copies.append(_copy_to_variable(source, other, name))
+        except Exception:  # there is no input
+            return None
+    return copies
+
+
+def _copy_to_variable(source: Handle, predictor: Predictor, name: str) -> Tensor:
+    """Sets a variable of ``predictor`` to a copy of ``source``, in new memory.
+
+    The user may have references to the variable's current memory.
+
+    Returns:
+        The tensor with the memory, to be retained, since no handle retains it.
+    """
+    data: np.ndarray = source.copy_to_cpu()
+    if source.type() == PaddleDType.BFLOAT16:  # the bits are in the first half of the array
+        data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
+    is_byte = data.dtype in (np.int8, np.uint8)  # handles copy these dtypes
+    # Paddle's branches read the first element even of empty tensors.
+    source_data = data if data.size > 0 else np.zeros(1, data.dtype)
+    tensor = DenseTensor()
+    tensor.set(
+        np.zeros(source_data.shape, "float32") if is_byte else source_data, paddle.CPUPlace()
+    )
+    target = predictor.get_input_handle(name)  # output handles are read-only
+    target.share_external_data(tensor)
+    if is_byte:
+        target.copy_from_cpu(source_data)
+    if data.size == 0:
+        target.reshape(list(data.shape))
+    target.set_lod(source.lod())
+    return tensor
+
+
+_switches: WeakKeyDictionary[Predictor, _Switch] = WeakKeyDictionary()
+
+
+def _switched(
+    predictor: Predictor, model: _Model, is_engine: bool, original: Predictor | None = None
+) -> Predictor:
+    _switches[predictor] = _Switch(model, is_engine, original)
+    return predictor
+
+
+@wraps(_create)
+@_UNINTERRUPTED
+def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
+    """Creates predictors by Paddle's function, which follow the flag at each run."""
+    model = _model_of(args)
+    if model is None:
+        return _create(*args, **kwargs)
+    if model.wants_engine():
+        predictor = model.create_engine(_create)
+        if predictor is not None and model.why_native is None:
+            return _switched(predictor, model, True)
+    return _switched(_create(*args), model, False)
+
+
+@wraps(_init)
+@_UNINTERRUPTED
+def _init_switched(self: Predictor, *args: Any, **kwargs: Any) -> None:
+    model = _model_of(args)
+    if model is None:
+        _init(self, *args, **kwargs)
+        return
+
+    def into_self(config: Config) -> Predictor:
+        _init(self, config)
+        return self
+
+    # An object is initialized once: if the engine is then not worth it, the counterpart runs.
+    is_engine = model.wants_engine() and model.create_engine(into_self) is self
+    if not is_engine:
+        _init(self, *args)
+    _switched(self, model, is_engine)
+
+
+def _model_of(args: tuple[Any, ...]) -> _Model | None:
+    """The model of a configuration that may use the engine, or ``None``."""
+    if len(args) != 1 or not isinstance(args[0], AnalysisConfig):
+        return None
+    saved = SavedModel.of(args[0])
+    if saved.has_engines:  # whether the flag is on or off
+        saved.check()
+        saved_model.use_functions_folder(saved.program)
+        return None
+    if why_native(args[0]) is not None:
+        return None
+    return _Model(args[0])
+
+
+@wraps(_run)
+@_UNINTERRUPTED
+def _run_switched(self: Predictor, *args: Any, **named: Any) -> Any:
+    switch = _switches.get(self)
+    if switch is None or named.keys() - {"inputs"} or (args and named):
+        return _run(self, *args, **named)  # Paddle raises the error
+    return switch.run(self, args or tuple(named.values()))
+
+
+@wraps(_clone)
+@_UNINTERRUPTED
+def _clone_switched(self: Predictor, *args: Any) -> Predictor:
+    switch = _switches.get(self)
+    if switch is None:
+        return _clone(self, *args)
+    if switch.is_engine and not switch.model.has_its_files():
+        raise NgraphError(_FILES_CHANGED)
+    clone = switch.model.clone(self, switch.is_engine, *args)
+    return _switched(clone, switch.model, switch.is_engine, original=self)
+
+
+def _on_both_predictors(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def act(self: Predictor, *args: Any) -> Any:
+        switch = _switches.get(self)
+        if switch is not None and switch.other is not None:
+            original(switch.other, *args)
+        return original(self, *args)
+
+    return act
+
+
+def _on_plain_predictor(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Registers hooks on single operators with the plain predictor, which runs from then on."""
+
+    @wraps(original)
+    def register(self: Predictor, *args: Any) -> Any:
+        switch = _switches.get(self)
+        if switch is not None:
+            self = switch.fall_back_permanently("something hooks its operators", self)
+        return original(self, *args)
+
+    return register
+
+
+_feeds_and_results: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+
+
+def _exposing_handles(original: Callable[..., Handle]) -> Callable[..., Handle]:
+    """Tracks handles that can write to parameters during their lifetime.
+
+    These are the handles of variables other than inputs and outputs, and of outputs that are
+    parameters. The two predictors have separate parameters, and so has each of Paddle's clones.
+    Such a handle belongs to the plain predictor, which runs from then on. A model that was saved
+    with engine operators has no plain predictor: while the handle lives, the model reads its
+    weights in each run.
+    """
+
+    @wraps(original)
+    def get_handle(self: Predictor, name: str) -> Handle:
+        switch = _switches.get(self)
+        names = _feeds_and_results.get(self)
+        if names is None:
+            results = self.get_output_names()
+            returned = frozenset() if switch is None else switch.model.parameters_among(results)
+            names = frozenset((*self.get_input_names(), *results)) - returned
+            _feeds_and_results[self] = names
+        if name in names:
+            return original(self, name)
+        handle = original(self if switch is None else switch.native(self), name)
+        if switch is not None:
+            switch.fall_back_permanently("a handle of one of its variables is in use", self)
+        weight_writes.may_write_during_lifetime(handle)
+        return handle
+
+    return get_handle
+
+
+# Smaller results are as fast in NumPy's memory, which the C library caches.
+_MIN_POOLED_RESULT_BYTES = 1 << 20
+
+
+def _copying_to_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., np.ndarray]:
+    """Copies large results to the engine's pooled memory; the user owns the copy, as in Paddle."""
+
+    @wraps(original)
+    def copy_to_cpu(self: Handle) -> np.ndarray:
+        if flags.get("use_ngraph") and (shape := _large_shape(self)) is not None:
+            found: np.ndarray = _core.copy_from_handle(self, shape)
+            return found
+        return original(self)
+
+    return copy_to_cpu
+
+
+def _large_shape(handle: Handle) -> list[int] | None:
+    """The shape of a handle's tensor, if it is float32 and large."""
+    try:
+        shape = handle.shape()
+        is_large = math.prod(shape) * 4 >= _MIN_POOLED_RESULT_BYTES
+        return shape if is_large and handle.type() == PaddleDType.FLOAT32 else None
+    except Exception:  # there is no tensor: Paddle reports it
+        return None
+
+
+class PredictorPool:
+    """Predictors that share parameters; replaces Paddle's class of this name."""
+
+    def __init__(self, config: Config, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"a predictor pool holds at least one predictor, not {size}")
+        first = create_predictor(config)
+        self._predictors = [first, *(first.clone() for _ in range(size - 1))]
+
+    def retrieve(self, index: int) -> Predictor:
+        """The predictor with this index."""
+        if not 0 <= index < len(self._predictors):
+            raise ValueError(f"the pool has {len(self._predictors)} predictors: none is {index}")
+        return self._predictors[index]

@@ -1,0 +1,1 @@
+"""Translation of ProgramDesc programs to PIR programs, where no information is lost."""

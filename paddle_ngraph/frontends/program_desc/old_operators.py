@@ -1,0 +1,639 @@
+"""Checks that Paddle's translation to PIR preserves the semantics of ProgramDesc operators.
+
+Each operator is translated alone, and all its inputs, outputs and attributes are searched for in
+the resulting PIR operators. Operators with known losses are rewritten first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle_ngraph.frontends.program_desc.single_assignment import (
+    IN_PLACE,
+    NotTranslatable,
+    blocks,
+    copy_variable,
+    declared,
+    load_dialect,
+    operators,
+)
+from paddle_ngraph.paddle_private.names import (
+    ProgramDesc,
+    VarType,
+    insert_operator,
+    set_attribute,
+    translate_with_values,
+)
+from paddle_ngraph.paddle_private.protocols import (
+    LegacyBlock,
+    LegacyOperator,
+    LegacyProgramDesc,
+    Value,
+)
+from paddle_ngraph.partitioning.analysis.block_view import (
+    CONSTANTS,
+    LISTS,
+    SCOPE_NAMES,
+    overwritten,
+)
+
+_ARRAYS = frozenset(
+    {"write_to_array", "read_from_array", "lod_array_length", "tensor_array_to_tensor"}
+)
+# Operators that Paddle translates together with their blocks, or with the program's interface.
+_STRUCTURE = frozenset(
+    {"feed", "fetch", "fetch_v2", "while", "conditional_block", "select_input", "print", "py_func"}
+)
+# Operators whose kernels read each element before they overwrite it.
+_MAY_OVERWRITE_INPUTS = IN_PLACE | frozenset(
+    {
+        "abs",
+        "assign",
+        "cast",
+        "clip",
+        "cumsum",
+        "dropout",
+        "exp",
+        "fake_quantize_dequantize_moving_average_abs_max",
+        "fake_quantize_moving_average_abs_max",
+        "fake_quantize_range_abs_max",
+        "flatten2",
+        "flatten_contiguous_range",
+        "floor",
+        "increment",
+        "leaky_relu",
+        "logical_and",
+        "logical_not",
+        "logical_or",
+        "relu",
+        "reshape2",
+        "round",
+        "rsqrt",
+        "scale",
+        "set_value",
+        "sigmoid",
+        "softmax",
+        "sqrt",
+        "square",
+        "squeeze2",
+        "tanh",
+        "unsqueeze2",
+        "write_to_array",
+    }
+)
+# Attributes that do not affect the results.
+_IRRELEVANT_ATTRIBUTES = frozenset(
+    {
+        "ALGO",
+        "exhaustive_search",
+        "force_cpu",
+        "grad_inplaced",
+        "in_dtype",
+        "infer_flags",
+        "mkldnn_data_type",
+        "name",
+        "op_callstack",
+        "op_device",
+        "op_namescope",
+        "op_role",
+        "op_role_var",
+        "place_type",
+        "sub_block",
+        "use_addto",
+        "use_cudnn",
+        "use_mkldnn",
+        "use_quantizer",
+        "with_quant_attr",
+        "workspace_size_MB",
+    }
+)
+# Names of attributes in PIR.
+_ALIASES = {
+    "axes": ("axis",),
+    "axis": ("perm",),
+    "data_layout": ("data_format",),
+    "depth": ("num_classes",),
+    "dim": ("axis",),
+    "dropout_implementation": ("mode",),
+    "dropout_prob": ("p",),
+    "is_sparse": ("sparse",),
+    "keep_dim": ("keepdim",),
+    "ksize": ("kernel_size",),
+    "out_dtype": ("dtype",),
+    "step": ("value",),
+    "str_value": ("value",),
+    "trans_x": ("transpose_x",),
+    "trans_y": ("transpose_y",),
+}
+
+
+# -- rewrites before the translation ------------------------------------------------------------
+
+
+def rewrite_for_translation(description: LegacyProgramDesc) -> None:
+    """Rewrites, in place, operators of which the translation is known to lose information."""
+    for block in blocks(description):
+        for op in list(operators(block)):
+            if op.type().startswith("reduce_") and op.has_attr("reduce_all"):
+                _list_axes(block, op)
+            elif op.type() in ("mul", "mul_grad"):
+                _rewrite_mul(block, op)
+            elif op.type().startswith("elementwise_") and not op.type().endswith("_grad"):
+                _align_operands(block, op)
+            elif op.type() == "strided_slice":
+                _squeeze_axes(block, op)
+            elif op.type().startswith("fake_quantize_") and _is_test(op):
+                _rename_unwritten(block, op)
+            elif op.type() == "dequantize_linear":
+                _declare_weights(block, op)
+
+
+def _list_axes(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Lists all axes of a reduction over all axes, since ``reduce_all`` is lost."""
+    shape = _shape(block, op, "X")
+    if op.attr("reduce_all") and shape:
+        set_attribute(op, "dim", list(range(len(shape))))
+
+
+def _rewrite_mul(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Converts ``mul`` to ``matmul_v2`` of flattened operands: its translation has wrong shapes."""
+    x, y = _shape(block, op, "X"), _shape(block, op, "Y")
+    split, y_split = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
+    rows, tail = x[:split], y[y_split:]
+    if not tail or -1 in x[split:] or -1 in y:
+        return
+    # Unchanged axes, also dynamic ones, are copied: the reshape target has a 0 for them.
+    unchanged, columns = [0] * split, _product(tail)
+    flat_x = _Flattening([*rows, _product(x[split:])], [*unchanged, *x[split:]], unchanged)
+    flat_y = _Flattening([_product(y[:y_split]), columns], y, [])
+    flat_out = _Flattening([*rows, columns], [*unchanged, *tail], unchanged)
+    is_grad = op.type() == "mul_grad"
+    for slot, flat in (("X", flat_x), ("Y", flat_y), ("Out@GRAD", flat_out)):
+        if slot != "Out@GRAD" or is_grad:
+            _flatten_input(block, op, slot, flat)
+    for slot, flat in (("X@GRAD", flat_x), ("Y@GRAD", flat_y), ("Out", flat_out)):
+        if (slot != "Out") == is_grad and _has(op, "output", slot):
+            _unflatten_output(block, op, slot, flat)
+    op.set_type("matmul_v2_grad" if is_grad else "matmul_v2")
+    for name in ("x_num_col_dims", "y_num_col_dims"):
+        op.remove_attr(name)
+    set_attribute(op, "trans_x", False)
+    set_attribute(op, "trans_y", False)
+
+
+class _Flattening(NamedTuple):
+    """A reshape of a tensor to a matrix, or to a batch of matrices.
+
+    Attributes:
+        matrix: The shape after the reshape.
+        whole: The target of the inverse reshape.
+        kept: The first elements of the reshape's target.
+    """
+
+    matrix: list[int]
+    whole: list[int]
+    kept: list[int]
+
+    @property
+    def changes(self) -> bool:
+        """Whether the reshape changes the shape."""
+        return len(self.matrix) != len(self.whole)
+
+    @property
+    def target(self) -> list[int]:
+        """The target of the reshape."""
+        return [*self.kept, *self.matrix[len(self.kept) :]]
+
+
+def _flatten_input(block: LegacyBlock, op: LegacyOperator, slot: str, flat: _Flattening) -> None:
+    if not flat.changes:
+        return
+    (name,) = op.input(slot)
+    matrix, position = _matrix_of(block, op, name, flat)
+    _insert(block, position, "reshape2", {"X": [name]}, {"Out": [matrix]}, {"shape": flat.target})
+    op.set_input(slot, [matrix])
+
+
+def _unflatten_output(block: LegacyBlock, op: LegacyOperator, slot: str, flat: _Flattening) -> None:
+    if not flat.changes:
+        return
+    (name,) = op.output(slot)
+    matrix, position = _matrix_of(block, op, name, flat)
+    op.set_output(slot, [matrix])
+    _insert(
+        block, position + 1, "reshape2", {"X": [matrix]}, {"Out": [name]}, {"shape": flat.whole}
+    )
+
+
+def _matrix_of(
+    block: LegacyBlock, op: LegacyOperator, name: str, flat: _Flattening
+) -> tuple[str, int]:
+    """A new variable for ``name`` as a matrix, and the index of the operator that uses it."""
+    position = block_position(block, op)
+    matrix = f"{name}@matrix{position}"
+    copy_variable(block, declared(block, name), matrix, flat.matrix)
+    return matrix, position
+
+
+def _align_operands(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Appends axes to the second operand, if ``axis`` aligns it with leading axes of the first."""
+    axis = op.attr("axis") if op.has_attr("axis") else -1
+    x, y = _shape(block, op, "X"), _shape(block, op, "Y")
+    lacking = len(x) - len(y) - axis
+    if axis < 0 or lacking <= 0 or not y:
+        return
+    (name,) = op.input("Y")
+    position = block_position(block, op)
+    result = f"{name}@aligned{position}"
+    copy_variable(block, declared(block, name), result, [*y, *[1] * lacking])
+    axes = list(range(len(y), len(y) + lacking))
+    _insert(block, position, "unsqueeze2", {"X": [name]}, {"Out": [result]}, {"axes": axes})
+    op.set_input("Y", [result])
+    set_attribute(op, "axis", -1)
+
+
+def _squeeze_axes(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Squeezes axes after a strided slice, whose ``decrease_axis`` is lost."""
+    axes = op.attr("decrease_axis") if op.has_attr("decrease_axis") else []
+    shape = list(_shape(block, op, "Out", "output"))
+    if not axes or any(block.op(i).type() == "strided_slice_grad" for i in range(block.op_size())):
+        return
+    if len(axes) == len(_shape(block, op, "Input")):
+        return
+    (name,) = op.output("Out")
+    for axis in sorted(axes):
+        shape.insert(axis, 1)
+    whole = f"{name}@whole"
+    copy_variable(block, declared(block, name), whole, shape)
+    op.set_output("Out", [whole])
+    set_attribute(op, "decrease_axis", [])
+    position = block_position(block, op) + 1
+    _insert(block, position, "squeeze2", {"X": [whole]}, {"Out": [name]}, {"axes": list(axes)})
+
+
+def _is_test(op: LegacyOperator) -> bool:
+    return op.has_attr("is_test") and bool(op.attr("is_test"))
+
+
+def _rename_unwritten(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Renames the outputs of a quantization in evaluation, other than its result.
+
+    In evaluation the operator does not write these outputs, but their names are those of its
+    inputs, such as the scale.
+    """
+    for slot in set(op.output_names()) - {"Out"}:
+        for name in op.output(slot):
+            unused = f"{name}@unwritten{block_position(block, op)}"
+            copy_variable(block, declared(block, name), unused)
+            op.set_output(slot, [unused])
+
+
+def _declare_weights(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Declares quantized weights as int8, since Paddle's tools store int8 without declaring it."""
+    (name,) = op.input("X")
+    variable = block.find_var_recursive(name.encode())
+    if variable is not None and variable.persistable():
+        variable.set_dtype(VarType.INT8)
+
+
+def _insert(
+    block: LegacyBlock,
+    position: int,
+    type: str,
+    inputs: dict[str, list[str]],
+    outputs: dict[str, list[str]],
+    attributes: dict[str, Any],
+) -> None:
+    op = insert_operator(block, position)
+    op.set_type(type)
+    for slot, names in inputs.items():
+        op.set_input(slot, names)
+    for slot, names in outputs.items():
+        op.set_output(slot, names)
+    for name, value in attributes.items():
+        set_attribute(op, name, value)
+    op.check_attrs()
+
+
+def block_position(block: LegacyBlock, op: LegacyOperator) -> int:
+    """The index of an operator in its block."""
+    return next(i for i, other in enumerate(operators(block)) if other is op)
+
+
+def _shape(block: LegacyBlock, op: LegacyOperator, slot: str, side: str = "input") -> list[int]:
+    if not _has(op, side, slot):
+        return []
+    name = getattr(op, side)(slot)[0]
+    variable = block.find_var_recursive(name.encode())
+    return list(variable.shape()) if variable is not None else []
+
+
+def _has(op: LegacyOperator, side: str, slot: str) -> bool:
+    return slot in getattr(op, f"{side}_names")() and bool(getattr(op, side)(slot))
+
+
+def _product(shape: list[int]) -> int:
+    return -1 if -1 in shape else int(np.prod(shape, dtype=np.int64))
+
+
+# -- checks of each operator ---------------------------------------------------------------------
+
+
+def reject_overlaps(description: LegacyProgramDesc) -> None:
+    """Rejects operators with an output that is also an input, unless the kernel allows it.
+
+    Raises:
+        NotTranslatable: An operator overwrites an input, and is not known to read it before.
+    """
+    for block in blocks(description):
+        for op in operators(block):
+            for name in set(op.output_arg_names()) & set(op.input_arg_names()):
+                if op.type() not in _STRUCTURE and not _may_overwrite(block, op, name):
+                    raise NotTranslatable(f"{op.type()} overwrites '{name}', which it reads")
+
+
+def _may_overwrite(block: LegacyBlock, op: LegacyOperator, name: str) -> bool:
+    if op.type() == "sum":
+        return bool(op.input("X")[0] == name and op.input("X").count(name) == 1)
+    if op.type().startswith("elementwise_") and not op.type().endswith("_grad"):
+        return _shape(block, op, "X") == _shape(block, op, "Y")
+    return op.type() in _MAY_OVERWRITE_INPUTS or name == "@EMPTY@"
+
+
+def check(description: LegacyProgramDesc) -> None:
+    """Translates each operator alone, and identical ones only once, and checks the translation.
+
+    Raises:
+        NotTranslatable: The translation of an operator loses information.
+    """
+    checked = set()
+    for block in blocks(description):
+        for op in operators(block):
+            if op.type() == "conditional_block" and not op.attr("is_scalar_condition"):
+                raise NotTranslatable("conditional_block asks whether a tensor is empty")
+            if op.type() in _STRUCTURE | _ARRAYS:
+                continue
+            if (signature := _signature(block, op)) not in checked:
+                _TranslatedOperator(block, op).check()
+                checked.add(signature)
+
+
+_TENSORS = frozenset(
+    {
+        VarType.DENSE_TENSOR,
+        VarType.DENSE_TENSOR_ARRAY,
+        VarType.SELECTED_ROWS,
+    }
+)
+
+
+def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
+    """Everything that the translation of an operator depends on, except the names of variables."""
+    indices: dict[str, int] = {}
+
+    def variable(name: str) -> tuple[Any, ...]:
+        index = indices.setdefault(name, len(indices))
+        found = block.find_var_recursive(name.encode())
+        if found is None:
+            return (index,)
+        if found.type() not in _TENSORS:  # Paddle has neither dtype nor shape of others
+            return index, int(found.type())
+        return index, int(found.type()), int(found.dtype()), tuple(found.shape())
+
+    slots = [
+        (side, slot, *map(variable, getattr(op, side)(slot)))
+        for side in ("input", "output")
+        for slot in getattr(op, f"{side}_names")()
+    ]
+    attributes = [(n, repr(op.attr(n))) for n in op.attr_names() if n not in _IRRELEVANT_ATTRIBUTES]
+    return op.type(), tuple(slots), tuple(sorted(attributes))
+
+
+class _TranslatedOperator:
+    """A ProgramDesc operator, and the PIR operators of its translation.
+
+    Args:
+        block: The block of the operator.
+        op: The operator.
+    """
+
+    def __init__(self, block: LegacyBlock, op: LegacyOperator) -> None:
+        self._block, self._op = block, op
+        isolated: LegacyProgramDesc = ProgramDesc()
+        inner = isolated.block(0)
+        for name in dict.fromkeys([*op.input_arg_names(), *op.output_arg_names()]):
+            variable = block.find_var_recursive(name.encode())
+            if variable is not None:
+                copy_variable(inner, variable, name)
+        for name in op.input_arg_names():
+            if (variable := inner.find_var(name.encode())) is not None:
+                variable.set_persistable(True)
+        inner.append_op().copy_from(op)
+        try:
+            load_dialect()
+            self._program, self._values = translate_with_values(isolated)
+        except Exception as error:  # Paddle's own errors have many types
+            raise NotTranslatable(f"Paddle cannot translate {op.type()}") from error
+        self._ops = list(self._program.global_block().ops)
+        self._names = {
+            op.results()[0].id: op.attrs()["parameter_name"]
+            for op in self._ops
+            if op.name() == "builtin.parameter"
+        }
+
+    def check(self) -> None:
+        """Raises ``NotTranslatable`` if the translation changes the operator's semantics."""
+        self._check_inputs()
+        self._check_memory()
+        self._check_outputs()
+        self._check_attributes()
+
+    def _loss_error(self, what: str) -> NotTranslatable:
+        return NotTranslatable(f"the translation loses {what} of {self._op.type()}")
+
+    def _check_inputs(self) -> None:
+        read = {
+            self._names.get(value.id)
+            for op in self._ops
+            for value in op.operands_source()
+            if value.initialized()
+        }
+        is_grad = self._op.type().endswith("_grad")
+        for slot in self._op.input_names():
+            for name in self._op.input(slot):
+                if name in read or name == "@EMPTY@" or (is_grad and "@GRAD" not in slot):
+                    continue
+                raise self._loss_error(f"the input {slot}")
+
+    def _check_memory(self) -> None:
+        """Rejects translations that overwrite other variables than the original operator does."""
+        in_place = {}
+        for op in self._ops:
+            if op.name() in SCOPE_NAMES:
+                continue
+            for operand, result in overwritten(op):
+                names = self._members(operand)
+                if not set(names) <= set(self._op.output_arg_names()):
+                    raise NotTranslatable(
+                        f"the translation of {self._op.type()} writes {', '.join(names)}"
+                    )
+                in_place.update(dict.fromkeys(names, result))
+        updated = set(self._op.output_arg_names()) & set(self._op.input_arg_names())
+        if self._op.type() in IN_PLACE and not _is_frozen(self._op):
+            for name in updated - set(in_place):
+                raise self._loss_error(f"the write of {name}")
+
+    def _members(self, value: Value) -> list[str]:
+        producer = value.get_defining_op()
+        if producer is not None and producer.name() in LISTS:
+            return [name for each in producer.operands_source() for name in self._members(each)]
+        return [self._names[value.id]] if value.id in self._names else []
+
+    def _check_outputs(self) -> None:
+        for name in self._op.output_arg_names():
+            variable = self._block.find_var_recursive(name.encode())
+            found = self._values.get(name)
+            if found is None or variable is None or not found[-1].is_dense_tensor_type():
+                continue
+            declared_shape, shape = list(variable.shape()), list(found[-1].shape)
+            if not declared_shape:
+                continue  # unknown shape, or rank 0
+            fits = len(declared_shape) == len(shape) and all(
+                a == b or a < 0 or b < 0 for a, b in zip(declared_shape, shape)
+            )
+            if not fits:
+                raise self._loss_error(f"the shape of the output {name}")
+
+    def _check_attributes(self) -> None:
+        pir_values = self._pir_values()
+        for name in self._op.attr_names():
+            if name in _IRRELEVANT_ATTRIBUTES or self._is_tensor_input(name):
+                continue
+            value = self._op.attr(name)
+            names = (name, *_ALIASES.get(name, ()))
+            if any(_is_same(value, pir_value) for each in names for pir_value in pir_values[each]):
+                continue
+            if name in _ACCEPTED and _ACCEPTED[name](self, value):
+                continue
+            if _is_default(self._op, name, value):
+                continue
+            raise self._loss_error(f"{name} = {value}")
+
+    def _is_tensor_input(self, name: str) -> bool:
+        """Whether an input replaces the attribute."""
+        stem = name.replace("_", "").lower()
+        slots = (s for s in self._op.input_names() if self._op.input(s))
+        return any(slot.lower().startswith(stem) and "tensor" in slot.lower() for slot in slots)
+
+    def _pir_values(self) -> dict[str, list[Any]]:
+        """The attributes of the PIR operators, and the constants that they read, by name."""
+        found: dict[str, list[Any]] = defaultdict(list)
+        for op in self._ops:
+            if op.name() in SCOPE_NAMES or op.name() in LISTS:
+                continue
+            for name, value in op.attrs().items():
+                found[name].append(value)
+            try:
+                names = op.get_input_names()
+            except ValueError:
+                continue
+            for name, value in zip(names, op.operands_source()):
+                producer = value.get_defining_op() if value.initialized() else None
+                if producer is not None and producer.name() in CONSTANTS:
+                    found[name].append(producer.attrs()["value"])
+        return found
+
+        # Equivalences of attributes; see _ACCEPTED.
+
+    def is_broadcast_axis(self, axis: int) -> bool:
+        """``axis`` of an elementwise operator: whether it aligns the operands' last axes."""
+        x, y = (_shape(self._block, self._op, slot) for slot in "XY")
+        return self._op.type().startswith("elementwise_") and axis in (-1, len(x) - len(y))
+
+    def is_full_reduction(self, is_everything: bool) -> bool:
+        """``reduce_all``: whether it agrees with the axes; an empty list means all axes."""
+        rank = len(_shape(self._block, self._op, "X"))
+        axes = [
+            list(each) for each in self._pir_values()["axis"] if isinstance(each, (list, tuple))
+        ]
+        return is_everything == any(not each or len(each) == rank for each in axes)
+
+    def ignores_axes(self, _: Any) -> bool:
+        """``dim`` of a reduction over all axes, which ignores it."""
+        return self._op.has_attr("reduce_all") and bool(self._op.attr("reduce_all"))
+
+    def is_dtype_of_values(self, dtype: int) -> bool:
+        """``dtype`` of ``set_value``: redundant if equal to the dtype of the tensor of values."""
+        if self._op.type() != "set_value" or not _has(self._op, "input", "ValueTensor"):
+            return False
+        name = self._op.input("ValueTensor")[0]
+        variable = self._block.find_var_recursive(name.encode())
+        return variable is not None and int(variable.dtype()) == dtype
+
+
+_Rule = Callable[[_TranslatedOperator, Any], bool]
+# Rules that accept an attribute without an equal PIR attribute.
+_ACCEPTED: dict[str, _Rule] = {
+    "axis": _TranslatedOperator.is_broadcast_axis,
+    "dim": _TranslatedOperator.ignores_axes,
+    "dtype": _TranslatedOperator.is_dtype_of_values,
+    "reduce_all": _TranslatedOperator.is_full_reduction,
+}
+
+
+def _is_frozen(op: LegacyOperator) -> bool:
+    """Whether a batch normalization only reads its running statistics."""
+    return "batch_norm" in op.type() and any(
+        op.has_attr(name) and op.attr(name) for name in ("is_test", "use_global_stats")
+    )
+
+
+def _is_default(op: LegacyOperator, name: str, value: Any) -> bool:
+    """Whether an attribute has its default value."""
+    isolated: LegacyProgramDesc = ProgramDesc()
+    copy = isolated.block(0).append_op()
+    copy.copy_from(op)
+    copy.remove_attr(name)
+    try:
+        copy.check_attrs()
+    except Exception:  # the operator has no default for it
+        return False
+    return not copy.has_attr(name) or _is_same(value, copy.attr(name))
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    """Whether an attribute of a ProgramDesc operator is equal to a PIR value."""
+    if isinstance(new, (list, tuple)) and not isinstance(old, (list, tuple, str)):
+        return len(new) == 1 and _is_same(old, new[0])
+    if isinstance(old, (list, tuple)):
+        if not isinstance(new, (list, tuple)):
+            return len(old) == 1 and _is_same(old[0], new)
+        return len(old) == len(new) and all(map(_is_same, old, new))
+    if isinstance(old, str) and isinstance(new, (int, float)) and old:
+        return _is_same(_parsed_float(old), new)
+    if isinstance(old, (int, float)) and isinstance(new, (int, float)):
+        return bool(np.float32(old) == np.float32(new)) or old == new
+    if isinstance(old, int) and not isinstance(new, str):
+        return _dtype_of(old) == str(new).rpartition(".")[2].lower()
+    return bool(old == new)
+
+
+def _parsed_float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _dtype_of(number: int) -> str | None:
+    try:
+        name = VarType(number).name
+    except ValueError:
+        return None
+    return {"FP32": "float32", "FP64": "float64", "FP16": "float16", "BF16": "bfloat16"}.get(
+        name, name.lower()
+    )

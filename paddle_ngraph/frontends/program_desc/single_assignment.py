@@ -1,0 +1,348 @@
+"""Single-assignment form of ProgramDesc programs, in which the translation preserves all writes.
+
+The variables of a ProgramDesc are memory that operators may overwrite. Paddle's translation treats
+a name as a value: it loses the result that an operator writes over its second input, second writes
+to a persistable variable, and writes of a loop body to variables other than those of the loop. So
+each write gets a name of its own first. A variable that outlives the block is assigned at the end
+of the block, which is translated to an assignment in place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from paddle_ngraph.paddle_private.names import (
+    ProgramDesc,
+    VarType,
+    block_number,
+    insert_operator,
+    translate,
+)
+from paddle_ngraph.paddle_private.protocols import (
+    LegacyBlock,
+    LegacyOperator,
+    LegacyProgramDesc,
+    LegacyVariable,
+)
+
+
+class NotTranslatable(Exception):
+    """A ProgramDesc program cannot be translated, with the reason as message."""
+
+
+# Operators with a block, and the input slot with the condition under which the block runs.
+_WITH_BLOCK = {"while": "Condition", "conditional_block": "Cond"}
+_TENSORS = frozenset({VarType.DENSE_TENSOR, VarType.SELECTED_ROWS})
+# Operators that update their inputs in place in PIR, too.
+IN_PLACE = frozenset(
+    {
+        "adadelta",
+        "adagrad",
+        "adam",
+        "adamax",
+        "adamw",
+        "asgd",
+        "average_accumulates",
+        "batch_norm",
+        "check_finite_and_unscale",
+        "decayed_adagrad",
+        "ftrl",
+        "lamb",
+        "lars_momentum",
+        "momentum",
+        "nadam",
+        "radam",
+        "rmsprop",
+        "rprop",
+        "sgd",
+        "sync_batch_norm",
+        "update_loss_scaling",
+    }
+)
+
+
+def operators(block: LegacyBlock) -> Iterator[LegacyOperator]:
+    """The operators of a ProgramDesc block."""
+    return (block.op(i) for i in range(block.op_size()))
+
+
+def blocks(description: LegacyProgramDesc) -> Iterator[LegacyBlock]:
+    """The blocks of a ProgramDesc program."""
+    return (description.block(i) for i in range(description.num_blocks()))
+
+
+@cache
+def load_dialect() -> None:
+    """Registers Paddle's operators in PIR, by a translation of an empty program."""
+    translate(ProgramDesc())
+
+
+def rename(description: LegacyProgramDesc) -> None:
+    """Converts a ``ProgramDesc`` to single-assignment form, in place."""
+    _Renaming(description).run()
+
+
+class _Renaming:
+    """Converts one description to single-assignment form.
+
+    A *name* is the name of a variable in the original description; its *version* at a point of the
+    program is the new name under which its contents are stored.
+    """
+
+    def __init__(self, description: LegacyProgramDesc) -> None:
+        self._description = description
+        self._writes: Counter[str] = Counter()
+        self._written: set[str] = set()
+        self._read_before_write: set[str] = set()  # initialized before a run
+        self._initialized: set[str] = set()  # written so far
+        self._branch_results: set[str] = set()
+        self._num_versions = 0
+        self._collect_writes(description.block(0))
+
+    def run(self) -> None:
+        """Renames every block."""
+        declared = [
+            variable.name() for block in blocks(self._description) for variable in block.all_vars()
+        ]
+        if len(set(declared)) < len(declared):
+            raise NotTranslatable("two variables have the same name")
+        self._rename_block(self._description.block(0), {})
+
+    def _collect_writes(self, block: LegacyBlock) -> None:
+        """Counts the writes, and finds the variables that are read before they are written."""
+        for op in operators(block):
+            if op.type() in _WITH_BLOCK:  # its operands are those of its block
+                self._read_before_write |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
+                self._collect_writes(self._inner(op))
+                continue
+            if op.has_attr("sub_block"):
+                raise NotTranslatable(f"{op.type()} has a block of its own")
+            self._read_before_write |= set(op.input_arg_names()) - self._written
+            if op.type() == "select_input":
+                self._branch_results |= set(op.input("X"))
+            self._writes.update(self._renamed_by(block, op))
+            self._written |= set(op.output_arg_names())
+
+    def _inner(self, op: LegacyOperator) -> LegacyBlock:
+        return self._description.block(block_number(op, "sub_block"))
+
+    def _renamed_by(self, block: LegacyBlock, op: LegacyOperator) -> list[str]:
+        """The outputs that may need a new name: tensors that are not updated in place."""
+        if op.type() in ("feed", "fetch"):
+            return []
+        inputs = set(op.input_arg_names()) if op.type() in IN_PLACE else set()
+        names = [name for name in op.output_arg_names() if name not in inputs]
+        variables = {name: block.find_var_recursive(name.encode()) for name in names}
+        return [n for n, variable in variables.items() if variable and variable.type() in _TENSORS]
+
+    def _rename_block(
+        self, block: LegacyBlock, versions: dict[str, str], num_carried: int = 0
+    ) -> None:
+        """Renames the variables that a block reads and writes.
+
+        Args:
+            block: The block.
+            versions: The version of each name in the enclosing block.
+            num_carried: The number of operators at the end that assign loop-carried variables.
+        """
+        outside, versions = versions, dict(versions)
+        written: dict[str, None] = {}
+        pending = list(operators(block))
+        body, tail = pending[: len(pending) - num_carried], pending[len(pending) - num_carried :]
+        for op in body:
+            names = op.output_arg_names()
+            if op.type() == "while":
+                self._rename_loop(block, op, versions, written)
+            elif op.type() == "conditional_block":
+                self._rename_branch(op, versions)
+            else:
+                _rename_inputs(op, versions)
+                self._rename_outputs(block, op, versions, written)
+            self._initialized |= set(names)
+        for op in tail:
+            _rename_inputs(op, versions)
+            _rename_outputs(op, outside)
+            written.pop(_output(op), None)
+        for name in written:
+            before = outside.get(name, name)
+            if versions[name] != before and self._outlives(block, name):
+                _insert_assign(block, block.op_size() - num_carried, versions[name], before)
+
+    def _rename_loop(
+        self,
+        block: LegacyBlock,
+        loop: LegacyOperator,
+        versions: dict[str, str],
+        written: dict[str, None],
+    ) -> None:
+        """Makes all variables of outer blocks that the body writes loop-carried.
+
+        Paddle moves the initial values of a loop out of their variables: initial values that are
+        needed later are copied first.
+        """
+        body = self._inner(loop)
+        names = self._outer_writes(body)
+        for name in names:
+            self._require_contents(name)
+            version = versions.get(name, name)
+            is_own = block.find_var(version.encode()) is not None
+            if is_own and (version != name or name not in self._read_before_write):
+                continue
+            versions[name] = self._new_version(block, name)
+            written[name] = None
+            _insert_assign(block, _position(block, loop), version, versions[name])
+        _rename_inputs(loop, versions)
+        arrays = [n for n in loop.output("Out") if _type_of(block, n) not in _TENSORS]
+        loop.set_output("Out", [versions.get(n, n) for n in names] + arrays)
+        self._rename_block(body, versions, len(_carried_assigns(body)))
+
+    def _rename_branch(self, op: LegacyOperator, versions: dict[str, str]) -> None:
+        """Renames variables of a branch, which writes existing variables and returns new ones."""
+        _rename_inputs(op, versions)
+        names = self._outer_writes(self._inner(op))
+        new = [name for name in names if self._is_new_result(name)]
+        for name in names:
+            if name not in new:
+                self._require_contents(name)
+        op.set_output("Out", [name for name in op.output("Out") if name in new])
+        self._rename_block(self._inner(op), versions)
+
+    def _is_new_result(self, name: str) -> bool:
+        """Whether a variable is a new result of a branch, to be selected by ``select_input``."""
+        is_once = self._writes[name] == 1
+        return is_once and name in self._branch_results and name not in self._read_before_write
+
+    def _require_contents(self, name: str) -> None:
+        if name not in self._read_before_write and name not in self._initialized:
+            raise NotTranslatable(f"'{name}' is first written in an inner block")
+
+    def _outer_writes(self, block: LegacyBlock) -> list[str]:
+        """The tensors of outer blocks that ``block`` or one of its inner blocks writes."""
+        names: list[str] = []
+        for op in operators(block):
+            is_simple = op.type() not in _WITH_BLOCK
+            names += (
+                self._renamed_by(block, op) if is_simple else self._outer_writes(self._inner(op))
+            )
+        return [n for n in dict.fromkeys(names) if block.find_var(n.encode()) is None]
+
+    def _rename_outputs(
+        self,
+        block: LegacyBlock,
+        op: LegacyOperator,
+        versions: dict[str, str],
+        written: dict[str, None],
+    ) -> None:
+        new = self._renamed_by(block, op)
+        renamed = {name: versions.get(name, name) for name in op.output_arg_names()}
+        for name in new:
+            self._writes[name] -= 1
+            renamed[name] = self._version_of_a_write(block, name)
+        _rename_outputs(op, renamed)
+        versions.update({name: renamed[name] for name in new})
+        written.update(dict.fromkeys(new))
+
+    def _version_of_a_write(self, block: LegacyBlock, name: str) -> str:
+        """The version that a write creates.
+
+        The last write uses the variable's own name, unless a run reads its initial contents.
+        """
+        is_last = self._writes[name] == 0 and name not in self._read_before_write
+        is_own = block.find_var(name.encode()) is not None
+        if is_last and (is_own or name in self._branch_results):
+            return name
+        return self._new_version(block, name)
+
+    def _new_version(self, block: LegacyBlock, name: str) -> str:
+        self._num_versions += 1
+        version = f"{name}@VERSION@{self._num_versions}"
+        copy_variable(block, declared(block, name), version)
+        return version
+
+    def _outlives(self, block: LegacyBlock, name: str) -> bool:
+        """Whether the memory of a variable outlives the block."""
+        own = block.find_var(name.encode())
+        return own is None or bool(own.persistable())
+
+
+def declared(block: LegacyBlock, name: str) -> LegacyVariable:
+    """A variable of the block or of an enclosing one."""
+    variable = block.find_var_recursive(name.encode())
+    if variable is None:
+        raise NotTranslatable(f"'{name}' is declared nowhere")
+    return variable
+
+
+def copy_variable(
+    block: LegacyBlock, variable: LegacyVariable, name: str, shape: Sequence[int] | None = None
+) -> None:
+    """Adds a copy of a variable to a block, which is not persistable."""
+    type, dtype = variable.type(), variable.dtype()
+    shape = variable.shape() if shape is None else shape
+    stop_gradient = variable.stop_gradient()
+    copy = block.var(name.encode())
+    copy.set_type(type)
+    copy.set_dtype(dtype)
+    copy.set_shape(shape)
+    copy.set_stop_gradient(stop_gradient)
+    copy.set_persistable(False)
+
+
+def _output(op: LegacyOperator) -> str:
+    return str(op.output("Out")[0])
+
+
+def _position(block: LegacyBlock, op: LegacyOperator) -> int:
+    return next(i for i, other in enumerate(operators(block)) if other is op)
+
+
+def _carried_assigns(body: LegacyBlock) -> list[LegacyOperator]:
+    """The operators at the end of a loop's body that assign the variables of the loop."""
+    found: list[LegacyOperator] = []
+    for op in reversed(list(operators(body))):
+        if op.type() != "assign" or body.find_var(_output(op).encode()) is not None:
+            break
+        found.insert(0, op)
+    assigned = [_output(op) for op in found]
+    for i, op in enumerate(found):
+        if op.input("X")[0] in assigned[:i]:
+            raise NotTranslatable("a loop passes on the same variable twice")
+    return found
+
+
+def _rename_inputs(op: LegacyOperator, versions: dict[str, str]) -> None:
+    _rename_slots(op.input_names(), op.input, op.set_input, versions)
+
+
+def _rename_outputs(op: LegacyOperator, versions: dict[str, str]) -> None:
+    _rename_slots(op.output_names(), op.output, op.set_output, versions)
+
+
+def _rename_slots(
+    slots: Iterable[str],
+    get: Callable[[str], list[str]],
+    set: Callable[[str, list[str]], None],
+    versions: dict[str, str],
+) -> None:
+    for slot in slots:
+        names = get(slot)
+        renamed = [versions.get(name, name) for name in names]
+        if renamed != names:
+            set(slot, renamed)
+
+
+def _insert_assign(block: LegacyBlock, position: int, source: str, target: str) -> None:
+    if _type_of(block, source) != VarType.DENSE_TENSOR:
+        raise NotTranslatable(f"'{target}' is written in a form that the translation loses")
+    op = insert_operator(block, position)
+    op.set_type("assign")
+    op.set_input("X", [source])
+    op.set_output("Out", [target])
+
+
+def _type_of(block: LegacyBlock, name: str) -> Any:
+    variable = block.find_var_recursive(name.encode())
+    return None if variable is None else variable.type()

@@ -1,0 +1,278 @@
+"""Translation of ProgramDesc programs to PIR programs, where it preserves the semantics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.frontends.program_desc import old_operators, single_assignment
+from paddle_ngraph.frontends.program_desc.single_assignment import (
+    NotTranslatable,
+    blocks,
+    operators,
+)
+from paddle_ngraph.paddle_private.names import (
+    ProgramDesc,
+    VarType,
+    make_persistable,
+    producer_of,
+    set_attribute,
+    translate_with_values,
+)
+from paddle_ngraph.paddle_private.protocols import (
+    Block,
+    LegacyBlock,
+    LegacyProgramDesc,
+    Operation,
+    Program,
+    Value,
+)
+from paddle_ngraph.partitioning.analysis.block_view import (
+    FETCH,
+    LISTS,
+    SCOPE_NAMES,
+    SHADOW_OUTPUT,
+    blocks_outermost_first,
+    scope_name,
+)
+from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
+
+# Operators that Paddle translates, but whose kernels then reject their operands.
+_CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
+
+# Operators that read or write a LoD.
+_LOD_PREFIXES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
+_WITH_LOD = frozenset({VarType.DENSE_TENSOR})
+# The variable in which a ProgramDesc program stores fetched results.
+FETCHED = "fetch"
+
+
+def to_pir(description: LegacyProgramDesc) -> Program | None:
+    """The PIR program of a ``ProgramDesc``; ``None`` where :func:`translate` raises."""
+    try:
+        return translate(description)
+    except NotTranslatable:
+        return None
+
+
+def translate(description: LegacyProgramDesc) -> Program:
+    """The PIR program of a ``ProgramDesc``.
+
+    The translation is Paddle's, applied to a copy in single-assignment form after a check that
+    it preserves the semantics of each operator.
+
+    Raises:
+        NotTranslatable: Paddle cannot translate the program, cannot run the translation, or would
+            lose information in the translation.
+    """
+    copy: LegacyProgramDesc = ProgramDesc(description)
+    try:
+        _reject_lod(description)
+        old_operators.reject_overlaps(description)
+        old_operators.rewrite_for_translation(copy)
+        single_assignment.rename(copy)
+        old_operators.check(copy)
+        program, values = translate_with_values(copy)
+        _restore_shapes(copy, program, values)
+    except NotTranslatable:
+        raise
+    except Exception as error:  # Paddle's own errors have many types
+        raise NotTranslatable("Paddle cannot translate it") from error
+    if not _persistent_in(description.block(0)) <= _scope_names(program):  # PIR has no XShape
+        raise NotTranslatable("the translation loses a variable that outlives a run")
+    if not _can_run(program):
+        raise NotTranslatable("Paddle cannot run what the translation makes of it")
+    _sort_feeds(program.global_block())
+    _fetch_each_column_once(program.global_block())
+    return program
+
+
+def translate_fetching(
+    description: LegacyProgramDesc, names: Sequence[str]
+) -> tuple[Program, list[Operation]]:
+    """The PIR program of a ``ProgramDesc``, with operators that fetch these variables at its end.
+
+    Raises:
+        NotTranslatable: As in :func:`translate`.
+    """
+    copy: LegacyProgramDesc = ProgramDesc(description)
+    block = copy.block(0)
+    columns = [op.attr("col") for op in operators(block) if op.type() in ("fetch", "fetch_v2")]
+    first = 1 + max(columns, default=-1)
+    if names:
+        results = block.var(FETCHED.encode())
+        results.set_type(VarType.FETCH_LIST)
+        results.set_persistable(True)
+    for column, name in enumerate(names, first):
+        op = block.append_op()
+        op.set_type("fetch")
+        op.set_input("X", [name])
+        op.set_output("Out", [FETCHED])
+        set_attribute(op, "col", column)
+    program = translate(copy)
+    fetches = {op.attrs()["col"]: op for op in program.global_block().ops if op.name() == FETCH}
+    return program, [fetches[column] for column in range(first, first + len(names))]
+
+
+def rename_as_pir(program: Program) -> None:
+    """Names the variables of a translated program as in a program that was built as PIR.
+
+    ``paddle.jit.load`` requires such names of inputs. Executor treats a program that sets
+    parameters as a startup program, of which only parameters can be fetched.
+    """
+    block = program.global_block()
+    for op in block.ops:
+        if op.name() == "builtin.set_parameter":
+            (value,) = op.operands_source()
+            make_persistable(value)
+            _core.insert_operator(op, SHADOW_OUTPUT, [value], [], {"output_name": scope_name(op)})
+            block.remove_op(op)
+        if op.name() != "pd_op.feed":
+            continue
+        fed = op.result(0)
+        with paddle.pir_utils.IrGuard(), block:
+            data = paddle.static.data(op.attrs()["name"], fed.shape, fed.dtype)
+        fed.replace_all_uses_with(data)
+        producer_of(data).move_before(op)
+        block.remove_op(op)
+
+
+def native_report(description: LegacyProgramDesc, reason: str) -> Report:
+    """The report of the program pass on a program that cannot be translated."""
+    return Report(
+        [
+            BlockReport(
+                intervals=[],
+                native=[
+                    NativeOp(index, op.type(), reason)
+                    for index, op in enumerate(operators(block))
+                    if op.type() not in ("feed", "fetch")
+                ],
+            )
+            for block in blocks(description)
+        ]
+    )
+
+
+def calls_python(description: LegacyProgramDesc) -> bool:
+    """Whether a ProgramDesc program has an operator that calls a Python function."""
+    return any(op.type() == "py_func" for block in blocks(description) for op in operators(block))
+
+
+def _reject_lod(description: LegacyProgramDesc) -> None:
+    """Rejects programs with a LoD, which PIR operators do not propagate.
+
+    Raises:
+        NotTranslatable: An operator or variable has a LoD.
+    """
+    for block in blocks(description):
+        for op in operators(block):
+            if op.type().startswith(_LOD_PREFIXES):
+                raise NotTranslatable(f"{op.type()} reads or writes a LoD")
+        for variable in block.all_vars():
+            if variable.type() in _WITH_LOD and variable.lod_level() > 0:
+                raise NotTranslatable(f"the variable '{variable.name()}' has a LoD")
+
+
+def _can_run(program: Program) -> bool:
+    """Whether Paddle can run a translated program."""
+    operators = (op for block in blocks_outermost_first(program) for op in block.ops)
+    return not any(
+        op.name() in _CANNOT_RUN or _sums_arrays(op) or _names_list_member(op) for op in operators
+    )
+
+
+def _sums_arrays(op: Operation) -> bool:
+    if op.name() != "pd_op.add_n":
+        return False
+    producer = producer_of(op.operand_source(0))
+    return any(value.is_dense_tensor_array_type() for value in producer.operands_source())
+
+
+def _names_list_member(op: Operation) -> bool:
+    """Whether ``op`` names a list member for the scope: Paddle does not write that variable."""
+    if op.name() != "builtin.set_parameter":
+        return False
+    return producer_of(op.operand_source(0)).name() in LISTS
+
+
+def _restore_shapes(
+    description: LegacyProgramDesc, program: Program, values: dict[str, list[Value]]
+) -> None:
+    """Connects gradient operators to the tensors whose shapes they restore.
+
+    In a ProgramDesc program these shapes are in an XShape, which the forward operator writes. PIR
+    has no XShape: Paddle's translation reads variables there that no operator writes.
+    """
+    shape_sources = {
+        name: op.input("X")[0]
+        for block in blocks(description)
+        for op in operators(block)
+        for name in (op.output("XShape") if "XShape" in op.output_names() else ())
+    }
+    written = {name for block in blocks(description) for name in _written_by(block)}
+    for block in blocks_outermost_first(program):
+        unwritten = [op for op in block.ops if _reads_one_of(written, op)]
+        for op in unwritten:
+            found = values.get(shape_sources.get(op.attrs()["name"], ""))
+            if not found:
+                raise NotTranslatable("it would read something that nothing writes")
+            op.result(0).replace_all_uses_with(found[0])
+            block.remove_op(op)
+
+
+def _reads_one_of(names: set[str], op: Operation) -> bool:
+    return op.name() == "pd_op.data" and op.attrs()["name"] in names
+
+
+def _written_by(block: LegacyBlock) -> set[str]:
+    return {name for op in operators(block) for name in op.output_arg_names()}
+
+
+def _persistent_in(block: LegacyBlock) -> set[str]:
+    """The persistable tensors that a ProgramDesc block writes."""
+    variables = ((name, block.find_var(name.encode())) for name in _written_by(block))
+    return {
+        name
+        for name, variable in variables
+        if variable is not None
+        and variable.persistable()
+        and variable.type() == VarType.DENSE_TENSOR
+    }
+
+
+def _scope_names(program: Program) -> set[str]:
+    """The names of the variables that a program reads from the scope or writes to it."""
+    operators = program.global_block().ops
+    return {scope_name(op) for op in operators if op.name() in SCOPE_NAMES}
+
+
+def _sort_feeds(block: Block) -> None:
+    """Sorts feed operators by column, since PIR numbers inputs in program order."""
+    feeds = [op for op in block.ops if op.name() == "pd_op.feed"]
+    for op in sorted(feeds, key=lambda op: int(op.attrs()["col"]), reverse=True):
+        first = block.ops[0]
+        if op.id() != first.id():
+            op.move_before(first)
+
+
+def _fetch_each_column_once(block: Block) -> None:
+    """Reduces fetch operators to those that PIR allows: one per column, with unique names.
+
+    A loaded program has fetch operators of its own, to which ``Executor.run`` adds others for the
+    same columns; the last one of a column is used. One variable may be fetched into several
+    columns.
+    """
+    fetches = [op for op in block.ops if op.name() == FETCH]
+    last = {op.attrs()["col"]: op for op in fetches}
+    for op in fetches:
+        if last[op.attrs()["col"]] is not op:
+            block.remove_op(op)
+    names: set[str] = set()
+    for column, op in last.items():
+        name = op.attrs()["name"]
+        if name in names:
+            op.set_str_attr("name", f"{name}_{column}")
+        names.add(op.attrs()["name"])

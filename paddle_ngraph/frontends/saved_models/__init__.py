@@ -1,0 +1,1 @@
+"""Saved models: readers of their files, and models saved with engine operators."""

@@ -1,0 +1,100 @@
+"""Parameter files: a sequence of Paddle's serialized tensors.
+
+Only headers are read: to join files, and to reject a damaged file before Paddle reads it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends.saved_models.protobuf import LENGTH_DELIMITED, VARINT, fields, varint
+
+# Paddle's framework.proto, VarType: bytes per element by type id.
+_BYTES_PER_ELEMENT = {
+    0: 1,
+    1: 2,
+    2: 4,
+    3: 8,
+    4: 2,
+    5: 4,
+    6: 8,
+    20: 1,
+    21: 1,
+    22: 2,
+    23: 8,
+    24: 16,
+    32: 1,
+    33: 1,
+}
+# Field ids of Paddle's message VarType.TensorDesc.
+_DTYPE, _DIMS = 1, 2
+# The maximal plausible size of a header in bytes: no tensor has more axes.
+_MAX_HEADER_BYTES = 4096
+
+Shape = tuple[int, ...]
+
+
+def tensors_in(path: str) -> Iterator[Shape]:
+    """The shape of each tensor of a file.
+
+    Raises:
+        NgraphError: The file is damaged.
+    """
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        while file.tell() < size:
+            try:
+                shape, num_bytes = _header(file)
+            except (struct.error, IndexError, ValueError):
+                raise NgraphError(f"{path} is damaged, or not a parameter file") from None
+            if file.tell() + num_bytes > size:
+                raise NgraphError(
+                    f"{path} is truncated: {file.tell() + num_bytes - size} bytes are missing"
+                )
+            file.seek(num_bytes, os.SEEK_CUR)
+            yield shape
+
+
+def _header(file: BinaryIO) -> tuple[Shape, int]:
+    """Reads the header of a tensor. Returns its shape, and the size of its elements in bytes."""
+    version, levels = _read(file, "<IQ")
+    if version != 0 or levels > _MAX_HEADER_BYTES:
+        raise ValueError
+    for _ in range(levels):  # of the LoD
+        file.seek(_read(file, "<Q")[0], os.SEEK_CUR)
+    version, length = _read(file, "<Ii")
+    if version != 0 or not 0 < length <= _MAX_HEADER_BYTES:
+        raise ValueError
+    message = file.read(length)
+    if len(message) < length:
+        raise ValueError
+    shape: list[int] = []
+    dtype = None
+    for number, wire_type, value in fields(message):
+        if number == _DTYPE and wire_type == VARINT:
+            dtype = value
+        elif number == _DIMS and wire_type == VARINT:
+            shape.append(value)
+        elif number == _DIMS and wire_type == LENGTH_DELIMITED:
+            shape += _packed(value)
+        else:
+            raise ValueError
+    if dtype not in _BYTES_PER_ELEMENT or any(size >= 1 << 63 for size in shape):
+        raise ValueError
+    return tuple(shape), math.prod(shape) * _BYTES_PER_ELEMENT[dtype]
+
+
+def _read(file: BinaryIO, layout: str) -> tuple[int, ...]:
+    return struct.unpack(layout, file.read(struct.calcsize(layout)))
+
+
+def _packed(message: bytes) -> Iterator[int]:
+    offset = 0
+    while offset < len(message):
+        value, offset = varint(message, offset)
+        yield value

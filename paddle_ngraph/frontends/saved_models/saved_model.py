@@ -1,0 +1,491 @@
+"""Saved models in both formats of Paddle Inference, from files and from buffers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends.program_desc import translation
+from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
+from paddle_ngraph.frontends.saved_models import parameter_file, protobuf
+from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.names import (
+    AnalysisConfig,
+    ProgramDesc,
+    VarType,
+    serialize_program,
+)
+from paddle_ngraph.paddle_private.protocols import Config, LegacyProgramDesc, Program, Scope
+from paddle_ngraph.partitioning.analysis.block_view import scope_name
+
+# File extensions of the two formats: PIR, and ProgramDesc.
+ENDINGS = (".json", ".pdmodel")
+PARAMETERS = ".pdiparams"
+# Paddle 1 used one file name for all programs, and one for all files of parameters.
+OLD_PROGRAM, OLD_PARAMETERS = "__model__", "__params__"
+# Compiled functions, in a folder next to the program.
+FUNCTIONS_GLOB = "*.ngraph"
+
+# Paddle's framework.proto: the fields of a ProgramDesc, which must include blocks.
+_BLOCKS = 1
+_FIELDS = frozenset({_BLOCKS, 2, 3, 4, 5})
+# Text that a PIR program with an engine operator contains.
+_ENGINE_MARKER = b".ngraph_engine_"
+# Text at the beginning of a PIR program that was saved without parameter attributes that predictors
+# need.
+_UNTRAINABLE_PATTERN = re.compile(rb'"trainable"\s*:\s*false')
+_HEADER_BYTES = 256
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """The files of a predictor's program and parameters.
+
+    Attributes:
+        program, parameters: Paths.
+        has_separate_parameters: Whether each parameter has its own file, next to the program.
+    """
+
+    program: str
+    parameters: str
+    has_separate_parameters: bool = False
+
+    @classmethod
+    def of(cls, config: Config) -> SavedModel:
+        """The model of a ``paddle.inference.Config``."""
+        folder = config.model_dir()
+        program = config.prog_file() or os.path.join(folder, OLD_PROGRAM)
+        separate = bool(folder) and not config.params_file()
+        return cls(program, config.params_file(), has_separate_parameters=separate)
+
+    @classmethod
+    def at(cls, program: Path) -> SavedModel:
+        """The model of a program file, with the parameters next to it."""
+        if program.name != OLD_PROGRAM:
+            return cls(str(program), str(program.with_suffix(PARAMETERS)))
+        parameters = program.with_name(OLD_PARAMETERS)
+        if parameters.is_file():
+            return cls(str(program), str(parameters))
+        return cls(str(program), "", has_separate_parameters=True)
+
+    def config(self) -> Config:
+        """A ``paddle.inference.Config`` for the model."""
+        if self.has_separate_parameters:
+            return AnalysisConfig(os.path.dirname(self.program) or ".")
+        return AnalysisConfig(self.program, self.parameters)
+
+    @property
+    def is_pir(self) -> bool:
+        """Whether the program is PIR, according to its extension, as in Paddle."""
+        return self.program.endswith(ENDINGS[0])
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether the program contains engine operators already."""
+        return (
+            self.is_pir and os.path.isfile(self.program) and _ENGINE_MARKER in _read(self.program)
+        )
+
+    @cached_property
+    def description(self) -> LegacyProgramDesc:
+        """The ``ProgramDesc`` of a program that is not PIR."""
+        return ProgramDesc(_read(self.program))
+
+    def as_pir(self) -> Program:
+        """The program as a PIR program, translated if necessary.
+
+        Raises:
+            NgraphError: The file cannot be read, or the program cannot be translated.
+        """
+        try:
+            program = self._read() if self.is_pir else translation.translate(self.description)
+        except NotTranslatable as error:
+            raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
+        except Exception as error:  # any error of Paddle for a damaged file
+            raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
+        if not self.is_pir and set(_parameters_of(program)) != _persistable_in(self.description):
+            raise NgraphError(f"the translation of {self.program} loses parameters")
+        return program
+
+    def _read(self) -> Program:
+        program: Program = paddle.pir.Program()
+        replaced.OPEN_PROGRAM.current(self.program, program)
+        return program
+
+    def check(self) -> None:
+        """Rejects models on which Paddle would crash, or that Paddle would accept silently.
+
+        Raises:
+            NgraphError: A file is not a ProgramDesc, the program was saved with
+                ``trainable=False``, or the parameter file is missing or truncated.
+        """
+        if not os.path.isfile(self.program):
+            return  # Paddle reports it
+        if not self.is_pir:
+            if not _is_program_desc(_read(self.program)):
+                raise NgraphError(
+                    f"{self.program} is not a program: it is damaged, or another kind of file"
+                )
+            if self.has_separate_parameters:
+                _check_files(os.path.dirname(self.program), _persistable_in(self.description))
+            else:
+                _check_file(self.parameters)
+            return
+        if (
+            _UNTRAINABLE_PATTERN.search(_read(self.program)[:_HEADER_BYTES])
+            and self._has_parameters
+        ):
+            raise NgraphError(
+                f"{self.program} was saved with trainable=False: Paddle crashes on such "
+                "parameters in a predictor; save it without"
+            )
+        # Without the file, Paddle leaves the parameters of a PIR program uninitialized.
+        if not os.path.isfile(self.parameters) and self._has_parameters:
+            raise self._missing_parameters()
+        _check_file(self.parameters)
+
+    def check_parameters(self, program: Program) -> None:
+        """Rejects a parameter file that does not match the program, which is this model's.
+
+        Raises:
+            NgraphError: The number of parameters or a shape differs. Separate files are compared
+                when they are joined.
+        """
+        shapes = _parameters_of(program)
+        if not shapes or self.has_separate_parameters:
+            return
+        if not os.path.isfile(self.parameters):
+            raise self._missing_parameters()
+        found = list(parameter_file.tensors_in(self.parameters))
+        declared = [shapes[name] for name in sorted(shapes)]
+        if len(found) != len(declared):
+            raise NgraphError(
+                f"{self.parameters} holds {len(found)} parameters, {self.program} has "
+                f"{len(declared)}"
+            )
+        for name, (found_shape, expected) in zip(sorted(shapes), zip(found, declared)):
+            sizes = zip_longest(found_shape, expected)
+            if any(size not in (known, -1) for known, size in sizes):
+                raise NgraphError(
+                    f"{self.parameters} holds {name!r} in the shape {list(found_shape)}, "
+                    f"{self.program} has {list(expected)}"
+                )
+
+    def _missing_parameters(self) -> NgraphError:
+        return NgraphError(
+            f"the parameters of {self.program} are missing: there is no {self.parameters!r}"
+        )
+
+    def parameters_among(self, names: Iterable[str]) -> frozenset[str]:
+        """The names among those of inputs and outputs that are parameters."""
+        # PIR uses the prefix for computed results.
+        candidates = [
+            name for name in names if not (self.is_pir and name.startswith("fetch_name_"))
+        ]
+        if not candidates:
+            return frozenset()
+        known = _parameters_of(self.as_pir()) if self.is_pir else _persistable_in(self.description)
+        return frozenset(known).intersection(candidates)
+
+    @property
+    def _has_parameters(self) -> bool:
+        return bool(_parameters_of(self.as_pir()))
+
+    def file_stamp(self) -> tuple[tuple[int, int], ...]:
+        """Sizes and modification times, which differ if the files have changed."""
+        files = [self.program, self.parameters]
+        if self.has_separate_parameters:
+            files += [entry.path for entry in os.scandir(os.path.dirname(self.program) or ".")]
+        stats = (os.stat(path) for path in sorted(files) if os.path.isfile(path))
+        return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
+
+    def configure(self, config: Config) -> TemporaryFolder | None:
+        """Sets the model of ``config`` to the program as PIR, with parameters in one file.
+
+        A ProgramDesc program is translated here, since Paddle's own translation loses more of it.
+
+        Returns:
+            An object that must live as long as predictors of ``config`` are created or cloned.
+            ``None`` if the program is PIR already, with ``config`` unchanged.
+        """
+        if self.is_pir:
+            return None
+        folder = TemporaryFolder()
+        program = self.as_pir()
+        serialize_program(program, folder / "model.json")
+        config.set_model(folder / "model.json", self._in_one_file(program, folder))
+        config.set_model("")  # else the folder of a ProgramDesc model remains set
+        return folder
+
+    def _in_one_file(self, program: Program, folder: TemporaryFolder) -> str:
+        shapes = _parameters_of(program)
+        if not shapes:
+            return ""
+        if self.has_separate_parameters:
+            return folder.add_file("model.pdiparams", self._joined(shapes))
+        if not os.path.isfile(self.parameters):
+            raise NgraphError(f"there is no {self.parameters!r}")
+        return self.parameters
+
+    def copy_parameters(self, path: str) -> None:
+        """Writes the parameters to one file; none is written for a model without parameters."""
+        shapes = _parameters_of(self.as_pir())
+        if self.has_separate_parameters and shapes:
+            with open(path, "wb") as file:
+                file.writelines(self._joined(shapes))
+        elif shapes:
+            shutil.copyfile(self.parameters, path)
+
+    def _joined(self, shapes: dict[str, parameter_file.Shape]) -> Iterator[bytes]:
+        """The contents of the parameter files, in the order of parameters in one file.
+
+        Raises:
+            NgraphError: A file is missing, damaged, or has another shape than the program.
+        """
+        for name in sorted(shapes):
+            path = os.path.join(os.path.dirname(self.program), name)
+            if not os.path.isfile(path):
+                raise NgraphError(f"the parameter {name!r} is missing: there is no {path!r}")
+            found = list(parameter_file.tensors_in(path))
+            if found != [shapes[name]]:
+                raise NgraphError(f"{path} holds {found}, the program says {shapes[name]}")
+            yield _read(path)
+
+    def load(self) -> tuple[Program, Scope]:
+        """The program as a PIR program, and a scope with its parameters.
+
+        Raises:
+            NgraphError: The model is incomplete or damaged, or cannot be translated.
+        """
+        if not os.path.isfile(self.program):
+            raise NgraphError(f"there is no {self.program!r}")
+        self.check()
+        program = self.as_pir()
+        self.check_parameters(program)
+        translation.rename_as_pir(program)
+        folder, scope = TemporaryFolder(), paddle.static.Scope()
+        parameters = self._in_one_file(program, folder)
+        serialize_program(program, folder / "model.json")
+        SavedModel(folder / "model.json", parameters).load_parameters(scope)
+        return program, scope
+
+    def load_parameters(self, scope: Scope) -> None:
+        """Loads the parameters of a PIR program into a scope."""
+        names = sorted(_parameters_of(self.as_pir()))
+        tensors = [scope.var(name).get_tensor() for name in names]
+        for tensor in tensors:  # Paddle reads each tensor's device before it loads the data
+            tensor.set(np.zeros(1, "float32"), paddle.CPUPlace())
+        if names:
+            load = replaced.LOAD_COMBINED.current
+            load(self.parameters, names, tensors, False, paddle.CPUPlace())
+
+
+class TemporaryFolder:
+    """A folder for files that Paddle reads only by path; deleted with the object."""
+
+    def __init__(self) -> None:
+        self._path = tempfile.mkdtemp(prefix="paddle_ngraph_")
+        self._descriptors: list[int] = []
+        weakref.finalize(self, _remove, self._path, self._descriptors, os.getpid())
+
+    def __truediv__(self, name: str) -> str:
+        return os.path.join(self._path, name)
+
+    def add_file(self, name: str, contents: Iterable[bytes]) -> str:
+        """Creates a file that exists only in memory. Returns its path."""
+        self._descriptors.append(os.memfd_create(name))
+        with open(self._descriptors[-1], "wb", closefd=False) as file:
+            file.writelines(contents)
+        os.symlink(f"/proc/self/fd/{self._descriptors[-1]}", self / name)
+        return self / name
+
+
+def _remove(path: str, descriptors: list[int], process_id: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+    if os.getpid() == process_id:  # after a fork, the parent owns the folder
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def _is_program_desc(contents: bytes) -> bool:
+    """Whether the contents may be a ProgramDesc."""
+    try:
+        found = {number for number, _, _ in protobuf.fields(contents)}
+    except ValueError:
+        return False
+    return _BLOCKS in found and found <= _FIELDS
+
+
+# -- functions of a saved model -------------------------------------------------------------------
+
+
+def functions_folder(program: str) -> Path:
+    """The folder for the compiled functions of a saved program."""
+    return Path(program).absolute().with_suffix(".ngraph")
+
+
+def files_at(prefix: Path) -> list[Path]:
+    """The files and folders of a model with engine operators."""
+    program = f"{prefix}{ENDINGS[0]}"
+    return [Path(program), Path(f"{prefix}{PARAMETERS}"), functions_folder(program)]
+
+
+def use_functions_folder(program: str) -> None:
+    """Adds the functions folder of a program that is opened to the engine's search path.
+
+    Only files and folders that the program's owner alone can write are used, since the owner could
+    have written the program as well.
+    """
+    folder = functions_folder(program)
+    if folder.is_dir():
+        _core.add_model_folder(str(folder), os.stat(program).st_uid)
+
+
+def install() -> None:
+    """Patches the opening of models: finds functions next to a model, rejects damaged files."""
+    replaced.OPEN_PROGRAM.replace(_with_functions_folder)
+    replaced.LOAD_VARIABLES.replace(_checking_files)
+    replaced.LOAD_COMBINED.replace(_checking_file)
+
+
+def _with_functions_folder(original: Callable[..., bool]) -> Callable[..., bool]:
+    """Rejects a ProgramDesc opened as PIR, for which Paddle only reports a non-UTF-8 byte."""
+
+    @wraps(original)
+    def deserialize_pir_program(path: str, *args: Any) -> bool:
+        if os.path.isfile(path):
+            use_functions_folder(path)
+            if not path.endswith(ENDINGS[0]) and _is_program_desc(_read(path)):
+                raise NgraphError(
+                    f"{path} is an old-style program: load and run it in the context "
+                    "paddle.pir_utils.OldIrGuard()"
+                )
+        return original(path, *args)
+
+    return deserialize_pir_program
+
+
+def _checking_file(original: Callable[..., None]) -> Callable[..., None]:
+    @wraps(original)
+    def load_combine_func(path: str, *args: Any) -> None:
+        _check_file(path)
+        original(path, *args)
+
+    return load_combine_func
+
+
+def _checking_files(original: Callable[..., None]) -> Callable[..., None]:
+    @wraps(original)
+    def load_vars(
+        executor: Any,
+        dirname: Any = None,
+        main_program: Any = None,
+        vars: Any = None,
+        predicate: Any = None,
+        filename: Any = None,
+    ) -> None:
+        if vars is not None and dirname is not None:  # load_vars calls itself with these
+            vars = list(vars)
+            if filename:
+                _check_file(os.path.join(dirname, filename))
+            else:
+                _check_files(dirname, [each.name for each in vars if _is_tensor(each)])
+        original(executor, dirname, main_program, vars, predicate, filename)
+
+    return load_vars
+
+
+def _is_tensor(variable: Any) -> bool:
+    is_pir = isinstance(variable, paddle.pir.Value)
+    return is_pir or variable.type == VarType.DENSE_TENSOR
+
+
+def _check_file(path: str) -> None:
+    """Rejects a truncated or damaged parameter file, from which Paddle would read arbitrary values.
+
+    Raises:
+        NgraphError: The file is truncated or damaged. A missing file is reported by Paddle.
+    """
+    if os.path.isfile(path):
+        list(parameter_file.tensors_in(path))
+
+
+def _check_files(folder: str, names: Iterable[str]) -> None:
+    """Rejects truncated files of one parameter each; Paddle ignores bytes after the parameter."""
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            next(parameter_file.tensors_in(path), None)
+
+
+def find(path: str) -> list[Path]:
+    """The programs at ``path``: one file, with or without extension, or all files in a folder.
+
+    Raises:
+        NgraphError: There is no program.
+    """
+    given = Path(path)
+    if given.is_dir():
+        found = sorted(file for file in given.iterdir() if file.suffix in ENDINGS)
+        if (given / OLD_PROGRAM).is_file():
+            found.append(given / OLD_PROGRAM)
+        # A model that exists in both formats is included once, as PIR.
+        found = [f for f in found if f.suffix != ".pdmodel" or f.with_suffix(".json") not in found]
+        found = [file for file in found if file.suffix != ".json" or _is_program(file)]
+    else:
+        names = [given, *(given.with_name(given.name + ending) for ending in ENDINGS)]
+        found = [file for file in names if file.is_file()][:1]
+    if not found:
+        raise NgraphError(f"there is no model {path}: give a .json or .pdmodel file, or its folder")
+    return found
+
+
+def _is_program(file: Path) -> bool:
+    """Whether a .json file is a program, and not the settings of one."""
+    with file.open("rb") as stream:
+        return b'"pir"' in stream.read(4096)
+
+
+def _parameters_of(program: Program) -> dict[str, parameter_file.Shape]:
+    """The shape of each parameter, and of optimizer state in a training program."""
+    return {
+        scope_name(op): tuple(op.result(0).shape)
+        for op in program.global_block().ops
+        if op.name() == "builtin.parameter"
+        or (op.name() == "pd_op.data" and op.result(0).persistable)
+    }
+
+
+def _persistable_in(description: LegacyProgramDesc) -> set[str]:
+    kinds = VarType
+    variables = description.block(0).all_vars()
+    return {
+        variable.name()
+        for variable in variables
+        if variable.persistable()
+        and variable.type() not in (kinds.FEED_MINIBATCH, kinds.FETCH_LIST)
+    }
+
+
+def last_line(error: Exception) -> str:
+    """The last line of a Paddle error: the message, without the stack before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

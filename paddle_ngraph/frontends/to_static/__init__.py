@@ -1,0 +1,1 @@
+"""Functions and layers by ``paddle.jit.to_static``."""

@@ -1,0 +1,1 @@
+"""The serialized subgraph: the contract between Python and C++."""

@@ -1,0 +1,99 @@
+#include "mkl_packed/stragglers.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include <omp.h>
+
+#include "mkl_packed/threads.h"
+
+namespace paddle_ngraph::mkl_packed {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
+
+// A step is late if it takes longer than this and so many times the fastest one.
+constexpr int64_t kMinLateNs = 500'000;
+constexpr int64_t kLateFactor = 8;
+
+// One thread goes on alone for so many times what the late step took, and twice as long if threads
+// are late again soon after.
+constexpr int64_t kSingleThreadFactor = 2, kMaxSingleThreadNs = 1'600'000'000;
+
+int64_t now() { return nanoseconds(Clock::now().time_since_epoch()).count(); }
+
+std::atomic<int64_t> single_thread_until{0};
+std::atomic<int64_t> single_thread_ns{0};
+
+// The fastest steps so far, by their kind. Not locked: that a time is lost, or another one's, costs
+// some time and nothing else.
+struct Fastest {
+  std::atomic<uint64_t> step_key{0};
+  std::atomic<int64_t> time{0};
+};
+std::array<Fastest, 64> all_fastest;
+
+Fastest& fastest_slot(uint64_t step_key) { return all_fastest[step_key >> 58]; }
+
+// Steps that take as long: other numbers of threads, and operands in bfloat16, do not.
+uint64_t make_step_key(int64_t work, const GemmProvider& gemm) {
+  uint64_t step_key = 0;
+  const uint64_t library = reinterpret_cast<uintptr_t>(&gemm);
+  for (const uint64_t each :
+       {static_cast<uint64_t>(work), static_cast<uint64_t>(num_omp_threads()), library}) {
+    step_key = (step_key ^ each) * 0x9e3779b97f4a7c15u;
+  }
+  return step_key;
+}
+
+// As far as is known; else what a step takes at the very most: a nanosecond for each operation.
+int64_t fastest_ns(uint64_t step_key, int64_t work) {
+  const Fastest& known = fastest_slot(step_key);
+  return known.step_key == step_key ? known.time.load() : work;
+}
+
+void note_straggler(int64_t taken) {
+  const int64_t time = now(), before = single_thread_ns;
+  const bool is_soon = time < single_thread_until + 4 * before;
+  single_thread_ns =
+      std::min(std::max(kSingleThreadFactor * taken, is_soon ? 2 * before : 0), kMaxSingleThreadNs);
+  single_thread_until = time + single_thread_ns;
+}
+
+}  // namespace
+
+bool is_straggling() { return now() < single_thread_until; }
+
+void run_single_threaded_for(nanoseconds time) { single_thread_until = now() + time.count(); }
+
+StepTimer::StepTimer(int64_t work, const GemmProvider& gemm)
+    : step_key_(make_step_key(work, gemm)),
+      is_parallel_(num_omp_threads() > 1),
+      fastest_(fastest_ns(step_key_, work)),
+      last_(Clock::now()) {}
+
+StepTimer::~StepTimer() {
+  if (!is_parallel_) return;
+  Fastest& known = fastest_slot(step_key_);
+  known.time = fastest_;
+  known.step_key = step_key_;
+}
+
+bool StepTimer::has_straggler() {
+  if (!is_parallel_) return false;
+  const auto time = Clock::now();
+  const int64_t taken = nanoseconds(time - last_).count();
+  last_ = time;
+  const bool is_late = taken > kMinLateNs + kLateFactor * fastest_;
+  fastest_ = std::min(fastest_, taken);
+  if (!is_late) return false;
+  note_straggler(taken);
+  omp_set_num_threads(1);
+  is_parallel_ = false;
+  return true;
+}
+
+}  // namespace paddle_ngraph::mkl_packed

@@ -1,1 +1,0 @@
-"""Old-style programs (ProgramDesc) as PIR programs, where nothing gets lost."""

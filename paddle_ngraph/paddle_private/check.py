@@ -1,0 +1,31 @@
+"""Checks that the installed Paddle has all names that the package reads, patches and uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from paddle_ngraph.paddle_private import names, protocols, replaced
+from paddle_ngraph.paddle_private.place import PatchTarget
+
+
+@cache
+def why_unfit() -> str | None:
+    """The first mismatch between Paddle and the expected names, or ``None``.
+
+    To be called before any patch is applied; the result is cached.
+    """
+    return next(mismatches(), None)
+
+
+def mismatches() -> Iterator[str]:
+    """Descriptions of all mismatches."""
+    return (reason for target in patch_targets() if (reason := target.why_unfit()) is not None)
+
+
+def patch_targets() -> Iterator[PatchTarget]:
+    """All names that are checked."""
+    yield from replaced.patch_targets()
+    yield from names.READ_TARGETS
+    for protocol in protocols.CLASSES:
+        yield from protocols.members(protocol)

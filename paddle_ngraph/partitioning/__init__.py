@@ -1,0 +1,1 @@
+"""Graph partitioning: replaces convertible subgraphs of a program with engine operators."""

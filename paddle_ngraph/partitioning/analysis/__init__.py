@@ -1,0 +1,1 @@
+"""Analyses of a block for partitioning."""

@@ -1,0 +1,849 @@
+"""View of a Paddle block for partitioning: operators, variables, aliases and ordering effects."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from paddle_ngraph import _core
+from paddle_ngraph.conversion.registry import find_converter
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
+from paddle_ngraph.ops.normalization import uses_running_statistics
+from paddle_ngraph.paddle_private.names import operators
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
+
+# Operators that name a variable or a constant and compute nothing.
+SOURCES = frozenset(
+    {
+        "pd_op.data",
+        "pd_op.feed",
+        "builtin.parameter",
+        "builtin.constant",
+    }
+)
+# Sources that may be fed.
+FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
+# Terminator of a body: yields its results.
+YIELD = "cf.yield"
+# Operators that export a variable and compute nothing.
+SINKS = frozenset(
+    {
+        "pd_op.fetch",
+        "pd_op.shadow_output",
+        "builtin.shadow_output",
+        "builtin.set_parameter",
+        YIELD,
+    }
+)
+# Operators that pack and unpack lists of variables.
+LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
+# Operators with bodies, which may read variables of the enclosing blocks.
+WHILE, IF = "pd_op.while", "pd_op.if"
+REGIONS = frozenset({WHILE, IF})
+# Operand and result names of these operators for converters: the condition, the initial values of a
+# loop, captured variables, the results.
+COND, INITIAL_VALUES, CAPTURED, OUT = "cond", "inputs", "captured", "out"
+# Operators that name a variable of the scope in a PIR program, and the attribute with the name.
+SCOPE_NAMES = {
+    "pd_op.data": "name",
+    "builtin.parameter": "parameter_name",
+    "builtin.set_parameter": "parameter_name",
+    "builtin.shadow_output": "output_name",
+}
+SHADOW_OUTPUT = "builtin.shadow_output"
+FETCH = "pd_op.fetch"
+ENGINE_PREFIX = "custom_op.ngraph_engine_"
+# Recurrent layers with packed weights, which the program pass does not convert.
+PACKED_PREFIX = "custom_op.mkl_packed_"
+# Constants: copied into every subgraph that reads them.
+CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
+
+# Stochastic operators, in place or not.
+_RANDOM = frozenset(
+    {
+        "pd_op.bernoulli",
+        "pd_op.binomial",
+        "pd_op.class_center_sample",
+        "pd_op.dirichlet",
+        "pd_op.dropout",
+        "pd_op.exponential",
+        "pd_op.gaussian",
+        "pd_op.gaussian_inplace",
+        "pd_op.gumbel_softmax",
+        "pd_op.multinomial",
+        "pd_op.nce",
+        "pd_op.poisson",
+        "pd_op.randint",
+        "pd_op.random",
+        "pd_op.randperm",
+        "pd_op.rnn",
+        "pd_op.rrelu",
+        "pd_op.seed",
+        "pd_op.shuffle_batch",
+        "pd_op.standard_gamma",
+        "pd_op.top_p_sampling",
+        "pd_op.truncated_gaussian_random",
+        "pd_op.uniform",
+        "pd_op.uniform_inplace",
+        "pd_op.uniform_random_batch_size_like",
+    }
+)
+# Operators with external side effects.
+_SIDE_EFFECTS = frozenset({"pd_op.print", "pd_op.assert"})
+# Operators that write a variable of the scope, which may exist already.
+_SCOPE_WRITERS = frozenset(
+    {"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"}
+)
+# Operators that write variables other than their results.
+_IMPLICIT_WRITERS = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
+# Attribute of operators that send or receive: the id of a process group.
+RING_ATTRIBUTE = "ring_id"
+# Communicating operators without that attribute.
+_COMMUNICATION = frozenset(
+    {
+        "pd_op.barrier",
+        "pd_op.comm_init_all",
+        "pd_op.distributed_lookup_table",
+        "pd_op.distributed_push_sparse",
+        "pd_op.p_recv",
+        "pd_op.p_recv_array",
+        "pd_op.p_send",
+        "pd_op.p_send_array",
+        "pd_op.pull_sparse_v2",
+        "pd_op.push_dense",
+        "pd_op.push_sparse_v2",
+        "pd_op.recv_v2",
+        "pd_op.send_v2",
+        "pd_op.send_and_recv",
+    }
+)
+# Suffixes of the place attribute: of programs whose operators run sequentially in program order,
+# and of programs whose parameters another program updates repeatedly.
+_SEQUENTIAL_MARK, _TRAINED_MARK = "/in_order", "/trained"
+_MARKS = re.compile(f"(?:{_SEQUENTIAL_MARK}|{_TRAINED_MARK})*$")
+# Ordering effects: operators with the same effect keep their order.
+DRAW, ACT, COMMUNICATE = "draw", "act", "communicate"
+
+
+@dataclass(eq=False)
+class OpNode:
+    """One operator of a block.
+
+    Attributes:
+        op: Paddle's operator.
+        index: Its index in the operator list.
+        type: Its type, e.g. ``pd_op.add``.
+        reads: Ids of the variables that it reads, variables captured by its sub-blocks included.
+        writes: Ids of its results.
+        overwrites: (operand id, result id) of every output that is written over an input.
+        outer_writes: Ids of overwritten variables without a result: variables written by its
+            sub-blocks, variables written through another value, and ``initial_values``.
+        initial_values: Ids of the initial values of a loop, which have no other reader.
+        captured: Ids of variables of outer blocks that its sub-blocks read.
+        writes_inside: Ids of variables of outer blocks that its sub-blocks overwrite.
+        effects: Its ordering effects: sampling of random numbers (``DRAW``), external side effects
+            (``ACT``), or communication with other processes (``COMMUNICATE``), which expect one
+            order on all ranks. Operators with the same effect keep their order.
+        writes_variables: Whether it overwrites a variable that outlives the run, as far as its
+            block shows.
+        device: The chosen device; empty if none was chosen.
+    """
+
+    op: Operation
+    index: int
+    type: str
+    reads: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    overwrites: list[tuple[str, str]] = field(default_factory=list)
+    outer_writes: list[str] = field(default_factory=list)
+    effects: frozenset[str] = frozenset()
+    writes_variables: bool = False
+    writes_inside: list[str] = field(default_factory=list)
+    initial_values: list[str] = field(default_factory=list)
+    captured: list[str] = field(default_factory=list)
+    device: str = ""
+
+    @property
+    def writes_outer_variables(self) -> bool:
+        """Whether its sub-blocks overwrite variables of outer blocks."""
+        return bool(self.writes_inside)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the operator only names a variable."""
+        return self.type in SOURCES
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether the share of converted operators includes this operator."""
+        return self.type not in SOURCES | SINKS | LISTS | CONSTANTS and not self.is_engine
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether the operator is an engine operator."""
+        return is_engine(self.type)
+
+    @property
+    def may_write_variables(self) -> bool:
+        """Whether a run may change a variable that outlives the run."""
+        return self.type in _SCOPE_WRITERS or self.may_overwrite_variables
+
+    @property
+    def may_overwrite_variables(self) -> bool:
+        """As ``may_write_variables``, if the scope variables that sinks name do not exist yet."""
+        if self.writes_variables or self.type == "builtin.set_parameter":
+            return True
+        if len(self.outer_writes) > len(self.initial_values):
+            return True
+        return not self.is_known or self.type in _IMPLICIT_WRITERS
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the operator belongs to Paddle or this package: not a user's custom operator."""
+        is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
+        return is_paddles or self.is_engine or is_packed(self.type)
+
+    @property
+    def has_in_place_form(self) -> bool:
+        """Whether Paddle may run it in place, over an operand without later readers."""
+        name = self.type.removeprefix("pd_op.")
+        return not name.endswith("_") and hasattr(operators, f"{name}_")
+
+    @property
+    def graph(self) -> str:
+        """The graph string of an engine operator."""
+        return str(self.op.attrs()["graph"])
+
+    @property
+    def draws(self) -> bool:
+        """Whether the operator is an engine operator whose graph samples random numbers."""
+        if not self.is_engine:
+            return False
+        operators = list(Graph.from_string(self.graph).all_ops())
+        converters = [find_converter(op.type) for op in operators]
+        return any(entry is None or entry.draws(op) for entry, op in zip(converters, operators))
+
+
+def is_engine(op_name: str) -> bool:
+    """Whether an operator type is that of an engine operator."""
+    return op_name.startswith(ENGINE_PREFIX)
+
+
+def is_packed(op_name: str) -> bool:
+    """Whether an operator type is a recurrent layer with packed weights, or its gradient."""
+    return op_name.startswith(PACKED_PREFIX)
+
+
+def blocks_outermost_first(program: Program | Block) -> Iterator[Block]:
+    """Yields every block of a program (or inside a block), outer blocks before inner ones."""
+    pending = [program.global_block() if hasattr(program, "global_block") else program]
+    while pending:
+        block = pending.pop(0)
+        yield block
+        pending += [inner for op in block.ops if op.num_regions() > 0 for inner in op.blocks()]
+
+
+def value_id(value: Value) -> str:
+    """The id of a variable, valid until its program is changed."""
+    return str(value.id)
+
+
+@cache
+def dtype_name(dtype: Hashable) -> str:
+    """Paddle's name of a dtype, e.g. ``"float32"``."""
+    return str(dtype).rpartition(".")[2].lower()
+
+
+class BlockView:
+    """The operators of one block with their reads, writes and aliases.
+
+    Args:
+        block: Paddle's block.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.values: dict[str, Value] = {}
+        self.producer: dict[str, OpNode] = {}
+        self.readers: dict[str, list[OpNode]] = {}
+        self._root: dict[str, str] = {}
+        self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self._variables: dict[str, str] = {}  # name in the scope -> its first value
+        self._aliased_names = _aliased_names(block)
+        self._has_sinks = any(op.name() in SINKS for op in block.ops)
+        self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]
+        setters = [node for node in self.nodes if node.type == "builtin.set_parameter"]
+        self._named = {self.root(vid) for node in setters for vid in node.reads}
+
+    def root(self, vid: str) -> str:
+        """The variable whose memory ``vid`` uses: itself, except for in-place results."""
+        while vid in self._root:
+            vid = self._root[vid]
+        return vid
+
+    def is_outer(self, vid: str) -> bool:
+        """Whether the variable's memory belongs to an enclosing block."""
+        return self.root(vid) not in self.producer
+
+    def has_aliased_name(self, vid: str) -> bool:
+        """Whether another value in the block has the same name in the scope."""
+        return self.values[vid].id in self._aliased_names
+
+    def is_named(self, vid: str) -> bool:
+        """Whether ``builtin.set_parameter`` exports the variable's memory to the scope."""
+        return self.root(vid) in self._named
+
+    def members(self, vid: str) -> list[str]:
+        """The variables in a list; ``vid`` itself if it is not a list."""
+        value = self.values[vid]
+        producer = self.producer.get(vid)
+        if value.is_dense_tensor_type() or producer is None or producer.type != "builtin.combine":
+            return [vid]
+        return producer.reads
+
+    def is_tensor(self, vid: str) -> bool:
+        """Whether the variable is a dense tensor."""
+        return bool(self.values[vid].is_dense_tensor_type())
+
+    def is_array(self, vid: str) -> bool:
+        """Whether the variable is a TensorArray."""
+        return bool(self.values[vid].is_dense_tensor_array_type())
+
+    def spec(self, vid: str, number: int) -> TensorSpec:
+        """The dtype and shape of a variable, with ``number`` as its id in a graph."""
+        if vid not in self._types:
+            value = self.values[vid]
+            suffix = ARRAY_SUFFIX if self.is_array(vid) else ""
+            self._types[vid] = dtype_name(value.dtype) + suffix, _with_unknown_dims(value.shape)
+        return TensorSpec(number, *self._types[vid])
+
+    def unpacked(self, value: Value) -> list[str] | None:
+        """The variables in ``value``: itself, or the members of a list; ``None`` if unknown."""
+        if not value.initialized():
+            return []
+        if _is_variable(value):
+            return [self.known(value)]
+        producer = value.get_defining_op()
+        if producer is not None and producer.name() == "builtin.combine":
+            members = producer.operands_source()
+            if all(member.is_dense_tensor_type() for member in members):
+                return [self.known(member) for member in members]
+        return None
+
+    def result_members(self, value: Value) -> list[str | None] | None:
+        """The variables that readers extract from ``value``; ``None`` if they are unknown.
+
+        The members of a list are known if ``builtin.split`` is its only kind of user; a member that
+        is never read is ``None``.
+        """
+        if not value.initialized():
+            return [None]
+        if _is_variable(value):
+            return [self.known(value)]
+        members: list[str | None] | None = None
+        for user in value.all_used_ops():
+            if user.name() == "builtin.split":
+                results = user.results()
+                members = members or [None] * len(results)
+                for i, result in enumerate(results):
+                    members[i] = members[i] or self.known(result)
+            else:
+                return None
+        return members
+
+    def all_members(self, value: Value, type: Any) -> Iterator[tuple[str, Any]]:
+        """Yields id and type of a result, or of each member of a list, even without a reader."""
+        if type is None:
+            return
+        if not isinstance(type, list):
+            yield self.known(value), type
+            return
+        members = self.result_members(value) or ()
+        for index, each in enumerate(type):
+            known = members[index] if index < len(members) else None
+            yield known or f"{value_id(value)}[{index}]", each
+
+    def known(self, value: Value) -> str:
+        """The id of a variable, which is registered in the view."""
+        vid = value_id(value)
+        self.values.setdefault(vid, value)
+        return vid
+
+    def _node(self, op: Operation, index: int) -> OpNode:
+        node = OpNode(op=op, index=index, type=op.name(), device=device_of(op))
+        node.reads = [self.known(value) for value in _operands(op)]
+        node.writes = [self.known(value) for value in op.results() if value.initialized()]
+        if op.num_regions() > 0:
+            node.captured = list(dict.fromkeys(self.known(value) for value in _captured(op)))
+            node.reads += node.captured
+            node.outer_writes = [self.known(value) for value in _outer_writes(op)]
+            for name, is_written in _named_inside(op):
+                if name in self._variables:
+                    (node.outer_writes if is_written else node.reads).append(self._variables[name])
+        node.writes_inside = list(node.outer_writes)
+        if node.type == WHILE:
+            # Paddle's ``while`` consumes its initial values.
+            node.initial_values = [self.known(value) for value in _operands(op)[1:]]
+            node.outer_writes += node.initial_values
+        node.effects = ordering_effects(op)
+        for vid in node.writes:
+            self.producer[vid] = node
+            self._share(node, vid)
+        for vid in node.reads:
+            self.readers.setdefault(vid, []).append(node)
+        node.overwrites = list(self._overwrites(op))
+        for operand, result in node.overwrites:
+            self._root[result] = operand
+        if node.type == "builtin.split":
+            self._share_members(node)
+        written = [operand for operand, _ in node.overwrites]
+        written += [vid for vid in node.initial_values if not self._is_fed(vid)]
+        node.writes_variables = any(map(self._is_persistent, written))
+        return node
+
+    def _share(self, node: OpNode, vid: str) -> None:
+        """Records that values with one name in the scope share the memory of the first one."""
+        if node.is_source and node.type in SCOPE_NAMES:
+            name = node.op.attrs()[SCOPE_NAMES[node.type]]
+        elif (name := self._aliased_names.get(self.values[vid].id)) is None:
+            return
+        first = self._variables.setdefault(name, vid)
+        if first == vid:
+            return
+        if node.is_source:
+            self._root[vid] = first
+        else:
+            node.outer_writes.append(first)
+
+    def _share_members(self, node: OpNode) -> None:
+        """Records that members of a list share memory with the members that it overwrites."""
+        for read in node.reads:
+            members = self.members(self.root(read))
+            if read in self._root and len(members) == len(node.writes):
+                self._root.update(zip(node.writes, members))
+
+    def _is_persistent(self, vid: str) -> bool:
+        producers = [self.producer.get(self.root(member)) for member in self.members(vid)]
+        return any(producer is None or producer.is_source for producer in producers)
+
+    def _is_fed(self, vid: str) -> bool:
+        producer = self.producer.get(self.root(vid))
+        return producer is not None and is_fed(producer.op)
+
+    def _overwrites(self, op: Operation) -> Iterator[tuple[str, str]]:
+        for operand, result in overwritten(op):
+            yield self.known(operand), self.known(result)
+
+    def is_result(self, node: OpNode) -> bool:
+        """Whether ``node`` is a result of a program without sinks, which a caller may fetch."""
+        if self._has_sinks or any(map(self.is_array, node.writes)):
+            return False
+        return not any(self.readers.get(vid) for vid in node.writes)
+
+    def is_overwritten(self, vid: str) -> bool:
+        """Whether an in-place operator overwrites the variable."""
+        return any(
+            vid == operand
+            for reader in self.readers.get(vid, ())
+            for operand in [*(o for o, _ in reader.overwrites), *reader.outer_writes]
+            if operand not in reader.initial_values
+        )
+
+
+def _is_variable(value: Value) -> bool:
+    """Whether a value is a tensor or a TensorArray, and not a list of them."""
+    return bool(value.is_dense_tensor_type() or value.is_dense_tensor_array_type())
+
+
+def scope_name(op: Operation) -> str:
+    """The name of the scope variable that an operator reads, writes or is fed."""
+    return str(op.attrs()[SCOPE_NAMES.get(op.name(), "name")])
+
+
+def is_fed(op: Operation) -> bool:
+    """Whether an operator names a variable that is fed in every run."""
+    return op.name() in FEEDS and not any(op.attrs().get("persistable", ()))
+
+
+def _aliased_names(block: Block) -> dict[int, str]:
+    """Names in the scope of values that share their name with other values in the block."""
+    named = [
+        (scope_name(op), op.operand_source(0).id)
+        for op in block.ops
+        if op.name() in _SCOPE_WRITERS and op.name() in SCOPE_NAMES
+    ]
+    names = Counter(name for name, _ in named)
+    names.update(
+        scope_name(op) for op in block.ops if op.name() in SOURCES and op.name() in SCOPE_NAMES
+    )
+    return {value: name for name, value in named if names[name] > 1}
+
+
+def _named_inside(op: Operation) -> Iterator[tuple[str, bool]]:
+    """Yields (name, is written) of scope variables that the sub-blocks themselves name."""
+    for block in op.blocks():
+        sources = {}
+        for inner in block.ops:
+            name = SCOPE_NAMES.get(inner.name())
+            if inner.name() in SOURCES and name is not None:
+                sources[value_id(inner.results()[0])] = inner.attrs()[name]
+            elif name is not None:
+                yield inner.attrs()[name], True
+            for operand, _ in overwritten(inner):
+                if value_id(operand) in sources:
+                    yield sources[value_id(operand)], True
+            yield from _named_inside(inner)
+        yield from ((name, False) for name in sources.values())
+
+
+def put_before(op: Operation, name: str, operands: list[Any], attributes: list[Any]) -> Value:
+    """Inserts an operator before ``op`` in its block; returns its only result.
+
+    Operands and attributes are as in ``_core.append_operator``.
+    """
+    block = op.get_parent_block()
+    (result,) = _core.append_operator(block, name, operands, None, attributes, before=op)
+    return result
+
+
+def is_overwritten(value: Value) -> bool:
+    """Whether an operator writes over ``value``."""
+    targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
+    return any(operand.is_same(value) for operand in targets)
+
+
+def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
+    """Yields (operand, result) of every output that ``op`` writes over an input."""
+    pairs = pairs_in_place(op)
+    if not pairs:
+        return
+    inputs, outputs = op.get_input_names(), op.get_output_names()
+    for name_in, name_out in pairs:
+        operand = op.operand_source(inputs.index(name_in))
+        result = op.result(outputs.index(name_out))
+        if not operand.initialized() or not result.initialized():
+            continue
+        if op.name() in _STATISTICS and result.use_empty() and uses_running_statistics(op.attrs()):
+            continue
+        yield operand, result
+
+
+def pairs_in_place(op: Operation) -> list[tuple[str, str]]:
+    """(input name, output name) of every output that this operator type writes over an input."""
+    if not op.name().endswith("_"):
+        return []
+    return _core.inplace_pairs(op) or _STATISTICS.get(op.name(), [])
+
+
+# Running statistics share memory with their updated values; Paddle does not declare it in place.
+_STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
+
+
+def ordering_effects(op: Operation) -> frozenset[str]:
+    """The ordering effects of an operator, see :class:`OpNode`."""
+    name = op.name()
+    if op.has_attr(RING_ATTRIBUTE) or name.removesuffix("_") in _COMMUNICATION:
+        return frozenset({COMMUNICATE})
+    if op.num_regions() > 0:
+        inner = [ordering_effects(inner) for block in op.blocks() for inner in block.ops]
+        return frozenset({ACT}).union(*inner)
+    if is_engine(name):
+        return frozenset({DRAW})
+    if is_packed(name):
+        return (
+            frozenset({DRAW})
+            if _has_dropout(op.attrs()) and not name.endswith("_grad")
+            else frozenset()
+        )
+    if name == "pd_op.py_func" or not name.startswith(("pd_op.", "builtin.", "cf.")):
+        return frozenset({ACT, DRAW})
+    if name in _SIDE_EFFECTS or name.startswith("cf."):
+        return frozenset({ACT})
+    if name.removesuffix("_") not in _RANDOM or op.attrs().get("is_test", False):
+        return frozenset()
+    if name == "pd_op.rnn" and not _has_dropout(op.attrs()):
+        return frozenset()
+    return frozenset({DRAW})
+
+
+def _has_dropout(attributes: Mapping[str, Any]) -> bool:
+    """Whether a recurrent operator samples random numbers, for dropout between its layers."""
+    drops = attributes["dropout_prob"] > 0 and attributes["num_layers"] > 1
+    return bool(drops and not attributes["is_test"])
+
+
+def _outer_writes(op: Operation) -> Iterator[Value]:
+    """Yields variables of outer blocks that the sub-blocks of ``op`` overwrite."""
+    captured = {value_id(value) for value in _captured(op)} if op.num_regions() else set()
+    for block in op.blocks():
+        for inner in block.ops:
+            operands = [operand for operand, _ in overwritten(inner)]
+            for value in [*operands, *_outer_writes(inner)]:
+                if value_id(value) in captured:
+                    yield value
+
+
+def _operands(op: Operation) -> list[Value]:
+    return [value for value in op.operands_source() if value.initialized()]
+
+
+def _captured(op: Operation) -> Iterator[Value]:
+    """Yields variables of outer blocks that the sub-blocks of ``op`` read."""
+    for block in op.blocks():
+        inside: set[str] = {value_id(arg) for arg in block.args()}
+        for inner in block.ops:
+            for value in [*_operands(inner), *_captured(inner)]:
+                if value_id(value) not in inside:
+                    yield value
+            inside.update(value_id(v) for v in inner.results() if v.initialized())
+
+
+def nodes_of(program: Program | Block) -> Iterator[OpNode]:
+    """The operators of every block of a program."""
+    for block in blocks_outermost_first(program):
+        yield from BlockView(block).nodes
+
+
+def has_engines(program: Program | Block) -> bool:
+    """Whether a program contains engine operators."""
+    return any(
+        is_engine(op.name()) for block in blocks_outermost_first(program) for op in block.ops
+    )
+
+
+def has_bfloat16(program: Program) -> bool:
+    """Whether an operator, in loops and branches too, has a bfloat16 result."""
+    blocks = blocks_outermost_first(program)
+    results = (value for block in blocks for op in block.ops for value in op.results())
+    tensors = (each for each in results if each.initialized() and each.is_dense_tensor_type())
+    return any(dtype_name(each.dtype) == BFLOAT16 for each in tensors)
+
+
+def can_be_placed(op: Operation) -> bool:
+    """Whether an operator computes something, so that it needs a device."""
+    return op.name() not in SOURCES | SINKS | LISTS | CONSTANTS
+
+
+def mark_sequential(program: Program) -> None:
+    """Marks a program to run sequentially, in program order, in one thread."""
+    _mark(program, _SEQUENTIAL_MARK)
+
+
+def is_sequential(program: Program) -> bool:
+    """Whether :func:`mark_sequential` marked a program, or the original of this copy."""
+    return _is_marked(program, _SEQUENTIAL_MARK)
+
+
+def mark_trained_elsewhere(program: Program) -> None:
+    """Marks a program whose parameters another program updates: preparing them does not pay off."""
+    _mark(program, _TRAINED_MARK)
+
+
+def is_trained_elsewhere(program: Program) -> bool:
+    """Whether :func:`mark_trained_elsewhere` marked a program, or the original of this copy."""
+    return _is_marked(program, _TRAINED_MARK)
+
+
+def _mark(program: Program, mark: str) -> None:
+    for block in blocks_outermost_first(program):
+        for op in block.ops:
+            if op.name().startswith("pd_op.") and mark not in _marks(op):
+                attribute = op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
+                op.set_str_attr(PLACE_ATTRIBUTE, attribute + mark)
+
+
+def _is_marked(program: Program, mark: str) -> bool:
+    return any(mark in _marks(op) for op in program.global_block().ops)
+
+
+def _marks(op: Operation) -> str:
+    found = _MARKS.search(op.str_attr(PLACE_ATTRIBUTE)) if op.has_attr(PLACE_ATTRIBUTE) else None
+    return found[0] if found else ""
+
+
+def may_write_variables(program: Program | Block) -> bool:
+    """Whether running a PIR program may write a variable that outlives the run."""
+    return any(node.may_write_variables for node in nodes_of(program))
+
+
+def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
+    """Whether rewritten programs have to run in program order, which Paddle would not preserve.
+
+    Args:
+        nodes: All operators.
+        drawing: The number of engine operators that sample random numbers.
+    """
+    # Paddle keeps the order of its own stochastic operators, but not of engine operators.
+    native = sum(not node.is_engine and DRAW in node.effects for node in nodes)
+    if drawing > 0 and drawing + native > 1:
+        return True
+    # Paddle ignores writes of sub-blocks too, and the order that other processes expect.
+    return any(node.writes_outer_variables or COMMUNICATE in node.effects for node in nodes)
+
+
+def changes_parameters(program: Program | Block) -> bool:
+    """Whether running a program changes variables that outlive the run: parameters, any alias."""
+    views = [BlockView(block) for block in blocks_outermost_first(program)]
+    sources = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
+    parameters = {vid for node in sources for vid in node.writes}
+    for view in views:
+        for node in view.nodes:
+            written = [*(operand for operand, _ in node.overwrites), *node.outer_writes]
+            if any(view.root(m) in parameters for vid in written for m in view.members(vid)):
+                return True
+            if node.type in _SCOPE_WRITERS or not node.is_known or node.type in _IMPLICIT_WRITERS:
+                return True
+    return False
+
+
+def describe(
+    view: BlockView,
+    node: OpNode,
+    tensor_ids: dict[str, int],
+    omitted: Collection[str] = (),
+) -> Op | str:
+    """Returns the operator as converters see it, or the reason why it cannot be described.
+
+    Args:
+        view: The block.
+        node: One of its operators.
+        tensor_ids: Ids of variables in the graph; extended as needed.
+        omitted: Outputs that the converter does not produce: omitted if they have no reader.
+    """
+    if node.type in REGIONS:
+        return _describe_region(view, node, tensor_ids)
+    op = Op(type=node.type, index=node.index)
+    try:
+        input_names, output_names = node.op.get_input_names(), node.op.get_output_names()
+    except ValueError:
+        return "its inputs have no names"
+
+    def spec(vid: str) -> TensorSpec:
+        return view.spec(vid, tensor_ids.setdefault(vid, len(tensor_ids)))
+
+    for name, value in zip(input_names, node.op.operands_source()):
+        members = view.unpacked(value)
+        if members is None:
+            return f"input '{name}' is not a dense tensor"
+        op.inputs[name] = tuple(spec(vid) for vid in members)
+        constant = constant_of(view, members)
+        if constant is not None:
+            op.constants[name] = constant
+    states = {result for _, result in node.overwrites}
+    for name, value in zip(output_names, node.op.results()):
+        if not value.initialized() and not value.use_empty():
+            return f"output '{name}' is absent, but still handed on"
+        if not value.initialized():
+            op.outputs[name] = ()
+            continue
+        results = view.result_members(value)
+        if results is None and value.use_empty() and not view.is_result(node):
+            results = []  # a list without a reader
+        if results is None:
+            return f"output '{name}' is not a dense tensor"
+        wanted = view.is_result(node) and name not in omitted
+        op.outputs[name] = tuple(
+            spec(vid) if vid and (wanted or vid in states or view.readers.get(vid)) else None
+            for vid in results
+        )
+    try:
+        _describe_form(view, node, op, tensor_ids)
+    except NgraphError as error:  # e.g. complex dtypes
+        return str(error)
+    return op
+
+
+def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
+    """(input name, variable id) of every tensor that an operator reads, in operand order."""
+    if node.type in REGIONS:
+        cond, *_ = map(value_id, _operands(node.op))
+        return [
+            (COND, cond),
+            *((INITIAL_VALUES, vid) for vid in node.initial_values),
+            *((CAPTURED, vid) for vid in node.captured),
+        ]
+    try:
+        names = node.op.get_input_names()
+    except ValueError:  # an operator without input names falls back
+        return []
+    inputs = zip(names, node.op.operands_source())
+    return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]
+
+
+def _describe_region(view: BlockView, node: OpNode, tensor_ids: dict[str, int]) -> Op | str:
+    """:func:`describe` for a loop or a branch, without its bodies."""
+
+    def spec(vid: str) -> TensorSpec:
+        return view.spec(vid, tensor_ids.setdefault(vid, len(tensor_ids)))
+
+    arrays = {vid for vid in node.captured if view.is_array(vid)}
+    if not all(map(view.is_tensor, {*node.reads, *node.writes} - arrays)):
+        return "it hands on what is not a dense tensor"
+    op = Op(type=node.type, index=node.index)
+    op.inputs = {COND: (), INITIAL_VALUES: (), CAPTURED: ()}
+    for name, vid in slots(view, node):
+        op.inputs[name] += (spec(vid),)
+    results = tuple(map(spec, node.writes))
+    is_wanted = view.is_result(node) or bool(node.writes_inside)
+    is_read = [is_wanted or bool(view.readers.get(vid)) for vid in node.writes]
+    op.outputs = {OUT: tuple(s if read else None for s, read in zip(results, is_read))}
+    op.form = FallbackForm(results={OUT: results})
+    return op
+
+
+def _describe_form(view: BlockView, node: OpNode, op: Op, tensor_ids: dict[str, int]) -> None:
+    """Adds the attributes and types for a run by Paddle. Raises NgraphError if unknown."""
+    attribute_types = {}
+    for name, attribute_type, value in _core.attributes_of(node.op):
+        op.attrs[name] = value
+        if attribute_type is not None:
+            attribute_types[name] = attribute_type
+    inputs = zip(node.op.get_input_names(), node.op.operands_source())
+    input_lists = {name for name, v in inputs if v.initialized() and not _is_variable(v)}
+    output_lists: set[str] = set()
+    results = {}
+    names, values = node.op.get_output_names(), node.op.results()
+    for name, value, type in zip(names, values, _core.result_types(node.op)):
+        if isinstance(type, list):
+            output_lists.add(name)
+        results[name] = tuple(
+            TensorSpec(
+                tensor_ids.setdefault(vid, len(tensor_ids)), dtype, _with_unknown_dims(shape)
+            )
+            for vid, (dtype, shape) in view.all_members(value, type)
+        )
+    op.form = FallbackForm(
+        attribute_types, (frozenset(input_lists), frozenset(output_lists)), {}, results
+    )
+
+
+def _with_unknown_dims(shape: Sequence[int]) -> tuple[int, ...]:
+    # Paddle multiplies dynamic dimensions: four instances of -1 become -4.
+    return tuple(max(dim, -1) for dim in shape)
+
+
+def constant_of(view: BlockView, members: list[str]) -> list[float] | list[int] | None:
+    """The contents of constants of rank 0 or 1, if the program defines them by attributes."""
+    contents: list[Any] = []
+    for vid in members:
+        producer = view.producer.get(vid)
+        if producer is None or producer.type not in CONSTANTS:
+            return None
+        attributes = producer.op.attrs()
+        value = attributes["value"]
+        if producer.type == "pd_op.full":
+            shape = tuple(attributes["shape"])
+            if shape not in ((), (1,)):
+                return None
+            value = [value]
+        contents += [
+            int(v) if dtype_name(attributes["dtype"]).startswith("int") else v for v in value
+        ]
+    return contents if members else None

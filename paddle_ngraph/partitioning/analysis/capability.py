@@ -1,0 +1,134 @@
+"""Convertible operators of a block, and the reasons against the other operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paddle_ngraph.conversion.registry import Converter, Role
+from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, BlockView, OpNode
+
+
+@dataclass(frozen=True)
+class ConvertibleBlock:
+    """The body of a loop or branch, all of whose operators can be converted.
+
+    Attributes:
+        candidates: Its operators.
+        args: Loop-carried inputs of the body; none for a branch.
+        captured: Variables of outer blocks that it or its sibling block reads.
+        results: The yielded values; for a loop, the first one is the loop condition.
+    """
+
+    candidates: Candidates
+    args: Sequence[str]
+    captured: Sequence[str]
+    results: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The operators of a block that have not been rejected so far. Immutable.
+
+    Attributes:
+        view: The block.
+        slots: (input name, variable id) of every tensor that an operator reads.
+        ops: The convertible operators as converters see them.
+        converters: Their converters.
+        reasons: Why each other compute operator falls back to Paddle.
+        tensor_ids: The id of each variable in graphs.
+        constants: Constant operators, copied into every subgraph that reads them.
+        unused_by: Readers of outputs that a converter omits: the readers must be converted too,
+            since only a converter can do without these outputs.
+        bodies: The bodies of convertible loops and branches.
+        cut_off: (operator, variable) for variables whose contents are known only to the build of
+            another subgraph.
+        checked: Operators whose results each run checks for overflow of int32, in bodies too.
+    """
+
+    view: BlockView
+    slots: Mapping[OpNode, Sequence[tuple[str, str]]]
+    ops: Mapping[OpNode, Op]
+    converters: Mapping[OpNode, Converter]
+    reasons: Mapping[OpNode, str]
+    tensor_ids: Mapping[str, int]
+    constants: frozenset[OpNode]
+    unused_by: Mapping[OpNode, Sequence[OpNode]]
+    bodies: Mapping[OpNode, Sequence[ConvertibleBlock]]
+    cut_off: frozenset[tuple[OpNode, str]] = frozenset()
+    checked: frozenset[OpNode] = frozenset()
+
+    def can_convert(self, node: OpNode) -> bool:
+        """Whether ``node`` becomes part of a subgraph."""
+        return node in self.ops
+
+    def inputs_of(self, node: OpNode, *roles: Role) -> list[str]:
+        """The variables that the convertible ``node`` reads in one of these roles."""
+        entry = self.converters[node]
+        return [vid for name, vid in self.slots[node] if entry.role(name) in roles]
+
+    def producers(self, vid: str) -> Iterator[OpNode]:
+        """The operators that compute a variable, through lists, without sources and constants."""
+        node = self.view.producer.get(vid)
+        if node is None or node.is_source or node in self.constants:
+            return
+        if node.type not in LISTS:
+            yield node
+            return
+        for read in node.reads:
+            yield from self.producers(read)
+
+    def without(self, rejected: Mapping[OpNode, str]) -> Candidates:
+        """Returns a copy in which the given operators fall back, with their reasons."""
+        return Candidates(
+            view=self.view,
+            slots=self.slots,
+            ops={node: op for node, op in self.ops.items() if node not in rejected},
+            converters={n: entry for n, entry in self.converters.items() if n not in rejected},
+            reasons={**self.reasons, **rejected},
+            tensor_ids=self.tensor_ids,
+            constants=self.constants,
+            unused_by=self.unused_by,
+            bodies=self.bodies,
+            cut_off=self.cut_off,
+            checked=self.checked,
+        )
+
+    def with_cuts(self, edges: frozenset[tuple[OpNode, str]]) -> Candidates:
+        """Returns a copy with more operators cut off from variables that they read."""
+        return replace(self, cut_off=self.cut_off | edges)
+
+    def with_checks(self, nodes: frozenset[OpNode]) -> Candidates:
+        """Returns a copy with overflow checks for more operators."""
+        bodies = {
+            node: [replace(each, candidates=each.candidates.with_checks(nodes)) for each in inside]
+            for node, inside in self.bodies.items()
+        }
+        return replace(self, checked=self.checked | nodes, bodies=bodies)
+
+
+@dataclass(frozen=True)
+class Capability(Candidates):
+    """A consistent set of candidates, with facts about their variables.
+
+    Attributes:
+        static: Variables whose contents are known during the build of the function that produces
+            them.
+    """
+
+    static: frozenset[str] = frozenset()
+
+    def read_by_value(self, node: OpNode) -> set[str]:
+        """Inputs that the build of the function needs by value, and that only a run provides."""
+        if not self.can_convert(node):
+            return set()
+        roles = [Role.CONSTANT]
+        if node not in self.constants and node.writes and self.static.issuperset(node.writes):
+            roles = [role for role in Role if role.has_contents_read]
+        read = self.inputs_of(node, *roles)
+        return {v for v in read if v not in self.static or (node, v) in self.cut_off}
+
+    def random_nodes(self, nodes: Sequence[OpNode]) -> list[OpNode]:
+        """The stochastic operators among the given convertible operators."""
+        return [node for node in nodes if self.converters[node].draws(self.ops[node])]

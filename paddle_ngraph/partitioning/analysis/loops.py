@@ -1,0 +1,69 @@
+"""Cleanup of loop-carried values.
+
+``to_static`` makes every variable of a loop body a loop-carried value, some with an initial value
+without contents. Loop-carried values without a reader are dropped.
+
+Paddle's ``while`` moves its initial values out of their variables: an operator that reads one
+afterwards finds no memory. In Paddle, that depends on the order in which threads reach operators;
+with engine operators it would always happen. An initial value that has other readers, or that is a
+variable of the scope, is therefore copied.
+"""
+
+from __future__ import annotations
+
+from paddle_ngraph import _core
+from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.block_view import (
+    SINKS,
+    SOURCES,
+    WHILE,
+    blocks_outermost_first,
+)
+
+
+def drop_dead_loop_outputs(program: Program) -> None:
+    """Drops loop-carried values of a PIR program that are read neither inside nor afterwards.
+
+    In ``for row in x``, ``to_static`` makes ``row`` a loop-carried value, whose initial value is a
+    placeholder of another shape. Blocks without sinks are skipped: their results may be fetched
+    later.
+    """
+    for block in blocks_outermost_first(program):
+        loops = [op for op in block.ops if op.name() == WHILE]
+        if not loops or not any(op.name() in SINKS for op in block.ops):
+            continue
+        for loop in loops:
+            for index in reversed(range(len(loop.results()))):
+                if len(loop.results()) > 1 and _is_dead_output(loop, index):
+                    loop = _core.drop_carried_value(loop, index)
+
+
+def _is_dead_output(loop: Operation, index: int) -> bool:
+    """Whether the only reader of a loop-carried value is the terminator, at its own index."""
+    (block,) = loop.blocks()
+    arg, end = block.args()[index], block.ops[-1]
+    yielded_at = [n for n, value in enumerate(end.operands_source()) if value.is_same(arg)]
+    return (
+        loop.result(index).use_empty()
+        and all(user.id() == end.id() for user in arg.all_used_ops())
+        and yielded_at in ([], [index + 1])
+    )
+
+
+def copy_shared_initial_values(program: Program) -> None:
+    """Gives each loop of a PIR program initial values without other readers."""
+    loops = [
+        op for block in blocks_outermost_first(program) for op in block.ops if op.name() == WHILE
+    ]
+    for loop in loops:
+        for index in range(1, loop.num_operands()):  # the first is the condition
+            value = loop.operand_source(index)
+            if value.is_dense_tensor_type() and _is_shared(value):
+                (copy,) = _core.insert_operator(loop, "pd_op.assign", [value], [value], {})
+                loop.operand(index).set_source(copy)
+
+
+def _is_shared(value: Value) -> bool:
+    producer = value.get_defining_op()
+    is_variable = producer is not None and producer.name() in SOURCES
+    return is_variable or len(value.all_used_ops()) > 1

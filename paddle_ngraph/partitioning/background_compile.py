@@ -1,0 +1,319 @@
+"""Background compilation of functions, while Paddle runs their subgraphs.
+
+The C++ engine calls :func:`wants` when a run has no function. If the run falls back to Paddle, its
+function becomes a compile job; one thread builds the jobs in order. No run waits for a job, so the
+cost is at most that of a run by Paddle.
+
+The thread has normal priority. Threads inherit a lower priority permanently, including those that
+OpenVINO starts during compilation and later computes functions with; and every thread waits for a
+low-priority thread that holds the GIL.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.conversion.denylist import subgraph_key
+from paddle_ngraph.conversion.registry import find_converter
+from paddle_ngraph.ir.graph import Graph, Op
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.utils import clock
+from paddle_ngraph.utils.clock import Clock
+from paddle_ngraph.utils.fork_safe_locks import new_condition
+from paddle_ngraph.utils.lru_cache import LRUCache
+
+# ``auto`` compiles in the background if that takes longer than this many runs by Paddle.
+NATIVE_RUNS = 20
+
+# Assumed build time per operator, until a build was measured.
+_INITIAL_BUILD_US_PER_OPERATOR = 2000.0
+
+# Switch interval of Python's threads during a build: a run by Paddle waits for the GIL several
+# times, and took twice as long with Python's default of 5 ms.
+_SWITCH_INTERVAL_SECONDS = 0.0005
+
+
+@dataclass
+class _GraphFacts:
+    """Facts about a graph.
+
+    Attributes:
+        graph: The graph.
+        interval: Key of the subgraph, the same for every set of requested outputs.
+        can_fall_back: Whether Paddle may run it instead of the engine.
+        trains: Whether it updates states, or belongs to a program that trains.
+    """
+
+    graph: Graph
+    interval: str
+    can_fall_back: bool
+    trains: bool
+
+    @classmethod
+    def of(cls, text: str) -> _GraphFacts:
+        """Returns the facts about a graph string."""
+        graph = Graph.from_string(text)
+        can_fall_back = not any(
+            # Paddle's few kernels of bfloat16 are oneDNN's, with other results or errors.
+            op.form is None or _is_unchecked(op) or op.has_bfloat16()
+            for op in graph.all_ops()
+        )
+        trains = bool(graph.states) or graph.trains
+        return cls(graph, subgraph_key(graph), can_fall_back, trains)
+
+    @property
+    def operators(self) -> int:
+        """The number of its operators, those in bodies included."""
+        return sum(1 for _ in self.graph.all_ops())
+
+    def us_of_run(self, shapes: Sequence[Sequence[int]]) -> float:
+        """Estimated microseconds of a run by Paddle on inputs and states of these shapes."""
+        sources = [*self.graph.inputs, *self.graph.states]
+        given = (pair for spec, shape in zip(sources, shapes) for pair in zip(spec.shape, shape))
+        open_size = max((size for declared, size in given if declared < 0), default=1)
+        return cost_model.us_of_run(self.graph, open_size)
+
+
+def _is_unchecked(op: Op) -> bool:
+    """Whether Paddle's kernel would use indices without a bounds check, unlike the engine."""
+    entry = find_converter(op.type)
+    return entry is not None and any(op.has_input(name) for name in entry.unchecked)
+
+
+# While the switch interval is shortened: (value to restore, shortened value).
+_switch_intervals: list[tuple[float, float]] = []
+
+
+@contextmanager
+def _short_switch_interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    if before > _SWITCH_INTERVAL_SECONDS:
+        sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+        _switch_intervals.append((before, sys.getswitchinterval()))
+    try:
+        yield
+    finally:
+        _restore_switch_interval()
+
+
+def _restore_switch_interval() -> None:
+    for before, now in _switch_intervals:
+        if sys.getswitchinterval() == now:  # no other code has set it since
+            sys.setswitchinterval(before)
+    _switch_intervals.clear()
+
+
+class _CompileQueue:
+    """The compile jobs of the process, and the thread that builds them.
+
+    Args:
+        now: The clock.
+    """
+
+    def __init__(self, now: Clock = clock.now) -> None:
+        self._now = now
+        self._changed = new_condition()
+        self._pending: deque[_core.CompileJob] = deque()
+        self._building: _core.CompileJob | None = None
+        self._thread: threading.Thread | None = None
+        self._num_paused = 0
+        self.us_per_operator = _INITIAL_BUILD_US_PER_OPERATOR
+
+    def is_accepting(self) -> bool:
+        """Whether jobs are accepted."""
+        return self._num_paused == 0 and threading.main_thread().is_alive()
+
+    def submit(self, job: _core.CompileJob) -> bool:
+        """Queues a job; returns whether it was accepted."""
+        with self._changed:
+            if not self.is_accepting():
+                return False
+            self._pending.append(job)
+            if self._thread is None:
+                # Not a daemon thread: exit of the process during a compilation would crash.
+                self._thread = threading.Thread(
+                    target=self._build_all, name="paddle_ngraph compiles"
+                )
+                try:
+                    self._thread.start()
+                except BaseException as error:  # no thread can be started, or Ctrl-C
+                    if self._thread.is_alive():
+                        raise
+                    self._pending.pop()
+                    self._thread = None
+                    if not isinstance(error, RuntimeError):
+                        raise
+                    return False
+            return True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until no job is left, at most ``timeout`` seconds; returns whether none is."""
+        with self._changed:
+            if threading.current_thread() is self._thread:
+                return False
+            return self._changed.wait_for(lambda: not self._unfinished(), timeout)
+
+    def join_thread(self) -> None:
+        """Joins the thread, even after Ctrl-C has interrupted Python's join at exit."""
+        if (thread := self._thread) is None:
+            return
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it would break a join permanently
+        thread.join()
+
+    def stop(self) -> None:
+        """Rejects new jobs from now on, and waits for those in the queue."""
+        self._pause()
+        self.wait()
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._num_paused += 1
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside the ``with`` block the queue is empty, and rejects new jobs."""
+        self._pause()
+        try:
+            self.wait()  # Ctrl-C may interrupt it
+            yield
+        finally:
+            with self._changed:
+                self._num_paused -= 1
+
+    def cancel(self) -> None:
+        """Cancels all current jobs."""
+        with self._changed:
+            for job in self._unfinished():
+                job.cancel()
+            self._pending.clear()
+            self._changed.notify_all()
+
+    def fallback_runs_of(self, interval: str) -> int | None:
+        """See :func:`native_runs_while_compiling`."""
+        with self._changed:
+            for job in self._unfinished():
+                if _facts(job.graph).interval == interval:
+                    return job.fallback_runs
+        return _native_runs.get(interval)
+
+    def __len__(self) -> int:
+        return len(self._unfinished())
+
+    def _unfinished(self) -> list[_core.CompileJob]:
+        return [*self._pending, *([] if self._building is None else [self._building])]
+
+    def _build_all(self) -> None:
+        while (job := self._next()) is not None:
+            start = self._now()
+            with _short_switch_interval():
+                job.build()
+            facts = _facts(job.graph)
+            us = (self._now() - start) * 1e6 / facts.operators
+            self.us_per_operator = (self.us_per_operator + us) / 2
+            _native_runs.put(facts.interval, job.fallback_runs)
+            del job
+
+    def _next(self) -> _core.CompileJob | None:
+        """The next job; ``None`` ends the thread."""
+        with self._changed:
+            self._building = None
+            if not threading.main_thread().is_alive():  # the process is exiting
+                self.cancel()
+            if self._pending:
+                self._building = self._pending.popleft()
+            else:
+                self._thread = None
+            self._changed.notify_all()
+            return self._building
+
+    def forget_in_child(self) -> None:
+        """Clears the queue in a forked process, which has no thread to build jobs."""
+        self.cancel()
+        self._building = self._thread = None
+        _restore_switch_interval()
+
+
+_facts_by_graph: LRUCache[str, _GraphFacts] = LRUCache(32)
+_queue = _CompileQueue()
+# Number of runs by Paddle during background compilation, by subgraph.
+_native_runs: LRUCache[str, int] = LRUCache(1024)
+
+atexit.register(_queue.join_thread)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_queue.forget_in_child)
+
+
+def _facts(text: str) -> _GraphFacts:
+    return _facts_by_graph.get_or_create(text.partition("\n")[0], lambda: _GraphFacts.of(text))
+
+
+def wants(text: str, shapes: Sequence[Sequence[int]] = (), native_us: int = 0) -> bool:
+    """Whether Paddle runs a subgraph while its function is built. Called by the C++ engine.
+
+    Args:
+        text: The graph string.
+        shapes: Shapes of its inputs and states, in the order of the graph.
+        native_us: Microseconds of a measured run by Paddle; 0 if none was measured.
+    """
+    when = flags.get("ngraph_background_compile")
+    if when == "0" or flags.get("ngraph_strict") or not _queue.is_accepting():
+        return False
+    facts = _facts(text)
+    if not facts.can_fall_back or when == "1":
+        return facts.can_fall_back
+    expected = facts.operators * _queue.us_per_operator
+    return not facts.trains and expected > NATIVE_RUNS * (native_us or facts.us_of_run(shapes))
+
+
+def may_leave(text: str) -> bool:
+    """Whether Paddle may do some of the runs of a graph. Called by the C++ engine."""
+    return _queue.is_accepting() and _facts(text).can_fall_back
+
+
+def take(job: _core.CompileJob) -> bool:
+    """Queues a compile job; ``False`` if the queue rejects it. Called by the C++ engine."""
+    return _queue.submit(job)
+
+
+def wait(timeout: float | None = None) -> bool:
+    """Waits until background compilation is idle, at most ``timeout`` seconds.
+
+    Returns:
+        Whether it is idle.
+    """
+    return _queue.wait(timeout)
+
+
+def native_runs_while_compiling(graph: Graph) -> int | None:
+    """Number of runs by Paddle during background compilation of a subgraph so far.
+
+    ``None`` if no function of it was compiled in the background.
+    """
+    return _queue.fallback_runs_of(subgraph_key(graph)) if len(_native_runs) or _queue else None
+
+
+def compile_synchronously() -> AbstractContextManager[None]:
+    """Disables background compilation inside the ``with`` block: runs wait for compilation."""
+    return _queue.paused()
+
+
+def disable() -> None:
+    """Disables background compilation in this process: runs wait for compilation."""
+    _queue.stop()
+
+
+def cancel() -> None:
+    """Cancels the current and the queued compile jobs."""
+    _queue.cancel()
+    _native_runs.clear()
+    _facts_by_graph.clear()

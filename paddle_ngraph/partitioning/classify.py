@@ -1,0 +1,310 @@
+"""Classification of the operators of a block as convertible, or not with a reason.
+
+Each operator is first examined alone. An operator that passes may still be rejected because of its
+neighbours: if int64 arithmetic needs 64 bits, if an operator that Paddle runs reads an output that
+the engine does not produce, or if the engine would read a value that only a converted operator
+produces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from paddle_ngraph.conversion import denylist
+from paddle_ngraph.conversion.registry import ABSENT, KNOWN, Converter, Role, find_converter
+from paddle_ngraph.ir.graph import Op, compiled_for
+from paddle_ngraph.paddle_private.protocols import Value
+from paddle_ngraph.partitioning.analysis.block_view import (
+    COMMUNICATE,
+    CONSTANTS,
+    LISTS,
+    REGIONS,
+    WHILE,
+    YIELD,
+    BlockView,
+    OpNode,
+    describe,
+    is_fed,
+    slots,
+    value_id,
+)
+from paddle_ngraph.partitioning.analysis.capability import Candidates, Capability, ConvertibleBlock
+from paddle_ngraph.partitioning.analysis.empty_tensors import always_empty
+from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
+from paddle_ngraph.partitioning.analysis.placement import NATIVE
+from paddle_ngraph.partitioning.subgraph import graph_of
+
+
+def classify(view: BlockView) -> Capability:
+    """Determines the convertible operators of a block, and the reason against every other one."""
+    return fixpoint(_Classifier(view).candidates())
+
+
+def fixpoint(candidates: Candidates) -> Capability:
+    """Rejects operators until the others are consistent: each rejection may rule out others.
+
+    The iteration terminates: each round rejects at least one operator, or adds an overflow check
+    to at least one more, and neither is undone.
+    """
+    while True:
+        integers = Integers(candidates)
+        wide = integers.wide_operators()
+        if checked := integers.operators_to_check():
+            candidates = candidates.with_checks(checked)
+            continue
+        rejected = wide or _outputs_read_natively(candidates) or _inputs_made_natively(candidates)
+        if not rejected:
+            return Capability(**{**vars(candidates), "static": integers.static})
+        candidates = candidates.without(rejected)
+
+
+def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
+    """Operators with an output that Paddle's interpreter reads, but their converter omits."""
+    return {
+        node: "a native operator uses an output that the engine does not make"
+        for node, readers in candidates.unused_by.items()
+        if candidates.can_convert(node) and not all(map(candidates.can_convert, readers))
+    }
+
+
+def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
+    """Operators with an input that is valid only if a converted operator produced it."""
+    return {
+        node: "its forward operator stays native"
+        for node in candidates.ops
+        for vid in candidates.inputs_of(node, Role.SAVED)
+        if not any(map(candidates.can_convert, candidates.producers(vid)))
+    }
+
+
+class _Classifier:
+    """Classifies each operator of a block alone."""
+
+    def __init__(self, view: BlockView) -> None:
+        self._view = view
+        self._empty = always_empty(view)
+        self._is_fed = any(node.is_source and is_fed(node.op) for node in view.nodes)
+        self._slots = {node: slots(view, node) for node in view.nodes}
+        self._tensor_ids: dict[str, int] = {}
+        self._unused_by: dict[OpNode, list[OpNode]] = {}
+        self._bodies: dict[OpNode, list[ConvertibleBlock]] = {}
+
+    def candidates(self) -> Candidates:
+        """Returns all operators that can be converted, each examined alone."""
+        ops: dict[OpNode, Op] = {}
+        converters: dict[OpNode, Converter] = {}
+        reasons: dict[OpNode, str] = {}
+        constants = set()
+        for node in self._view.nodes:
+            entry = find_converter(node.type)
+            if entry is not None and self._is_constant(node):
+                described = describe(self._view, node, self._tensor_ids)
+                if not isinstance(described, Op) or not _is_known(described):
+                    continue
+                constants.add(node)
+            elif not node.is_compute:
+                continue
+            elif entry is None:
+                described = ABSENT.get(node.type, "no converter")
+            else:
+                described = self._described(node, entry)
+            if isinstance(described, str):
+                reasons[node] = described
+            elif entry is not None:
+                ops[node], converters[node] = described, entry
+        return Candidates(
+            view=self._view,
+            slots=self._slots,
+            ops=ops,
+            converters=converters,
+            reasons=reasons,
+            tensor_ids=self._tensor_ids,
+            constants=frozenset(constants),
+            unused_by=self._unused_by,
+            bodies=self._bodies,
+        )
+
+    def _is_constant(self, node: OpNode) -> bool:
+        return node.type in CONSTANTS and not any(map(self._view.is_overwritten, node.writes))
+
+    def _described(self, node: OpNode, entry: Converter) -> Op | str:
+        """Returns the operator as converters see it, or the reason for its fallback to Paddle."""
+        if node.device == NATIVE:
+            return "it is placed on native Paddle"
+        if COMMUNICATE in node.effects:
+            return "it communicates with other processes"
+        if (reason := self._reason_in_memory(node)) is not None:
+            return reason
+        op = describe(self._view, node, self._tensor_ids, entry.named(Role.OMITTED))
+        if isinstance(op, str):
+            return op
+        if self._empty and (reason := self._reason_without_elements(node, entry, op)) is not None:
+            return reason
+        if node.type in REGIONS:
+            return self._with_bodies(node, op)
+        if self._reads_unwritten_variable(node, entry):
+            return "an input has a shape, but no contents"
+        self._drop_unused_inputs(node, op, entry)
+        if op.outputs_used():  # an operator without readers is dropped in any case
+            reason = entry.reason_against_roles(op) or entry.reason_against(op)
+            if reason is not None:
+                return reason
+        if (reason := _denial_reason(node, op)) is not None:
+            return reason
+        if entry.draws(op) and not op.outputs_used():
+            # Without the operator, the random stream would not advance.
+            return "nothing reads its random numbers"
+        return op
+
+    def _with_bodies(self, node: OpNode, op: Op) -> Op | str:
+        """Returns a loop or branch with its bodies, if all their operators can be converted."""
+        if (reason := self._reason_in_blocks(node)) is not None:
+            return reason
+        bodies = []
+        for block in node.op.blocks():
+            inner = _Classifier(BlockView(block))
+            body = inner.body(block.args(), [self._view.values[vid] for vid in node.captured])
+            if isinstance(body, str):
+                return f"inside of it, {body}"
+            bodies.append(body)
+            op.blocks.append(graph_of(body))
+        self._bodies[node] = bodies
+        entry = find_converter(node.type)
+        assert entry is not None
+        return entry.reason_against(op) or _denial_reason(node, op) or op
+
+    def _reason_without_elements(self, node: OpNode, entry: Converter, op: Op) -> str | None:
+        """Returns the reason against an operator that reads or produces empty tensors.
+
+        Such a loop has engine operators in its body instead, for iterations with elements.
+        """
+        names = {vid: name for name, vid in self._slots[node] if vid in self._empty}
+        if not names.keys().isdisjoint(node.initial_values):
+            return "it starts from an empty tensor, with which nGraph does not compute"
+        # Converters may support empty index tensors.
+        if any(entry.role(name) not in (Role.UNUSED, Role.INDEX) for name in names.values()):
+            return "it reads an empty tensor, with which nGraph does not compute"
+        used = {spec.id for spec in op.outputs_used()}
+        if any(self._tensor_ids[vid] in used for vid in node.writes if vid in self._empty):
+            return "it makes an empty tensor, with which nGraph does not compute"
+        return None
+
+    def _reason_in_blocks(self, node: OpNode) -> str | None:
+        """Returns the reason against a loop or branch because of writes in its blocks.
+
+        A loop may append to a TensorArray of the block that contains the loop.
+        """
+        if not all(map(self._view.is_array, node.writes_inside)):
+            return "it overwrites a variable of an outer block"
+        if node.writes_inside and node.type != WHILE:
+            return "it writes to a TensorArray under a condition"
+        if any(map(self._view.is_outer, node.writes_inside)):
+            return "it writes to a TensorArray of an outer block"
+        return None
+
+    def body(self, args: Sequence[Value], captured: Sequence[Value]) -> ConvertibleBlock | str:
+        """Returns the block as the body of a loop or branch, or the reason for its fallback.
+
+        Args:
+            args: Loop-carried inputs of the body.
+            captured: Variables of outer blocks that this block or its sibling block reads.
+        """
+        view = self._view
+        if not view.nodes or view.nodes[-1].type != YIELD:
+            return "a block hands nothing on"
+        *nodes, end = view.nodes
+        if not all(map(view.is_tensor, end.reads)):
+            return "something is handed on that is not a dense tensor"
+        given = [view.known(value) for value in (*args, *captured)]
+        arrays = {vid for vid in given[len(args) :] if view.is_array(vid)}
+        if not all(map(view.is_tensor, {*given} - arrays)):
+            return "something is handed on that is not a dense tensor"
+        for vid in given:
+            self._tensor_ids.setdefault(vid, len(self._tensor_ids))
+        candidates = self.candidates()
+        for node in nodes:
+            if (reason := _reason_inside(candidates, node)) is not None:
+                return f"{node.type.removeprefix('pd_op.')} stays native: {reason}"
+        return ConvertibleBlock(candidates, given[: len(args)], given[len(args) :], end.reads)
+
+    def _reason_in_memory(self, node: OpNode) -> str | None:
+        """Returns the reason against an operator because of the variables that it writes."""
+        view = self._view
+        written = [operand for operand, _ in node.overwrites if not view.is_array(operand)]
+        if any(map(view.is_outer, written)):
+            # Paddle would not see the write, and run other users of the variable concurrently.
+            return "it overwrites a variable of an outer block"
+        if any(view.is_named(operand) for operand, _ in node.overwrites):
+            # Paddle's ``set_parameter`` would name a variable without a writer.
+            return "it overwrites what the program names afterwards"
+        if not self._is_fed and any(map(view.is_named, node.writes)):
+            # An initial value: Paddle writes into the variable's memory, which others may read.
+            return "it writes a variable of the scope, which others may hold"
+        if any(map(view.has_aliased_name, node.writes)):
+            return "it writes a variable that the program also has under another value"
+        return None
+
+    def _reads_unwritten_variable(self, node: OpNode, entry: Converter) -> bool:
+        """Whether an operator reads ``data``, without contents, in a program that has ``feed``.
+
+        Programs with both are translated ProgramDesc (legacy) programs.
+        """
+        producer = self._view.producer
+        inputs = zip(node.op.get_input_names(), node.op.operands_source())
+        read = {
+            value_id(value)
+            for name, value in inputs
+            if value.initialized() and entry.role(name) is not Role.UNUSED
+        }
+        unfed = [vid for vid in read if vid in producer and producer[vid].type == "pd_op.data"]
+        return bool(unfed) and any(other.type == "pd_op.feed" for other in self._view.nodes)
+
+    def _drop_unused_inputs(self, node: OpNode, op: Op, entry: Converter) -> None:
+        for name, value in zip(node.op.get_output_names(), node.op.results()):
+            if entry.output_role(name) is not Role.OMITTED:
+                continue
+            members = [vid for vid in self._view.result_members(value) or () if vid is not None]
+            reads = [read for vid in members for read in self._reads_through_lists(vid)]
+            if reads and all(self._ignores(reader, vid) for reader, vid in reads):
+                op.outputs[name] = (None,) * len(op.outputs[name])
+                self._unused_by.setdefault(node, []).extend(reader for reader, _ in reads)
+
+    def _reads_through_lists(self, vid: str) -> Iterator[tuple[OpNode, str]]:
+        """Yields (reader, id) for the readers of a variable, directly or as a list member."""
+        for reader in self._view.readers.get(vid, ()):
+            if reader.type != "builtin.combine":
+                yield reader, vid
+                continue
+            for joined in reader.writes:
+                yield from ((last, vid) for last in self._view.readers.get(joined, ()))
+
+    def _ignores(self, reader: OpNode, vid: str) -> bool:
+        entry = find_converter(reader.type)
+        if entry is None:  # operators that only forward a variable have no input names either
+            return False
+        roles = {entry.role(name) for name, v in self._slots[reader] if v == vid}
+        return roles == {Role.UNUSED}
+
+
+def _denial_reason(node: OpNode, op: Op) -> str | None:
+    """The reason of the denylist entry of such an operator on its device, if there is one."""
+    return denylist.denial_reason(op, compiled_for(node.device))
+
+
+def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
+    """Returns the reason for which an operator in a body prevents conversion of the region."""
+    if not candidates.can_convert(node):
+        if node.type in LISTS:
+            return None
+        return candidates.reasons.get(node, "it belongs to the program around it")
+    if node.effects and node.type not in REGIONS:
+        return "it has to stay in order with others"
+    if node.device:
+        return "it is placed on a device"
+    if node.type.rstrip("_").endswith("_grad"):
+        return "gradients inside of loops and branches are Paddle's"
+    return None
+
+
+def _is_known(op: Op) -> bool:
+    return all(spec.dtype in KNOWN for spec in op.output_specs())

@@ -1,0 +1,178 @@
+"""Cost model: a subgraph that Paddle runs very quickly falls back.
+
+Running one engine operator costs 20 to 50 us before it computes anything
+(``python -m benchmarks overhead``), as much as Paddle needs for some operators on small tensors. A
+subgraph is converted if Paddle would take at least ``FLAGS_ngraph_min_interval_us`` for it, by the
+estimate below. The estimate uses rounded measurements, and is meaningless for long subgraphs, which
+always pay off.
+
+This threshold is for subgraphs among Paddle's own operators. A program of one subgraph runs without
+Paddle's work around operators (executor/call_cache.py), which takes longer than the operators
+themselves. Such a program pays off once it runs often enough to be compiled (executor/hook.py):
+there the threshold does not apply.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from paddle_ngraph import flags
+from paddle_ngraph.ir.graph import Graph, TensorSpec
+from paddle_ngraph.paddle_private.names import kernel_name, registered_kernels
+from paddle_ngraph.paddle_private.protocols import Program
+from paddle_ngraph.partitioning.analysis.block_view import WHILE, BlockView, OpNode
+
+# Per-operator dispatch overhead of Executor.
+DISPATCH_US = 8.0
+# Elements that one thread reads or writes in a microsecond.
+ELEMENTS_PER_US = 2000.0
+# Multiplications per microsecond of one core, at about half of its peak.
+_MULTIPLICATIONS_PER_US = 30e3
+_MATMUL_PREFIXES = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
+
+# Compared with Paddle's oneDNN: the gain per operator of a subgraph, a few microseconds. In the
+# same unit: the cost of the inputs and outputs of a subgraph, and the loss of a fallback operator
+# for which oneDNN has a kernel. Rounded up from benchmarks/results/intervals.md.
+_ONEDNN_GAIN_PER_OPERATOR = 1
+_ONEDNN_BOUNDARY_COST = 2
+_ONEDNN_KERNEL_LOSS = 16
+
+# Assumed size of a dynamic dimension, if the sizes of the feeds are unknown.
+TYPICAL_SIZE = 64
+
+# Assumed trip count of a loop.
+TYPICAL_ITERATIONS = 16
+
+# A program is partitioned again when its feeds have grown by this factor.
+REPLAN_GROWTH_FACTOR = 4
+
+
+def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
+    """Estimated microseconds of a subgraph run by Paddle.
+
+    Args:
+        graph: The subgraph.
+        open_size: Assumed size of each dynamic dimension.
+    """
+    us = 0.0
+    for op in graph.ops:
+        specs = (*op.input_specs(), *op.output_specs())
+        elements = sum(_elements(spec, open_size) for spec in specs)
+        us += DISPATCH_US + elements / ELEMENTS_PER_US
+        inside = [native_us(block, open_size) for block in op.blocks]
+        us += TYPICAL_ITERATIONS * sum(inside) if op.type == WHILE else max(inside, default=0.0)
+    return us
+
+
+def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | None:
+    """Why a subgraph falls back; ``None`` if it pays off, or if ``open_size`` is ``None``.
+
+    A subgraph with bfloat16 is always converted: Paddle has few kernels for bfloat16 on CPUs, and
+    some of them crash.
+    """
+    threshold = flags.get("ngraph_min_interval_us")
+    if threshold <= 0 or open_size is None or graph.has_bfloat16():
+        return None
+    estimate = native_us(graph, open_size)
+    if estimate >= threshold:
+        return None
+    return (
+        f"its interval takes Paddle about {estimate:.0f} us, too little for the engine to pay "
+        f"(FLAGS_ngraph_min_interval_us={threshold})"
+    )
+
+
+def us_of(view: BlockView, node: OpNode) -> float:
+    """Estimated microseconds of an operator on one core."""
+    read = [elements_of(view, m) for vid in node.reads for m in view.members(vid)]
+    written = [elements_of(view, vid) for vid in node.writes]
+    us = DISPATCH_US + (sum(read) + sum(written)) / ELEMENTS_PER_US
+    return us + _matmul_us(node.type, read, written)
+
+
+def us_of_run(graph: Graph, open_size: int) -> float:
+    """Estimated microseconds of a subgraph on one core, matmuls included.
+
+    Args:
+        graph, open_size: As for :func:`native_us`.
+    """
+    us = native_us(graph, open_size)
+    for op in graph.ops:
+        read = [_elements(spec, open_size) for spec in op.input_specs()]
+        us += _matmul_us(op.type, read, [_elements(s, open_size) for s in op.output_specs()])
+    return us
+
+
+def _matmul_us(op_type: str, read: Sequence[int], written: Sequence[int]) -> float:
+    """Estimated microseconds of the multiplications of a matmul or convolution, by element counts.
+
+    Args:
+        op_type: The operator type.
+        read, written: Numbers of elements of inputs and outputs.
+    """
+    if not _is_matmul_type(op_type) or len(read) < 2 or not written:
+        return 0.0
+    # With [M, K], [K, N] and [M, N] this is MKN.
+    return math.sqrt(read[0] * read[1] * max(written)) / _MULTIPLICATIONS_PER_US
+
+
+def elements_of(view: BlockView, vid: str) -> int:
+    """The number of elements of a variable; 0 if it is not a dense tensor."""
+    if not view.is_tensor(vid):
+        return 0
+    return math.prod(TYPICAL_SIZE if s < 0 else s for s in view.spec(vid, 0).shape)
+
+
+def is_matmul_or_convolution(node: OpNode) -> bool:
+    """Whether an operator is a matmul or a convolution."""
+    return _is_matmul_type(node.type)
+
+
+def _is_matmul_type(op_type: str) -> bool:
+    return op_type.removeprefix("pd_op.").startswith(_MATMUL_PREFIXES)
+
+
+def _elements(spec: TensorSpec, open_size: int) -> int:
+    return math.prod(open_size if size < 0 else size for size in spec.shape)
+
+
+def dynamic_axes(programs: Iterable[Program]) -> list[tuple[str, int]]:
+    """(feed, axis) of every dynamic dimension of the feeds."""
+    return [
+        (op.attrs()["name"], axis)
+        for program in programs
+        for op in program.global_block().ops
+        if op.name() in ("pd_op.data", "pd_op.feed")
+        for axis, size in enumerate(op.results()[0].shape)
+        if size < 0
+    ]
+
+
+def is_faster_than_onednn(converted: int, intervals: int, native: Iterable[str]) -> bool:
+    """Whether a predictor whose configuration enables oneDNN is faster through the engine.
+
+    Args:
+        converted: The number of operators in subgraphs.
+        intervals: The number of subgraphs.
+        native: The types of the fallback operators.
+    """
+    kernels = sum(has_onednn_kernel(op_type) for op_type in native)
+    return (
+        _ONEDNN_GAIN_PER_OPERATOR * converted
+        >= _ONEDNN_BOUNDARY_COST * intervals + _ONEDNN_KERNEL_LOSS * kernels
+    )
+
+
+def has_onednn_kernel(op_type: str) -> bool:
+    """Whether Paddle has a oneDNN kernel for operators of a type."""
+    return op_type.removeprefix("pd_op.").removesuffix("_") in _onednn_kernels()
+
+
+@cache
+def _onednn_kernels() -> frozenset[str]:
+    registered = registered_kernels("phi")
+    found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
+    # The table has names of ProgramDesc programs for operators that have another name in PIR.
+    return frozenset(found | {kernel_name(name) for name in found})

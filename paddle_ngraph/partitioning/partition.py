@@ -1,0 +1,135 @@
+"""Partitioning of the convertible operators of a block into the fewest legal subgraphs.
+
+Every operator gets a level: subgraph ``k`` runs before the fallback operators of level ``k``, and
+these before subgraph ``k + 1``. An operator that cannot be converted and does not depend on the
+middle of a subgraph therefore never splits it. A convertible operator moves to the latest level
+that its dependencies allow, so that its results stay inside the subgraph.
+
+With operators placed on devices, a subgraph has operators of one device. It begins where data
+comes from another device, and ends where another device needs its data: subgraphs of two devices
+run concurrently wherever their operators could. It also ends at a collective that is placed on
+the link, so that later operators of the program can run concurrently with the collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from paddle_ngraph.partitioning.analysis import dependencies
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode
+from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.analysis.placement import LINK_DEVICE
+
+
+@dataclass
+class Interval:
+    """The operators that one engine operator replaces, in program order; all on one device."""
+
+    level: int
+    nodes: list[OpNode]
+
+    @property
+    def device(self) -> str:
+        """The device of its operators; empty if none was chosen."""
+        return self.nodes[0].device
+
+    @property
+    def range(self) -> list[int]:
+        """Indices of its first and last operator in the block."""
+        return [self.nodes[0].index, self.nodes[-1].index]
+
+
+@dataclass
+class _Edge:
+    source: OpNode
+    must_separate: bool = False  # the two operators may not share a subgraph
+
+
+class Partition(NamedTuple):
+    """The subgraphs of a block, and the level of every operator."""
+
+    intervals: list[Interval]
+    levels: Mapping[OpNode, int]
+
+
+def partition(capable: Capability) -> Partition:
+    """Groups the convertible operators into subgraphs."""
+    levels = _levels(capable)
+    members: dict[tuple[int, str], list[OpNode]] = {}
+    for node in capable.view.nodes:
+        if capable.can_convert(node) and node not in capable.constants:
+            members.setdefault((levels[node], node.device), []).append(node)
+    return Partition([Interval(key[0], members[key]) for key in sorted(members)], levels)
+
+
+def _levels(capable: Capability) -> dict[OpNode, int]:
+    edges = _dependencies(capable)
+    levels: dict[OpNode, int] = {}
+    first = 0  # the lowest level after the previous collectives
+    for node in capable.view.nodes:
+        converted = capable.can_convert(node)
+        level = first if converted else -1
+        for edge in edges[node]:
+            step = 0
+            if converted:
+                step = 1 if edge.must_separate or not capable.can_convert(edge.source) else 0
+            level = max(level, levels[edge.source] + step)
+        levels[node] = level
+        if node.device == LINK_DEVICE:
+            first = max(first, level + 1)
+    if not any(node.device for node in capable.ops):
+        _delay_operators(capable, edges, levels)  # with devices it would delay other devices
+    return levels
+
+
+def _delay_operators(
+    capable: Capability, edges: dict[OpNode, list[_Edge]], levels: dict[OpNode, int]
+) -> None:
+    latest: dict[OpNode, int] = {}
+    for node in reversed(capable.view.nodes):
+        if capable.can_convert(node):
+            levels[node] = max(levels[node], latest.get(node, levels[node]))
+        for edge in edges[node]:
+            if node.type in LISTS or not capable.can_convert(edge.source):
+                continue
+            bound = levels[node] - (1 if edge.must_separate and capable.can_convert(node) else 0)
+            latest[edge.source] = min(latest.get(edge.source, bound), bound)
+    for node in capable.view.nodes:  # list operators follow their members
+        if node.type in LISTS:
+            levels[node] = max([-1, *(levels[edge.source] for edge in edges[node])])
+
+
+def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
+    """Edges from each operator to its predecessors by data, overwritten memory and side effects."""
+    others = dependencies.memory_and_effect_dependencies(
+        capable.view, lambda node: not capable.can_convert(node)
+    )
+    edges: dict[OpNode, list[_Edge]] = {}
+    for node in capable.view.nodes:
+        by_value = capable.read_by_value(node)
+        data = [
+            _Edge(producer, vid in by_value)
+            for vid in node.reads
+            for producer in capable.producers(vid)
+        ]
+        edges[node] = [*data, *map(_Edge, others[node])]
+    _separate_devices(capable, edges)
+    return edges
+
+
+def _separate_devices(capable: Capability, edges: dict[OpNode, list[_Edge]]) -> None:
+    """Ends the subgraph at each operator that another device waits for.
+
+    All readers of such an operator go to later subgraphs.
+    """
+
+    def crosses(node: OpNode, edge: _Edge) -> bool:
+        both = capable.can_convert(node) and capable.can_convert(edge.source)
+        return both and node.device != edge.source.device
+
+    awaited = {edge.source for node in edges for edge in edges[node] if crosses(node, edge)}
+    for node in edges if awaited else ():
+        for edge in edges[node]:
+            edge.must_separate |= edge.source in awaited

@@ -1,0 +1,187 @@
+"""Reports of the program pass: converted subgraphs, and fallbacks with their reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.partitioning import background_compile
+
+
+@dataclass(frozen=True)
+class NativeOp:
+    """A compute operator that falls back to Paddle, with the reason."""
+
+    index: int
+    type: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class IntervalReport:
+    """A converted subgraph.
+
+    Attributes:
+        first, last: Indices of its first and last operator in the block.
+        types: The types of all its operators.
+        draws: Whether it samples random numbers.
+        device: The chosen device; empty if none was chosen.
+        indices: The indices of all its operators.
+        graph: Its graph.
+    """
+
+    first: int
+    last: int
+    types: list[str]
+    draws: bool
+    device: str = ""
+    indices: Sequence[int] = ()
+    graph: Graph | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def runs_while_compiling(self) -> int | None:
+        """Number of runs by Paddle during background compilation of its functions so far.
+
+        ``None`` if no function was compiled in the background.
+        """
+        return (
+            None
+            if self.graph is None
+            else background_compile.native_runs_while_compiling(self.graph)
+        )
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """One block of a program.
+
+    Attributes:
+        intervals, native: Converted subgraphs, and operators that fall back to Paddle.
+        has_small_interval: Whether a subgraph falls back because the cost model finds it too small.
+        program: The program of the block, if the report covers several.
+        engines: Number of operators that were engine operators before the pass.
+        drawing: Number of engine operators that sample random numbers, old and new ones.
+    """
+
+    intervals: list[IntervalReport]
+    native: list[NativeOp]
+    has_small_interval: bool = False
+    program: str = ""
+    engines: int = 0
+    drawing: int = 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """A program. ``str()`` gives a readable summary.
+
+    Attributes:
+        blocks: The global block first, then the blocks of control flow.
+        packed: Number of recurrent layers that run with packed weights.
+        why_native: Why the whole program falls back to Paddle nevertheless, if it does.
+    """
+
+    blocks: list[BlockReport]
+    packed: int = 0
+    why_native: str | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether the pass changes the program."""
+        return self.ops_converted > 0 or self.packed > 0
+
+    @property
+    def has_small_interval(self) -> bool:
+        """Whether the converted share depends on the current sizes of dynamic dimensions."""
+        return any(block.has_small_interval for block in self.blocks)
+
+    @property
+    def engines(self) -> int:
+        """Number of engine operators in the program before the pass."""
+        return sum(block.engines for block in self.blocks)
+
+    @property
+    def drawing(self) -> int:
+        """Number of engine operators that sample random numbers."""
+        return sum(block.drawing for block in self.blocks)
+
+    @property
+    def intervals(self) -> list[IntervalReport]:
+        """The converted subgraphs of every block."""
+        return [interval for block in self.blocks for interval in block.intervals]
+
+    @property
+    def native(self) -> list[NativeOp]:
+        """The operators of every block that fall back to Paddle."""
+        return [op for block in self.blocks for op in block.native]
+
+    @property
+    def ops_converted(self) -> int:
+        """Number of compute operators in converted subgraphs."""
+        return sum(len(interval.types) for interval in self.intervals)
+
+    @property
+    def ops_native(self) -> int:
+        """Number of compute operators that fall back to Paddle."""
+        return len(self.native)
+
+    @property
+    def share(self) -> float:
+        """The converted fraction of all compute operators, 0 to 1 (1 for an empty program)."""
+        total = self.ops_converted + self.ops_native
+        return self.ops_converted / total if total else 1.0
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.ops_converted} of {self.ops_converted + self.ops_native} compute ops "
+            f"({self.share:.1%}) run through nGraph, in {_count(len(self.intervals), 'interval')}."
+        ]
+        if self.why_native is not None:
+            lines = [f"Runs natively: {self.why_native}.", lines[0].replace(" run ", " could run ")]
+        if self.engines:
+            lines.append(f"{_count(self.engines, 'engine operator')} in it already.")
+        if self.packed:
+            lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
+        block_counts: Counter[str] = Counter()
+        for block in self.blocks:
+            if block.intervals or block.native:
+                lines += _block_lines(block_counts[block.program], block)
+            block_counts[block.program] += 1
+        return "\n".join(lines)
+
+
+def _block_lines(index: int, block: BlockReport) -> list[str]:
+    title = f"block {index}" if index else "global block"
+    lines = [f"{block.program}, {title}" if block.program else title]
+    for interval in block.intervals:
+        lines.append(
+            f"  interval [{interval.first}, {interval.last}]"
+            f"{' on ' + interval.device if interval.device else ''}: "
+            f"{_count(len(interval.types), 'op')}: {summary(interval.types)}"
+        )
+        if (runs := interval.runs_while_compiling) is not None:
+            lines.append(f"    compiled in the background: {_count(runs, 'run')} native meanwhile")
+    by_reason: dict[tuple[str, str], list[int]] = {}
+    for op in block.native:
+        by_reason.setdefault((op.type, op.reason), []).append(op.index)
+    for (op_type, reason), indices in by_reason.items():
+        shown = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
+        lines.append(f"  native {_short_name(op_type)} x{len(indices)} (at {shown}): {reason}")
+    return lines
+
+
+def summary(types: Sequence[str]) -> str:
+    """The up to 8 most common operator types, with their counts."""
+    counts = Counter(_short_name(op_type) for op_type in types).most_common()
+    named = [f"{op_type} x{count}" if count > 1 else op_type for op_type, count in counts[:8]]
+    return ", ".join(named) + (", ..." if len(counts) > 8 else "")
+
+
+def _short_name(op_type: str) -> str:
+    return op_type.removeprefix("pd_op.")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

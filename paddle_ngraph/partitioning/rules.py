@@ -1,0 +1,88 @@
+"""Legality rules of subgraphs: operators rejected because of other operators in the subgraph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paddle_ngraph import _core
+from paddle_ngraph.conversion import denylist, disk_cache
+from paddle_ngraph.conversion.build import conversion_error
+from paddle_ngraph.conversion.registry import Role
+from paddle_ngraph.partitioning import background_compile, fallback
+from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode
+from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.partition import Interval
+from paddle_ngraph.partitioning.subgraph import Subgraph
+
+_MAX_OUTPUTS: int = _core.max_outputs
+
+
+def illegal_operators(
+    capable: Capability, subgraph: Subgraph, tries: bool
+) -> Iterator[tuple[OpNode, str]]:
+    """Yields operators that cannot stay in their subgraph, and why.
+
+    Args:
+        tries: Whether to try the conversion now even if the function will be compiled in the
+            background.
+    """
+    interval = subgraph.interval
+    if crossing := list(_arrays_crossing_boundary(capable, subgraph)):
+        yield from ((node, "its TensorArray is used outside of its interval") for node in crossing)
+    elif len(subgraph.outputs) > _MAX_OUTPUTS:
+        producers = {
+            spec.id: node for node in interval.nodes for spec in capable.ops[node].outputs_used()
+        }
+        for spec in subgraph.graph.outputs[_MAX_OUTPUTS:]:
+            yield producers[spec.id], f"its interval has more than {_MAX_OUTPUTS} outputs"
+    elif stochastic := list(_unused_random_operators(capable, subgraph)):
+        for node in stochastic:
+            yield node, "nothing in its interval reads its random numbers"
+    elif (reason := denylist.subgraph_denial_reason(subgraph.graph)) is not None:
+        yield from ((node, reason) for node in interval.nodes)
+    elif (found := fallback.reason_against(subgraph.graph)) is not None:
+        yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
+    elif disk_cache.is_stored(subgraph.text):
+        return  # converted before
+    elif not tries and background_compile.wants(subgraph.text):
+        return  # no run waits for the conversion: the background thread tries it
+    elif error := conversion_error(subgraph.graph, subgraph.text):
+        failing = next(n for n in interval.nodes if n.index == error.op.index)
+        yield failing, denylist.deny_operator(error)
+
+
+def _arrays_crossing_boundary(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:
+    """Yields operators on TensorArrays that are also used outside of the subgraph."""
+    view = capable.view
+    given = map(view.root, (*subgraph.inputs, *subgraph.states, *subgraph.outputs))
+    crossing = set(filter(view.is_array, given))
+    for node in subgraph.interval.nodes if crossing else ():
+        if not crossing.isdisjoint(map(view.root, (*node.reads, *node.writes))):
+            yield node
+
+
+def _unused_random_operators(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:
+    """Yields stochastic operators whose samples are only forwarded as outputs, or unused."""
+    stochastic = capable.random_nodes(subgraph.interval.nodes)
+    if stochastic and not subgraph.outputs and not subgraph.states:
+        yield from stochastic
+    inside = set(subgraph.interval.nodes)
+    for node in stochastic:
+        entry = capable.converters[node]
+        computes = any(entry.role(name) is not Role.CONSTANT for name, _ in capable.slots[node])
+        readers = {reader for vid in node.writes for reader in capable.view.readers.get(vid, ())}
+        if not computes and not any(reader in inside or reader.type in LISTS for reader in readers):
+            yield node
+
+
+def build_time_cuts(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
+    """Yields (operator, variable) where only the build of another subgraph knows the contents."""
+    level = {node: interval.level for interval in intervals for node in interval.nodes}
+    for node in level:
+        entry = capable.converters[node]
+        for name, vid in capable.slots[node]:
+            producer = capable.view.producer.get(vid)
+            if producer not in level or level[producer] == level[node]:
+                continue
+            if entry.role(name).has_contents_read and vid in capable.static:
+                yield node, vid

@@ -1,0 +1,121 @@
+"""Programs that consist of one engine operator: its inputs, and the targets of its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from paddle_ngraph.paddle_private.names import producer_of
+from paddle_ngraph.paddle_private.protocols import Operation, Value
+from paddle_ngraph.partitioning.analysis.block_view import (
+    FEEDS,
+    FETCH,
+    LISTS,
+    is_engine,
+    is_fed,
+    scope_name,
+)
+
+_PARAMETER = "builtin.parameter"
+_BOOKKEEPING = LISTS | FEEDS | {_PARAMETER}
+
+
+class Source(NamedTuple):
+    """A variable of the scope that the operator reads.
+
+    Attributes:
+        name: Its name in the scope.
+        is_fed: Whether each run feeds it.
+        dtype, shape: As the program declares them; -1 is a dynamic dimension.
+    """
+
+    name: str
+    is_fed: bool
+    dtype: str
+    shape: list[int]
+
+
+class Target(NamedTuple):
+    """The target of a result of the operator.
+
+    Attributes:
+        name: Name of the variable of the scope, or of the fetch.
+        column: Index in the fetch list; 0 for a variable of the scope.
+        output: Index of the result.
+        dtype: As the program declares it.
+    """
+
+    name: str
+    column: int
+    output: int
+    dtype: str
+
+
+class Whole(NamedTuple):
+    """A program of one engine operator. See :func:`find_whole_program`.
+
+    Attributes:
+        graph, interval: The attributes of the operator.
+        sources: Its inputs, in operand order.
+        targets: The targets of its results, sorted by fetch column.
+        fed: The names of all feeds.
+    """
+
+    graph: str
+    interval: list[int]
+    sources: list[Source]
+    targets: list[Target]
+    fed: frozenset[str]
+
+
+def find_whole_program(operators: Sequence[Operation], end: str) -> Whole | None:
+    """Returns a block of one engine operator, next to which others only name variables.
+
+    Args:
+        operators: The operators of the only block of a program, after the program pass.
+        end: The type of the operators that read its results, such as ``pd_op.fetch``.
+
+    Returns:
+        ``None`` if other operators compute something, or read values of another origin.
+    """
+    engines = [op for op in operators if is_engine(op.name())]
+    others = [op for op in operators if not is_engine(op.name())]
+    if len(engines) != 1 or any(op.name() not in _BOOKKEEPING | {end} for op in others):
+        return None
+    (engine,) = engines
+    producers = [producer_of(value) for value in _members(engine)]
+    if any(op.name() not in FEEDS | {_PARAMETER} for op in producers):
+        return None
+    targets = [_target(op, engine) for op in others if op.name() == end]
+    known = sorted((each for each in targets if each is not None), key=lambda each: each.column)
+    if len(known) < len(targets):
+        return None
+    attributes = engine.attrs()
+    return Whole(
+        attributes["graph"],
+        attributes["interval"],
+        [Source(scope_name(op), is_fed(op), *_declared(op.results()[0])) for op in producers],
+        known,
+        frozenset(scope_name(op) for op in others if is_fed(op)),
+    )
+
+
+def _members(engine: Operation) -> Iterator[Value]:
+    """The variables that the operator reads: the members of its lists."""
+    for operand in engine.operands_source():
+        if operand.initialized():
+            yield from producer_of(operand).operands_source()
+
+
+def _target(op: Operation, engine: Operation) -> Target | None:
+    """The target named by ``op``; ``None`` if ``op`` reads no result of the engine operator."""
+    value = op.operand_source(0)
+    outputs = {result.id: index for index, result in enumerate(engine.results())}
+    if value.id not in outputs:
+        return None
+    column = op.attrs()["col"] if op.name() == FETCH else 0
+    return Target(scope_name(op), column, outputs[value.id], _declared(value)[0])
+
+
+def _declared(value: Value) -> tuple[str, list[int]]:
+    return str(value.dtype).rsplit(".", 1)[-1].lower(), list(value.shape)

@@ -1,1 +1,0 @@
-"""The program pass: finds the intervals of a program and replaces each with one engine operator."""

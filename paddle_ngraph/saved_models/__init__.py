@@ -1,1 +1,0 @@
-"""Saved models: what their files hold, and models saved with engine operators."""

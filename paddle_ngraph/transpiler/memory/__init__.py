@@ -1,0 +1,1 @@
+"""Analyses and schedules of the memory transpiler."""

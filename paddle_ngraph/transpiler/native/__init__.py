@@ -1,1 +1,0 @@
-"""The native code generator: a program in, a C++ project out."""

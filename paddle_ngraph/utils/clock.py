@@ -1,0 +1,31 @@
+"""The clock of decisions by time: Paddle or engine, now or in the background, one thread or more.
+
+Tests set a clock of their own, so that no decision depends on the load of the machine. Timeouts for
+other processes and threads read the system's clock directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+Clock = Callable[[], float]
+
+_clock: Clock = perf_counter
+
+
+def now() -> float:
+    """Seconds since an arbitrary time."""
+    return _clock()
+
+
+@contextmanager
+def overridden(clock: Clock) -> Iterator[None]:
+    """Sets another clock in all threads inside ``with``."""
+    global _clock
+    before, _clock = _clock, clock
+    try:
+        yield
+    finally:
+        _clock = before

@@ -1,0 +1,47 @@
+"""Table of the dtypes that functions compute with or forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# The minimum and the maximum of an integer tensor.
+Range = tuple[int, int]
+
+
+class Dtype(NamedTuple):
+    """A dtype.
+
+    Attributes:
+        element: The name of its OpenVINO element type, also in signatures.
+        range: Its range of values, for integers of less than 64 bits.
+    """
+
+    element: str
+    range: Range | None = None
+
+
+# By Paddle's name. core/paddle/tensors.cc has the same pairs for the C++ types on both sides.
+DTYPES: Mapping[str, Dtype] = {
+    "bool": Dtype("boolean", (0, 1)),
+    "int8": Dtype("i8", (-(2**7), 2**7 - 1)),
+    "uint8": Dtype("u8", (0, 2**8 - 1)),
+    "int16": Dtype("i16", (-(2**15), 2**15 - 1)),
+    "int32": Dtype("i32", (-(2**31), 2**31 - 1)),
+    "int64": Dtype("i64"),
+    "float16": Dtype("f16"),
+    "bfloat16": Dtype("bf16"),
+    "float32": Dtype("f32"),
+    "float64": Dtype("f64"),
+}
+# The dtype of a TensorArray is the dtype of its elements with this suffix.
+ARRAY_SUFFIX = "[]"
+# Dtypes that exist in NumPy, too.
+NUMPY_DTYPES = frozenset(DTYPES) - {"bfloat16"}
+# Other dtypes that Paddle's own operators may have in a subgraph; no converter reads them.
+UNCONVERTED_DTYPES = frozenset(
+    {
+        *("uint32", "uint64", "float8_e4m3fn", "float8_e5m2"),
+        *("complex64", "complex128", "pstring", "undefined"),
+    }
+)

@@ -1,0 +1,74 @@
+"""LRU cache for values that can be recomputed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+class LRUCache(Generic[K, T]):
+    """Thread-safe LRU cache with at most ``size`` entries.
+
+    Dropped values are freed outside the lock, since their destructors may run arbitrary code. A
+    signal handler, or ``__del__``, may use the cache in the middle of another use by its thread.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lock = new_lock()
+        self._entries: OrderedDict[K, T] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._entries
+
+    def get(self, key: K) -> T | None:
+        """The value, which becomes the most recently used one, or ``None``."""
+        with self._lock:
+            try:
+                self._entries.move_to_end(key)
+                return self._entries[key]
+            except KeyError:
+                return None
+
+    def get_or_create(self, key: K, create: Callable[[], T]) -> T:
+        """The value; a new one by ``create`` if there is none. Two threads may both create one."""
+        found = self.get(key)
+        return self.put(key, create()) if found is None else found
+
+    def put(self, key: K, value: T) -> T:
+        """Adds or replaces a value, and returns it."""
+        dropped = []
+        with self._lock:
+            entries = self._entries
+            dropped.append(entries.pop(key, None))
+            entries[key] = value
+            if len(entries) > self._size:
+                dropped.append(entries.popitem(last=False)[1])
+        return value
+
+    def pop(self, key: K) -> T | None:
+        """Removes and returns a value; ``None`` if there is none."""
+        with self._lock:
+            return self._entries.pop(key, None)
+
+    def remove(self, predicate: Callable[[K], bool]) -> int:
+        """Drops the values of keys for which ``predicate`` is true; returns their number."""
+        with self._lock:
+            keys = list(filter(predicate, list(self._entries)))
+            dropped = [self._entries.pop(key, None) for key in keys]
+        return len(dropped)
+
+    def clear(self) -> None:
+        """Drops every value."""
+        with self._lock:
+            dropped, self._entries = self._entries, OrderedDict()
+        del dropped  # not cleared in place: an interrupted use continues with the old table

@@ -1,0 +1,177 @@
+"""Which matrix products oneDNN computes, and that they are right there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import paddle
+import paddle.nn.functional as F
+import pytest
+from openvino import Type, opset15
+
+import paddle_ngraph
+from paddle_ngraph.conversion import build, processor
+from paddle_ngraph.conversion.draft import Draft
+from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.passes import matmuls
+from paddle_ngraph.conversion.settings import Settings
+from tests.programs import Program, floats
+
+
+@pytest.fixture(params=[False, True], ids=["avx2", "avx512"])
+def has_avx512(request, monkeypatch) -> bool:
+    monkeypatch.setattr(processor, "has_avx512", lambda: request.param)
+    paddle_ngraph.clear_cache()  # of what was built for the other one
+    return bool(request.param)
+
+
+def product(
+    m: int, k: int, n: int, constant: bool = False, transpose_a: bool = False, kind: Type = Type.f32
+) -> str:
+    """What becomes of a product of [m, k] and [k, n]."""
+    a = opset15.parameter([k, m] if transpose_a else [m, k], kind)
+    b = opset15.parameter([k, n], kind)
+    weights = opset15.constant(np.ones((k, n), "float32")) if constant else b
+    node = opset15.matmul(a, weights, transpose_a, False)
+    model = ov.Model([opset15.result(node)], [a] if constant else [a, b], "product")
+    matmuls.use_onednn_matmuls(model, extension)
+    (result,) = model.get_results()
+    assert list(result.get_output_shape(0)) == [m, n]
+    return str(result.input_value(0).get_node().get_type_name())
+
+
+def test_large_products_where_there_is_no_avx512(has_avx512):
+    assert product(512, 512, 512) == ("MatMul" if has_avx512 else "Gemm")
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_limits(has_avx512):
+    assert product(512, 255, 512) == "MatMul"
+    assert product(64, 1 << 10, 1 << 10) == "Gemm"
+    assert product(63, 1 << 11, 1 << 11) == "MatMul"
+    assert product(1 << 11, 1 << 11, 63) == "MatMul"
+    assert product(63, 1 << 11, 1 << 11, transpose_a=True) == "MatMul"
+    assert product(1 << 11, 63, 1 << 11, transpose_a=True) == "MatMul"
+    assert product(1 << 10, 64, 1 << 10, transpose_a=True) == "Gemm"
+    assert product(512, 512, 1 << 10, constant=True) == "MatMul"
+    assert product(512, 1 << 10, 1 << 10, constant=True) == "Gemm"
+    assert product(512, 512, 512, kind=Type.f64) == "MatMul"
+
+
+@pytest.mark.parametrize("has_avx512", [True], indirect=True)
+def test_limits_with_avx512(has_avx512, monkeypatch):
+    monkeypatch.setattr(processor, "is_of_intel", lambda: False)
+    assert product(128, 2048, 1024, constant=True) == "Gemm"
+    assert product(128, 2047, 2048, constant=True) == "MatMul"
+    assert product(127, 2048, 1024, constant=True) == "MatMul"
+    assert product(63, 2048, 4096, constant=True) == "MatMul"
+
+
+@pytest.mark.parametrize("vendor", ["AuthenticAMD", "GenuineIntel"])
+@pytest.mark.parametrize("has_avx512", [True], indirect=True)
+def test_limits_of_what_is_computed_with_avx512(has_avx512, vendor, monkeypatch):
+    monkeypatch.setattr(processor, "field", lambda name: vendor if name == "vendor_id" else "")
+    assert product(1024, 768, 768) == "Gemm"
+    assert product(1023, 768, 768) == "MatMul"
+    assert product(256, 768, 3072, transpose_a=True) == "Gemm"
+    assert product(63, 4096, 4096) == "MatMul"
+    packed = "MatMul" if vendor == "GenuineIntel" else "Gemm"
+    assert product(1024, 3072, 768, constant=True) == packed
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_views_of_constants_are_constants(has_avx512):
+    """The plugin packs them, too."""
+    a, weights = opset15.parameter([512, 512], Type.f32), np.ones((512, 512), "float32")
+    views = [
+        opset15.transpose(opset15.constant(weights), np.array([1, 0])),
+        opset15.reshape(opset15.constant(weights.reshape(-1)), np.array([512, 512]), False),
+        opset15.relu(opset15.constant(weights)),
+    ]
+    for view, expected in zip(views, ("MatMul", "MatMul", "Gemm")):
+        node = opset15.matmul(a, view, False, False)
+        model = ov.Model([opset15.result(node)], [a], "product")
+        matmuls.use_onednn_matmuls(model, extension)
+        (result,) = model.get_results()
+        assert result.input_value(0).get_node().get_type_name() == expected
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_another_precision_is_the_plugins(has_avx512):
+    (step,) = (each for each in build.PASSES if each.name == "products by oneDNN")
+    inference = SimpleNamespace(infers=True, extension=extension)
+    for precision, expected in (("f32", "Gemm"), ("bf16", "MatMul")):
+        a, b = (opset15.parameter([512, 512], Type.f32) for _ in range(2))
+        model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
+        step.run(Draft(model, [], inference, Settings(precision)))
+        kinds = {node.get_type_name() for node in model.get_ops()}
+        assert kinds & {"Gemm", "MatMul"} == {expected}
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_what_is_no_pair_of_matrices_of_known_size(has_avx512):
+    for shape in ([4, 512, 512], [-1, 512]):
+        a, b = opset15.parameter(shape, Type.f32), opset15.parameter([512, 512], Type.f32)
+        model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
+        matmuls.use_onednn_matmuls(model, extension)
+        assert "Gemm" not in {node.get_type_name() for node in model.get_ops()}
+
+
+def weight(name: str, *shape: int) -> Any:
+    initial = paddle.nn.initializer.Assign(floats(*shape, seed=len(name)) / np.sqrt(shape[0]))
+    return paddle.static.create_parameter(shape, "float32", name, default_initializer=initial)
+
+
+def check(program: Program, **feed: np.ndarray) -> None:
+    """A run is like the native one, up to the rounding of sums of a thousand numbers."""
+    native = program.run(engine=False, **feed)
+    before = paddle_ngraph.stats()["engine_runs"]
+    for expected, actual in zip(native, program.run(**feed)):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] > before
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_inference_is_like_native(has_avx512, kinds):
+    """One product has weights that are constants, the other's right operand is fed."""
+
+    def build() -> Any:
+        x, y = paddle.static.data("x", [520, 1024]), paddle.static.data("y", [1030, 300])
+        hidden = F.gelu(paddle.matmul(x, weight("w", 1024, 1030)) + weight("bias", 1030))
+        return paddle.matmul(hidden, y)
+
+    program = Program(build)
+    for seed in range(2):
+        check(program, x=floats(520, 1024, seed=seed), y=floats(1030, 300, seed=seed) / 30)
+    assert kinds["Gemm"] >= 2
+    assert kinds["MatMul"] == 0
+    assert paddle_ngraph.stats()["functions_with_weights"] > 0
+
+
+@pytest.mark.slow("compiles many or large functions")
+@pytest.mark.parametrize("has_avx512", [True], indirect=True)
+def test_sums_over_many_weights_are_like_native(has_avx512, kinds, monkeypatch):
+    monkeypatch.setattr(processor, "is_of_intel", lambda: False)
+
+    def build() -> Any:
+        return paddle.matmul(paddle.static.data("x", [130, 2050]), weight("w", 2050, 1030))
+
+    check(Program(build), x=floats(130, 2050))
+    assert kinds["Gemm"] == 1
+
+
+def test_gradients_are_like_native(has_avx512, kinds):
+    """Product and both gradients, of which one reads its left, one its right operand transposed."""
+
+    def build() -> Any:
+        x, w = paddle.static.data("x", [4, 160, 512]), paddle.static.data("w", [512, 2048])
+        x.stop_gradient = w.stop_gradient = False
+        out = F.tanh(paddle.matmul(x, w)) / 32
+        return [out, *paddle.static.gradients([out], [x, w])]
+
+    check(Program(build), x=floats(4, 160, 512), w=floats(512, 2048) / 22)
+    assert kinds["Gemm"] == 3
+    assert kinds["MatMul"] == 0

@@ -1,0 +1,705 @@
+"""Loops whose turns add to what they hand on: words and attention to them, caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph.conversion import denylist, size_rules
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.transpiler import generate_native
+from tests.programs import (
+    Program,
+    counted,
+    counts_of_two_processes,
+    fed_limit,
+    floats,
+    parameter,
+)
+from tests.zips import zip_equal
+
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+
+WIDTH, WORDS = 6, 11
+
+
+def agree(program: Program, **feed: np.ndarray) -> list[np.ndarray]:
+    """Runs natively and through the engine, which is asked once, and does it."""
+    native = program.run(engine=False, **feed)
+    for _ in range(2):
+        paddle_ngraph.reset_stats()
+        found = program.run(**feed)
+        stats = paddle_ngraph.stats()
+        assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
+        for expected, actual in zip_equal(native, found):
+            assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
+    return native
+
+
+def is_one_operator(program: Program) -> bool:
+    """Whether all of a program is one interval."""
+    report = paddle_ngraph.explain(program.main)
+    return len(report.intervals) == 1 and not report.native
+
+
+# -- drawn loops -----------------------------------------------------------------------------------
+
+
+def attention(new: Any, kept: Any, weight: Any) -> Any:
+    scores = paddle.matmul(paddle.matmul(new, weight), kept, transpose_y=True)
+    return paddle.matmul(F.softmax(scores * 0.3, axis=-1), kept)
+
+
+def causal(new: Any, kept: Any, weight: Any) -> Any:
+    """All rows look at those before them, the last result counts."""
+    rows = paddle.matmul(kept, weight)
+    length = paddle.shape(kept)[1]
+    place = paddle.arange(length)
+    mask = paddle.cast(paddle.unsqueeze(place, 1) < paddle.unsqueeze(place, 0), "float32")
+    scores = paddle.matmul(rows, kept, transpose_y=True) * 0.3 - 1e9 * mask
+    return paddle.matmul(F.softmax(scores, axis=-1), kept)[:, -1:]
+
+
+def several_heads(new: Any, kept: Any, weight: Any) -> Any:
+    def heads(x: Any) -> Any:
+        return paddle.transpose(paddle.reshape(x, [0, 0, 2, WIDTH // 2]), [0, 2, 1, 3])
+
+    scores = paddle.matmul(heads(paddle.matmul(new, weight)), heads(kept), transpose_y=True)
+    found = paddle.matmul(F.softmax(scores, axis=-1), heads(kept))
+    return paddle.reshape(paddle.transpose(found, [0, 2, 1, 3]), [0, 0, WIDTH])
+
+
+def branch(new: Any, kept: Any, weight: Any) -> Any:
+    return paddle.static.nn.cond(
+        paddle.mean(kept) > 0.05,
+        lambda: paddle.mean(kept, axis=1, keepdim=True),
+        lambda: new + kept[:, -1:],
+    )
+
+
+def inner_loop(new: Any, kept: Any, weight: Any) -> Any:
+    """A loop inside, which reads what grows around it."""
+
+    def turn(i: Any, h: Any) -> Any:
+        return [paddle.tanh(paddle.matmul(h, weight)) + paddle.mean(kept, 1, True)]
+
+    return counted(turn, new * 1.0, end=paddle.full([1], 2, "int64"))[1]
+
+
+def inner_growth(new: Any, kept: Any, weight: Any) -> Any:
+    """A loop inside, in which grows what has grown around it."""
+
+    def turn(i: Any, h: Any, rows: Any) -> Any:
+        h = paddle.tanh(paddle.matmul(h, weight)) + paddle.mean(rows, 1, True)
+        return [h, paddle.concat([rows, h], axis=1)]
+
+    start = new * 1.0, kept * 1.0
+    _, h, rows = counted(turn, *start, end=paddle.full([1], 2, "int64"))
+    return h + attention(h, rows, weight)
+
+
+READERS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "attention": attention,
+    "causal": causal,
+    "heads": several_heads,
+    "branch": branch,
+    "loop": inner_loop,
+    "growth inside": inner_growth,
+    "mean": lambda new, kept, w: paddle.mean(kept, axis=1, keepdim=True),
+    "max": lambda new, kept, w: paddle.max(kept, axis=1, keepdim=True),
+    "last": lambda new, kept, w: kept[:, -1:],
+    "first": lambda new, kept, w: kept[:, :1],
+    "flip": lambda new, kept, w: paddle.flip(kept, [1])[:, :1],
+    "sums": lambda new, kept, w: paddle.cumsum(kept, axis=1)[:, -1:] * 0.1,
+    "length": lambda new, kept, w: (
+        new * 0.5 + 0.01 * paddle.reshape(paddle.cast(paddle.shape(kept)[1], "float32"), [1, 1, 1])
+    ),
+    "normal": lambda new, kept, w: paddle.mean(F.layer_norm(kept, [WIDTH]), axis=1, keepdim=True),
+    "flat": lambda new, kept, w: (
+        paddle.reshape(paddle.max(paddle.reshape(kept, [0, -1]), axis=1), [-1, 1, 1]) + new
+    ),
+    "where": lambda new, kept, w: (
+        paddle.sum(paddle.where(kept > 0, kept, kept * 0.1), axis=1, keepdim=True) * 0.1
+    ),
+    "gelu": lambda new, kept, w: paddle.mean(F.gelu(paddle.matmul(kept, w)), 1, True),
+}
+
+
+class Drawn:
+    """A loop that keeps rows, drawn by a number: how many of what, and what it reads of them."""
+
+    def __init__(self, seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        self.readers = [str(n) for n in draw.choice(list(READERS), size=draw.integers(1, 4))]
+        self.caches = [
+            (int(draw.integers(1, 3)), bool(draw.integers(2))) for _ in range(draw.integers(1, 4))
+        ]
+        self.ending = str(draw.choice(["constant", "fed", "data"]))
+        self.rows = int(draw.choice([-1, 2]))
+        self.reads_after = bool(draw.integers(2))
+        self.fetched = draw.random(8) < draw.choice([0.3, 1.0])
+
+    def build(self) -> Any:
+        x = paddle.static.data("x", [self.rows, -1, WIDTH], "float32")
+        self.weights = [parameter(WIDTH, WIDTH, seed=n) for n in range(3)]
+        limit = fed_limit()
+        end = paddle.full([1], 5, "int64") if self.ending == "constant" else limit
+        goes_on = (lambda h, *_: paddle.mean(h) < 0.4) if self.ending == "data" else None
+        start = [paddle.mean(x, axis=1, keepdim=True)]
+        start += [paddle.tanh(x * float(n + 1)) for n, _ in enumerate(self.caches)]
+        _, h, *kept = counted(self.turn, *start, end=end, goes_on=goes_on)
+        results = [h, *kept]
+        if self.reads_after:
+            results = [h + 1.0, *kept, *(paddle.mean(each, axis=1) for each in kept)]
+        return [each for each, is_fetched in zip(results, self.fetched) if is_fetched] or [h]
+
+    def turn(self, i: Any, h: Any, *kept: Any) -> Any:
+        grown = []
+        for number, (each, (count, at_front)) in enumerate(zip(kept, self.caches)):
+            new = [paddle.matmul(h, self.weights[number]) * float(n + 1) for n in range(count)]
+            grown.append(paddle.concat([*new, each] if at_front else [each, *new], axis=1))
+        for number, name in enumerate(self.readers):
+            read = READERS[name](h, grown[number % len(grown)], self.weights[number % 3])
+            h = paddle.tanh(read + 0.1 * h)
+        return [h, *grown]
+
+
+LENGTHS = [(1, 3), (2, 0), (3, 1), (1, 1), (4, 6), (7, 2), (2, 3), (1, 0)]
+
+
+@pytest.mark.slow("compiles many or large functions")
+@pytest.mark.parametrize("name", READERS)
+def test_what_grows_is_read(name: str) -> None:
+    drawn = Drawn(0)
+    drawn.readers, drawn.caches, drawn.ending = [name], [(1, False)], "fed"
+    drawn.rows, drawn.reads_after = 2, False
+    program = Program(drawn.build)
+    for length, limit in LENGTHS:
+        agree(program, x=floats(2, length, WIDTH, seed=length), limit=np.array([limit]))
+    assert is_one_operator(program)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_drawn_loop_grows(seed: int) -> None:
+    drawn = Drawn(seed)
+    program = Program(drawn.build)
+    for number, (length, limit) in enumerate(LENGTHS):
+        rows = 2 if drawn.rows > 0 else 1 + number % 3
+        agree(program, x=floats(rows, length, WIDTH, seed=number), limit=np.array([limit]))
+    assert is_one_operator(program)
+
+
+# -- forms -----------------------------------------------------------------------------------------
+
+
+def greedy() -> Any:
+    """A decoder that adds a word, and then looks at all of them again, until all end."""
+    ids = paddle.static.data("ids", [-1, -1], "int64")
+    table, out = parameter(WORDS, WIDTH, seed=1), parameter(WIDTH, WORDS, seed=2)
+    weight = parameter(WIDTH, WIDTH, seed=3)
+
+    def turn(i: Any, words: Any, h: Any) -> Any:
+        rows = F.embedding(words, table)
+        h = h + attention(rows, rows, weight)[:, -1] + F.embedding(i % 3, table)
+        word = paddle.argmax(paddle.matmul(h, out), axis=-1, keepdim=True)
+        return [paddle.concat([words, word], axis=1), paddle.tanh(h)]
+
+    start = [ids, paddle.mean(F.embedding(ids, table), axis=1)]
+    return counted(turn, *start, end=fed_limit(), goes_on=lambda words, h: paddle.mean(h) < 0.2)
+
+
+def feed_of_greedy(length: int, seed: int) -> dict[str, np.ndarray]:
+    ids = np.random.default_rng(seed).integers(0, WORDS, (1 + seed % 3, length))
+    return {"ids": ids}
+
+
+def rows(length: int, seed: int) -> dict[str, np.ndarray]:
+    return {"x": floats(2, length, WIDTH, seed=seed)}
+
+
+def data() -> Any:
+    return paddle.static.data("x", [2, -1, WIDTH], "float32")
+
+
+def grows_by_what_is_fed() -> Any:
+    """Each turn adds as many rows as are fed."""
+    x = data()
+    turn = lambda i, h: [paddle.concat([h, paddle.tanh(x + paddle.mean(h, 1, True))], 1)]  # noqa: E731
+    return counted(turn, x * 1.0, end=fed_limit())
+
+
+def along_several_axes() -> Any:
+    """One value along an axis of its own, one along two axes at once, one not at all."""
+    x = data()
+    last = paddle.mean(x, axis=1)
+
+    def turn(i: Any, wide: Any, square: Any, h: Any) -> Any:
+        size = paddle.shape(square)[0]
+        below = paddle.concat([square, paddle.tile(paddle.mean(h, keepdim=True), [1, size])], 0)
+        beside = paddle.tile(paddle.max(below, keepdim=True) * 0.5, [size + 1, 1])
+        h = paddle.tanh(paddle.mean(wide, axis=1) + h)
+        wide = paddle.concat([wide, paddle.unsqueeze(h, 1)], 1)
+        return [wide, paddle.concat([below, beside], 1), h]
+
+    start = [paddle.tanh(x), paddle.ones([1, 1]) * 0.3, last]
+    return counted(turn, *start, end=fed_limit())
+
+
+def sizes_that_follow() -> Any:
+    """A mask that is as long as something else, which nothing shows before a turn."""
+    x = data()
+
+    def turn(i: Any, h: Any, mask: Any) -> Any:
+        h = paddle.concat([h, paddle.mean(h * mask, 1, True)], 1)
+        return [h, paddle.ones_like(h[:, :, :1]) * 0.5]
+
+    return counted(turn, x * 1.0, paddle.ones_like(x[:, :, :1]), end=fed_limit())
+
+
+def read_afterwards() -> Any:
+    """What has grown is read by operators, its size too, and by other loops."""
+    x = data()
+    _, h = counted(lambda i, h: [paddle.concat([h, h[:, :1] * 0.5], 1)], x * 1.0, end=fed_limit())
+    once = counted(lambda i, g: [g * 0.5 + paddle.mean(h, 1)], x[:, 0] * 1.0, end=fed_limit())[1]
+    _, more = counted(
+        lambda i, g: [paddle.concat([g, paddle.mean(g, 1, True)], 1)], h * 1.0, end=fed_limit()
+    )
+    flat = paddle.reshape(more, [paddle.shape(more)[1] * 2, WIDTH])
+    return [h * 2.0, once, more, flat, paddle.shape(more), paddle.flip(h, [1])[:, :1]]
+
+
+def likeliest_place() -> Any:
+    """A position along what grows."""
+    x = data()
+
+    def turn(i: Any, h: Any, place: Any) -> Any:
+        h = paddle.concat([paddle.tanh(h), paddle.mean(h, 1, True) + 0.3], 1)
+        return [h, place * 0.5 + paddle.cast(paddle.argmax(h, axis=1), "float32")]
+
+    return counted(turn, x * 1.0, x[:, 0] * 1.0, end=fed_limit())
+
+
+def joins_what_it_hands_on() -> Any:
+    """What is added is itself handed on, as it is or in another shape, and as the next turn's."""
+    x = data()
+    seen = paddle.cast(x[:, :, 0] > 0, "int64")
+
+    def turn(i: Any, h: Any, new: Any, words: Any, word: Any) -> Any:
+        h = paddle.concat([h, paddle.unsqueeze(new, 1)], 1)
+        words = paddle.concat([word, words], 1)
+        word = paddle.cast(paddle.mean(new, 1, True) > 0.1, "int64")
+        return [h, paddle.tanh(paddle.mean(h, 1) + 0.2), words, word]
+
+    return counted(turn, x * 1.0, paddle.mean(x, axis=1), seen, seen[:, :1] * 1, end=fed_limit())
+
+
+FORMS: list[tuple[Callable[[], Any], Callable[..., dict[str, np.ndarray]]]] = [
+    (greedy, feed_of_greedy),
+    *((build, rows) for build in (grows_by_what_is_fed, along_several_axes, sizes_that_follow)),
+    *((build, rows) for build in (read_afterwards, likeliest_place, joins_what_it_hands_on)),
+]
+
+
+@pytest.mark.slow("compiles many or large functions")
+@pytest.mark.parametrize("build, feed", FORMS)
+def test_what_nothing_reads_grows_too(build: Callable, feed: Callable) -> None:
+    """nGraph leaves results of a loop out that nothing reads."""
+    with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
+        count = len(build())
+    for number in range(count):
+        program = Program(lambda n=number: build()[n])
+        for seed, (length, limit) in enumerate([(1, 3), (2, 0), (5, 4), (3, 1)]):
+            agree(program, **feed(length, seed), limit=np.array([limit]))
+
+
+@pytest.mark.parametrize("build, feed", FORMS)
+def test_a_form_grows(build: Callable, feed: Callable) -> None:
+    program = Program(build)
+    for seed, (length, limit) in enumerate(LENGTHS):
+        agree(program, **feed(length, seed), limit=np.array([limit]))
+    assert is_one_operator(program)
+
+
+# -- as often as sizes allow -----------------------------------------------------------------------
+
+
+def adds_many_rows() -> Any:
+    """One, as many as are fed, and twice as many; what follows reads how many there are."""
+    x = data()
+
+    def turn(i: Any, one: Any, h: Any, g: Any) -> Any:
+        h = paddle.concat([h, paddle.tanh(x + paddle.mean(h, 1, True))], 1)
+        return [paddle.concat([one, h[:, :1]], 1), h, paddle.concat([g, x, x * 0.5], 1)]
+
+    _, one, h, g = counted(turn, x[:, :1] * 1.0, x * 1.0, x * 2.0, end=fed_limit())
+    return [one, h, paddle.reshape(g, [paddle.shape(g)[1] * 2, WIDTH])]
+
+
+def reads_many_numbers() -> Any:
+    """A row in each turn, but what reads the rows has them in one list."""
+    x = data()
+
+    def turn(i: Any, h: Any) -> Any:
+        count = paddle.shape(h)[1]
+        flat = paddle.reshape(paddle.tile(h, [1, 1, 40]), [count * 2 * 40 * WIDTH])
+        new = paddle.mean(paddle.reshape(flat, [2, count, 40 * WIDTH])[:, :, :WIDTH], 1, True)
+        return [paddle.concat([h, paddle.tanh(new + x[:, :1])], 1)]
+
+    return counted(turn, x * 1.0, end=fed_limit(), goes_on=lambda h: paddle.mean(h) < 9.0)
+
+
+def divides_sizes() -> Any:
+    """Half as many places as there are rows; nGraph divides sizes as float32."""
+    x = data()
+
+    def turn(i: Any, h: Any) -> Any:
+        places = paddle.arange(paddle.shape(h)[1] // 2 + 1)
+        new = paddle.mean(h, 1, True) + paddle.mean(paddle.cast(places, "float32")) * 0.01
+        return [paddle.concat([h, paddle.tanh(new) * 0.5], 1)]
+
+    return counted(turn, x * 1.0, end=fed_limit())
+
+
+def grows_inside_of_a_loop() -> Any:
+    """The loop inside adds what is fed to what grows around it, and reads all in one list."""
+    x = data()
+
+    def add(i: Any, h: Any) -> Any:
+        flat = paddle.reshape(h, [paddle.shape(h)[1] * 2, WIDTH])
+        return [paddle.concat([h, x, paddle.tanh(x + paddle.mean(flat, 0))], 1)]
+
+    def turn(i: Any, h: Any, rows: Any) -> Any:
+        most = counted(add, rows * 1.0, end=paddle.full([1], 3, "int64"))[1]
+        return [h * 0.5 + paddle.mean(most, 1, True), paddle.concat([rows, x], 1)]
+
+    return counted(turn, x[:, :1] * 1.0, x * 1.0, end=fed_limit())
+
+
+OFTEN = [adds_many_rows, reads_many_numbers, divides_sizes, grows_inside_of_a_loop]
+LONG = [(3, 2), (200, 3), (7, 4), (3000, 2), (128, 0), (64, 5), (500, 1)]
+
+
+@pytest.mark.slow("compiles loops of many lengths")
+@pytest.mark.parametrize("build", OFTEN)
+def test_what_fits_is_never_refused(build: Callable) -> None:
+    """Loops turn as often as 32 bits allow, whatever is fed first."""
+    for feeds in (LONG, LONG[::-1]):
+        denylist.clear()
+        paddle_ngraph.clear_cache()
+        program = Program(build)
+        for length, limit in feeds:
+            agree(program, **rows(length, length), limit=np.array([limit]))
+        assert is_one_operator(program)
+
+
+@pytest.mark.slow("compiles loops of many lengths")
+@pytest.mark.parametrize("build", OFTEN)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_run_beyond_what_fits_is_paddles(
+    build: Callable, is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That run alone."""
+    monkeypatch.setattr(size_rules, "_INT32_MAX", 12_000)
+    monkeypatch.setattr(size_rules, "_MAX_EXACT_FLOAT32_INTEGER", 100)
+    paddle_ngraph.clear_cache()
+    program = Program(build)
+    lengths = (3, 5, 4, 6) if is_open else (3,)
+    for length in lengths:
+        agree(program, **rows(length, length), limit=np.array([2]))
+    feed = {**rows(lengths[-1], 0), "limit": np.array([300])}
+    native = program.run(engine=False, **feed)
+    for _ in range(2):
+        paddle_ngraph.reset_stats()
+        found = program.run(**feed)
+        stats = paddle_ngraph.stats()
+        assert (stats["engine_runs"], stats["native_runs"]) == (0, 1)
+        for expected, actual in zip_equal(native, found):
+            np.testing.assert_array_equal(actual, expected)
+    agree(program, **rows(lengths[-1], 1), limit=np.array([4]))
+    assert is_one_operator(program)
+    paddle_ngraph.clear_cache()  # what is built with these limits
+
+
+# -- slices as long as a count -------------------------------------------------------------------
+
+COLUMNS = 9
+
+
+def columns() -> Any:
+    return paddle.static.data("x", [-1, COLUMNS, WIDTH], "float32")
+
+
+def while_loop(goes_on: Callable, turn: Callable, start: list[Any]) -> list[Any]:
+    return list(paddle.static.nn.while_loop(goes_on, turn, start))
+
+
+def number(value: int, dtype: str = "int64") -> Any:
+    return paddle.full([], value, dtype)
+
+
+def up_to_the_count() -> Any:
+    x = columns()
+    turn = lambda i, h: [i + 1, paddle.tanh(paddle.mean(x[:, :i], axis=1) + h)]  # noqa: E731
+    end = number(COLUMNS)
+    return while_loop(lambda i, h: i < end, turn, [number(1), x[:, 0] * 1.0])
+
+
+def from_the_count_on() -> Any:
+    x = columns()
+    turn = lambda i, h: [i + 2, paddle.tanh(paddle.max(x[:, i:], axis=1) + h)]  # noqa: E731
+    start, end = [number(0, "int32"), x[:, 0] * 1.0], number(COLUMNS - 2, "int32")
+    return while_loop(lambda i, h: end >= i, turn, start)
+
+
+def between_two_counts() -> Any:
+    """Slices that grow and shrink, by steps, and of what is made inside."""
+    x = columns()
+
+    def turn(i: Any, j: Any, h: Any) -> Any:
+        rows = x * 0.5 + paddle.unsqueeze(h, 1)
+        few = paddle.mean(rows[:, 0 : j - 1], 1) + paddle.mean(rows[:, i:j], 1)
+        return [i + 1, j - 1, paddle.tanh(few + paddle.mean(rows[:, 0 : i + 3 : 2], 1))]
+
+    start = [number(0), number(COLUMNS), x[:, 0] * 1.0]
+    return while_loop(lambda i, j, h: i < 4, turn, start)
+
+
+def a_cache_of_fixed_size() -> Any:
+    """A decoder that writes into a place that it has, and looks at what it has written."""
+    x = columns()
+    weight = parameter(WIDTH, WIDTH)
+    cache = paddle.zeros_like(x)
+
+    def turn(i: Any, h: Any, kept: Any) -> Any:
+        kept[:, i] = paddle.squeeze(paddle.matmul(h, weight), 1)
+        seen = attention(h, kept[:, : i + 1], weight)
+        return [i + 1, paddle.tanh(seen + h + paddle.mean(x, 1, True)), kept]
+
+    def goes_on(i: Any, h: Any, kept: Any) -> Any:
+        return paddle.logical_and(i < COLUMNS, paddle.mean(h) < 0.5)
+
+    return while_loop(goes_on, turn, [number(0), paddle.mean(x, 1, True), cache])
+
+
+def as_many_as_there_are() -> Any:
+    """The size of what is fed is the limit of the count."""
+    x = data()
+    end = paddle.cast(paddle.shape(x)[1], "int64")
+    turn = lambda i, h: [i + 1, paddle.tanh(paddle.mean(x[:, : i + 1], axis=1) + h)]  # noqa: E731
+    return while_loop(lambda i, h: i < end, turn, [number(0), x[:, 0] * 1.0])
+
+
+def of_what_grows() -> Any:
+    """What is counted is less than what has grown."""
+    x = columns()
+
+    def turn(i: Any, h: Any) -> Any:
+        new = paddle.mean(h[:, i:], 1, True) + paddle.max(h[:, : i + 1], 1, True)
+        return [i + 1, paddle.concat([h, paddle.tanh(new)], 1)]
+
+    return while_loop(lambda i, h: i < 7, turn, [number(0), x * 1.0])
+
+
+COUNTED = [up_to_the_count, from_the_count_on, between_two_counts, a_cache_of_fixed_size]
+
+
+@pytest.mark.slow("compiles many or large functions")
+@pytest.mark.parametrize("build", [*COUNTED, of_what_grows])
+def test_a_slice_is_as_long_as_a_count(build: Callable) -> None:
+    program = Program(build)
+    alone = Program(lambda: build()[-1])
+    agree(alone, x=floats(2, COLUMNS, WIDTH))
+    for seed, batch in enumerate((1, 2, 3, 5, 2, 4)):
+        agree(program, x=floats(batch, COLUMNS, WIDTH, seed=seed))
+    assert is_one_operator(program)
+    assert paddle_ngraph.stats()["functions_built"] == 0
+
+
+@pytest.mark.slow("compiles many or large functions")
+def test_a_slice_is_as_long_as_a_count_that_a_size_limits() -> None:
+    program = Program(as_many_as_there_are)
+    for length in (3, 1, 5, 2, 7, 4):
+        agree(program, x=floats(2, length, WIDTH, seed=length))
+    assert is_one_operator(program)
+    assert paddle_ngraph.stats()["functions_built"] == 0
+
+
+# -- what stays native -----------------------------------------------------------------------------
+
+
+def doubles() -> Any:
+    return counted(lambda i, h: [paddle.concat([h, h * 0.5], 1)], data() * 1.0, end=fed_limit())
+
+
+def shrinks() -> Any:
+    x = data()
+    start = paddle.concat([x, x, x, x, x, x, x], 1)
+    return counted(lambda i, h: [h[:, 1:] * 0.9], start, end=fed_limit())
+
+
+def grows_by_what_has_grown() -> Any:
+    def turn(i: Any, h: Any, g: Any) -> Any:
+        return [paddle.concat([h, g], 1), paddle.concat([g, g[:, :1]], 1)]
+
+    x = data()
+    return counted(turn, x * 1.0, x * 2.0, end=fed_limit())
+
+
+def grows_as_often_as_it_has_turned() -> Any:
+    def turn(i: Any, h: Any) -> Any:
+        add = lambda j, g: [paddle.concat([g, g[:, :1] * 0.5], 1)]  # noqa: E731
+        return [counted(add, h * 1.0, end=i)[1]]
+
+    return counted(turn, data() * 1.0, end=fed_limit())
+
+
+def grows_in_a_branch() -> Any:
+    def turn(i: Any, h: Any) -> Any:
+        longer = paddle.concat([h, h[:, :1] + 0.2], 1)
+        return [paddle.static.nn.cond(paddle.mean(h) < 0.1, lambda: longer * 1.0, lambda: h * 1.0)]
+
+    return counted(turn, data() * 1.0, end=fed_limit())
+
+
+def becomes_what_has_grown() -> Any:
+    """One is what another one was, a row longer; and two of one size exchange their places."""
+    x = data()
+    longer = paddle.concat([x, x[:, :1]], 1)
+
+    def turn(i: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        new = paddle.mean(a, axis=1, keepdim=True)
+        return [b, paddle.concat([b, new], 1), *(paddle.concat([h, new], 1) for h in (d, c))]
+
+    return counted(turn, x * 1.0, longer * 1.0, x * 2.0, x * 3.0, end=fed_limit())
+
+
+def meets_one_row() -> Any:
+    """What grows is multiplied by what it has the size of in the first turn only."""
+    x = data()
+
+    def turn(i: Any, h: Any) -> Any:
+        return [paddle.concat([h, paddle.mean(h * x, 1, True)], 1)]
+
+    return counted(turn, x * 1.0, end=fed_limit())
+
+
+def counts_from_nothing() -> Any:
+    """The first slice has no elements."""
+    x = data()
+    turn = lambda i, h: [h + paddle.sum(x[:, 0 : i[0]], axis=1)]  # noqa: E731
+    return counted(turn, x[:, 0] * 1.0, end=paddle.clip(fed_limit(), 0, 1))
+
+
+def counts_beyond_the_end() -> Any:
+    """Only a run tells how often it counts."""
+    x = data()
+    turn = lambda i, h: [h + paddle.mean(x[:, : i[0] + 1], axis=1)]  # noqa: E731
+    return counted(turn, x[:, 0] * 1.0, end=fed_limit())
+
+
+def sorts_what_grows() -> Any:
+    """The engine's own operators have sizes among their attributes."""
+
+    def turn(i: Any, h: Any) -> Any:
+        return [paddle.concat([paddle.sort(h, axis=1), paddle.mean(h, 1, True)], 1)]
+
+    return counted(turn, data() * 1.0, end=fed_limit())
+
+
+@pytest.mark.slow("compiles many or large functions")
+@pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
+@pytest.mark.parametrize(
+    "build",
+    [
+        *(doubles, shrinks, grows_by_what_has_grown, grows_as_often_as_it_has_turned),
+        *(grows_in_a_branch, becomes_what_has_grown, meets_one_row),
+        *(counts_from_nothing, counts_beyond_the_end, sorts_what_grows),
+    ],
+)
+def test_what_no_turn_may_decide_is_paddles(build: Callable) -> None:
+    program = Program(build)
+    for number, (length, limit) in enumerate(LENGTHS):
+        feed = {"x": floats(2, length, WIDTH, seed=number), "limit": np.array([limit])}
+        try:
+            native = program.run(engine=False, **feed)
+        except Exception:  # sizes that cannot be broadcast
+            with pytest.raises(Exception, match=r"(?i)broadcast"):
+                program.run(**feed)
+            continue
+        for expected, actual in zip_equal(native, program.run(**feed)):
+            assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
+    reasons = [op.reason for op in native_of(program) if op.type == "pd_op.while"]
+    assert reasons
+    for reason in reasons:  # a sentence of ours, not the words of a library
+        assert not set("\n<>") & set(reason) and ".cpp" not in reason and "C++" not in reason
+        assert any(word in reason for word in ("turn", "shapes", "becomes", "only a run tells"))
+
+
+def native_of(program: Program) -> Any:
+    return paddle_ngraph.explain(program.main).native
+
+
+def test_a_loop_that_starts_from_nothing_is_paddles() -> None:
+    """The engine computes nothing of no rows, which is what there is before the first turn."""
+
+    def build() -> Any:
+        x = data()
+        nothing = paddle.zeros([2, 0, WIDTH])
+        add = lambda i, h: [paddle.concat([h, paddle.mean(x, 1, True)], 1)]  # noqa: E731
+        return counted(add, nothing, end=fed_limit())
+
+    program = Program(build)
+    for length, limit in LENGTHS:
+        feed = {"x": floats(2, length, WIDTH, seed=length), "limit": np.array([limit])}
+        _, expected = program.run(engine=False, **feed)
+        paddle_ngraph.reset_stats()
+        _, found = program.run(**feed)
+        assert expected.shape == found.shape == (2, limit, WIDTH)
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
+        stats = paddle_ngraph.stats()
+        assert stats["native_runs"] == (limit > 0)  # the first turn
+        assert stats["engine_runs"] >= limit
+    (reason,) = [op.reason for op in native_of(program) if op.type == "pd_op.while"]
+    assert "starts from an empty tensor" in reason
+
+
+# -- functions on disk, and projects ---------------------------------------------------------------
+
+
+def once_on_disk() -> None:
+    """What another process runs, too."""
+    program = Program(greedy)
+    for seed, (length, limit) in enumerate([(2, 5), (3, 0), (4, 2), (5, 3)]):
+        feed = {**feed_of_greedy(length, seed), "limit": np.array([limit])}
+        for one, other in zip_equal(program.run(engine=False, **feed), program.run(**feed)):
+            np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] == 4 and stats["native_runs"] == 0
+    print("counts", stats["functions_built"], stats["functions_loaded"])
+
+
+@pytest.mark.slow("compiles loops of many lengths")
+def test_another_process_loads_what_grows(tmp_path: Path) -> None:
+    counts = counts_of_two_processes("tests.conversion.test_growing_loops", tmp_path)
+    assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
+
+
+def test_what_grows_has_no_form_in_cpp(tmp_path: Path) -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [2, 3, WIDTH], "float32")
+        end = paddle.full([1], 3, "int64")
+        return counted(lambda i, h: [paddle.concat([h, h[:, :1]], 1)], x * 1.0, end=end)[1]
+
+    program = Program(build)
+    with pytest.raises(NgraphError, match="has no form in C"):
+        generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,116 @@
+"""The build: steps of the Makefile say what to do, and headers stay light."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "paddle_ngraph"
+
+
+def step(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "tools" / "step.py"), "Working", sys.executable, "-c"]
+    return subprocess.run([*command, code], cwd=tmp_path, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "output, remedy",
+    [
+        ("OSError: [Errno 28] No space left on device: 'x'", "The disk is full: make room"),
+        ("fatal error: error writing to -: No space left on device", "The disk is full: make room"),
+        (
+            "WARNING: Retrying (Retry(total=4, ...))\nERROR: No matching distribution found for x",
+            "cannot be reached",
+        ),
+        ("WARNING: Retrying (Retry(total=4)) after connection broken by 'x'", "cannot be reached"),
+        ("ERROR: Could not find a version (from versions: none)", "cannot be reached"),
+        ("ERROR: Could not find a version (from versions: none)", "this platform or this Python"),
+        ("a.cc:1: error: no\nERROR: HTTPS: Max retries exceeded", "cannot be reached"),
+        (
+            "ERROR: [Errno 28] No space left on device\nerror: subprocess-exited-with-error",
+            "The disk is full",
+        ),
+        ("Error: ensurepip is not available", "cannot make environments"),
+        ("g++: fatal error: Killed signal terminated program cc1plus", "lack of memory"),
+    ],
+)
+def test_a_step_that_fails_says_what_to_do(tmp_path, output, remedy):
+    run = step(tmp_path, f"import sys; print({output!r}); sys.exit(3)")
+    assert run.returncode == 3 and run.stderr == ""
+    first, sentence = run.stdout.splitlines()
+    assert first == "Working ..." and remedy in sentence and "run make again" in sentence
+    assert (tmp_path / "build" / "step.log").read_text() == output + "\n"
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "a.cc:3: error: no such thing",
+        "a.cc:3:1: error: kTimeout was not declared",
+        "WARNING: Retrying (Retry(total=4)) after connection broken by 'x'\n"
+        "ERROR: ResolutionImpossible: for help visit https://pip.pypa.io",
+        "  NewConnectionError in a test",
+    ],
+)
+def test_other_failures_are_shown(tmp_path, output):
+    run = step(tmp_path, f"import sys; print({output!r}); sys.exit(1)")
+    whole = "The whole output is in build/step.log."
+    assert (run.returncode, run.stdout) == (1, f"Working ...\n{output}\n{whole}\n")
+
+
+def test_output_in_no_encoding_is_shown(tmp_path):
+    code = r"import os, sys; os.write(1, b'a\xffb\n'); sys.exit(1)"
+    run = step(tmp_path, code)
+    assert (
+        run.returncode == 1 and run.stderr == "" and "\na\N{REPLACEMENT CHARACTER}b\n" in run.stdout
+    )
+
+
+def test_a_command_that_is_not_there_is_in_the_log(tmp_path):
+    command = [sys.executable, str(ROOT / "tools" / "step.py"), "Working", "no-such-command"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 1 and run.stderr == "" and "build/step.log" in run.stdout
+    assert "no-such-command" in (tmp_path / "build" / "step.log").read_text()
+
+
+def test_what_ends_a_step_ends_its_processes(tmp_path):
+    """The command starts a process of its own, as setup.py starts Ninja."""
+    code = "sleep 60 & echo $! > pid; touch begun; wait"
+    command = [sys.executable, str(ROOT / "tools" / "step.py"), "Working", "sh", "-c", code]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        wait_until((tmp_path / "begun").exists)
+        process.terminate()
+        assert process.wait(20) == 128 + signal.SIGTERM
+    status = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
+    wait_until(lambda: not status.exists() or ") Z " in status.read_text())
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_warnings_of_tools_are_not_on_the_screen(tmp_path):
+    run = step(tmp_path, "import sys; print('WARNING: old'); print('WARNING', file=sys.stderr)")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "Working ...\n", "")
+
+
+def test_headers_bring_no_large_ones_of_others():
+    """Each would cost every source that includes the header seconds."""
+    large = re.compile(r"#include .(paddle/extension|paddle/utils/pybind|pybind11/(?!pytypes))")
+    headers = [path for path in CORE.rglob("*.h") if "project" not in path.parts]
+    assert len(headers) > 90
+    found = {path.name: large.findall(path.read_text()) for path in headers}
+    assert {name: names for name, names in found.items() if names} == {
+        "python_casts.h": ["pybind11/"]
+    }

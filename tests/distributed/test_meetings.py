@@ -1,0 +1,161 @@
+"""Where ranks meet: here as threads of one process, with a table in place of Paddle's store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from paddle_ngraph.distributed import meetings
+from paddle_ngraph.distributed.meetings import Meetings
+
+pytestmark = pytest.mark.pure
+
+KEY = "ngraph/meetings/7"
+
+
+class Table:
+    """A store, as Paddle's: who looks for what is not there waits for it."""
+
+    def __init__(self):
+        self._changed = threading.Condition()
+        self._texts: dict[str, bytes] = {}
+
+    def set(self, key: str, text: str) -> None:
+        with self._changed:
+            self._texts[key] = text.encode()
+            self._changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self._changed:
+            assert self._changed.wait_for(lambda: key in self._texts, 60)
+            return self._texts[key]
+
+
+class Ranks:
+    """The ranks of a job, each with a thread."""
+
+    def __init__(self, ranks: int, before=lambda store: None):
+        self._pool = ThreadPoolExecutor(ranks)
+        store = Table()
+        first = self._pool.submit(Meetings, 0, ranks, "127.0.0.1", store, KEY)
+        before(store)
+        others = [
+            self._pool.submit(Meetings, rank, ranks, "127.0.0.1", store, KEY)
+            for rank in range(1, ranks)
+        ]
+        self.all = [each.result(60) for each in (first, *others)]
+
+    def say(self, texts: dict[int, str]) -> dict[int, Future]:
+        return {n: self._pool.submit(self.all[n].exchange, text) for n, text in texts.items()}
+
+    def end(self) -> None:
+        for each in self.all:
+            each.close()
+        self._pool.shutdown()
+
+
+@pytest.fixture
+def job():
+    made = []
+
+    def make(*arguments) -> Ranks:
+        made.append(Ranks(*arguments))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_each_hears_what_all_say(job, ranks):
+    """Also what fills the buffers of sockets before anybody reads."""
+    met = job(ranks)
+    for turn in range(20):
+        texts = [f"{turn} {rank} é" * (300_000 if turn == 7 else rank) for rank in range(ranks)]
+        said = met.say(dict(enumerate(texts)))
+        assert [each.result(60) for each in said.values()] == [texts] * ranks
+
+
+def test_strangers_are_no_ranks(job):
+    """They are there first, know no token, or are silent."""
+    talking = []
+
+    def connect(store):
+        port, token = store.get(KEY).decode().split()
+        for said in (b"GET / HTTP/1.0\r\n\r\n", bytes(16) + b"\0\0\0\0\0\0\0\1", b""):
+            talking.append(socket.create_connection(("127.0.0.1", int(port))))
+            talking[-1].sendall(said)
+            talking[-1].shutdown(socket.SHUT_WR)
+        for rank in (0, 3, 1 << 63):  # as after a restart: none of them
+            talking.append(socket.create_connection(("127.0.0.1", int(port))))
+            talking[-1].sendall(bytes.fromhex(token) + rank.to_bytes(8, "big"))
+
+    said = job(3, connect).say({0: "a", 1: "b", 2: "c"})
+    assert [each.result(60) for each in said.values()] == [["a", "b", "c"]] * 3
+    for each in talking:
+        each.close()
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_rank_that_has_gone_is_noticed_by_all(job, gone):
+    met = job(3)
+    waiting = met.say({rank: "here" for rank in range(3) if rank != gone})
+    met.all[gone].close()
+    for each in waiting.values():
+        with pytest.raises(ConnectionError, match=r"rank \d has gone"):
+            each.result(60)
+    for rank in range(3):
+        with pytest.raises(ConnectionError, match="not connected with the other ranks any more"):
+            met.all[rank].exchange("again")
+
+
+def test_a_rank_that_goes_after_it_has_spoken_is_noticed(job):
+    met = job(3)
+    said = met.say({1: "here"})
+    first = met.say({0: "here"})
+    peer = met.all[1]._peers[0]
+    peer.shutdown(socket.SHUT_RDWR)
+    for each in (*said.values(), *first.values()):
+        with pytest.raises(ConnectionError, match=r"rank \d has gone"):
+            each.result(60)
+
+
+def test_a_rank_that_does_not_come_is_named(job, monkeypatch):
+    monkeypatch.setattr(meetings, "MEETING_TIMEOUT_SECONDS", 0.5)
+    said = job(3).say({0: "here", 2: "here"})
+    with pytest.raises(TimeoutError, match="rank 1 has not come for"):
+        said[0].result(60)
+    with pytest.raises(OSError):
+        said[2].result(60)
+
+
+def test_a_fork_keeps_no_connection_open(job):
+    """A process that has forked and is gone is gone, however long its children live."""
+    met = job(2)
+    refused, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            met.all[1].exchange("from a fork")
+        except ConnectionError as error:
+            os.write(told, str(error).encode())
+        signal.pause()
+    try:
+        assert b"not connected" in os.read(refused, 1000)
+        said = met.say({0: "a", 1: "b"})
+        assert [each.result(60) for each in said.values()] == [["a", "b"]] * 2
+        waiting = met.say({0: "here"})
+        met.all[1].close()
+        with pytest.raises(ConnectionError, match="rank 1 has gone"):
+            waiting[0].result(60)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(refused)
+        os.close(told)

@@ -1,0 +1,222 @@
+"""What a loss does not reach has no gradient, however a function is parted into graphs.
+
+Drawn functions use values in ways that pass gradients on, and in ways that do not: what is
+detached, compared or a label. Some of their results are differentiated, others in each step. Zeros
+where Python leaves nothing would be wrong: an optimizer's decay moves such parameters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
+from tests.dynamic import floats, made
+from tests.frontends.dynamic.test_compiled_layer import both
+
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
+SHAPE = [3, 4]
+STEPS = 4
+
+
+def without_gradient(x: Any) -> Any:
+    with paddle.no_grad():
+        return F.sigmoid(x)
+
+
+# Functions of two values. Those of the second line pass nothing on to y.
+USES: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda x, y: x + y,
+    "product": lambda x, y: x * F.tanh(y),
+    "activation": lambda x, y: F.tanh(x),
+    "matrices": lambda x, y: F.tanh(paddle.matmul(x, y, transpose_y=True)[:, :1] + x),
+    "views": lambda x, y: x.reshape([4, 3]).reshape(SHAPE) * 0.9,
+    "detached": lambda x, y: x * F.tanh(y.detach()),
+    "compared": lambda x, y: x * (y > 0).astype("float32"),
+    "chosen": lambda x, y: paddle.where(y > 0, x, x * 0.3),
+    "sizes": lambda x, y: paddle.expand_as(x[:, :1], y) + 0.1,
+    "divergence": lambda x, y: F.kl_div(x, F.sigmoid(y), reduction="none"),
+    "labels": lambda x, y: (
+        F.cross_entropy(x, paddle.argmax(y, 1, keepdim=True), reduction="none") + x
+    ),
+    "soft labels": lambda x, y: F.cross_entropy(x, F.softmax(y), soft_label=True) * x,
+    "no gradient": lambda x, y: x + without_gradient(y),
+}
+
+
+class Drawn:
+    """A function of a tensor and two parameters, and which of its results are differentiated."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.calls = []
+        for count in range(3, 3 + rng.randint(3, 9)):
+            # Mostly what was made last, so that most of it is used.
+            x, y = (max(rng.randrange(count), rng.randrange(count)) for _ in range(2))
+            self.calls.append((rng.choice(list(USES)), x, y))
+        count = 3 + len(self.calls)
+        self.wanted = sorted({rng.randrange(3, count) for _ in range(rng.randint(1, 3))})
+        self.differentiated = [
+            rng.sample(range(len(self.wanted)), rng.randint(1, len(self.wanted)))
+            for _ in range(STEPS)
+        ]
+
+    def __call__(self, *given: Any) -> list[Any]:
+        values = list(given)
+        for name, x, y in self.calls:
+            values.append(USES[name](values[x], values[y]))
+        return [values[number] for number in self.wanted]
+
+    def play(self, compiled: Callable[[Any], Any]) -> list[Any]:
+        """Results, gradients or their absence, and parameters that decay."""
+        parameters = [paddle.create_parameter(SHAPE, "float32") for _ in range(2)]
+        for number, each in enumerate(parameters):
+            each.set_value(floats(*SHAPE, seed=number + 20))
+        optimizer = paddle.optimizer.Momentum(0.05, parameters=parameters, weight_decay=0.1)
+        function, found = compiled(self), []
+        for step, chosen in enumerate(self.differentiated):
+            x = floats(*SHAPE, seed=step)
+            x.stop_gradient = False
+            results = function(x, *parameters)
+            found.append(results)
+            losses = [results[at].square().mean() for at in chosen if not results[at].stop_gradient]
+            if losses:
+                sum(losses).backward()
+            found += [x.grad, [each.grad for each in parameters]]
+            optimizer.step()
+            optimizer.clear_grad()
+            found.append([each.numpy() for each in parameters])
+        return found
+
+
+@pytest.mark.slow("draws many programs")
+@pytest.mark.parametrize("first", range(0, 160, 16))
+def test_drawn_functions(first):
+    before = paddle_ngraph.stats()["engine_runs"]
+    for seed in range(first, first + 16):
+        both(Drawn(seed).play, runs=0)
+    assert paddle_ngraph.stats()["engine_runs"] - before > 16 * STEPS
+
+
+# What is compared, labels of two losses, one of which is inside of the graph that makes them.
+BETWEEN: dict[str, Callable[[Any, Any], list[Any]]] = {
+    "compared": lambda h, q: (lambda a: [a, paddle.expand_as(a[:, :1], h)])(
+        q * (h > 1).astype("float32")
+    ),
+    "detached": lambda h, q: (lambda a: [a, F.kl_div(a, h)])(q * h.detach()),
+    "beside": lambda h, q: (lambda a: [a, F.kl_div(a, h)])(q * 2),
+    "twice": lambda h, q: (lambda a: [a, F.kl_div(a, h)])(F.kl_div(q, h, reduction="none")),
+    "otherwise reached": lambda h, q: (lambda a: [a * h, F.kl_div(a, h * 2)])(q + 1),
+    "in one graph and in another": lambda h, q: (lambda a: [a * h, a])(
+        F.kl_div(q, h, reduction="none")
+    ),
+    "made of a label": lambda h, q: (lambda a: [a * F.sigmoid(h), a])(
+        paddle.expand_as(q[:, :1], F.sigmoid(h) + h)
+    ),
+    "in a circle": lambda h, q: (lambda a: [a * h, F.tanh(a)])(q + h.detach()),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+@pytest.mark.parametrize("chosen", [(0,), (1,), (0, 1)])
+def test_values_between_graphs_that_pass_nothing_on(name, chosen):
+    def scenario(compiled):
+        p, q = floats(3, 4), floats(3, 4, seed=1)
+        p.stop_gradient = q.stop_gradient = False
+        function = compiled(lambda p, q: [F.tanh(each).mean() for each in BETWEEN[name](p * p, q)])
+        gradients = []
+        for _ in range(4):
+            results = function(p, q)
+            sum(results[at] for at in chosen).backward()
+            gradients += [results, p.grad, q.grad]
+            p.clear_grad()
+            p.grad = q.grad = None
+        return gradients
+
+    both(scenario, runs=4)
+
+
+def test_what_passes_nothing_on_is_in_the_graph_that_reads_it():
+    """A mask is no graph of its own, though no gradient comes to it."""
+
+    @paddle_ngraph.compile
+    def function(x: Any) -> Any:
+        return (F.tanh(x) * (x > 0).astype("float32") + F.sigmoid(x.detach())).mean()
+
+    for _ in range(3):
+        x = floats(3, 4)
+        x.stop_gradient = False
+        function(x).backward()
+    (graph,) = function._trace_cache.graphs()
+    assert [isinstance(each, trace_graph.Stage) for each in graph.stages] == [True]
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_graphs_side_by_side_draw_in_the_order_of_the_calls():
+    """Though the one that draws first ends last."""
+
+    def scenario(compiled):
+        body = made(lambda: nn.Linear(8, 8))
+
+        def function(x):
+            y = F.tanh(body(x))
+            first, second = F.dropout(y, 0.5), F.dropout(y, 0.5)
+            other = F.sigmoid(second).mean()
+            return F.tanh(first).mean(), other
+
+        function, found = compiled(function), []
+        for step in range(4):
+            losses = function(floats(4, 8, seed=step))
+            sum(losses).backward()
+            found += [losses, body.weight.grad]
+        return found
+
+    both(scenario, runs=12)
+
+
+def test_what_passes_nothing_on_is_asked_before_graphs_are_made(monkeypatch):
+    """They are made once: Paddle keeps what it has of each that trains."""
+    made_for = []
+    build = trace_graph.Stage._build
+    monkeypatch.setattr(
+        trace_graph.Stage, "_build", lambda self: made_for.append(self) or build(self)
+    )
+
+    @paddle_ngraph.compile
+    def function(x: Any, y: Any) -> Any:
+        h = F.tanh(y)
+        return F.kl_div(F.log_softmax(x), h), F.sigmoid(h).mean()
+
+    for _ in range(3):
+        x, y = floats(3, 4), floats(3, 4, seed=1)
+        x.stop_gradient = y.stop_gradient = False
+        function(x, y)[0].backward()
+        assert y.grad is None
+    (graph,) = function._trace_cache.graphs()
+    assert len(made_for) == len(graph.stages)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_what_only_a_later_graph_reads_is_in_that_graph():
+    """Losses of two networks against each other are two graphs."""
+    generator, critic = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 1))
+
+    @paddle_ngraph.compile
+    def function(x: Any, truth: Any) -> Any:
+        made_up = generator(x)
+        known, fooled = critic(made_up.detach()), -critic(made_up)
+        return F.softplus(fooled).mean(), (F.softplus(-critic(truth)) + F.softplus(known)).mean()
+
+    for _ in range(3):
+        sum(function(floats(3, 4), floats(3, 4, seed=1))).backward()
+    (graph,) = function._trace_cache.graphs()
+    assert len(graph.stages) == 2
+    assert paddle_ngraph.stats()["engine_runs"] > 0

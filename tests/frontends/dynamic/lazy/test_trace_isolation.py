@@ -1,0 +1,303 @@
+"""While a thread makes a graph, what Paddle keeps for the process is for others what it was."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+from paddle.jit.dy2static import pir_partial_program
+
+import paddle_ngraph
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
+
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
+_PATIENCE = 60
+# How long a graph is held back for a thread that may have to wait until it is made.
+_MOMENT = 0.2
+
+
+class Other:
+    """A thread that does something while a graph is made.
+
+    Args:
+        work: What it does, with this object.
+    """
+
+    def __init__(self, work: Callable[[Other], Any]) -> None:
+        self.making, self._spoke, self._made = (threading.Event() for _ in range(3))
+        self._work = work
+        self._error: BaseException | None = None
+        self._result: Any = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        paddle.in_dynamic_mode()  # the first time a thread would wait for the graph
+        try:
+            self._result = self._work(self)
+        except BaseException as error:
+            self._error = error
+        self._spoke.set()
+
+    def waits_for_making(self) -> None:
+        """Called by the work, before the graph is made: goes on while it is."""
+        self._spoke.set()
+        assert self.making.wait(_PATIENCE)
+
+    def waits_until_made(self) -> None:
+        """Called by the work: the graph is made further."""
+        self._spoke.set()
+        assert self._made.wait(_PATIENCE)
+
+    def wait(self, seconds: float) -> None:
+        """Waits for the thread to wait, or end."""
+        self._spoke.wait(seconds)
+        self._spoke.clear()
+
+    def end(self) -> Any:
+        """What its work returns."""
+        self._made.set()
+        self._thread.join(_PATIENCE)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def network() -> nn.Layer:
+    paddle.seed(7)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def loss_of(layer: nn.Layer) -> Callable[[Any], Any]:
+    """A function whose gradients add up."""
+    return lambda x: (layer(x) * x.mean()).sum() + layer(x).square().mean()
+
+
+def trained(function: Callable[[Any], Any], layer: nn.Layer) -> list[np.ndarray]:
+    layer.clear_gradients()
+    loss = function(paddle.to_tensor(np.linspace(-1, 1, 20, dtype="float32").reshape([5, 4])))
+    loss.backward()
+    return [loss.numpy(), *(each.grad.numpy() for each in layer.parameters())]
+
+
+def make_beside(
+    work: Callable[[Other], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    is_first: bool = False,
+    is_static: bool = False,
+) -> Any:
+    """Makes a graph, which has to be right, while another thread does something.
+
+    Args:
+        work: What that thread does.
+        is_first: Whether it waits for the making of the graph.
+        is_static: Whether it begins in static mode.
+
+    Returns:
+        What the work returns.
+    """
+    layer, native = network(), network()
+    expected = trained(loss_of(native), native)
+    function = paddle_ngraph.compile(loss_of(layer))
+    trained(function, layer)  # natively; the second call makes the graph
+    before, runs = _state(), paddle_ngraph.stats()["engine_runs"]
+    if is_static:
+        paddle.enable_static()
+    other = Other(work)
+    if is_first:
+        other.wait(_PATIENCE)
+    paddle.disable_static()
+    original = trace_graph.program_function
+
+    def in_programs(*args: Any) -> Any:
+        if not other.making.is_set():
+            other.making.set()
+            other.wait(_MOMENT)
+        return original(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trace_graph, "program_function", in_programs)
+        found = trained(function, layer)
+    result = other.end()
+    for one, wanted in zip(found, expected):
+        np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5)
+    assert other.making.is_set() and paddle_ngraph.stats()["engine_runs"] > runs
+    assert _state() == before
+    return result
+
+
+def _state() -> tuple[Any, ...]:
+    """The default programs, and the program that operators are added to."""
+    added_to = paddle.pir.get_current_insertion_point().block().program
+    return *_default_programs(), added_to
+
+
+def _default_programs() -> tuple[Any, Any]:
+    return paddle.static.default_main_program(), paddle.static.default_startup_program()
+
+
+# -- default programs ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow("compiles many or large functions")
+def test_others_find_their_default_programs(monkeypatch):
+    """So do threads that begin meanwhile, also while gradients are made."""
+    before, found = _default_programs(), []
+
+    def look(*args: Any) -> None:
+        thread = threading.Thread(target=lambda: found.append(_default_programs()))
+        thread.start()
+        thread.join(_PATIENCE)
+
+    def looking(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            look()
+            return original(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(trace_graph, "program_function", looking(trace_graph.program_function))
+    monkeypatch.setattr(pir_partial_program, "grad", looking(pir_partial_program.grad))
+    make_beside(look, monkeypatch)
+    assert len(found) > 5
+    for programs in found:
+        assert all(one is other for one, other in zip(programs, before))
+
+
+def _leaves(other: Other) -> None:
+    with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
+        other.waits_for_making()
+
+
+def _enters(other: Other) -> None:
+    other.waits_for_making()
+    with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
+        other.waits_until_made()
+
+
+def _enters_and_leaves(other: Other) -> None:
+    other.waits_for_making()
+    with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
+        pass
+
+
+def _stays(other: Other) -> None:
+    programs = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(*programs):
+        other.waits_for_making()
+        assert _default_programs() == programs
+        other.waits_until_made()
+        assert _default_programs() == programs
+
+
+@pytest.mark.parametrize("work", [_leaves, _enters, _enters_and_leaves, _stays])
+def test_others_switch_programs_meanwhile(work, monkeypatch):
+    make_beside(work, monkeypatch, is_first=True)
+
+
+# -- optimizers ----------------------------------------------------------------------------------
+
+_OPTIMIZERS = {
+    "sgd": paddle.optimizer.SGD,
+    "momentum": paddle.optimizer.Momentum,
+    "adam": paddle.optimizer.Adam,
+    "adamw": paddle.optimizer.AdamW,
+    "rmsprop": paddle.optimizer.RMSProp,
+    "lamb": paddle.optimizer.Lamb,
+}
+
+
+class Holding(nn.clip.ClipGradBase):
+    """Leaves gradients alone; has something done in the midst of a step.
+
+    Args:
+        act: It.
+    """
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        super().__init__()
+        self._act = act
+
+    def _dygraph_clip(self, params_grads: Any) -> Any:
+        self._act()
+        return params_grads
+
+
+def _after_steps(kind: str, is_scheduled: bool, other: Other | None = None) -> list[np.ndarray]:
+    """The parameters after three steps, in the second of which a graph is made."""
+    layer, acts = network(), iter([])
+    rate = paddle.optimizer.lr.StepDecay(0.1, 1) if is_scheduled else 0.1
+    clip = Holding(lambda: [act() for act in [next(acts, None)] if act is not None] and None)
+    optimizer = _OPTIMIZERS[kind](rate, parameters=layer.parameters(), grad_clip=clip)
+    apply = optimizer._apply_optimize
+
+    def held(*args: Any, **kwargs: Any) -> Any:
+        """What a thread switch may do before Paddle looks up its programs."""
+        if other is not None and not other.making.is_set():
+            other.waits_for_making()
+            nonlocal acts
+            acts = iter([other.waits_until_made])
+        return apply(*args, **kwargs)
+
+    optimizer._apply_optimize = held
+    for _ in range(3):
+        trained(loss_of(layer), layer)
+        optimizer.step()
+        if is_scheduled:
+            rate.step()
+    return [each.numpy() for each in layer.parameters()]
+
+
+@pytest.mark.parametrize("is_scheduled", [False, True])
+@pytest.mark.parametrize("kind", list(_OPTIMIZERS))
+def test_others_take_steps_meanwhile(kind, is_scheduled, monkeypatch):
+    expected = _after_steps(kind, is_scheduled)
+    work = lambda other: _after_steps(kind, is_scheduled, other)  # noqa: E731
+    found = make_beside(work, monkeypatch, is_first=True)
+    for one, wanted in zip(found, expected):
+        np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-6)
+
+
+# -- what else threads share ---------------------------------------------------------------------
+
+
+def test_mixed_precision_is_what_others_said(monkeypatch):
+    """Paddle makes gradients without it, and would say so of all threads, for good."""
+    state = sys.modules["paddle.amp.auto_cast"].amp_global_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with paddle.amp.auto_cast(dtype="bfloat16"):
+            pass
+    make_beside(lambda other: None, monkeypatch)
+    assert state.amp_dtype == "bfloat16"
+
+
+def test_a_thread_in_static_mode_builds_its_program_meanwhile(monkeypatch):
+    def work(other: Other) -> list[np.ndarray]:
+        assert not paddle.in_dynamic_mode()
+        main, startup = paddle.static.Program(), paddle.static.Program()
+        with paddle.static.program_guard(main, startup):
+            x = paddle.static.data("x", [2, 4], "float32")
+            hidden = nn.Linear(4, 3, "w_1", "b_1")(x)
+            other.waits_for_making()
+            hidden = nn.Linear(3, 2, "w_2", "b_2")(hidden) * 0.0
+            result = paddle.static.nn.cond(hidden.sum() > 1.0, lambda: hidden, lambda: hidden + 2.0)
+            other.waits_until_made()
+        assert _default_programs() != (main, startup)
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        with paddle.static.scope_guard(paddle.static.Scope()):
+            executor.run(startup)
+            feed = {"x": np.ones([2, 4], "float32")}
+            return executor.run(main, feed=feed, fetch_list=[result])
+
+    (found,) = make_beside(work, monkeypatch, is_first=True, is_static=True)
+    np.testing.assert_array_equal(found, np.full([2, 2], 2.0))

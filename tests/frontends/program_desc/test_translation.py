@@ -1,0 +1,259 @@
+"""Old-style programs: what Paddle's translation to PIR loses, and what it makes that cannot run."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import _core
+from paddle_ngraph.conversion import denylist, registry
+from paddle_ngraph.frontends.program_desc import translation
+from tests.programs import Program, floats
+
+
+def an_xshape():
+    block = paddle.static.default_main_program().global_block()
+    x = paddle.static.data("x", [2, 3], "float32")
+    out = block.create_var(name="out", dtype="float32")
+    xshape = block.create_var(name="xshape", dtype="float32", persistable=True)
+    outputs = {"Out": out, "XShape": xshape}
+    block.append_op(type="squeeze2", inputs={"X": x}, outputs=outputs, attrs={"axes": []})
+    return out
+
+
+def gradient_of_a_reshape(x):
+    out = paddle.reshape(x, [-1])
+    (gradient,) = paddle.static.gradients(out, [x])
+    return [out, gradient]
+
+
+def of_a_random_number():
+    x = paddle.rand([])
+    x.stop_gradient = False
+    return gradient_of_a_reshape(paddle.scale(x, 2.0))
+
+
+def of_a_feed():
+    x = paddle.static.data("x", [2, 3], "float32")
+    x.stop_gradient = False
+    return gradient_of_a_reshape(paddle.scale(x, 2.0))
+
+
+def of_any_shape():
+    """Each operator whose gradient restores a shape, of which only a run knows all."""
+    x = paddle.static.data("x", [-1, 1, 3], "float32")
+    x.stop_gradient = False
+    out = paddle.scale(paddle.reshape(paddle.scale(x, 2.0), [1, -1, 3, 1]), 3.0)
+    out = paddle.scale(paddle.unsqueeze(paddle.squeeze(out, [0, 3]), [1]), 0.5)
+    out = paddle.scale(paddle.flatten(out, 0, 1), 1.5)
+    return [out, *paddle.static.gradients(out, [x])]
+
+
+SHAPES = [
+    (of_a_random_number, {}),
+    (of_a_feed, {"x": floats(2, 3)}),
+    (of_any_shape, {"x": floats(5, 1, 3)}),
+    (of_any_shape, {"x": floats(1, 1, 3)}),
+]
+
+
+@pytest.mark.slow("trains through many compiles")
+@pytest.mark.parametrize("step", ["", "compile"])
+@pytest.mark.parametrize(("build", "feed"), SHAPES)
+def test_gradients_restore_shapes_that_the_translation_lost(build, feed, step):
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(build)
+        results = []
+        for engine in (False, True):
+            paddle.seed(5)
+            paddle_ngraph.clear_cache()
+            _core.fail_at(step if engine else "")
+            results.append(program.run(engine, **feed))
+            _core.fail_at("")
+        for expected, found in zip(*results):
+            np.testing.assert_allclose(found, expected)
+        assert paddle_ngraph.stats()["native_runs" if step else "engine_runs"] > 0
+        denylist.clear()
+        assert not paddle_ngraph.explain(program.main).native
+
+
+@pytest.mark.parametrize(("build", "feed"), SHAPES)
+def test_native_gradients_restore_them_too(build, feed, leave_native):
+    """They read what is there, should their operators not be converted."""
+    types = registry.all_converters()
+    leave_native(*(t for t in types if "squeeze_grad" in t or "reshape_grad" in t))
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(build)
+        results = []
+        for engine in (False, True):
+            paddle.seed(5)
+            results.append(program.run(engine, **feed))
+        for expected, found in zip(*results):
+            np.testing.assert_allclose(found, expected)
+        assert paddle_ngraph.stats()["engine_runs"] > 0
+        assert {op.type for op in paddle_ngraph.explain(program.main).native} & {
+            "pd_op.reshape_grad",
+            "pd_op.squeeze_grad",
+        }
+
+
+def merged_momentum():
+    loss = paddle.mean(paddle.static.nn.fc(paddle.static.data("x", [2, 3], "float32"), 2))
+    paddle.optimizer.Momentum(0.1, use_multi_tensor=True).minimize(loss)
+    return loss
+
+
+def a_kept_piece():
+    first, second = paddle.split(paddle.static.data("x", [2, 3], "float32"), 2)
+    first.persistable = True
+    return paddle.scale(second, 2.0)
+
+
+def a_level_of_detail():
+    x = paddle.static.data("x", [2, 3], "float32")
+    x.stop_gradient = False
+    block = paddle.static.default_main_program().global_block()
+    out = block.create_var(name="out", dtype="float32")
+    inputs, attributes = {"X": x}, {"target_lod": [0, 1, 2]}
+    block.append_op(type="lod_reset", inputs=inputs, outputs={"Out": out}, attrs=attributes)
+    return paddle.static.gradients(paddle.mean(out), [x])[0]
+
+
+def two_readings_of_an_array():
+    """Its gradient sums two arrays."""
+    x = paddle.static.data("x", [2, 3], "float32")
+    x.stop_gradient = False
+    position = paddle.tensor.fill_constant([1], "int64", 0)
+    array = paddle.tensor.array_write(paddle.scale(x, 2.0), position)
+    array.stop_gradient = False
+    first, second = (paddle.tensor.array_read(array, position) for _ in range(2))
+    loss = paddle.mean(paddle.scale(first, 2.0)) + paddle.mean(paddle.scale(second, 3.0))
+    return paddle.static.gradients(loss, [x])[0]
+
+
+@pytest.mark.parametrize("build", [an_xshape, merged_momentum, a_kept_piece, a_level_of_detail])
+def test_what_paddle_translates_and_cannot_run_stays_native(build):
+    with paddle.pir_utils.OldIrGuard():
+        native, engine = Program(build), Program(build)
+        for _ in range(2):
+            (expected,) = native.run(engine=False, x=floats(2, 3))
+            np.testing.assert_array_equal(engine.run(x=floats(2, 3))[0], expected)
+        assert paddle_ngraph.stats()["engine_runs"] == 0
+    kept = {var.name for var in native.main.list_vars() if var.persistable}
+    for name in kept & set(native.scope.local_var_names()):
+        tensors = [p.scope.find_var(name).get_tensor() for p in (native, engine)]
+        assert tensors[0].shape() == tensors[1].shape()
+
+
+def test_sums_of_arrays_stay_native():
+    """Not compared: what Paddle computes of this program differs from run to run."""
+    with paddle.pir_utils.OldIrGuard():
+        assert Program(two_readings_of_an_array).run(x=floats(2, 3))[0].shape == (2, 3)
+        assert paddle_ngraph.stats()["engine_runs"] == 0
+
+
+def test_explain_says_that_such_a_program_stays_native():
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(merged_momentum)
+    report = paddle_ngraph.explain(program.main)
+    assert report.ops_converted == 0
+    assert {op.type for op in report.native} >= {"merged_momentum", "reduce_mean"}
+    assert all("the program stays native" in op.reason for op in report.native)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod"])
+def test_reductions_over_everything(name, dtype):
+    """As Paddle 1 wrote them: axis 0 and ``reduce_all``, of which the translation keeps axis 0."""
+
+    def build():
+        x = paddle.static.data("x", [3, 4], "float32")
+        x.stop_gradient = False
+        block = paddle.static.default_main_program().global_block()
+        out = block.create_var(dtype=dtype)
+        inputs = {"X": paddle.cast(paddle.scale(x, 2.0), dtype)}
+        attributes = {"dim": [0], "reduce_all": True, "keep_dim": False}
+        block.append_op(
+            type=f"reduce_{name}", inputs=inputs, outputs={"Out": out}, attrs=attributes
+        )
+        return [out, *paddle.static.gradients(out, [x])]
+
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(build)
+        for _ in range(2):
+            out, gradient = program.both(x=floats(3, 4))
+            assert out.shape == ()
+            assert gradient.shape == (3, 4)
+
+
+PRODUCTS = [  # declared X, Y, where each is cut into rows and columns, fed X
+    ([-1, 4, 6], [6, 5], 2, 1, (2, 4, 6)),
+    ([-1, 4, 6], [24, 5], 1, 1, (2, 4, 6)),
+    ([-1, -1, 6], [6, 5], 2, 1, (2, 4, 6)),
+    ([-1, -1, 6, 3], [18, 5], 2, 1, (2, 4, 6, 3)),
+    ([-1, 4, 6, 3], [18, 5], 2, 1, (2, 4, 6, 3)),
+    ([-1, 4, -1, 3], [3, 5], 3, 1, (2, 4, 7, 3)),
+    ([-1, 6, 1, 1], [6, 5], 1, 1, (3, 6, 1, 1)),
+    ([-1, 6], [6, 5, 2], 1, 1, (2, 6)),
+    ([-1, 6], [2, 3, 5], 1, 2, (2, 6)),
+    ([-1, 4, 6], [2, 3, 5, 2], 2, 2, (2, 4, 6)),
+]
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(("x_shape", "y_shape", "split", "y_split", "fed"), PRODUCTS)
+def test_products_as_paddle_1_wrote_them(x_shape, y_shape, split, y_split, fed, gradients):
+    """``mul`` flattens its operands; the shape that the translation declares is wrong."""
+
+    def build():
+        x = paddle.static.data("x", x_shape, "float32")
+        x.stop_gradient = False
+        block = paddle.static.default_main_program().global_block()
+        y = paddle.static.create_parameter(y_shape, "float32")
+        product = block.create_var(dtype="float32")
+        inputs = {"X": paddle.scale(x, 2.0), "Y": y}
+        attributes = {"x_num_col_dims": split, "y_num_col_dims": y_split}
+        block.append_op(type="mul", inputs=inputs, outputs={"Out": product}, attrs=attributes)
+        out = paddle.scale(product, 1.5)
+        return [out, *paddle.static.gradients(out, [x, y])] if gradients else [out]
+
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(build)
+        for seed in range(2):
+            for found, expected in zip(
+                program.both(x=floats(*fed, seed=seed)),
+                program.run(False, x=floats(*fed, seed=seed)),
+            ):
+                assert found.shape == expected.shape
+        report = paddle_ngraph.explain(program.main)
+    assert report.share == 1.0
+    assert len(report.intervals) == 1
+
+
+@pytest.mark.parametrize("columns", permutations(range(3)), ids=str)
+def test_inputs_come_in_the_order_of_their_columns(columns):
+    """However the operators that feed them lie in the file."""
+    with paddle.pir_utils.OldIrGuard(), paddle.static.program_guard(paddle.static.Program()):
+        main = paddle.static.default_main_program()
+        for column in range(3):
+            paddle.static.data(f"x{column}", [2], "float32")
+        block = main.global_block()
+        holder = block.create_var(
+            name="feed", type=paddle.base.core.VarDesc.VarType.FEED_MINIBATCH, persistable=True
+        )
+        for column in columns:
+            block.append_op(
+                type="feed",
+                inputs={"X": holder},
+                outputs={"Out": f"x{column}"},
+                attrs={"col": column},
+            )
+        block.append_op(type="sum", inputs={"X": ["x0", "x1", "x2"]}, outputs={"Out": "x0"})
+    program = translation.translate(main.desc)
+    operators = program.global_block().ops
+    found = [op.attrs()["col"] for op in operators if op.name() == "pd_op.feed"]
+    assert found == [0, 1, 2]

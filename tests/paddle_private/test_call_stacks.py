@@ -1,0 +1,131 @@
+"""While programs are made Paddle gets no call stacks, and everybody else those that there are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import traceback
+from traceback import StackSummary
+from typing import Any
+
+import paddle
+import pytest
+
+from paddle_ngraph.paddle_private.call_stacks import without_call_stacks
+
+# Code that does not name it, as Paddle's.
+ask: Any = eval("lambda: getattr(traceback, 'extract' + '_stack')()", {"traceback": traceback})
+
+
+def name_of_asking() -> str | None:
+    """Python code that asks where it is."""
+    found = traceback.extract_stack()
+    return found[-1].name if found else None
+
+
+def make_operators() -> None:
+    with paddle.static.program_guard(paddle.static.Program()):
+        paddle.static.data("x", [2], "float32") * 2.0 + 1.0
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many entries those who asked for a call stack got."""
+    original, counts = traceback.extract_stack, []
+
+    def counting(*args: Any, **kwargs: Any) -> StackSummary:
+        found = original(*args, **kwargs)
+        counts.append(len(found))
+        return found
+
+    monkeypatch.setattr(traceback, "extract_stack", counting)
+    return counts
+
+
+def test_paddle_gets_none(asked: list[int]) -> None:
+    make_operators()
+    assert len(asked) > 1 and min(asked) > 1
+    asked.clear()
+    with without_call_stacks():
+        make_operators()
+        assert not ask()
+    assert not asked
+    make_operators()
+    assert len(asked) > 1
+
+
+def test_another_thread_that_makes_programs_gets_its_own(asked: list[int]) -> None:
+    thread = threading.Thread(target=make_operators)
+    with without_call_stacks():
+        thread.start()
+        thread.join()
+    assert len(asked) > 1 and min(asked) > 1
+
+
+class Asking:
+    """Its end asks, too."""
+
+    def __init__(self, found: list[str | None]) -> None:
+        self._found = found
+
+    def __del__(self) -> None:
+        self._found.append(name_of_asking())
+
+
+def test_what_runs_in_this_thread_meanwhile_gets_its_own() -> None:
+    """Natively ``[-1]`` is there."""
+    found: list[str | None] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: found.append(name_of_asking()))
+    try:
+        with without_call_stacks():
+            found.append(name_of_asking())
+            signal.raise_signal(signal.SIGUSR1)
+            Asking(found)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert found == ["name_of_asking"] * 3
+
+
+def test_what_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traceback, "extract_stack", traceback.extract_stack)  # put back at the end
+    with without_call_stacks():
+        stand_in = traceback.extract_stack
+
+        def wrapper(*args: Any, **kwargs: Any) -> StackSummary:
+            return stand_in(*args, **kwargs)
+
+        traceback.extract_stack = wrapper
+        assert not ask()
+    assert traceback.extract_stack is wrapper
+    assert len(ask()) > 1, "what it wraps hands on"
+    with without_call_stacks():
+        assert not ask()
+    assert traceback.extract_stack is wrapper and len(ask()) > 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_process_that_is_forked_meanwhile_gets_its_own() -> None:
+    """Its threads may well have the numbers of those that it does not have."""
+    is_inside, ends = threading.Event(), threading.Event()
+
+    def make() -> None:
+        with without_call_stacks():
+            is_inside.set()
+            ends.wait(60)
+
+    makes = threading.Thread(target=make)
+    makes.start()
+    is_inside.wait(60)
+    child = os.fork()
+    if child == 0:
+        counts = [len(ask())]
+        threads = [threading.Thread(target=lambda: counts.append(len(ask()))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        os._exit(0 if len(counts) == 9 and min(counts) > 1 else 1)
+    ends.set()
+    makes.join()
+    assert os.waitpid(child, 0)[1] == 0

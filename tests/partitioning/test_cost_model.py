@@ -1,0 +1,118 @@
+"""The cost rule: what is too small to pay stays native, and only that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import flags
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
+from paddle_ngraph.partitioning import cost_model
+
+
+@pytest.fixture(autouse=True)
+def rule() -> Iterator[None]:
+    before = flags.get("ngraph_min_interval_us")
+    flags.set("ngraph_min_interval_us", flags.FLAGS["ngraph_min_interval_us"].default)
+    yield
+    flags.set("ngraph_min_interval_us", before)
+
+
+@pytest.mark.slow("compiles many or large functions")
+def test_the_other_tests_run_without_the_rule() -> None:
+    assert os.environ[flags.FLAGS["ngraph_min_interval_us"].key] == "0"
+
+
+def _chain(*shape: int, length: int = 1) -> Graph:
+    specs = [TensorSpec(i, "float32", shape) for i in range(length + 1)]
+    ops = [Op("pd_op.relu", i, {"x": (specs[i],)}, {"out": (specs[i + 1],)}) for i in range(length)]
+    return Graph(ops, inputs=specs[:1], states=[], outputs=specs[-1:], state_outputs=[])
+
+
+def test_the_estimate_grows_with_operators_and_elements() -> None:
+    assert cost_model.native_us(_chain(4)) < cost_model.native_us(_chain(4, length=2))
+    assert cost_model.native_us(_chain(4)) < cost_model.native_us(_chain(100_000))
+    assert cost_model.native_us(_chain(-1, 4), open_size=3) == cost_model.native_us(_chain(3, 4))
+
+
+def test_the_reason_names_the_estimate_and_the_flag() -> None:
+    reason = cost_model.reason_against(_chain(4))
+    assert reason is not None
+    assert "about 8 us" in reason and "FLAGS_ngraph_min_interval_us=60" in reason
+    assert cost_model.reason_against(_chain(4, length=20)) is None
+    flags.set("ngraph_min_interval_us", 0)
+    assert cost_model.reason_against(_chain(4)) is None
+
+
+def _program(*shape: int, length: int = 1):
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program):
+        value = paddle.static.data("x", list(shape))
+        for _ in range(length):
+            value = F.relu(value)
+    return program, value
+
+
+def _runs(executor, program, fetch, *shape: int) -> int:
+    """How often the engine runs; the result must be right."""
+    x = np.random.default_rng(0).standard_normal(shape, "float32")
+    before = paddle_ngraph.stats()["engine_runs"]
+    with paddle_ngraph.use_ngraph():
+        (found,) = executor.run(program, feed={"x": x}, fetch_list=[fetch])
+    np.testing.assert_array_equal(found, np.maximum(x, 0))
+    return paddle_ngraph.stats()["engine_runs"] - before
+
+
+@pytest.mark.parametrize("length, runs", [(1, 0), (20, 1)])
+def test_a_short_program_stays_native(length: int, runs: int) -> None:
+    program, fetch = _program(4, length=length)
+    report = paddle_ngraph.explain(program)
+    assert report.has_small_interval == (runs == 0)
+    assert ("too little for the engine to pay" in str(report)) == (runs == 0)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    assert _runs(executor, program, fetch, 4) == runs
+
+
+def test_an_open_dimension_is_what_the_program_is_fed() -> None:
+    program, fetch = _program(-1, 1000)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    assert _runs(executor, program, fetch, 20, 1000) == 0
+    assert _runs(executor, program, fetch, 79, 1000) == 0, "it has not grown by much"
+    assert _runs(executor, program, fetch, 80, 1000) == 1
+    assert _runs(executor, program, fetch, 20, 1000) == 1, "it is not looked at again"
+
+
+def test_feeds_of_an_old_style_program_are_seen() -> None:
+    with paddle.pir_utils.OldIrGuard():
+        program, fetch = _program(-1, 1000)
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        assert _runs(executor, program, fetch, 20, 1000) == 0
+        assert _runs(executor, program, fetch, 400, 1000) == 1
+
+
+@pytest.mark.parametrize("old_style", [False, True])
+def test_what_runs_often_is_worth_compiling_if_it_is_whole(old_style: bool) -> None:
+    with paddle.pir_utils.OldIrGuard() if old_style else nullcontext():
+        program, fetch = _program(4)
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        runs = [_runs(executor, program, fetch, 4) for _ in range(80)]
+    assert runs == [0] * 64 + [1] * 16
+
+
+def test_what_runs_often_among_native_operators_stays_native() -> None:
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program):
+        fetch = paddle.unique(paddle.nn.functional.relu(paddle.static.data("x", [4])))
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    with paddle_ngraph.use_ngraph():
+        for _ in range(80):
+            (found,) = executor.run(program, feed={"x": np.ones(4, "float32")}, fetch_list=[fetch])
+    np.testing.assert_array_equal(found, [1.0])
+    assert paddle_ngraph.stats()["engine_runs"] == paddle_ngraph.stats()["ops_converted"] == 0

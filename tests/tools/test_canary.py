@@ -1,0 +1,139 @@
+"""``make canary``: the copy of the sources, the output of its steps, the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import canary
+from tools.canary import Releases, Step
+
+pytestmark = pytest.mark.pure
+
+RELEASES = Releases("9.8.7", "2030.1.0")
+
+
+def test_both_files_get_the_pins_and_nothing_else_changes() -> None:
+    for name in canary.PINNED:
+        before = (canary.ROOT / name).read_text()
+        after = canary.pinned(before, RELEASES)
+        changed = [b for a, b in zip(before.splitlines(), after.splitlines()) if a != b]
+        assert len(changed) == 3  # OpenVINO has a line for old versions of Python
+        assert all("==9.8.7" in line or "==2030.1.0" in line for line in changed)
+
+
+def test_a_copy_is_updated_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = ["requirements/build.txt", "tests/sanitize/run", ".ci/run"]
+    monkeypatch.setattr(canary, "sources", lambda: sources)
+    tree = tmp_path / "tree"
+    canary.copy_sources(tree, RELEASES)
+    run, times = tree / sources[1], {name: (tree / name).stat().st_mtime_ns for name in sources}
+    assert run.stat().st_mode & 0o100
+    run.write_text("changed")
+    del sources[2]
+    canary.copy_sources(tree, RELEASES)
+    assert run.read_bytes() == (canary.ROOT / sources[1]).read_bytes()
+    assert (tree / sources[0]).stat().st_mtime_ns == times[sources[0]]
+    assert not (tree / ".ci/run").exists()
+
+
+NAMES = """\
+/venv/paddle/extension_utils.py:718: UserWarning: No ccache found.
+there is no paddle.base.core.X
+paddle.base.libpaddle.Y._z is called (self) -> capsule, not (self, copy=...) -> capsule
+"""
+BUILD = """\
+      paddle_ngraph/core/a.cc:3:1: error: 'x' was not declared
+      paddle_ngraph/core/b.cc:40:17: error: 'x' was not declared
+      paddle_ngraph/core/b.cc:1:10: fatal error: paddle/y.h: No such file or directory
+      a.o: undefined reference to `phi::z()'
+paddle_ngraph/frontends/a.py:7: error: Module has no attribute "q"  [attr-defined]
+make: *** [Makefile:1: .built] Error 1
+"""
+TESTS = """\
+.F.FE
+______ ERROR collecting tests/b.py ______
+ImportError while importing test module
+E   ImportError: no y
+______ A.test_far[x::y] ______
+>       work()
+E       ValueError: earlier
+
+>       compare()
+E       AssertionError:
+E       Not equal to 3e-5
+E
+E       Mismatched
+FAILED tests/a.py::test_one[x] - AssertionError: 0.5 is not 1e-07
+FAILED tests/a.py::test_two - AssertionError: 0.25 is not 3
+FAILED tests/a.py::A::test_far[x::y] - AssertionError:
+ERROR tests/b.py - ImportError while importing test module
+FAILED tests/test_c.py::test_silent
+=== 4 failed, 12 passed, 1 error in 5.01s ===
+"""
+
+
+def test_private_names() -> None:
+    assert canary.private_names(NAMES) == NAMES.splitlines()[1:]
+
+
+def test_of_each_error_the_first() -> None:
+    lines = [line.strip() for line in BUILD.splitlines()]
+    assert canary.errors(BUILD) == [lines[0], *lines[2:5]]
+
+
+def test_failures_are_grouped_by_reason() -> None:
+    assert canary.failures(TESTS) == {
+        "AssertionError: 0.5 is not 1e-07": ["tests/a.py::test_one[x]", "tests/a.py::test_two"],
+        "AssertionError: Not equal to 3e-5": ["tests/a.py::A::test_far[x::y]"],
+        "ImportError: no y": ["tests/b.py"],
+        "no reason given": ["tests/test_c.py::test_silent"],
+    }  # fmt: skip
+
+
+def test_the_page_has_every_difference_once() -> None:
+    done = [
+        Step("environment", 0, 1.0, ""),
+        Step("private names", 1, 2.0, NAMES),
+        Step("build", 2, 3.0, BUILD),
+        Step("tests", 1, 4.0, TESTS),
+    ]
+    page = canary.page(RELEASES, Releases("3.3.1", "2026.4.1"), done)
+    assert page.startswith("# Paddle 9.8.7 and OpenVINO 2030.1.0\n")
+    assert "| build | failed | 3 s |" in page and "| environment | passed | 1 s |" in page
+    for once in (
+        "## Environment\n\nNothing differs.",
+        "- `there is no paddle.base.core.X`",
+        "- `make: *** [Makefile:1: .built] Error 1`",
+        "- `` a.o: undefined reference to `phi::z()' ``",
+        "- `4 failed, 12 passed, 1 error in 5.01s`",
+        "2 x `AssertionError: 0.5 is not 1e-07`",
+        "- `tests/b.py`",
+    ):
+        assert page.count(once) == 1
+
+
+def test_a_step_that_fails_without_a_known_reason_shows_the_end_of_its_output() -> None:
+    page = canary.page(
+        RELEASES, RELEASES, [Step("tests", -11, 1.0, "a\n" * 30 + "Segmentation fault")]
+    )
+    assert page.endswith("a\nSegmentation fault\n```\n") and page.count("a\n") < 30
+
+
+def test_a_step_that_cannot_start_is_a_result(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    step = canary._run("private names", [".venv/bin/python"], tmp_path / "tree")
+    assert step.status == 127 and ".venv/bin/python" in step.output
+
+
+def test_a_step_does_not_inherit_make_and_says_why_tests_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAKEFLAGS", "k")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    (tmp_path / "tree").mkdir()
+    step = canary._run("tests", ["env"], tmp_path / "tree", {canary.UNCHECKED: "1"})
+    lines = step.output.splitlines()
+    assert step.status == 0 and f"{canary.UNCHECKED}=1" in lines
+    assert f"PYTHONPATH={tmp_path / 'tree'}" in lines and "MAKEFLAGS=k" not in lines

@@ -1,0 +1,63 @@
+"""What decides by time looks at one clock, which tests set."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph.utils import clock
+from tests.clocks import Clock
+
+PACKAGE = Path(paddle_ngraph.__file__).parent
+
+# Who looks at a clock of its own, and why no test depends on what it shows.
+OTHER_CLOCKS = {
+    "utils/clock.py": "it is the clock",
+    # Ranks are processes: waits for them, and moments that they tell each other.
+    "distributed/launcher.py": "moments that processes tell each other, and limits of waits",
+    "distributed/meetings.py": "limits of waits for other processes",
+    "distributed/reports.py": "moments that processes tell each other",
+    "distributed/stages.py": "a report, and the limit of a wait",
+    "core/engine/ngraph_engine.cc": "times for background_compile.wants, or for a flag",
+    "core/paddle/call_interception.cc": "the limit of a wait for other threads",
+    "core/paddle/data_dependency_engine.cc": "how long a thread looks before it sleeps; a report",
+    "mkl_packed/stragglers.cc": "threads that wait for a core; results are the same alone",
+    "mkl_packed/stragglers.h": "the same",
+    "mkl_packed/packed_gemm.cc": "the provider that auto takes: tests name one",
+    "codegen/project/runtime/command_line.cc": "a report",
+}
+
+
+# How a source of each kind comes to one.
+CLOCKS = {
+    ".py": re.compile(r"^\s*(import|from)\s.*\btime\b", re.M),
+    ".cc": (in_cpp := re.compile(r"\w_clock\b|\bclock_gettime\b|\bgettimeofday\b|rdtsc")),
+    ".h": in_cpp,
+}
+
+
+def test_who_looks_at_another_clock_is_known() -> None:
+    found = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*")
+        if path.suffix in CLOCKS and CLOCKS[path.suffix].search(path.read_text())
+    }
+    assert found == set(OTHER_CLOCKS)
+
+
+def test_the_clock_of_the_tests_passes_with_each_look() -> None:
+    assert clock.now() + 1.0 == clock.now()
+
+
+def test_a_clock_is_set_for_a_while() -> None:
+    time, before = Clock(), clock.now()
+    with pytest.raises(KeyError), clock.overridden(time):
+        with clock.overridden(Clock(tick=5.0)):
+            assert [clock.now(), clock.now()] == [5.0, 10.0]
+        time.advance(0.5)
+        assert clock.now() == 0.5
+        raise KeyError
+    assert clock.now() == before + 1.0

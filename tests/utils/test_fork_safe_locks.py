@@ -1,0 +1,200 @@
+"""A forked process finds every lock free that another thread had when it was forked."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import paddle_ngraph
+
+_FORKING = """
+import gc, os, signal, sys, threading
+import numpy as np, paddle, paddle_ngraph
+from paddle_ngraph import caches
+from paddle_ngraph.utils import fork_safe_locks
+
+paddle.enable_static()
+paddle_ngraph.enable()
+paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
+
+def program(trains):
+    main, startup, scope = paddle.static.Program(), paddle.static.Program(), paddle.static.Scope()
+    with paddle.static.program_guard(main, startup):
+        x = paddle.static.data("x", [-1, 300], "float32")
+        loss = paddle.mean(paddle.nn.Linear(300, 300)(x) ** 2)
+        if trains:
+            paddle.optimizer.SGD(1e-3).minimize(loss)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(startup, scope=scope)
+    feed = {"x": np.ones([3, 300], "float32")}
+    return main, scope, lambda: executor.run(main, feed=feed, fetch_list=[loss], scope=scope)
+
+def in_a_child(work):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            work()
+        except BaseException as error:
+            print(repr(error), flush=True)
+            os._exit(1)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code == 0, f"the child ended with {code}"
+
+def meet_the_engine(main, scope):
+    for name in scope.local_var_names():
+        tensor = scope.find_var(name).get_tensor()
+        if tensor._is_initialized():
+            np.array(tensor), tensor._ptr()
+    assert paddle_ngraph.explain(main).ops_converted > 0
+    caches.sizes(), paddle_ngraph.stats()
+    paddle_ngraph.disable()
+    gc.collect()
+"""
+
+_LOCKED = """
+main, scope, run = program(True)
+run()
+mine, taken, done = fork_safe_locks.new_lock(), threading.Event(), threading.Event()
+
+def take_all():
+    held = [lock for lock in fork_safe_locks._locks if lock is not mine]
+    assert len(held) > 10
+    for lock in held:
+        lock.acquire()
+    taken.set()
+    done.wait()
+    for lock in held:
+        lock.release()
+
+other = threading.Thread(target=take_all)
+other.start()
+taken.wait()
+
+def work():
+    meet_the_engine(main, scope)
+    mine.release()  # the thread that forked has it in the child too
+
+with mine:
+    in_a_child(work)
+done.set()
+other.join()
+run()
+assert paddle_ngraph.stats()["engine_runs"] == 2
+"""
+
+_RUNNING = """
+programs = [program(True), program(False)]
+for _, _, run in programs:
+    run(), run()
+is_over, runs = threading.Event(), [0, 0]
+
+def keep_running(number):
+    paddle.enable_static()
+    while not is_over.is_set():
+        programs[number][2]()
+        runs[number] += 1
+
+threads = [threading.Thread(target=keep_running, args=(number,)) for number in range(2)]
+for thread in threads:
+    thread.start()
+# In its first runs a thread takes locks of Paddle's that no fork waits for.
+while min(runs) < 5 and all(thread.is_alive() for thread in threads):
+    is_over.wait(0.001)
+try:
+    for number in range(40):
+        in_a_child(lambda: meet_the_engine(*programs[number % 2][:2]))
+finally:
+    is_over.set()
+    for thread in threads:
+        thread.join()
+assert paddle_ngraph.stats()["engine_runs"] > 40
+"""
+
+
+_SWITCHED = """
+from paddle_ngraph import _core
+
+NAMES = [
+    "enable_pir_in_executor",
+    "enable_pir_in_executor_trace_run",
+    "new_executor_sequential_run",
+    "pir_apply_inplace_pass",
+]
+flags = ["FLAGS_" + name for name in NAMES]
+before = paddle.get_flags(flags)
+taken, done = threading.Barrier(3), threading.Event()
+
+def hold(uses, waits=()):
+    for use in uses:
+        use.__enter__()
+    taken.wait()
+    for use in waits:  # the other threads and the fork do not go on before it waits, most likely
+        use.__enter__()
+        use.__exit__(None, None, None)
+    done.wait()
+    for use in uses:
+        use.__exit__(None, None, None)
+
+switched = [_core.FlagOverride(name) for name in NAMES]
+as_set = [_core.FlagOverride(name, user_value=True) for name in NAMES]
+threads = [
+    threading.Thread(target=hold, args=([switched[0], switched[2]],), daemon=True),
+    threading.Thread(target=hold, args=([switched[0], as_set[3]], [as_set[2]]), daemon=True),
+]
+for thread in threads:
+    thread.start()
+taken.wait()
+
+def work():
+    here = {flags[1]: not before[flags[1]]}
+    assert paddle.get_flags(flags) == {**before, **here}, paddle.get_flags(flags)
+    switched[1].__exit__(None, None, None)
+    for flag, one, other in zip(flags, switched, as_set):
+        with one:
+            assert paddle.get_flags(flag)[flag] == (flag != "FLAGS_pir_apply_inplace_pass")
+        with other:
+            assert paddle.get_flags(flags) == before
+    meet_the_engine(*program(True)[:2])
+
+with switched[1]:
+    in_a_child(work)
+done.set()
+for thread in threads:
+    thread.join()
+assert paddle.get_flags(flags) == before
+_, _, run = program(True)
+run()
+assert paddle_ngraph.stats()["engine_runs"] == 1
+"""
+
+
+@pytest.mark.slow("starts a process")
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="there is no fork here")
+@pytest.mark.parametrize(
+    "script", [_LOCKED, _RUNNING, _SWITCHED], ids=["all_are_held", "others_run", "flags_are_used"]
+)
+def test_a_child_waits_for_no_thread_of_its_parent(script: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _FORKING + script],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr[-2000:]
+
+
+def test_every_lock_is_made_for_forks() -> None:
+    package = Path(paddle_ngraph.__file__).parent
+    made = {
+        path.name
+        for path in package.rglob("*.py")
+        if re.search(r"\b(R?Lock|Condition|Semaphore)\(", path.read_text())
+    }
+    assert made == {"fork_safe_locks.py"}

@@ -1,0 +1,28 @@
+"""Ctrl-C and other signals that come while a function is built, or a program rewritten."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import interruptions
+
+
+@pytest.mark.slow("starts a process")
+@pytest.mark.parametrize("case", interruptions.CASES)
+def test_what_is_interrupted_ends_or_goes_on_as_natively(case: str) -> None:
+    """Each in a process of its own, which has its main thread for itself."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.interruptions", case],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "GLOG_minloglevel": "2"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    assert done.stdout.endswith("done\n")
