@@ -13,7 +13,7 @@ int usable_cores();
 void allow_more_threads_than_cores(bool allowed);
 
 // FLAGS_ngraph_num_threads, or all usable cores if the flag is 0. More threads than cores would
-// alternate on the cores, and threads that spin for others would take time from these.
+// alternate on the cores, and threads that wait for others would take time from these.
 int num_threads();
 
 // num_threads() as a setting of OpenVINO: 0 if only the affinity limits the count, to more than one
