@@ -40,8 +40,7 @@ void CompileJob::build() {
     ++EngineStats::instance().functions_built_in_background;
   } catch (const InvalidInput&) {  // possibly an invalid input of this key alone
     record_failure(false);
-  } catch (
-      const PythonInterrupt&) {  // which says nothing of the function: a run gives another order
+  } catch (const PythonInterrupt&) {  // unrelated to the function; the next run resubmits
   } catch (...) {
     record_failure(fallback_succeeded_ && !creates_empty_tensor(graph(), shapes()));
   }

@@ -227,7 +227,8 @@ std::vector<FileOnDisk> files_in(const std::string& folder) {
   return found;
 }
 
-// Deletes the least recently used files until `room` more bytes fit; false if they never can.
+// Deletes the least recently used files until `room` more bytes fit in the limit; false if they
+// never can.
 bool evict_to_fit(const std::string& folder, size_t room) {
   const auto limit = static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_disk_mb)) << 20;
   if (room > limit) return false;
@@ -301,7 +302,7 @@ std::optional<StoredFunction> find_in(const ModelFolder& folder, const DiskKey& 
 }  // namespace
 
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment) {
-  // The first line holds a digest of the rest.
+  // The first line contains a digest of the rest.
   return environment + "\n" + graph.substr(0, graph.find('\n'));
 }
 

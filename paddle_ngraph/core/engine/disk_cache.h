@@ -54,7 +54,7 @@ bool has_cache_folder();
 constexpr size_t kMaxModelFolders = 256;
 void add_model_folder(const std::string& folder, uint32_t owner);
 
-// Whether a file exists for any function of this graph.
+// Whether FLAGS_ngraph_cache_dir contains a file for any function of this graph.
 bool is_graph_stored(const std::string& graph);
 
 // Stores a function; `write_blob` writes the blob to a new file at `path`. Deletes the least

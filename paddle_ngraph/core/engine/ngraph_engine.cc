@@ -24,7 +24,7 @@
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/tensors.h"
 
-COMMON_DECLARE_bool(check_nan_inf);  // Paddle's own
+COMMON_DECLARE_bool(check_nan_inf);  // a flag of Paddle
 
 namespace paddle_ngraph {
 
@@ -104,7 +104,7 @@ bool may_compile_in_background() {
   throw InvalidInput(concat("FLAGS_ngraph_background_compile=", when, ": use auto, 1 or 0"));
 }
 
-// In the order of Precision.
+// Flag values, in the order of enum Precision.
 constexpr std::array<const char*, 3> kPrecisions = {"f32", "bf16", "f16"};
 
 Precision wanted_precision() {
@@ -312,7 +312,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_valid(const Signature& key, c
     std::lock_guard<std::mutex> lock(static_functions_mutex_);
     StaticFunctions& statistics = static_functions();
     statistics.built.erase(SignatureHash()(key));
-    statistics.misses[shape_hash(key)] = statistics.count;  // often enough to be built again
+    statistics.misses[shape_hash(key)] = statistics.count;  // treated as frequent: built again
   }
   cache.drop(*function);
   return nullptr;
@@ -671,7 +671,7 @@ void NgraphEngine::run(const NgraphIO& io, JobPtr* job) const {
   if (FLAGS_check_nan_inf) {  // a check for NaN must find the operator that produces it
     try {
       return run_fallback(io);
-    } catch (const NgraphError&) {  // it cannot run natively at all
+    } catch (const NgraphError&) {  // the fallback is unavailable
     }
   }
   std::string reason;  // for the denylist; empty if the data caused the failure
@@ -779,7 +779,7 @@ bool NgraphEngine::try_fallback(const NgraphIO& io) const {
     run_fallback(io);
     stream.used();
     return true;
-  } catch (const NgraphError&) {     // it cannot run natively at all
+  } catch (const NgraphError&) {     // the fallback is unavailable
   } catch (const std::exception&) {  // states that were written keep their new values
     if (header_.num_states > 0) throw;
   }
@@ -793,7 +793,7 @@ void NgraphEngine::run_fallback_without_compiling(const NgraphIO& io,
     std::lock_guard<std::mutex> lock(static_functions_mutex_);
     StaticFunctions& statistics = static_functions();
     statistics.misses[shape_hash(signature(io.inputs, settings))] =
-        statistics.count;  // often enough
+        statistics.count;  // treated as frequent
   }
   run(io, nullptr);
 }
@@ -820,7 +820,7 @@ void NgraphEngine::run_fallback_after_failure(const NgraphIO& io, const std::exc
   const bool is_overflow = message.find(kOverflowMarker) != std::string::npos;
   try {
     run_fallback(io);
-  } catch (const NgraphError&) {  // it cannot run natively at all
+  } catch (const NgraphError&) {  // the fallback is unavailable
     clear_failure(graph_);
     std::rethrow_exception(failure);
   } catch (...) {

@@ -26,7 +26,7 @@ struct NgraphIO {
   size_t num_states = 0;
   std::vector<phi::DenseTensor*> outputs;
   std::vector<phi::DenseTensor*> state_outputs;
-  std::deque<phi::DenseTensor> row_major_copies;  // substitutes for inputs with another layout
+  std::deque<phi::DenseTensor> row_major_copies;  // of inputs that are not row-major
 
   // Adds an input. A state that is not row-major is converted to row-major in place.
   void append_input(phi::DenseTensor* tensor, bool is_state);

@@ -8,7 +8,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// As in symbolic_sizes.py.
+// Encoding of symbolic_sizes.py.
 enum Operation : int64_t { kConstant, kSymbol, kAdd, kMultiply, kFloorDivide };
 enum Kind : int64_t { kAtLeastZero, kZero, kNotZero };
 
