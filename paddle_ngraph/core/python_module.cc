@@ -510,8 +510,8 @@ PYBIND11_MODULE(_core, module) {
     }
   });
 
-  // pybind11 initializes its NumPy API at first use, under a lock, and may release the GIL during
-  // that: two first threads would deadlock.
+  // pybind11 initializes its NumPy API at first use, under a lock, and the GIL may be released
+  // during that: two concurrent first uses would deadlock.
   py::detail::npy_api::get();
 
   py::list flags;

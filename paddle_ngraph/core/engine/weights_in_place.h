@@ -2,8 +2,8 @@
 //
 // Weights that the function has not packed are read in each run: correct whenever the weights of
 // the run are at the same addresses and have the fingerprint of the function. Packed weights keep
-// their contents of the time of packing, so no write may have occurred up to then, even if the
-// weights have their old contents again.
+// their contents of the time of packing, so no write may occur between the fingerprint and the
+// packing, not even one that is undone later.
 #pragma once
 
 #include <atomic>
