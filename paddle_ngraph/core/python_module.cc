@@ -1,4 +1,4 @@
-// paddle_ngraph._core: the C++ core as Python sees it.
+// paddle_ngraph._core: Python bindings of the C++ core.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -76,10 +76,10 @@ struct ProgramRunScope {
   std::unique_ptr<ProgramRun> run;
 };
 
-// Inside of Python's `with`, see set_next_program_read_only.
+// Context manager, see set_next_program_read_only.
 struct ReadOnlyRun {};
 
-// NumPy's name of each dtype it shares with Paddle.
+// NumPy's names of the dtypes that Paddle has too.
 const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
   static const auto table = [] {
     std::vector<std::pair<std::string, paddle::DataType>> rows;
@@ -91,9 +91,9 @@ const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
   return table;
 }
 
-// A function for Paddle to call, which calls another one. Paddle raises something of its own if
-// that raises: `holder` gets it as its attribute `error`. No handler of a signal runs before the
-// other function does, or after it.
+// Wraps `function` for calls by Paddle, which replaces exceptions by its own: the original
+// exception is stored in the attribute `error` of `holder`. No signal handler runs between the call
+// by Paddle and `function`, or after it.
 py::object record_error_on(const py::object& function, const py::object& holder) {
   return py::cpp_function([function, holder](const py::args& args) -> py::object {
     try {
@@ -138,7 +138,7 @@ py::array to_numpy(const phi::DenseTensor& tensor) {
   return array;
 }
 
-// An array of the tensor's own memory; small ones are copied, as their memory is used again.
+// Array on the tensor's own memory; small tensors are copied, since their memory is reused.
 py::array share_as_array(const phi::DenseTensor& tensor) {
   if (num_bytes(tensor) <= NgraphFunction::kMaxRecycledOutputBytes) return to_numpy(tensor);
   auto shared = std::make_unique<phi::DenseTensor>(tensor);
@@ -150,7 +150,7 @@ py::array share_as_array(const phi::DenseTensor& tensor) {
   return py::array(py::dtype(numpy_name(tensor)), numpy_shape(tensor), data, owner);
 }
 
-// Arrays of the memory of tensors; what is there twice becomes two arrays.
+// Arrays on the memory of tensors; further tensors at an address already shared are copied.
 std::vector<py::array> share_as_arrays(const std::vector<const phi::DenseTensor*>& tensors) {
   std::vector<py::array> arrays;
   std::set<const void*> shared_addresses;
@@ -161,8 +161,8 @@ std::vector<py::array> share_as_arrays(const std::vector<const phi::DenseTensor*
   return arrays;
 }
 
-// What Paddle's `copy_to_cpu` returns for float32, in memory of the pool: the system clears that of
-// a new array first, which takes longer than the copy.
+// Result of Paddle's `copy_to_cpu` for float32, in memory of the pool: for a new array the system
+// would clear the pages first, which takes longer than the copy.
 py::array copy_from_handle(const paddle_infer::Tensor& handle, const std::vector<int64_t>& shape) {
   phi::DenseTensor copy =
       empty(phi::DenseTensorMeta(phi::DataType::FLOAT32, common::make_ddim(shape)));
@@ -173,7 +173,7 @@ py::array copy_from_handle(const paddle_infer::Tensor& handle, const std::vector
   return share_as_array(copy);
 }
 
-// Paddle's dtype for NumPy's kind and size; UNDEFINED where it has none.
+// Paddle's dtype for NumPy's kind and item size; UNDEFINED if there is none.
 phi::DataType paddle_dtype(char kind, py::ssize_t size) {
   for (const auto& [name, dtype] : numpy_dtypes()) {
     if (kind == name[0] && size == static_cast<py::ssize_t>(phi::SizeOf(dtype))) return dtype;
@@ -181,8 +181,8 @@ phi::DataType paddle_dtype(char kind, py::ssize_t size) {
   return phi::DataType::UNDEFINED;
 }
 
-// A tensor of the array's own memory, for as long as that is there; nothing where Paddle knows no
-// such dtype or layout.
+// Tensor on the array's own memory, valid during the lifetime of the array; std::nullopt if Paddle
+// lacks the dtype or layout.
 std::optional<phi::DenseTensor> view_of(const py::handle& value) {
   if (!py::isinstance<py::array>(value)) return std::nullopt;
   const auto array = py::reinterpret_borrow<py::array>(value);
@@ -215,7 +215,7 @@ std::optional<std::vector<phi::DenseTensor>> run_without_gil(const WholeProgram&
   return program.run_on(std::move(fed));
 }
 
-// See WholeProgram::run_on. What is fetched, as arrays.
+// See WholeProgram::run_on. Returns the fetched tensors as arrays.
 std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
                                                     const py::list& feeds) {
   std::vector<phi::DenseTensor> fed;
@@ -231,8 +231,8 @@ std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
   return share_as_arrays(tensors);
 }
 
-// Makes `target` the array, for as long as that is there. Returns false, and does nothing, where
-// the array has no elements or is not what is declared.
+// Makes `target` a view of the array, valid during the lifetime of the array. Returns false, and
+// does nothing, if the array is empty or differs from the declared dtype or shape.
 bool view_array(phi::DenseTensor* target, const py::object& array, const std::string& dtype,
                 const std::vector<int64_t>& shape) {
   auto view = view_of(array);
@@ -241,12 +241,13 @@ bool view_array(phi::DenseTensor* target, const py::object& array, const std::st
   return true;
 }
 
-// Puts the rows of tensors one after the other in each run.
+// Step that concatenates the rows of tensors in each run.
 struct ConcatRows {
   std::vector<const phi::DenseTensor*> tensors;
 };
 
-// What computes a step: nothing, or an object of the core, or one of Python's with a method `run`.
+// Function that computes a step: empty for None, else run by an object of the core or by the method
+// `run` of a Python object.
 std::function<std::vector<phi::DenseTensor>()> step_of(const py::object& object) {
   using Tensors = std::vector<phi::DenseTensor>;
   if (object.is_none()) return [] { return Tensors(); };
@@ -278,8 +279,8 @@ std::unique_ptr<DataDependencyEngine> make_data_dependency_engine(
   return std::make_unique<DataDependencyEngine>(std::move(made), std::move(variables), fetches);
 }
 
-// A tensor of dynamic mode, held by another object while the engine reads it; nothing where an
-// operator would have to be given another form of it.
+// Dynamic-mode tensor, retained by another object while the engine reads it; std::nullopt if
+// operators would need another representation of it.
 std::optional<phi::DenseTensor> borrowed_tensor(const paddle::Tensor& tensor) {
   if (!tensor.initialized() || !tensor.is_dense_tensor()) return std::nullopt;
   const auto& dense = static_cast<const phi::DenseTensor&>(*tensor.impl());
@@ -287,7 +288,7 @@ std::optional<phi::DenseTensor> borrowed_tensor(const paddle::Tensor& tensor) {
   return dense;
 }
 
-// See WholeProgram::run_on. What is fetched, as tensors of dynamic mode.
+// See WholeProgram::run_on. Returns the fetched tensors as dynamic-mode tensors.
 std::optional<py::list> run_on_tensors(const WholeProgram& program, const py::list& tensors,
                                        const std::vector<std::string>& names) {
   std::vector<phi::DenseTensor> fed;
@@ -308,7 +309,7 @@ std::optional<py::list> run_on_tensors(const WholeProgram& program, const py::li
   return results;
 }
 
-// NgraphIO over tensors of its own, filled from NumPy arrays: inputs, then states.
+// NgraphIO with its own tensors, filled from NumPy arrays: inputs, then states.
 class ArrayIO {
  public:
   ArrayIO(const NgraphEngine& engine, const std::vector<py::array>& arrays)
@@ -328,7 +329,7 @@ class ArrayIO {
 
   const NgraphIO& io() const { return io_; }
 
-  // The outputs, then the states, as they are now.
+  // The outputs, then the present states.
   std::vector<py::array> results() const {
     std::vector<py::array> arrays;
     for (const auto& output : outputs_) arrays.push_back(to_numpy(output));
@@ -348,7 +349,7 @@ struct ExclusiveSectionScope {
   std::unique_ptr<ExclusiveSection> section;
 };
 
-// A capture for Python's `with`. Inside of another one it is part of that.
+// Context manager of a capture. Inside another capture it adds to that one.
 class CaptureScope {
  public:
   CaptureScope(std::shared_ptr<TraceCache> trace_cache, py::object tracer)
@@ -396,7 +397,8 @@ std::vector<pir::Value> insert_operator_from_python(pir::Operation* anchor, cons
   return insert_operator(anchor, name, values, like, map);
 }
 
-// How the loops of the operators were divided: tuples of tasks, their work, and the imbalance.
+// Calls `function` with `threads` threads. Returns the division of the operators' loops: tuples of
+// tasks, their work (multiplications), and the imbalance.
 py::list call_with_threads(int threads, const py::function& function) {
   if (threads < 1) throw NgraphError(concat("there are no ", threads, " threads"));
   std::pair<const py::function&, std::exception_ptr> call{function, nullptr};
@@ -419,8 +421,8 @@ py::list call_with_threads(int threads, const py::function& function) {
   return result;
 }
 
-// A function in C, which no handler of signals can come into: what that raises would be lost there,
-// Ctrl-C say, since nobody can catch it.
+// C function, which no signal handler can interrupt: an exception of a handler, such as Ctrl-C,
+// would be lost there, since no caller can catch it.
 py::cpp_function exposure_end_callback(py::dict references) {
   return py::cpp_function([references = std::move(references)](const py::object& reference) {
     references.attr("pop")(reference.attr("key"), py::none());
@@ -428,7 +430,7 @@ py::cpp_function exposure_end_callback(py::dict references) {
   });
 }
 
-// The objects that Python has of tensors.
+// Live Python objects of tensors.
 py::list live_tensor_objects() {
   py::list found;
   const auto* type = py::detail::get_type_info(typeid(phi::DenseTensor));
@@ -476,7 +478,7 @@ void clear_cache() {
   Engines::instance().clear();
   mkl_packed::clear_packed_weights();
   clear_workspaces();
-  MemoryPool::instance().clear();  // what went before came back to it
+  MemoryPool::instance().clear();  // memory released above has returned to the pool
   trim_free_memory();
 }
 
@@ -503,13 +505,13 @@ PYBIND11_MODULE(_core, module) {
     } catch (const NgraphError& error) {
       py::object type = callback(PythonCallback::kError);
       PyErr_SetString(type.ptr(), error.what());
-    } catch (const std::exception& error) {  // from Paddle's functions, too
+    } catch (const std::exception& error) {  // from Paddle's functions too
       if (!restore_interruption(error.what())) throw;
     }
   });
 
-  // What pybind11 knows of NumPy is set up at first use, behind a lock, and the GIL changes hands
-  // meanwhile: two threads that are first would wait for each other.
+  // pybind11 initializes its NumPy API at first use, under a lock, and the GIL may be released
+  // during that: two concurrent first uses would deadlock.
   py::detail::npy_api::get();
 
   py::list flags;

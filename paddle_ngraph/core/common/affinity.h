@@ -1,9 +1,9 @@
-// The cores that the system lets this process use.
+// CPU affinity of the process.
 #pragma once
 
 namespace paddle_ngraph {
 
-// How many; quotas do not count. At least 1.
+// Number of cores in the affinity mask, without regard to CPU quotas. At least 1.
 int cores_by_affinity();
 
 }  // namespace paddle_ngraph

@@ -1,4 +1,4 @@
-// Between float32 and bfloat16, as Paddle casts.
+// Conversion between float32 and bfloat16, as in Paddle's casts.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace paddle_ngraph {
 
-// The bits of the nearest bfloat16 of a number, ties to even. Every NaN becomes the same one.
+// Bits of the nearest bfloat16 value, ties to even. All NaNs become one NaN.
 NGRAPH_INLINE inline uint32_t nearest_bfloat16(uint32_t bits) {
   const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
   return (bits & 0x7FFFFFFF) > 0x7F800000 ? 0x7FFF : rounded;
@@ -23,7 +23,7 @@ NGRAPH_INLINE inline uint32_t nearest_bfloat16(uint32_t bits) {
   }
 }
 
-// The same numbers in float32.
+// Converts bfloat16 values to float32.
 [[maybe_unused]] NGRAPH_VECTORIZED static void round_as_bfloat16(const float* from, int64_t count,
                                                                  float* to) {
   for (int64_t i = 0; i < count; ++i) {

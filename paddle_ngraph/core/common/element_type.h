@@ -1,4 +1,4 @@
-// Types of elements: the one table of those that the engine and Paddle share.
+// Element types: the single table of types that the engine and Paddle share.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ struct ElementNames {
   ElementType element;
   const char* ngraph;
   const char* paddle;
-  bool has_numpy_name = true;  // by the same name
+  bool has_numpy_name = true;  // under the name in Paddle
 };
 
 constexpr std::array<ElementNames, 10> kElementTypes{{

@@ -1,5 +1,5 @@
-// One way for an error to leave the core: as a Paddle exception, which the Executor carries from
-// its worker thread to Python.
+// Errors of the core. All leave the core as Paddle exceptions, which the Executor forwards from its
+// worker thread to Python.
 #pragma once
 
 #include <sstream>
@@ -8,22 +8,21 @@
 
 namespace paddle_ngraph {
 
-// An error on our side of the boundary. Thrown only inside the core; the operator and the Python
-// module turn it into Paddle's or Python's own exception.
+// Error of the plugin. Thrown only inside the core; the operator and the Python module convert it
+// to Paddle's or Python's own exception.
 class NgraphError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// A value in a tensor that native Paddle refuses too: becomes Paddle's InvalidArgument
-// (ValueError).
+// A tensor value that plain Paddle rejects too; becomes Paddle's InvalidArgument (ValueError).
 class InvalidInput : public NgraphError {
  public:
   using NgraphError::NgraphError;
 };
 
-// The CPU plugin wraps what an operator of ours throws in an exception of its own, whose text
-// contains ours: these marks find it again.
+// Markers that locate the message of an error of the core's operators in the text of the exception
+// with which the CPU plugin wraps it.
 constexpr char kInvalidInputBegin[] = "<InvalidInput>";
 constexpr char kInvalidInputEnd[] = "</InvalidInput>";
 

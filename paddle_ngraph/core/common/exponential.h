@@ -30,10 +30,10 @@ constexpr float kMaxExponent = 87.0f;
 
 // For |x| <= kMaxExponent. NaN stays NaN.
 NGRAPH_INLINE inline Exponential exponential_within(float x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const float rounded = x * 1.44269504f + kRound;
   const float n = rounded - kRound;
-  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) as a sum of two constants
   const float square = r * r;  // the polynomial in pairs: a short chain of operations
   const float high = (1.0f / 720.0f + r * (1.0f / 5040.0f)) * square;
   const float middle = (1.0f / 24.0f + r * (1.0f / 120.0f) + high) * square;
@@ -41,7 +41,7 @@ NGRAPH_INLINE inline Exponential exponential_within(float x) {
   return {from_bits((to_bits(rounded) + 127) << 23), (low + middle) * square + r};
 }
 
-// The same for any x, which is clamped to that range.
+// e^x for any x, clamped to |x| <= kMaxExponent.
 NGRAPH_INLINE inline Exponential exponential(float x) {
   x = x > kMaxExponent ? kMaxExponent : x;
   return exponential_within(x < -kMaxExponent ? -kMaxExponent : x);

@@ -1,5 +1,5 @@
-// Faults for tests: makes a step of the engine fail. Costs one read of a number where no fault is
-// set.
+// Fault injection for tests: makes a step of the engine fail. Costs one atomic read where no fault
+// is set.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace paddle_ngraph {
 
-// Where the engine may fail: what it does between an operator's inputs and its results.
+// Steps of the engine between an operator's inputs and its results, each of which may fail.
 enum class Step : int {
   kNone,
   kData,
@@ -37,9 +37,9 @@ struct Fault {
   }
 };
 
-// Throws if the step is to fail: InvalidInput for kData, which makes every run native,
-// std::bad_alloc for kAllocate and kBind, NgraphError for others. Where it is to wait, waits until
-// it is not.
+// Throws if the step is set to fail: InvalidInput for kData, which makes every run fall back to
+// Paddle, std::bad_alloc for kAllocate and kBind, NgraphError for others. Blocks while the step is
+// set to block.
 inline void inject_fault(Step step) {
   Fault& fault = Fault::instance();
   if (fault.step.load(std::memory_order_relaxed) != step) return;
@@ -54,7 +54,7 @@ inline void inject_fault(Step step) {
   throw NgraphError("a fault was injected");
 }
 
-// Lets the step of this name fail, or wait, from now on; empty for none. Throws NgraphError for
+// Sets the step of this name to fail, or to block; an empty name sets none. Throws NgraphError for
 // other names.
 inline void fail_at(const std::string& name, bool blocks = false) {
   static const std::string names[] = {"",         "data", "compile", "load", "store",

@@ -1,4 +1,4 @@
-// Whole numbers that are positions, on both sides of the boundary.
+// Range check of integer indices, shared by the OpenVINO and the Paddle side of the core.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 
 namespace paddle_ngraph {
 
-// The first of these numbers that is not low[n] <= number < high[n], nor one of `ignored`; `count`
-// if there is none. The last axis is as long as the bounds are, n the place on it; or they have one
-// for all numbers.
+// Index of the first element that is neither in low[n] <= element < high[n] nor one of `ignored`;
+// `count` if there is none. n is the index on the last axis, whose length is that of the bounds;
+// bounds of length 1 apply to all elements.
 template <typename Id>
 size_t first_out_of_range(const Id* ids, size_t count, const std::vector<int64_t>& low,
                           const std::vector<int64_t>& high, const std::vector<int64_t>& ignored) {

@@ -1,17 +1,17 @@
-// Arithmetic as in IEEE 754, whatever the thread's settings.
+// IEEE 754 arithmetic, independent of the thread's settings.
 #pragma once
 
 #include <xmmintrin.h>
 
 namespace paddle_ngraph {
 
-// The default floating-point environment for the calling thread, until this is destroyed: that of
-// SSE, the register MXCSR. <cfenv> saves the x87 unit too, which takes ten times as long.
+// Sets the default SSE floating-point environment (register MXCSR) of the calling thread, until
+// destruction. <cfenv> saves the x87 unit too, which takes ten times as long.
 //
-// Paddle Inference runs a predictor with denormals flushed to zero. Threads inherit that from the
-// one that starts them, and TBB's arenas from the one that makes them; both outlive the run, and
-// the plugin reuses its arenas for other functions. So a function, and everything that it starts,
-// is built and run in this environment, and its results do not depend on what ran before.
+// Paddle Inference runs a predictor with denormals flushed to zero. Threads inherit this mode from
+// their parent thread, and TBB's arenas from the thread that creates them; both outlive the run,
+// and the plugin reuses its arenas for other functions. So a function and all its threads are built
+// and run in this environment, and its results do not depend on earlier runs.
 class DefaultFloatEnvironment {
  public:
   DefaultFloatEnvironment() : before_(_mm_getcsr()) { _mm_setcsr(kDefault); }

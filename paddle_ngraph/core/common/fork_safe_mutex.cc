@@ -10,14 +10,14 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Held exclusively during a fork, and before the mutexes.
+// Locked exclusively during a fork, before the mutexes.
 std::shared_mutex& fork_mutex() {
   static std::shared_mutex* const mutex = std::make_unique<std::shared_mutex>().release();
   return *mutex;
 }
 
 struct MutexRegistry {
-  std::mutex mutex;  // guards the list; held during a fork like those in it
+  std::mutex mutex;  // guards the list; locked during a fork like those in it
   std::vector<std::mutex*> list;
 
   static MutexRegistry& instance() {
@@ -33,7 +33,7 @@ void lock_all() {
   for (auto* mutex : mutexes.list) mutex->lock();
 }
 
-// Also in the child, whose only thread is a copy of the one that holds them.
+// Called in the child too, whose only thread is a copy of the thread that locked them.
 void unlock_all() {
   auto& mutexes = MutexRegistry::instance();
   for (auto* mutex : mutexes.list) mutex->unlock();
@@ -45,7 +45,8 @@ void after_fork_in_parent() {
   fork_mutex().unlock();
 }
 
-// The thread has another number here, by which the C library knows who holds a shared mutex.
+// The thread has another id in the child, and the C library identifies the owner of a shared mutex
+// by its id.
 void after_fork_in_child() {
   unlock_all();
   new (&fork_mutex()) std::shared_mutex;

@@ -1,4 +1,4 @@
-// Locks that are free in a forked process.
+// Fork-safe locks: unlocked in a forked process.
 #pragma once
 
 #include <mutex>
@@ -6,22 +6,23 @@
 
 namespace paddle_ngraph {
 
-// A mutex that no other thread holds while the process forks: the fork waits for it. Otherwise a
-// mutex that another thread holds at that moment would stay locked in the child, which does not
-// have that thread.
+// A mutex that no other thread holds while the process forks: the fork waits for the mutex.
+// Otherwise a mutex that another thread holds at the fork would stay locked in the child, which
+// lacks that thread.
 //
-// For objects that are never destroyed and that are used even where the engine runs no program: by
-// code that holds tensors, drops executors or reads variables. A thread that holds one takes no
-// other, and does not wait for the GIL, which the forking thread holds.
+// For objects that are never destroyed and that are used even while the engine runs no program: by
+// code that retains tensors, drops executors or reads variables. A thread that holds a
+// ForkSafeMutex locks no other one, and does not wait for the GIL, which the forking thread holds.
 class ForkSafeMutex : public std::mutex {
  public:
   ForkSafeMutex();
 };
 
-// While one lives, the process does not fork: a fork waits for all of them. For code that takes
-// locks which no fork waits for by itself, among them those of objects that are destroyed and of
-// libraries. Short work only, which does not wait for the GIL, starts no parallel region and makes
-// no second one. It may take a ForkSafeMutex; a thread that holds one makes none of these.
+// Blocks forks during its lifetime: a fork waits until no instance is left. For code that takes
+// locks for which no fork waits otherwise, such as locks of libraries and of objects that are
+// destroyed. For short work only, which does not wait for the GIL, starts no parallel region and
+// creates no second instance. The work may lock a ForkSafeMutex; a thread that holds a
+// ForkSafeMutex creates no instance.
 class ForkBlocker {
  public:
   ForkBlocker();

@@ -1,4 +1,4 @@
-// Python's lock let go for a while. pybind11's own class brings the code behind its types into each
+// Temporary release of the GIL. pybind11's own class compiles the code of its types into each
 // source.
 #pragma once
 

@@ -23,7 +23,8 @@ size_t rounded(size_t bytes) {
   return std::max(kAlignment, (bytes + step - 1) / step * step);
 }
 
-// Large blocks are in huge pages where the system has them; nullptr if no memory is left.
+// Allocates from the system, large blocks in huge pages where available; nullptr if no memory is
+// left.
 void* of_system(size_t bytes) {
   const bool is_large = bytes >= kHugePage;
   void* data = nullptr;  // std::aligned_alloc takes multiples of the alignment only
@@ -59,7 +60,7 @@ bool MemoryPool::owns(const phi::Allocation& memory) {
 void* MemoryPool::take(size_t bytes) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    // Of the blocks of this size, the one freed last: it is the most likely to be in the caches.
+    // The most recently freed block of this size is the most likely to be in the CPU caches.
     auto found = by_size_.upper_bound(bytes);
     if (found != by_size_.begin() && (--found)->first == bytes) {
       void* const data = found->second->data;

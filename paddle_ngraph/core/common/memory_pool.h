@@ -1,4 +1,4 @@
-// Memory for outputs, states, random numbers and buffers of the engine and the packed layers.
+// Memory pool for outputs, states, random numbers and buffers of the engine and the packed layers.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@
 
 namespace paddle_ngraph {
 
-// Keeps large freed blocks for the next run, which needs the same ones again: the system clears the
-// pages of new blocks first. Holds FLAGS_ngraph_memory_mb at most; drops the least recently freed
-// blocks first. Thread-safe.
+// Retains large freed blocks for the next run, which needs blocks of the same sizes: the system
+// would clear the pages of new blocks first. Retains at most FLAGS_ngraph_memory_mb; frees the
+// least recently returned blocks first. Thread-safe.
 class MemoryPool {
  public:
-  // Smaller blocks are left to Paddle's allocator: the C library keeps them.
+  // Smaller blocks come from Paddle's allocator; the C library caches them.
   static constexpr size_t kMinPooledBytes = size_t{128} << 10;
 
   static MemoryPool& instance();
 
-  // Memory that returns to the pool when nothing holds it any more.
+  // Memory that returns to the pool when its last reference is released.
   std::shared_ptr<phi::Allocation> allocate(size_t bytes);
 
   // Returns every block to the system.
   void clear();
 
-  // The size of the unused blocks.
+  // Total size of the unused blocks, in bytes.
   size_t idle_bytes() const;
 
   // Whether memory belongs to the pool.
@@ -47,7 +47,7 @@ class MemoryPool {
   void give(void* data, size_t bytes);
 
   mutable ForkSafeMutex mutex_;
-  Blocks idle_;  // freed last in front
+  Blocks idle_;  // most recently freed first
   std::multimap<size_t, Blocks::iterator> by_size_;
   size_t idle_bytes_ = 0;
 };

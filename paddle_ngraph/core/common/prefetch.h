@@ -1,5 +1,6 @@
-// Asks for memory before it is read. A run that has used all of the cache leaves what prepares the
-// next one in memory: following many small objects one by one would wait for each of them.
+// Prefetches memory before it is read. After a run that has used the whole cache, the data that
+// prepare the next run are in main memory: following many small objects one by one would wait for
+// each of them.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@ namespace paddle_ngraph {
 
 constexpr size_t kCacheLine = 64;
 
-// Hands the address of each line of the cache that an object is in to a function.
+// Calls a function with the address of each cache line of an object.
 template <typename Function>
 void for_each_line(const void* object, size_t num_bytes, Function function) {
   const auto begin = reinterpret_cast<uintptr_t>(object);
@@ -19,7 +20,7 @@ void for_each_line(const void* object, size_t num_bytes, Function function) {
   }
 }
 
-// Nothing is read: what lies there by now may be something else, or nothing.
+// Prefetch only, no read: the memory may have other contents by now, or be unmapped.
 inline void prefetch(uintptr_t address) {
   __builtin_prefetch(reinterpret_cast<const void*>(address));
 }

@@ -1,7 +1,7 @@
-// The functions of the package's Python side that the core calls, and where they are: one table.
+// Table of the package's Python functions that the core calls, with their modules.
 #pragma once
 
-// Not pybind11.h, with which every source would compile the code behind Python errors.
+// Not pybind11.h, which would compile the code of Python errors into every source.
 #include <pybind11/pytypes.h>
 
 #include <array>
@@ -28,7 +28,7 @@ enum class PythonCallback {
   kError,
 };
 
-// Module and name of each, in the order of PythonCallback.
+// Module and name of each function, in the order of PythonCallback.
 inline constexpr std::array<std::pair<const char*, const char*>, 16> kPythonCallbacks = {{
     {"paddle_ngraph.utils.signals", "hold"},
     {"paddle_ngraph.ir.graph", "verify"},
@@ -48,14 +48,14 @@ inline constexpr std::array<std::pair<const char*, const char*>, 16> kPythonCall
     {"paddle_ngraph.errors", "NgraphError"},
 }};
 
-// A module of Python's. Needs the GIL.
+// Imports a Python module. Requires the GIL.
 inline pybind11::object import_module(const char* module) {
   auto found = pybind11::reinterpret_steal<pybind11::object>(PyImport_ImportModule(module));
   if (!found) throw pybind11::error_already_set();
   return found;
 }
 
-// One of them; its module is imported at the first call. Needs the GIL.
+// Returns one of the functions; its module is imported at the first call. Requires the GIL.
 inline pybind11::object callback(PythonCallback call) {
   const auto& [module, name] = kPythonCallbacks[static_cast<size_t>(call)];
   return import_module(module).attr(name);

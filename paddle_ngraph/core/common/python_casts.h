@@ -1,8 +1,8 @@
-// pybind11's casts of plain types. Not pybind11.h, which makes every source that includes it
-// compile 80 KB of code: what the table of virtual functions of error_already_set leads to.
+// pybind11's casts of plain types. Not pybind11.h, which compiles 80 KB of code into every source
+// that includes it: the code reachable from the virtual table of error_already_set.
 //
-// Casts of containers are those of <pybind11/stl.h>. They are declared here, as without them
-// pybind11 would take containers for classes that somebody has registered.
+// Casts of containers come from <pybind11/stl.h>. The casts are declared here, since pybind11 would
+// otherwise treat containers as registered classes.
 #pragma once
 
 #include <pybind11/cast.h>

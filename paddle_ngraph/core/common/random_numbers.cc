@@ -12,8 +12,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// std::mt19937_64, with the parameters of the C++ standard, a block at a time: `n` words of state
-// give `n` numbers, and the `n` words of the next block.
+// std::mt19937_64, with the parameters of the C++ standard, computed in blocks: `n` words of state
+// give `n` random numbers and the `n` words of the next block.
 using Stream = std::mt19937_64;
 constexpr size_t kBlock = Stream::state_size;
 constexpr size_t kShift = Stream::shift_size;
@@ -24,7 +24,7 @@ static_assert(Stream::tempering_u == 29 && Stream::tempering_s == 17 && Stream::
                   Stream::tempering_l == 43,
               "untemper is written for these");
 
-// Below this many numbers, taking over the state of the stream costs more than it saves.
+// For fewer random numbers, copying the state of the stream costs more than it saves.
 constexpr size_t kMinBlockwiseSamples = 4 * kBlock;
 
 using Block = std::array<uint64_t, kBlock>;
@@ -41,8 +41,7 @@ inline uint64_t temper(uint64_t word) {
   return word ^ (word >> Stream::tempering_l);
 }
 
-// The word that `temper` turned into `number`. Each step is undone with the bits that it left
-// unchanged.
+// Inverse of `temper`. Each step is undone from the bits that it left unchanged.
 uint64_t untemper(uint64_t number) {
   number ^= number >> Stream::tempering_l;
   number ^= (number << Stream::tempering_t) & Stream::tempering_c;
@@ -72,7 +71,7 @@ void mask_from_words(const uint64_t* __restrict__ words, size_t count, uint64_t 
   for (size_t i = 0; i < count; ++i) output[i] = temper(words[i]) >= threshold ? 1 : 0;
 }
 
-// A seed sequence with which a stream continues after these words.
+// Seed sequence with which a stream continues after these words.
 struct Words {
   using result_type = uint32_t;
 
@@ -86,8 +85,8 @@ struct Words {
   Block words;
 };
 
-// The least number of the stream that std::uniform_real_distribution<float>(0, 1) turns into a
-// value that is not below `probability`.
+// Least random number of the stream that std::uniform_real_distribution<float>(0, 1) maps to a
+// value >= `probability`.
 uint64_t mask_threshold(float probability) {
   uint64_t low = 0, high = ~uint64_t{0};
   while (low < high) {
@@ -131,7 +130,7 @@ void fill(size_t count, Values values, Stream* stream, float* output) {
   for (size_t i = 0; i < count; ++i) output[i] = values(*stream);
 }
 
-// How many numbers of the stream they take depends on the values drawn.
+// The count of random numbers consumed from the stream depends on the sampled values.
 template <typename Values>
 void skip(size_t count, Values values, Stream* stream) {
   for (size_t i = 0; i < count; ++i) values(*stream);

@@ -1,14 +1,13 @@
-// Threads that compute do not come along when the process forks.
+// State of TBB across forks: a forked process has none of TBB's threads.
 #pragma once
 
 namespace paddle_ngraph {
 
-// TBB is about to compute in this process.
+// Records that TBB is about to compute in this process.
 void mark_tbb_started();
 
 // Whether this process was forked from one in which TBB had computed. TBB still counts the threads
-// that it had there, and places that those had taken are never free again: who asks for one may
-// wait for ever.
+// of the parent, whose slots are never released: a request for a slot may block forever.
 bool are_tbb_threads_lost();
 
 }  // namespace paddle_ngraph

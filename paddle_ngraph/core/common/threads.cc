@@ -19,7 +19,7 @@ double ratio(double quota, double period) {
   return quota > 0 && period > 0 ? quota / period : kUnlimited;
 }
 
-// The quota of one group, in cores.
+// Quota of one control group, in cores.
 double quota_of(const std::string& folder) {
   double quota = 0, period = 0;
   // "max 100000" means no limit.
@@ -29,7 +29,7 @@ double quota_of(const std::string& folder) {
   return ratio(quota, period);
 }
 
-// The lowest quota of a group and its ancestors.
+// Minimum quota of a group and its ancestors.
 double min_quota(const std::string& root, std::string path) {
   double least = quota_of(root);
   for (; path.size() > 1; path.erase(path.rfind('/')))

@@ -1,23 +1,24 @@
-// How many threads compute.
+// Number of compute threads.
 #pragma once
 
 #include <string>
 
 namespace paddle_ngraph {
 
-// The number of cores that the process may use: those of its affinity mask, limited by the
+// Number of cores that the process may use: the cores of its affinity mask, limited by the
 // (rounded) CPU quota of its control groups.
 int usable_cores();
 
-// For tests: whether as many threads are used as asked for, even if there are fewer cores.
+// For tests: whether the requested number of threads is used even if there are fewer cores.
 void allow_more_threads_than_cores(bool allowed);
 
-// FLAGS_ngraph_num_threads, or all usable cores if that is 0. More threads than cores would take
-// turns on them, and those that wait for the others would take time from these.
+// FLAGS_ngraph_num_threads, or all usable cores if the flag is 0. More threads than cores would
+// alternate on the cores, and threads that wait for others would take time from these.
 int num_threads();
 
-// The same as a setting of the engine: 0 if only the affinity limits it, to more than one core. The
-// engine takes that into account better itself (for example, hardware threads that share a core).
+// num_threads() as a setting of OpenVINO: 0 if only the affinity limits the count, to more than one
+// core. OpenVINO itself handles the affinity better (for example, hardware threads that share a
+// core).
 int engine_threads();
 
 // Cores that the CPU quotas under `root`, where control groups are mounted, grant to the group

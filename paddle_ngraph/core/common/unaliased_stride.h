@@ -1,13 +1,13 @@
-// Rows of a matrix that is read down its columns.
+// Row stride of a matrix that is read along its columns.
 #pragma once
 
 #include <cstdint>
 
 namespace paddle_ngraph {
 
-// Floats from one row of `length` to the next. Elements that are a multiple of 2 KiB apart share a
-// few sets of the L1 cache, and reading one after another takes twice as long: such rows are
-// padded.
+// Stride, in floats, between rows of `length` floats. Elements that are a multiple of 2 KiB apart
+// share a few sets of the L1 cache, and reading them one after another takes twice as long: such
+// rows are padded.
 constexpr int64_t unaliased_stride(int64_t length) {
   constexpr int64_t kAliasedFloats = 512, kPaddingFloats = 32;
   return length % kAliasedFloats == 0 ? length + kPaddingFloats : length;

@@ -1,7 +1,7 @@
-// Performance-critical loops are also compiled for wider registers; which version runs is decided
-// when the library is loaded. The targets are named by feature: if they were named by processor,
-// other vendors' processors would get the slowest version. Without fused multiply-add
-// (-ffp-contract=off) all versions round alike.
+// Performance-critical loops are also compiled for wider registers; the version is selected when
+// the library is loaded. The targets are named by feature: if they were named by processor, other
+// vendors' processors would get the slowest version. Without fused multiply-add (-ffp-contract=off)
+// all versions round identically.
 #pragma once
 
 // ThreadSanitizer calls its runtime when a version is chosen, before the library can call anything.
@@ -11,5 +11,6 @@
 #define NGRAPH_VECTORIZED
 #endif
 
-// For functions that such a loop calls: only this way are they compiled for the same instructions.
+// For functions called by such a loop: inlining is the only way to compile them for its
+// instructions.
 #define NGRAPH_INLINE __attribute__((always_inline))

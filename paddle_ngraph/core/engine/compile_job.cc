@@ -38,10 +38,9 @@ void CompileJob::build() {
   try {
     engine_->build_and_cache(key_, *snapshot_, settings_, &is_active_);
     ++EngineStats::instance().functions_built_in_background;
-  } catch (const InvalidInput&) {  // it may be that of this key alone
+  } catch (const InvalidInput&) {  // possibly an invalid input of this key alone
     record_failure(false);
-  } catch (
-      const PythonInterrupt&) {  // which says nothing of the function: a run gives another order
+  } catch (const PythonInterrupt&) {  // unrelated to the function; the next run resubmits
   } catch (...) {
     record_failure(fallback_succeeded_ && !creates_empty_tensor(graph(), shapes()));
   }

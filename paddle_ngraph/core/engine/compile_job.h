@@ -1,4 +1,4 @@
-// A function that is built in the background, while Paddle runs its interval.
+// Compile job: a function built in the background while Paddle runs its subgraph.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@ namespace paddle_ngraph {
 class NgraphEngine;
 struct NgraphIO;
 
-// Everything that a build needs, so that it outlives the run which gave the order. While there is
-// an order that was neither built nor cancelled, its engine gives no other one. Thread-safe.
+// All inputs of a build, so that the job outlives the run that submitted it. An engine has at most
+// one job that is neither built nor cancelled. Thread-safe.
 class CompileJob {
  public:
   CompileJob(std::shared_ptr<const NgraphEngine> engine, Signature key,
@@ -26,28 +26,28 @@ class CompileJob {
   CompileJob(const CompileJob&) = delete;
   CompileJob& operator=(const CompileJob&) = delete;
 
-  // Paddle has run the interval on the inputs of the order: if the build fails, that is not due to
-  // them.
+  // Records that Paddle has run the subgraph on the inputs of the job: a failure of the build is
+  // then not due to these inputs.
   void note_fallback_succeeded() { fallback_succeeded_ = true; }
 
-  // Builds the function and keeps it, unless the order is cancelled meanwhile. Throws nothing: what
-  // the build throws, the next run throws that needs the function; or any run of the graph, if the
-  // inputs are not to blame.
+  // Builds the function and caches it, unless the job is cancelled during the build. Throws
+  // nothing: an error of the build is recorded and thrown by the next run that needs the function,
+  // or by any run of the graph if the inputs did not cause the error.
   void build();
 
-  // From here on nothing becomes of it: whoever clears the cache of functions after that finds no
-  // function of it there later. Takes no lock, since a forked process cancels what it has not
-  // ordered.
+  // Cancels the job: no function of this job enters the function cache any more, so a cache cleared
+  // afterwards stays free of it. Takes no lock, since a forked process cancels jobs that it did not
+  // submit.
   void cancel();
 
   // The graph string.
   const std::string& graph() const;
 
-  // How many runs of its engine were native while functions were built.
+  // Number of runs of the engine that fell back to Paddle while functions were built.
   int64_t fallback_runs() const;
 
-  // Whether the copies of another order of so many bytes may be kept, besides those of the orders
-  // that there are. A single one may be of any size.
+  // Whether the copies of another job, `bytes` bytes, may be retained in addition to those of the
+  // present jobs. A single job may have any size.
   static bool has_capacity_for(size_t bytes);
 
  private:

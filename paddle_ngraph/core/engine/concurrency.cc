@@ -7,7 +7,7 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr int kAverageScale = 1024;
-// The average is that of so many runs.
+// Number of runs in the average.
 constexpr int kAveragedRuns = 32;
 
 }  // namespace
@@ -23,7 +23,7 @@ Concurrency::Run::Run(Concurrency* owner) : owner_(owner) {
 Concurrency::Run::~Run() { --owner_->running_; }
 
 int Concurrency::Run::streams(int threads) const {
-  // Half way to the next number counts as that number.
+  // The average, rounded half up.
   const int runs =
       (owner_->average_.load(std::memory_order_relaxed) + kAverageScale / 2) / kAverageScale;
   int streams = 1;

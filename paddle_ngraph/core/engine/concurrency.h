@@ -1,17 +1,17 @@
-// How many runs of one engine go on at a time.
+// Number of concurrent runs of one engine.
 #pragma once
 
 #include <atomic>
 
 namespace paddle_ngraph {
 
-// Runs that overlap finish sooner if each has some of the cores to itself than if all of them share
-// every core: one picture does not fill two cores as well as two pictures do. Whether they overlap
-// is an average over the last runs, so that a function for overlapping runs is not built for two
-// that met by chance. Only the speed depends on it, so races may lose a run of the average.
+// Overlapping runs finish sooner if each has cores of its own than if all share every core: one
+// image uses two cores less well than two images do. Overlap is an average over the last runs, so
+// that two runs that overlap by chance do not cause the build of a function for overlapping runs.
+// Only speed depends on the average, so races may lose a run of it.
 class Concurrency {
  public:
-  // A run, from its beginning to its end.
+  // One run, from construction to destruction.
   class Run {
    public:
     explicit Run(Concurrency* owner);
@@ -19,11 +19,11 @@ class Concurrency {
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
-    // Whether no other run went on when it began.
+    // Whether no other run was in progress when this run began.
     bool is_alone() const { return is_alone_; }
 
-    // How many groups of equal size `threads` threads should form, each for one run at a time: a
-    // power of two.
+    // Number of groups of equal size (streams) into which `threads` threads are divided, each for
+    // one run at a time; a power of two.
     int streams(int threads) const;
 
    private:
@@ -33,7 +33,7 @@ class Concurrency {
 
  private:
   std::atomic<int> running_{0};
-  std::atomic<int> average_{0};  // of how many run, by 1,024
+  std::atomic<int> average_{0};  // average number of concurrent runs, times 1,024
 };
 
 }  // namespace paddle_ngraph

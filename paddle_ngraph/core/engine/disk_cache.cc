@@ -29,7 +29,7 @@ constexpr char kSuffix[] = ".ngraph";
 constexpr char kTemporarySuffix[] = ".unfinished";
 constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '4'};
 
-// The age at which an unfinished file is deleted: by then its writer must have died.
+// Age at which an unfinished file is deleted: its writer must have died by then.
 constexpr std::chrono::hours kTemporaryMaxAge{1};
 
 struct Footer {
@@ -56,12 +56,12 @@ class Descriptor {
   int number_;
 };
 
-// Whether only this user could have written it.
+// Whether only this user could have written the file or folder.
 bool is_writable_only_by(uid_t user, const struct stat& status) {
   return status.st_uid == user && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// A folder with functions, and who may have written them.
+// A folder with functions, and the user that must own them.
 struct ModelFolder {
   std::string folder;
   uid_t owner;
@@ -84,7 +84,7 @@ class ModelFolders {
     if (folders_.size() > kMaxModelFolders) folders_.pop_back();
   }
 
-  // The latest first.
+  // Most recent first.
   std::deque<ModelFolder> all() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return folders_;
@@ -119,7 +119,7 @@ std::string hex(const std::string& text, uint64_t seed) {
   return digits;
 }
 
-// Two hashes, with which all files of a graph begin.
+// Two hashes: the prefix of the names of all files of a graph.
 std::string graph_prefix(const std::string& graph) { return hex(graph, 1) + hex(graph, 2) + "-"; }
 
 std::string file_name(const DiskKey& key) {
@@ -133,7 +133,7 @@ uint64_t hash_of(const std::vector<int64_t>& words, const std::string& key) {
   return content_hash(key.data(), key.size(), seed);
 }
 
-// The contents of a file, none of them in memory yet; nullptr if it is empty or cannot be mapped.
+// Maps a file, without loading its pages; nullptr if it is empty or cannot be mapped.
 std::shared_ptr<const char> map(int descriptor, size_t size) {
   void* const memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
   if (memory == MAP_FAILED) return nullptr;
@@ -141,13 +141,13 @@ std::shared_ptr<const char> map(int descriptor, size_t size) {
           [size](const char* mapped) { munmap(const_cast<char*>(mapped), size); }};
 }
 
-// Advice on a part of a mapped file that begins with a page. Whoever cannot take it does without.
+// Gives madvise() advice on a page-aligned range of a mapped file. Errors are ignored.
 void advise(const char* begin, size_t size, int advice) {
   madvise(const_cast<char*>(begin), size, advice);
 }
 
-// The hash of the first bytes of a mapped file, a block at a time, so that few of them are in
-// memory at once.
+// Hash of the first bytes of a mapped file, computed in blocks, so that few pages are in memory at
+// once.
 uint64_t hash_of_mapped(const char* file, size_t size) {
   constexpr size_t kBlock = size_t{4} << 20;
   uint64_t hash = 0;
@@ -173,7 +173,7 @@ void write_all(int descriptor, const void* memory, size_t size) {
   }
 }
 
-// A file being written, which is deleted unless it is moved to its final place.
+// A file being written, deleted unless it is renamed to its final path.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& folder)
@@ -210,7 +210,7 @@ struct FileOnDisk {
   size_t bytes;
 };
 
-// The stored functions in a folder. Deletes files that were left unfinished long ago.
+// The stored functions in a folder. Deletes old unfinished files.
 std::vector<FileOnDisk> files_in(const std::string& folder) {
   std::vector<FileOnDisk> found;
   std::error_code error;
@@ -227,7 +227,8 @@ std::vector<FileOnDisk> files_in(const std::string& folder) {
   return found;
 }
 
-// Deletes the least recently used files until `room` more bytes fit; false if they never can.
+// Deletes the least recently used files until `room` more bytes fit in the limit; false if they
+// never can.
 bool evict_to_fit(const std::string& folder, size_t room) {
   const auto limit = static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_disk_mb)) << 20;
   if (room > limit) return false;
@@ -243,7 +244,7 @@ bool evict_to_fit(const std::string& folder, size_t room) {
   return true;
 }
 
-// The parts of a file; nothing if it is damaged or was written under another key.
+// The sections of a file; std::nullopt if it is damaged or was written under another key.
 std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t size,
                                     const std::string& key) {
   if (file == nullptr || size < sizeof(Footer) + key.size()) return std::nullopt;
@@ -285,7 +286,7 @@ void write_function(const TemporaryFile& file, const DiskKey& key,
   write_all(file.descriptor(), &footer, sizeof(footer));
 }
 
-// The function that is stored under this key in a place.
+// The function stored under this key in a folder.
 std::optional<StoredFunction> find_in(const ModelFolder& folder, const DiskKey& key, bool touches) {
   const std::string path = folder.folder + "/" + file_name(key);
   const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
@@ -301,7 +302,7 @@ std::optional<StoredFunction> find_in(const ModelFolder& folder, const DiskKey& 
 }  // namespace
 
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment) {
-  // The first line holds a digest of the rest.
+  // The first line contains a digest of the rest.
   return environment + "\n" + graph.substr(0, graph.find('\n'));
 }
 

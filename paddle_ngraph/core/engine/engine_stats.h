@@ -1,4 +1,4 @@
-// What engines have done, for `paddle_ngraph.stats()`.
+// Counters of all engines, for `paddle_ngraph.stats()`.
 #pragma once
 
 #include <atomic>

@@ -14,20 +14,19 @@ Engines& Engines::instance() {
 }
 
 std::shared_ptr<NgraphEngine> Engines::of(const std::string& graph) {
-  // The first line holds a digest of the rest: enough to tell graphs apart.
+  // The first line contains a digest of the rest and identifies the graph.
   const std::string key = graph.substr(0, graph.find('\n'));
   if (auto found = find(key, graph)) return found;
   verify_graph(graph);
   const auto made = std::make_shared<NgraphEngine>(graph);
   std::shared_ptr<NgraphEngine> engine;
-  RecentList
-      evicted;  // freed after the lock is released, like those above: an engine frees functions
+  RecentList evicted;  // freed after the lock is released, like `engine`: an engine frees functions
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     entry = entry->second.engine.expired() ? entries_.erase(entry) : std::next(entry);
   }
   auto& entry = entries_[key];
-  // Another thread may have made one meanwhile, and may drop it at any time.
+  // Another thread may have created an engine in the meantime, and may drop it at any time.
   engine = entry.engine.lock();
   if (engine == nullptr) entry.engine = engine = made;
   mark_recent(key, engine, &entry, &evicted);

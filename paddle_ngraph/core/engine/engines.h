@@ -1,4 +1,4 @@
-// The engines of the process, by graph.
+// Registry of the engines of the process, keyed by graph.
 #pragma once
 
 #include <cstddef>
@@ -16,32 +16,34 @@ namespace paddle_ngraph {
 
 class NgraphEngine;
 
-// One engine for equal graph strings, for as long as it is in use; the latest are kept beyond that.
-// Thread-safe.
+// One engine per distinct graph string while it is in use; the kMaxRetained most recent engines are
+// retained beyond that. Thread-safe.
 class Engines {
  public:
   static constexpr size_t kMaxRetained = 256;
 
   static Engines& instance();
 
-  // Throws NgraphError when the string is not a graph of this release.
+  // The engine of this graph string. Throws NgraphError if the string is not a graph of this
+  // release.
   std::shared_ptr<NgraphEngine> of(const std::string& graph);
 
   // Drops every engine that is not in use.
   void clear();
 
-  // How many engines there are.
+  // Number of live engines.
   size_t size() const;
 
  private:
   using RecentList = std::list<std::pair<std::string, std::shared_ptr<NgraphEngine>>>;
   struct Entry {
     std::weak_ptr<NgraphEngine> engine;
-    std::optional<RecentList::iterator> recent;  // where it is kept
+    std::optional<RecentList::iterator> recent;  // set if retained
   };
 
   std::shared_ptr<NgraphEngine> find(const std::string& key, const std::string& graph);
-  // Keeps the engine of an entry as the latest; engines that are no longer kept go to `evicted`.
+  // Retains the engine of an entry as the most recent one; engines no longer retained are moved to
+  // `evicted`.
   void mark_recent(const std::string& key, const std::shared_ptr<NgraphEngine>& engine,
                    Entry* entry, RecentList* evicted);
 

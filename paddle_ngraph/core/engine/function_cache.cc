@@ -19,13 +19,14 @@ size_t SignatureHash::operator()(const Signature& signature) const {
 
 namespace {
 
-constexpr int64_t kUnknown = -1;  // no open size is negative
+constexpr int64_t kUnknown = -1;  // no size is negative
 
-// Of so many graphs with weights it is known that there was no room for them.
+// Maximum number of remembered evictions of graphs with weights.
 constexpr size_t kMaxEvictedHashes = 4096;
 
-// What none of so many searches has found is in use no longer: its room can be taken, so that each
-// of several functions that want it waits for as long before it is built again.
+// A function that was not found by this many consecutive lookups is treated as unused: its capacity
+// is available, so that each of several functions that compete for it is rebuilt only after as many
+// lookups.
 constexpr int64_t kRecentLookups = 1024;
 
 uint64_t hash_of_weights(const Signature& signature) {
@@ -102,7 +103,7 @@ std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature
   evicted_for_capacity_.erase(hash_of_weights(signature));
   const auto capacity = static_cast<size_t>(std::max(1, FLAGS_ngraph_cache_size));
   while (entries_.size() > capacity && evict(false, &dropped)) continue;
-  // One without weights takes nobody's room, and to drop one makes none.
+  // A function without weights uses none of this capacity, and its eviction frees none.
   while (weight_bytes > 0 && weight_bytes_ > max_bytes() && evict(true, &dropped)) continue;
   is_any_evicted_for_capacity_ = !evicted_for_capacity_.empty();
   return entries_.front().function;

@@ -1,5 +1,5 @@
-// Compiled functions, shared by every engine of the process: bounded in number and in the weights
-// they keep, with least-recently-used eviction.
+// LRU cache of compiled functions, shared by all engines of the process, limited in count and in
+// bytes of constant weights.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@ namespace paddle_ngraph {
 
 class NgraphFunction;
 
-// What a compiled function is valid for: one graph, and the dtype, rank and dimensions of every
-// input, written one after the other with the rank before the dimensions, so that no two signatures
-// read the same. Inputs read by value (shapes, axes) add their contents, a word for each number,
-// and weights kept as constants their fingerprint.
+// Cache key of a compiled function: one graph, and the dtype, rank and dimensions of every input,
+// in sequence, with the rank before the dimensions, so that the encoding is unambiguous. Inputs
+// read by value (shapes, axes) add their contents, one word per element, and weights retained as
+// constants add their fingerprint.
 struct Signature {
   uint64_t graph = 0;
   std::optional<uint64_t> weights;
@@ -33,17 +33,17 @@ struct Signature {
   }
 };
 
-// The signatures that one function with open sizes is valid for: dimensions, or whole numbers in
-// inputs that are read by value.
+// Set of signatures for which one function with symbolic sizes is valid: sizes of dimensions, or
+// integer elements of inputs that are read by value.
 struct SymbolicSignature {
   Signature example;
-  std::vector<int> symbols;     // for each word: the number of the open size that it is, or kFixed
-  std::vector<int64_t> guards;  // on the open sizes: see size_guards.h
+  std::vector<int> symbols;     // for each word: index of its symbolic size, or kFixed
+  std::vector<int64_t> guards;  // on the symbolic sizes: see size_guards.h
 
   static constexpr int kFixed = -1;
 
-  // Whether the fixed words are equal, those of one open size are equal to each other, and the
-  // guards hold.
+  // Whether the fixed words are equal, all words of one symbolic size are equal, and the guards
+  // hold.
   bool fits(const Signature& signature) const;
 };
 
@@ -63,38 +63,39 @@ class FunctionCache {
  public:
   static FunctionCache& instance();
 
-  // The function for this signature, which becomes the most recently used; nullptr if there is
-  // none. Looking once more for the same run counts as neither hit nor miss.
+  // The function for this signature, which becomes the most recently used one; nullptr if there is
+  // none. A repeated search for one run (`is_retry`) counts neither as hit nor as miss.
   std::shared_ptr<NgraphFunction> find(const Signature& signature, bool is_retry = false);
 
-  // Keeps `function` for this signature or, if it has open shapes, for all that match `symbolic`.
-  // Drops the least recently used ones beyond the capacity in number, and for one with weights
-  // those with weights beyond the capacity in bytes. If another thread was first, its function is
-  // kept and returned. Nothing is kept if `is_active` says so, even if it was set by a thread that
-  // is about to clear the cache.
+  // Caches `function` for this signature or, if it has symbolic sizes, for all signatures that fit
+  // `symbolic`. Evicts the least recently used functions beyond the capacity in count and, if
+  // `function` has constant weights, the least recently used functions with constant weights beyond
+  // the capacity in bytes. If another thread has already cached a function, that function stays and
+  // is returned. Nothing is cached if `*is_active` is false, even if a thread that is about to
+  // clear the cache has just reset it.
   std::shared_ptr<NgraphFunction> insert(const Signature& signature,
                                          std::shared_ptr<NgraphFunction> function,
                                          size_t weight_bytes = 0,
                                          std::optional<SymbolicSignature> symbolic = std::nullopt,
                                          const std::atomic<bool>* is_active = nullptr);
 
-  // Whether a function of this graph that keeps these weights was dropped for lack of room, and
-  // none was kept since.
+  // Whether a function of this graph with these constant weights was evicted for lack of capacity,
+  // and none was cached since.
   bool was_evicted_for_capacity(const Signature& signature) const;
 
-  // Whether so many bytes of weights can be kept without dropping others that are in use.
+  // Whether `weight_bytes` bytes of weights fit without the eviction of weights in use.
   bool has_capacity_for(size_t weight_bytes) const;
 
-  // Drops the functions of a graph that keep weights of this fingerprint.
+  // Drops the functions of a graph whose constant weights have this fingerprint.
   void drop(uint64_t graph, uint64_t weights);
 
   // Drops the functions of a graph.
   void drop(uint64_t graph);
 
-  // Drops this one.
+  // Drops one function.
   void drop(const NgraphFunction& function);
 
-  // Drops the functions of a graph with open shapes.
+  // Drops the functions of a graph that have symbolic sizes.
   void drop_symbolic(uint64_t graph);
 
   void clear();
@@ -105,17 +106,17 @@ class FunctionCache {
   struct Entry {
     Signature signature;
     std::shared_ptr<NgraphFunction> function;
-    size_t weight_bytes;  // of weights that it keeps as constants
+    size_t weight_bytes;  // of weights retained as constants
     std::optional<SymbolicSignature> symbolic;
-    int64_t last_lookup;  // the number of the search that found it
+    int64_t last_lookup;  // value of lookups_ at the last hit
   };
   using Entries = std::list<Entry>;
 
   Entries::iterator find_entry(const Signature& signature);
   void detach_if(const std::function<bool(const Entry&)>& unwanted);
   void detach(Entries::iterator entry, Entries* dropped);
-  // Moves out the least recently used entry but the first, or of those with weights. Returns
-  // whether there was one.
+  // Moves the least recently used entry, or the least recently used one with weights, to `dropped`,
+  // but never the first entry. Returns whether there was one.
   bool evict(bool has_weights, Entries* dropped);
 
   mutable ForkSafeMutex mutex_;

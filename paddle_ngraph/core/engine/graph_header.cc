@@ -16,14 +16,14 @@ namespace {
 constexpr char kMagic[] = "ngraph_engine";
 constexpr size_t kFormat = 8;
 
-// No program reads as many variables.
+// Upper limit; no program reads as many variables.
 constexpr size_t kMaxVariables = size_t{1} << 24;
 
 constexpr size_t kMaxThreads = std::numeric_limits<int>::max();
 constexpr size_t kMaxConcurrentRuns = 1024;
 
-// The first line of a graph string, word by word. Anything but a plain number in range that agrees
-// with the rest of the line is refused before it is used.
+// Reads the first line of a graph string, word by word. Any value other than a plain integer that
+// is in range and consistent with the rest of the line is rejected before use.
 class HeaderReader {
  public:
   explicit HeaderReader(const std::string& graph) : text_(graph.substr(0, graph.find('\n'))) {}
@@ -38,7 +38,7 @@ class HeaderReader {
 
   size_t number(size_t max) { return to_number(word(), max); }
 
-  // A list of distinct numbers below `end`; "-" if it is empty.
+  // A list of distinct integers below `end`; "-" if empty.
   std::vector<size_t> positions(size_t end) {
     std::vector<size_t> positions;
     std::set<size_t> met;
@@ -50,7 +50,7 @@ class HeaderReader {
     return positions;
   }
 
-  // So many names of dtypes.
+  // A list of `count` dtype names.
   std::vector<phi::DataType> dtypes(size_t count) {
     std::vector<phi::DataType> dtypes;
     for (const std::string& name : list()) dtypes.push_back(dtype_named(name));
@@ -79,7 +79,7 @@ class HeaderReader {
     return number;
   }
 
-  // A list of words; "-" if it is empty.
+  // A list of words; "-" if empty.
   std::vector<std::string> list() {
     std::vector<std::string> items;
     const std::string text = word();

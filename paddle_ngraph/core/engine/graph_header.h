@@ -1,4 +1,5 @@
-// The first line of a graph string (ir/graph.py): what the engine knows of its graph.
+// Header: the first line of a graph string (ir/graph.py), which contains all that the engine reads
+// of its graph.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +15,19 @@ struct GraphHeader {
   size_t num_states = 0;
   size_t num_outputs = 0;
   std::vector<size_t> value_inputs;   // inputs whose contents shape the function
-  std::vector<size_t> weights;        // inputs that functions may keep
-  std::vector<phi::DataType> dtypes;  // of all inputs, as the program declares them
+  std::vector<size_t> weights;        // inputs that may become constants of functions
+  std::vector<phi::DataType> dtypes;  // of all inputs, as declared by the program
   bool has_eager_weights = false;
   bool trains = false;
-  int max_threads = 0;      // of a run; 0: as the flags say
-  int concurrent_runs = 1;  // with so many threads each
+  int max_threads = 0;      // of a run; 0: as set by the flags
+  int concurrent_runs = 1;  // with `max_threads` threads each
   std::string device;
 
-  size_t num_read_only() const { return num_inputs - num_states; }  // that are only read
+  size_t num_read_only() const { return num_inputs - num_states; }  // inputs other than states
   bool is_on_cpu() const { return device == "CPU"; }
 };
 
-// Throws NgraphError when the string is not a graph of this release.
+// Parses the first line. Throws NgraphError if the string is not a graph of this release.
 GraphHeader read_header(const std::string& graph);
 
 }  // namespace paddle_ngraph

@@ -28,7 +28,7 @@ namespace {
 // setup.py reads it from the wheel.
 constexpr char kOpenvinoPlatform[] = NGRAPH_OPENVINO_PLATFORM;
 
-// The ov::Model behind a Python object (pybind11's cross-module conduit): the two modules are built
+// The ov::Model of a Python object (pybind11's cross-module conduit): the two modules are built
 // with different releases of pybind11 and can exchange only addresses.
 void* address_of(const py::object& model) {
   py::capsule type(&model_type(), typeid(std::type_info).name());
@@ -58,8 +58,8 @@ py::dict read_values(const std::vector<phi::DenseTensor*>& inputs,
   return values;
 }
 
-// Views of the weights, valid for as long as the weights are neither written nor freed. Nobody
-// writes to them, but the bindings share only memory to which they could.
+// NumPy views of the weights, valid while the weights are neither written nor freed. No code writes
+// to the views, but the bindings share only writable memory.
 py::dict view_weights(const std::vector<phi::DenseTensor*>& inputs,
                       const std::vector<size_t>& weights) {
   py::dict views;
@@ -119,7 +119,7 @@ common::ErrorCode code_of(const py::error_already_set& error) {
   return common::ErrorCode::LEGACY;
 }
 
-// The error as native Paddle threw it, from the text that Python got: "(Kind) message (at
+// Paddle's original error, parsed from the text of the Python exception: "(Kind) message (at
 // file:line)", and more.
 common::enforce::EnforceNotMet paddle_error(const py::error_already_set& error) {
   std::string text = message_of(error);
@@ -138,15 +138,15 @@ common::enforce::EnforceNotMet paddle_error(const py::error_already_set& error) 
     text.erase(0, end + 2);
   }
   const size_t summary =
-      text.find("Error: ");  // after the user's lines, which a graph does not record
+      text.find("Error: ");  // after the user's source lines, which a graph does not record
   if (text.compare(0, 12, "In user code") == 0 && summary != std::string::npos) {
     text.erase(0, summary + 7);
   }
   return {common::ErrorSummary(code_of(error), text), file.c_str(), line};
 }
 
-// Calls Python. What is raised is handed to `fail`, which throws something else: while signals are
-// still held, as it asks Python what was raised.
+// Calls Python. A Python exception is passed to `fail`, which throws a C++ exception, while signals
+// are still deferred, since `fail` calls Python to inspect the exception.
 template <typename Function, typename Fail>
 auto with_deferred_signals(DeferredSignals::CtrlC ctrl_c, Function&& function, Fail&& fail) {
   try {
@@ -175,7 +175,7 @@ auto with_python(Function&& function) {
                                });
 }
 
-// The groups of threads for the parts of a batch that no other run is computed beside.
+// Divides the threads into streams for the chunks of a batch; no other run is concurrent.
 void divide_threads_among_parts(int threads, Settings* settings) {
   settings->streams = std::min(settings->parts, threads);
   const int remainder = settings->parts % settings->streams;
@@ -266,7 +266,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     }
     try {
       built.function = compile();
-    } catch (const std::exception&) {  // closed shapes may work
+    } catch (const std::exception&) {  // static shapes may work
       disable_dynamic_shapes(graph);
       return build_function(graph, inputs, value_inputs, weights, copies, settings);
     }
@@ -284,7 +284,7 @@ void run_fallback(const std::string& graph, const NgraphIO& io) {
   for (auto* output : io.outputs) outputs.append(reference_to(output));
   const auto run = [&] { callback(PythonCallback::kRunFallback)(graph, inputs, states, outputs); };
   with_deferred_signals(DeferredSignals::CtrlC::kDeferred, run,
-                        [](const py::error_already_set& error) {  // of states
+                        [](const py::error_already_set& error) {  // deferred: states are written
                           if (error.matches(callback(PythonCallback::kError)))
                             throw NgraphError(message_of(error));
                           throw paddle_error(error);

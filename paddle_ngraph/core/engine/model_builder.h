@@ -1,5 +1,4 @@
-// From a graph string to a compiled function: the only place where the core calls Python, on a
-// cache miss.
+// Builds a compiled function from a graph string, with the bridge in Python, on a cache miss.
 #pragma once
 
 #include <memory>
@@ -13,18 +12,19 @@ namespace paddle_ngraph {
 
 struct BuiltFunction {
   std::unique_ptr<OvFunction> function;
-  // The input of the interval that feeds each parameter of the model; numbers after the inputs
-  // continue through `samples`.
+  // For each parameter of the model, the index of the subgraph input that feeds it; indices beyond
+  // the inputs continue through `samples`.
   std::vector<size_t> parameter_inputs;
   std::vector<RandomSample> samples;
   std::vector<RangeCheck> checks;
-  // If sizes are open: for each dimension of each input, in order, then for each number in inputs
-  // that are read by value, the number of its open size or SymbolicSignature::kFixed; and the
-  // guards on the open sizes.
+  // If sizes are symbolic: for each dimension of each input, in order, then for each element of
+  // inputs that are read by value, the index of its symbolic size or SymbolicSignature::kFixed; and
+  // the guards on the symbolic sizes.
   std::vector<int> symbolic_dims;
   std::vector<int64_t> guards;
-  // What is written where the states are, instead of being results. The results of the model are
-  // outputs, then the new values of the other states, then what these steps read.
+  // Optimizer updates: states that are written in place instead of being results. The results of
+  // the model are outputs, then the new values of the other states, then the operands of these
+  // updates.
   Updates updates;
 
   bool is_symbolic() const { return !symbolic_dims.empty(); }
@@ -33,49 +33,50 @@ struct BuiltFunction {
 // Throws NgraphError if the digest in the first line does not match the rest. Takes the GIL.
 void verify_graph(const std::string& graph);
 
-// What a build depends on besides the graph and its inputs: versions, processor, settings. Empty if
-// converters from outside the package are involved: nothing reports changes to these. Takes the
-// GIL.
+// Dependencies of a build other than the graph and its inputs: versions, processor, settings. Empty
+// if converters from outside the package are involved, since changes to these cannot be detected.
+// Takes the GIL.
 std::string build_environment(const std::string& graph, const Settings& settings);
 
-// Records that the graph has met inputs of these shapes and, where they are read by value,
-// contents, and has a function for them with so many parts, for functions with open sizes. Takes
-// the GIL.
+// Records inputs of the graph, by shape and, where they are read by value, by contents, and that a
+// function with `parts` chunks of the batch exists for them; later builds choose symbolic sizes
+// from this record. Takes the GIL.
 void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
                      const std::vector<size_t>& value_inputs, int parts);
 
-// Gives up functions with open sizes for this graph. Takes the GIL.
+// Disables functions with symbolic sizes for this graph. Takes the GIL.
 void disable_dynamic_shapes(const std::string& graph);
 
-// Has the bridge build the graph for these inputs, with `weights` among them as constants, and
-// compiles the result. The function keeps what it needs of `copies`, and reads weights that are not
-// there where they are. Takes the GIL for the former; Python exceptions come back as NgraphError, a
-// ValueError as InvalidInput.
+// Lets the bridge build the model for these inputs, with the inputs `weights` as constants, and
+// compiles it. The function retains the needed memory of `copies`, and reads weights without a copy
+// in place. Takes the GIL for the bridge; Python exceptions become NgraphError, a ValueError
+// becomes InvalidInput.
 BuiltFunction build_function(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
                              const std::vector<size_t>& value_inputs,
                              const std::vector<size_t>& weights,
                              const std::vector<OwnedMemory>& copies, const Settings& settings);
 
-// Paddle's own kernels instead of a function: reads and writes what `io` names, as the program's
-// operators would. Throws what they throw, as Paddle's own exception; throws NgraphError, without
-// having run anything, if the graph does not hold enough for it. Takes the GIL.
+// Runs Paddle's own kernels instead of a function; reads and writes the variables of `io` as the
+// program's operators would. Errors of the kernels are thrown as Paddle's own exception; throws
+// NgraphError, before anything has run, if the graph lacks the data for a fallback. Takes the GIL.
 void run_fallback(const std::string& graph, const NgraphIO& io);
 
-// Whether Paddle makes an empty tensor from these inputs somewhere in the interval, as far as
-// shapes show.
+// Whether an operator of the subgraph creates an empty tensor from these inputs, as far as shapes
+// show.
 bool creates_empty_tensor(const std::string& graph, const NgraphIO& io);
 
-// From the next plan on, leaves to Paddle the part of the graph for which a function could not be
-// built or run.
+// Denylists the operators of the graph for which a function could not be built or run: from the
+// next plan on, these fall back to Paddle.
 void deny_graph(const std::string& graph, const std::string& reason);
 
-// Withdraws the bridge's suspicion against the graph: the fault was in the data.
+// Clears the bridge's provisional failure of the graph: the data caused the failure.
 void clear_failure(const std::string& graph);
 
 class CompileJob;
 
-// Whether a run on these inputs that lacks its function should go natively while it is built,
-// instead of waiting. `fallback_us`: what a native run took; 0: none was measured. Takes the GIL.
+// Whether a run on these inputs that lacks its function should fall back to Paddle during the build
+// instead of waiting for the function. `fallback_us`: time of a run by Paddle, in microseconds; 0:
+// not measured. Takes the GIL.
 bool should_compile_in_background(const std::string& graph,
                                   const std::vector<phi::DenseTensor*>& inputs,
                                   int64_t fallback_us);
@@ -83,15 +84,15 @@ bool should_compile_in_background(const std::string& graph,
 // Whether Paddle may do runs of this graph instead of the engine. Takes the GIL.
 bool may_skip_compile(const std::string& graph);
 
-// Hands an order to the thread that builds in the background. False if it takes none now. Takes
-// the GIL.
+// Submits a job to the background compile thread. Returns false if the thread accepts none now.
+// Takes the GIL.
 bool submit_compile_job(const std::shared_ptr<CompileJob>& job);
 
-// Returns when no order waits and none is built. Takes the GIL.
+// Blocks until no job is pending or being built. Takes the GIL.
 void wait_for_compile_jobs();
 
-// Refusals hold for as long as this number stays the same; a converter that has changed gets
-// another chance.
+// Version of the denylist. Entries are valid while the version is unchanged; after a change of a
+// converter its operators are tried again.
 std::atomic<uint64_t>& denylist_version();
 
 }  // namespace paddle_ngraph

@@ -24,22 +24,23 @@
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/tensors.h"
 
-COMMON_DECLARE_bool(check_nan_inf);  // Paddle's own
+COMMON_DECLARE_bool(check_nan_inf);  // a flag of Paddle
 
 namespace paddle_ngraph {
 
 namespace {
 
-// Part of the bridge's error for a value with which Paddle's own kernel would access memory out of
-// bounds.
+// Substring of the bridge's error for a value that would make Paddle's own kernel access memory out
+// of bounds.
 constexpr char kOutOfBoundsMarker[] = "Paddle would not notice";
 
-// Part of what is said of a run whose whole numbers the engine cannot hold (errors.TOO_WIDE). After
-// so many such runs in a row, the operator that makes them is Paddle's for good.
+// Substring of the error of a run whose integers overflow int32 in the engine (errors.TOO_WIDE).
+// After kMaxOverflowRuns such runs in a row, the operator that computes them permanently falls back
+// to Paddle.
 constexpr char kOverflowMarker[] = "a whole number needs 64 bits in this run";
 constexpr int kMaxOverflowRuns = 8;
 
-// A function takes only tensors that hold memory and have no LoD.
+// Throws InvalidInput unless the tensor has memory and no LoD, as functions require.
 void require_plain(const phi::DenseTensor& tensor, size_t input) {
   const bool has_shape = tensor.dims().size() >= 0;
   if (!has_shape || (!tensor.initialized() && tensor.numel() != 0)) {
@@ -51,7 +52,7 @@ void require_plain(const phi::DenseTensor& tensor, size_t input) {
   }
 }
 
-// `num_inputs` inputs are described in `key`; the contents of those that are read by value follow.
+// `key` describes `num_inputs` inputs, followed by the contents of inputs that are read by value.
 SymbolicSignature symbolic_signature(const Signature& key, size_t num_inputs,
                                      const BuiltFunction& built) {
   SymbolicSignature symbolic{key, std::vector<int>(key.words.size(), SymbolicSignature::kFixed),
@@ -67,42 +68,43 @@ SymbolicSignature symbolic_signature(const Signature& key, size_t num_inputs,
   return symbolic;
 }
 
-// So many shapes of a graph have functions of their own built as they come. Where there are more,
-// as in a loop of Paddle's that shows another shape to its interval in each turn, one has to come
-// once for every few functions that there have been.
+// The first kMaxStaticShapes shapes of a graph get a function at their first run. Further shapes,
+// as in a Paddle loop whose subgraph has another shape in each iteration, must occur once per
+// kFunctionsPerMiss functions built so far.
 constexpr size_t kMaxStaticShapes = 16;
 constexpr size_t kFunctionsPerMiss = 4;
 
-// A signature ends with those settings that functions of a graph differ in.
+// Number of words at the end of a signature for the settings that differ between functions of a
+// graph.
 constexpr size_t kSettingsWords = 3;
 
-// What is known of more shapes than these is forgotten.
+// Maximum number of shapes with statistics.
 constexpr size_t kMaxTrackedShapes = 4096;
 
-// Paddle does a run whose function is not worth a build yet.
+// Thrown for a run whose function is not worth a build yet; the run falls back to Paddle.
 class CompileSkipped : public NgraphError {
  public:
   CompileSkipped() : NgraphError("shapes that come too seldom for a function of their own") {}
 };
 
-// Of a signature, whatever the weights and the settings.
+// Hash of a signature without the weights and the settings.
 uint64_t shape_hash(Signature key) {
   key.weights.reset();
   key.words.resize(key.words.size() - kSettingsWords);
   return SignatureHash()(key);
 }
 
-// So many failures of builds in the background are kept until a run meets them.
+// Maximum number of failures of background builds that are retained until a run rethrows them.
 constexpr size_t kMaxFailures = 16;
 
-// Whether functions may be built in the background, as the flag says.
+// Whether the flag permits builds in the background.
 bool may_compile_in_background() {
   const std::string& when = FLAGS_ngraph_background_compile;
   if (when == "0" || when == "auto" || when == "1") return when != "0";
   throw InvalidInput(concat("FLAGS_ngraph_background_compile=", when, ": use auto, 1 or 0"));
 }
 
-// In the order of Precision.
+// Flag values, in the order of enum Precision.
 constexpr std::array<const char*, 3> kPrecisions = {"f32", "bf16", "f16"};
 
 Precision wanted_precision() {
@@ -114,13 +116,13 @@ Precision wanted_precision() {
   return static_cast<Precision>(found - kPrecisions.begin());
 }
 
-// Held while a function of this graph is built. A handler of a signal may run the same program
-// while Python builds: it builds the function too.
+// Locked while a function of a graph is built. Recursive: a signal handler may run the same program
+// during the build in Python, and builds the function too.
 using BuildingMutex = std::recursive_mutex;
 
 std::array<BuildingMutex, 64> building_mutexes;
 
-// A forked process has no thread that would unlock those that were locked.
+// A forked process lacks the threads that would unlock mutexes locked at the fork.
 void renew_building_mutexes() {
   for (auto& mutex : building_mutexes) new (&mutex) BuildingMutex();
 }
@@ -144,12 +146,12 @@ std::string message_of(const std::exception_ptr& failure) {
   }
 }
 
-// Whether a function that was stored under this key is for it.
+// Whether a function stored under this key is valid for it.
 bool is_for(const BuiltFunction& built, const Signature& key, size_t num_inputs) {
   return !built.is_symbolic() || symbolic_signature(key, num_inputs, built).fits(key);
 }
 
-// A word for each number: its value, or the bits of one that is not whole.
+// Appends one word per element: its value, or the bits of a floating-point value.
 void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) {
   const auto count = static_cast<size_t>(tensor.numel());
   if (count == 0) return;
@@ -182,7 +184,7 @@ NgraphEngine::NgraphEngine(std::string graph)
   const auto is_only_read = [&](size_t input) { return input < header_.num_read_only(); };
   std::copy_if(header_.value_inputs.begin(), header_.value_inputs.end(),
                std::back_inserter(copied_inputs_), is_only_read);
-  // Weights are kept only if no program of the run writes them.
+  // Weights become constants only if no program of the run writes them.
   has_frozen_weights_ = !header_.weights.empty() && !header_.trains;
   shares_threads_ = has_frozen_weights_ && header_.num_states == 0 && header_.is_on_cpu();
 }
@@ -213,8 +215,7 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
   return io;
 }
 
-// Paddle's search for NaN asks all outputs for their place, also those that the operator has to
-// spare.
+// Paddle's check for NaN reads the device of all outputs, including unused outputs of the operator.
 void NgraphEngine::allocate_spare_outputs(paddle::CustomOpKernelContext* context) const {
   const auto nothing = paddle::empty({0}, paddle::DataType::FLOAT32, paddle::CPUPlace());
   for (size_t i = header_.num_outputs; i + 1 < context->OutputRange().size(); ++i) {
@@ -229,7 +230,7 @@ void NgraphEngine::require_inputs(size_t given) const {
 }
 
 void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context) const {
-  const auto& ranges = context.OutputRange();  // one for each fresh output, and one for the states
+  const auto& ranges = context.OutputRange();  // one per output, and one for all states
   const auto& states = ranges.back();
   const bool fits = header_.num_outputs < ranges.size() &&
                     (header_.num_states == 0 || states.second - states.first == header_.num_states);
@@ -267,7 +268,7 @@ Settings NgraphEngine::settings() const {
   Settings settings;
   if (!header_.is_on_cpu()) {
     settings.num_threads = 1;
-    // Gradients are too small for it.
+    // Gradients would underflow in float16.
     if (precision == Precision::kFloat16 && has_frozen_weights_) settings.precision = precision;
     return settings;
   }
@@ -311,7 +312,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_valid(const Signature& key, c
     std::lock_guard<std::mutex> lock(static_functions_mutex_);
     StaticFunctions& statistics = static_functions();
     statistics.built.erase(SignatureHash()(key));
-    statistics.misses[shape_hash(key)] = statistics.count;  // often enough to be built again
+    statistics.misses[shape_hash(key)] = statistics.count;  // treated as frequent: built again
   }
   cache.drop(*function);
   return nullptr;
@@ -342,22 +343,22 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   if (unshared && (run.is_alone() || unshared->has_little_to_do())) return unshared;
   try {
     auto function = get_ng_function(io, shared, &settings, job);
-    if (function == nullptr) return unshared;  // it is built in the background
-    // If there is room for one of the two only, they would take turns.
+    if (function == nullptr) return unshared;  // the function is built in the background
+    // With capacity for only one of the two, they would evict each other alternately.
     if (unshared && !find_function(io, settings)) shares_threads_ = false;
     return function;
   } catch (const CompileSkipped&) {
     if (unshared) return unshared;
     throw;
-  } catch (const InvalidInput&) {  // the unshared function will say whether it is the input
+  } catch (const InvalidInput&) {  // the unshared function shows whether the input is the cause
   } catch (const std::exception&) {
     shares_threads_ = false;
   }
   return get_ng_function(io, settings, nullptr, job);
 }
 
-// A function for runs that overlap: each has as many threads as one that is alone, as long as there
-// are cores for them.
+// Settings of a function for overlapping runs: each run has as many threads as a single run, while
+// there are enough cores.
 Settings NgraphEngine::shared_settings(const Settings& settings,
                                        const Concurrency::Run& run) const {
   if (!shares_threads_ || settings.streams > 1 || run.streams(2) == 1) return settings;
@@ -381,7 +382,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   if (const auto outdated = weights_.take_outdated()) {
     cache.drop(id_, *outdated);
     std::lock_guard<std::mutex> lock(static_functions_mutex_);
-    static_functions().built.clear();  // none of these was dropped for lack of room
+    static_functions().built.clear();  // none of these was evicted for lack of capacity
   }
   if (auto function = find_within_capacity(&key, io)) {
     ++EngineStats::instance().functions_reused;
@@ -398,11 +399,12 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     if (settings_if_building) return get_ng_function(io, *settings_if_building, nullptr, job);
     lock.lock();
   }
-  if (pending_job_ != nullptr) {  // by a thread that was first
+  if (pending_job_ != nullptr) {  // submitted by another thread in the meantime
     if (job != nullptr) return nullptr;
     wait_for_compile_jobs();
   }
-  // It may be there by now, however short the time was; or it would be known, and left.
+  // Another thread may have cached the function in the meantime, however short the wait was;
+  // without this lookup, should_skip_compile() would treat the function as built and evicted.
   if (auto function = find_valid(key, io, true)) return function;
   const bool constant_weights = key.weights.has_value();
   if (job != nullptr) {
@@ -420,7 +422,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     std::optional<Variables> variables;
     if (in_place) variables.emplace(io.inputs, since, weights_);
     auto frozen = std::make_shared<const Snapshot>(snapshot(io.inputs, constant_weights, in_place));
-    // What the snapshot shows is held, unless they have moved in between.
+    // The memory in the snapshot is pinned, unless the variables got other memory in between.
     if (in_place && !weights_.are_untouched_since(since, io.inputs)) {
       in_place = false;
       continue;
@@ -428,7 +430,8 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     const Signature wanted = std::exchange(key, signature(frozen->inputs(), now));
     key.weights = wanted.weights;
     if (constant_weights && !in_place) key.weights = weights_.fingerprint_now(frozen->inputs());
-    if (!is_first || !(key == wanted)) {  // it was built, or an input written, meanwhile
+    if (!is_first ||
+        !(key == wanted)) {  // the function was built, or an input written, in the meantime
       if (auto function = find_valid(key, io, true)) return function;
     }
     rethrow_failure(key);
@@ -480,22 +483,22 @@ NgraphEngine::StaticFunctions& NgraphEngine::static_functions() const {
 
 bool NgraphEngine::should_skip_compile(const Signature& key, const Settings& settings) const {
   if (FLAGS_ngraph_strict || is_collecting()) return false;
-  bool is_new = false;  // to this process
+  bool is_new = false;  // in this process
   {
     std::lock_guard<std::mutex> lock(static_functions_mutex_);
     StaticFunctions& statistics = static_functions();
-    // Of those that it had, too, where the cache has room for fewer.
+    // Also for shapes that had a function, since the cache may have capacity for fewer.
     const bool was_built = statistics.built.count(SignatureHash()(key)) > 0;
     if (statistics.first_shapes.size() < kMaxStaticShapes && !was_built) return false;
     const uint64_t shape = shape_hash(key);
     is_new = statistics.built.size() < kMaxTrackedShapes && !was_built;
     if (is_new && statistics.first_shapes.count(shape) > 0)
-      return false;  // it has one for other settings
+      return false;  // the shape has a function for other settings
     if (statistics.misses.size() >= kMaxTrackedShapes) statistics.misses.clear();
     if (++statistics.misses[shape] * kFunctionsPerMiss >= statistics.count) return false;
   }
   if (!may_skip_compile(graph_)) return false;
-  if (!is_new) return true;  // it is on disk, maybe, but there was no room for it
+  if (!is_new) return true;  // possibly on disk, but evicted for lack of capacity
   const auto on_disk = disk_key(key, settings);
   return !on_disk || !find_file(*on_disk);
 }
@@ -540,7 +543,8 @@ std::shared_ptr<NgraphFunction> NgraphEngine::add_to_cache(const Signature& key,
     if (statistics.first_shapes.size() < kMaxStaticShapes) statistics.first_shapes.insert(shape);
   }
   size_t bytes = key.weights.has_value() ? weights_.num_bytes(snapshot.inputs()) : 0;
-  if (built.function->settings().remainder() > 0) bytes *= 2;  // which is compiled, too
+  if (built.function->settings().remainder() > 0)
+    bytes *= 2;  // the model of the remainder is compiled too
   auto function = wrap(std::move(built));
   if (in_place != nullptr) {
     function->use_weights_in_place(std::make_unique<WeightsInPlace>(weights_, in_place->inputs));
@@ -644,11 +648,11 @@ void NgraphEngine::run(const NgraphIO& io) const {
   JobPtr job;
   run(io, &job);
   if (job == nullptr) return;
-  // It is built when the run is over: until then Python is busy with making the native twin of the
-  // interval.
+  // The job is submitted after the run: during the run, Python creates the fallback program of the
+  // subgraph.
   try {
     submit_compile_job(job);
-  } catch (const std::exception&) {  // the next run gives another one
+  } catch (const std::exception&) {  // the next run submits another job
   }
 }
 
@@ -659,18 +663,18 @@ void NgraphEngine::run(const NgraphIO& io, JobPtr* job) const {
     try {
       run_function(io, now, nullptr, &step);
       return;
-    } catch (const CompileSkipped&) {  // the flag was set again meanwhile
+    } catch (const CompileSkipped&) {  // the flag was changed in the meantime
       return run(io, job);
     }
   }
   if (denied_at_ == denylist_version()) return run_fallback(io);
-  if (FLAGS_check_nan_inf) {  // who looks for NaN wants the operator that makes it
+  if (FLAGS_check_nan_inf) {  // a check for NaN must find the operator that produces it
     try {
       return run_fallback(io);
-    } catch (const NgraphError&) {  // it cannot run natively at all
+    } catch (const NgraphError&) {  // the fallback is unavailable
     }
   }
-  std::string reason;  // why Paddle keeps the interval for good; empty if the data is to blame
+  std::string reason;  // for the denylist; empty if the data caused the failure
   std::exception_ptr failure;
   try {
     if (run_function(io, now, job, &step)) {
@@ -704,7 +708,8 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     if (given.inputs[i]->numel() == 0) require_list(i);
   }
   *step = Step::kCompile;
-  // What the key is made of may be read again by the function, which holds for these contents.
+  // Inputs in the key are copied: the function may read them again and is valid for these contents
+  // only.
   std::optional<Snapshot> copies;
   std::optional<NgraphIO> frozen;
   if (!copied_inputs_.empty()) {
@@ -713,7 +718,7 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     for (size_t input : copied_inputs_) frozen->inputs[input] = copies->inputs()[input];
   }
   const NgraphIO& io = frozen ? *frozen : given;
-  const Epoch since = Epoch::now();  // before weights are looked at
+  const Epoch since = Epoch::now();  // before the fingerprint is computed
   const auto has_run = [&](const NgraphFunction& function) {
     WeightsInPlace::Run reading(function, weights_, io.inputs, since);
     if (!reading.has_started()) return false;
@@ -756,7 +761,7 @@ void NgraphEngine::require_dtype(const phi::DenseTensor& tensor, size_t input) c
                             ", the program declares ", header_.dtypes[input]));
 }
 
-// No converter sees an empty input: if it refused, that would say nothing about other sizes.
+// No converter gets an empty input: its rejection would not apply to other sizes.
 void NgraphEngine::require_list(size_t input) const {
   const auto end = header_.value_inputs.end();
   if (std::find(header_.value_inputs.begin(), end, input) != end) return;
@@ -774,8 +779,8 @@ bool NgraphEngine::try_fallback(const NgraphIO& io) const {
     run_fallback(io);
     stream.used();
     return true;
-  } catch (const NgraphError&) {     // it cannot run natively at all
-  } catch (const std::exception&) {  // what it has written of the states stays
+  } catch (const NgraphError&) {     // the fallback is unavailable
+  } catch (const std::exception&) {  // states that were written keep their new values
     if (header_.num_states > 0) throw;
   }
   return false;
@@ -788,14 +793,14 @@ void NgraphEngine::run_fallback_without_compiling(const NgraphIO& io,
     std::lock_guard<std::mutex> lock(static_functions_mutex_);
     StaticFunctions& statistics = static_functions();
     statistics.misses[shape_hash(signature(io.inputs, settings))] =
-        statistics.count;  // often enough
+        statistics.count;  // treated as frequent
   }
   run(io, nullptr);
 }
 
 void NgraphEngine::run_fallback_while_compiling(const NgraphIO& io, JobPtr* job) const {
   const auto start = std::chrono::steady_clock::now();
-  if (!try_fallback(io)) {  // the engine may; if it fails too, Paddle's error is raised again
+  if (!try_fallback(io)) {  // the engine may succeed; if not, Paddle's error is raised again
     job->reset();
     return run(io, nullptr);
   }
@@ -815,7 +820,7 @@ void NgraphEngine::run_fallback_after_failure(const NgraphIO& io, const std::exc
   const bool is_overflow = message.find(kOverflowMarker) != std::string::npos;
   try {
     run_fallback(io);
-  } catch (const NgraphError&) {  // it cannot run natively at all
+  } catch (const NgraphError&) {  // the fallback is unavailable
     clear_failure(graph_);
     std::rethrow_exception(failure);
   } catch (...) {
@@ -830,7 +835,7 @@ void NgraphEngine::run_fallback_after_failure(const NgraphIO& io, const std::exc
     return;
   }
   if (reason.empty()) return;
-  // A failure with an empty tensor says nothing about other sizes.
+  // A failure with an empty tensor does not apply to other sizes.
   if (creates_empty_tensor(graph_, io)) return clear_failure(graph_);
   deny_graph(graph_, reason);
   denied_at_ = version;

@@ -18,7 +18,7 @@ namespace {
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kMaxCopiedStateBytes = 4096;
 
-// In an interval, int64 tensors hold positions, which the engine computes in 32 bits.
+// The engine computes the int64 indices of a subgraph in int32.
 void require_int32_range(const phi::DenseTensor& tensor, size_t input) {
   if (tensor.dtype() != paddle::DataType::INT64) return;
   const auto* values = static_cast<const int64_t*>(memory(tensor));
@@ -61,7 +61,8 @@ void require_disjoint_states(const NgraphIO& io) {
   require_disjoint(std::move(ranges));
 }
 
-// Throws InvalidInput if a state is where the function holds something: the steps write states.
+// Throws InvalidInput if a state overlaps memory pinned by the function: optimizer updates write
+// states.
 void require_disjoint_pinned_values(const PinnedValues& pinned,
                                     const std::vector<FloatSpan>& states) {
   if (pinned.values.empty()) return;
@@ -108,7 +109,7 @@ NgraphFunction::NgraphFunction(BuiltFunction built, size_t num_outputs, size_t n
 void NgraphFunction::run(const NgraphIO& io) const {
   function_->require_elements();
   require_disjoint_states(io);
-  // Released first: this run may reuse the memory that the previous run left there.
+  // Released first: this run may reuse the output memory of the previous run.
   for (auto* output : io.outputs) *output = phi::DenseTensor();
   for (size_t input : parameter_inputs_) {
     if (input < io.inputs.size()) require_int32_range(*io.inputs[input], input);
@@ -248,10 +249,10 @@ std::vector<phi::DenseTensor> NgraphFunction::sample_random_inputs(const NgraphI
 void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const {
   const auto states = io.inputs.end() - static_cast<std::ptrdiff_t>(io.num_states);
   for (auto* output : io.state_outputs) {
-    if (output != nullptr) *output = phi::DenseTensor();  // the operator's own name for the state
+    if (output != nullptr) *output = phi::DenseTensor();  // the operator's output of the state
   }
-  // What the old value leaves behind: no memory (the new value is copied into it, or there
-  // already), memory that others may still read, or memory to reuse.
+  // Old buffer of a state: kNone (the new value is copied into it or was written there), kInUse
+  // (others may still read it), or kFree (reusable).
   enum class OldBuffer { kNone, kInUse, kFree };
   std::vector<OldBuffer> old_buffers(io.num_states, OldBuffer::kNone);
   std::vector<phi::DenseTensor> old;
@@ -271,9 +272,10 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   }
   for (size_t i = 0; i < io.num_states; ++i) {
     if (state_result_indices_[i] == kNoResult) {
-      // A step has written there.
+      // Written by an optimizer update.
     } else if (old_buffers[i] == OldBuffer::kNone) {
-      // In place, as Paddle's own kernels write: whoever shares the memory sees the new contents.
+      // In place, as Paddle's own kernels write: tensors that share the memory get the new
+      // contents.
       if (fresh[i].numel() > 0) std::memcpy(old[i].data(), fresh[i].data(), num_bytes(fresh[i]));
       phi::DenseTensorMeta meta = fresh[i].meta();
       meta.offset = old[i].meta().offset;
@@ -302,7 +304,7 @@ phi::DenseTensor SpareTensors::take(size_t slot, const ResultType& type) {
 }
 
 void SpareTensors::give(size_t slot, phi::DenseTensor tensor) {
-  if (!is_paddle_allocated(tensor)) return;  // an array of the user's
+  if (!is_paddle_allocated(tensor)) return;  // memory of the user's array
   std::lock_guard<std::mutex> lock(mutex_);
   if (slot >= tensors_.size()) tensors_.resize(slot + 1);
   auto& slot_tensors = tensors_[slot];

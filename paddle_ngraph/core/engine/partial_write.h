@@ -1,4 +1,4 @@
-// What failed after a run had begun to write states.
+// Marker of errors thrown after a run had begun to write states.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace paddle_ngraph {
 
-// Nobody may repeat such a run, natively or else: states would be updated twice.
+// Such a run must not be repeated, neither by the engine nor by Paddle: states would be updated
+// twice.
 class PartialWrite {
  public:
   PartialWrite() = default;
@@ -16,7 +17,7 @@ class PartialWrite {
   virtual ~PartialWrite() = default;
 };
 
-// `Error` as such an error.
+// `Error` that is also a PartialWrite.
 template <typename Error>
 class AfterPartialWrite final : public Error, public PartialWrite {
  public:

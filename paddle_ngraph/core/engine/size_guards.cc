@@ -8,11 +8,11 @@ namespace paddle_ngraph {
 
 namespace {
 
-// As in symbolic_sizes.py.
+// Encoding of symbolic_sizes.py.
 enum Operation : int64_t { kConstant, kSymbol, kAdd, kMultiply, kFloorDivide };
 enum Kind : int64_t { kAtLeastZero, kZero, kNotZero };
 
-// Deeper than any expression that a converter makes; a guard that needs more does not hold.
+// Deeper than the expressions of all converters; a guard that needs more does not hold.
 constexpr size_t kStack = 64;
 
 std::optional<int64_t> combined(int64_t operation, int64_t a, int64_t b) {
@@ -33,7 +33,7 @@ std::optional<int64_t> combined(int64_t operation, int64_t a, int64_t b) {
   }
 }
 
-// The number that a program leaves on the stack.
+// The value that a program leaves on the stack.
 std::optional<int64_t> run(const int64_t* word, const int64_t* end,
                            const std::vector<int64_t>& sizes) {
   std::array<int64_t, kStack> stack;

@@ -13,8 +13,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Memory that goes back to the system: no run will need any of this size again, so the pool would
-// keep it for nothing.
+// Allocates outside the memory pool, so that the memory returns to the system: no run needs a block
+// of this size again.
 class WeightCopy final : public phi::Allocation {
  public:
   explicit WeightCopy(size_t bytes) : Allocation(of_system(bytes), bytes, phi::CPUPlace()) {}
@@ -40,7 +40,7 @@ phi::DenseTensor copy_of_weight(const phi::DenseTensor& tensor) {
   return copy;
 }
 
-// The same memory, held by somebody else.
+// The memory of a tensor, with another owner.
 phi::DenseTensor view_of(const phi::DenseTensor& tensor) {
   if (tensor.numel() == 0) return copy_of(tensor);
   auto memory = std::make_shared<phi::Allocation>(const_cast<void*>(tensor.data()),

@@ -1,4 +1,5 @@
-// What the build of a function, or the function itself, reads of inputs that others may write.
+// Snapshot of inputs that other threads may write, for the build of a function or for the function
+// itself.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +11,14 @@
 
 namespace paddle_ngraph {
 
-// The shapes and dtypes of the inputs of a run, and the contents of some of them. These are copied,
-// for other threads may write to the variables, or free them, but a function must be made of
-// exactly what its key says; weights may be left where they are by who can tell that they stay as
-// they are.
+// Shapes and dtypes of the inputs of a run, and the contents of some of them. The contents are
+// copied, since other threads may write to the variables or free them, but a function must be built
+// from exactly the contents in its key; weights may stay in place if the caller can detect writes
+// to them.
 class Snapshot {
  public:
-  // `values`: the inputs of which the contents are copied. `weights`: those that become constants,
-  // of which they are copied unless these are `in_place`.
+  // `values`: indices of inputs whose contents are copied. `weights`: indices of inputs that become
+  // constants, which are copied too unless `in_place`.
   Snapshot(const std::vector<phi::DenseTensor*>& inputs, const std::vector<size_t>& values,
            const std::vector<size_t>& weights, bool in_place = false);
   Snapshot(Snapshot&&) = default;
@@ -27,10 +28,10 @@ class Snapshot {
 
   const std::vector<phi::DenseTensor*>& inputs() const { return inputs_; }
 
-  // How many bytes were copied.
+  // Number of bytes copied.
   size_t num_bytes() const { return num_bytes_; }
 
-  // The copies of weights: a function keeps what it has not packed.
+  // Copies of the weights; a function retains those that it has not packed.
   const std::vector<OwnedMemory>& copies() const { return copies_; }
 
  private:

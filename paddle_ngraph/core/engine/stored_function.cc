@@ -11,7 +11,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Numbers and lists of them, one after the other, as words of 64 bits.
+// Serializes scalars and lists of scalars as a sequence of 64-bit words.
 class WordWriter {
  public:
   template <typename Number>
@@ -174,7 +174,8 @@ std::optional<BuiltFunction> load_function(const DiskKey& key) {
 
 namespace {
 
-// A function that writes the blob of `built` to a file, and throws if it is not what it should be.
+// Returns a function that writes the blob of `built` to a file, and throws if `is_valid` returns
+// false.
 auto saving(const BuiltFunction& built, const IsValid& is_valid) {
   return [&](const char* path) {
     inject_fault(Step::kStore);

@@ -1,4 +1,4 @@
-// Built functions on disk: what model_builder.h builds, without building it again.
+// Stored functions: results of model_builder.h on disk, to load without another build.
 #pragma once
 
 #include <functional>
@@ -9,16 +9,16 @@
 
 namespace paddle_ngraph {
 
-// The function stored under this key; nothing if there is none that can be used.
+// The function stored under this key; std::nullopt if there is no usable one.
 std::optional<BuiltFunction> load_function(const DiskKey& key);
 
-// Whether what was stored is what the key says: asked when it is complete.
+// Whether a stored function matches its key; called when the file is complete.
 using IsValid = std::function<bool()>;
 
 // Stores a function, if possible.
 void store_function(const DiskKey& key, const BuiltFunction& built, const IsValid& is_valid = {});
 
-// Stores a function in this folder. Throws what prevents it.
+// Stores a function in this folder. Throws on failure.
 void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built,
                        const IsValid& is_valid = {});
 

@@ -26,7 +26,8 @@ bool WeightsInPlace::is_valid_for(const WeightWatch& watch, const Inputs& inputs
 bool WeightsInPlace::begin(const WeightWatch& watch, const Inputs& inputs, const Epoch& since) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (runs_ == 0) since_ = since;
-  // A run that goes on may have packed what was written since; its end will say so, too late.
+  // A run in progress may have packed contents written since then, and would report this only at
+  // its end, too late.
   if (!watch.are_untouched_since(since_, inputs)) is_consistent_ = false;
   if (!is_consistent_) return false;
   ++runs_;

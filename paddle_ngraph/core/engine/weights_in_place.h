@@ -1,8 +1,9 @@
-// The weights that a function reads where they are, in the variables of the runs that it serves.
+// Weights that a function reads in place, from the variables of its runs.
 //
-// What it has not packed it reads in each run: that is right whenever the weights of the run are
-// there and have the fingerprint of the function. What it packs stays as it was when it was packed,
-// so nobody may have written meanwhile, even if the weights have their contents again.
+// Weights that the function has not packed are read in each run: correct whenever the weights of
+// the run are at the same addresses and have the fingerprint of the function. Packed weights keep
+// their contents of the time of packing, so no write may occur between the fingerprint and the
+// packing, not even one that is undone later.
 #pragma once
 
 #include <atomic>
@@ -21,26 +22,28 @@ class WeightsInPlace {
  public:
   using Inputs = std::vector<phi::DenseTensor*>;
 
-  // Of a function that was built for these inputs.
+  // For a function that was built for these inputs.
   WeightsInPlace(const WeightWatch& watch, const Inputs& inputs);
 
-  // Whether the function serves a run with these inputs, whose weights have its fingerprint.
+  // Whether the function is valid for a run with these inputs, whose weights have the fingerprint
+  // of the function.
   bool is_valid_for(const WeightWatch& watch, const Inputs& inputs) const;
 
-  // A run of a function, whatever weights it has.
+  // One run of a function, with weights in place or not.
   class Run {
    public:
-    // `since`: before the fingerprint was made.
+    // `since`: an epoch before the fingerprint was computed.
     Run(const NgraphFunction& function, const WeightWatch& watch, const Inputs& inputs,
         const Epoch& since);
     ~Run();
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
-    // If not, the function serves no run any more.
+    // If false, the function is no longer valid for any run.
     bool has_started() const { return has_started_; }
 
-    // All has been computed. A run that ends before may have packed nothing yet.
+    // Records that the computation is complete. A run that ends earlier may have packed nothing
+    // yet.
     void has_computed() { has_computed_ = true; }
 
    private:
@@ -57,12 +60,12 @@ class WeightsInPlace {
   void end(const WeightWatch& watch, const Inputs& inputs, bool has_packed_all);
 
   std::vector<const void*> addresses_;  // in the order of WeightWatch::inputs()
-  std::atomic<bool> is_packed_{false};  // all that ever is, from the right weights
+  std::atomic<bool> is_packed_{false};  // all weights to pack are, from the right contents
   mutable std::mutex mutex_;
   // Below: guarded by the mutex.
-  bool is_consistent_ = true;  // that it has packed the right weights
-  int runs_ = 0;               // that go on and may pack
-  Epoch since_;                // before the first of them
+  bool is_consistent_ = true;  // only the right contents were packed
+  int runs_ = 0;               // in progress that may pack
+  Epoch since_;                // before the first of these runs
 };
 
 }  // namespace paddle_ngraph
