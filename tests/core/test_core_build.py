@@ -88,7 +88,7 @@ def test_what_ends_a_step_ends_its_processes(tmp_path):
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
         wait_until((tmp_path / "begun").exists)
         process.terminate()
-        assert process.wait(20) == 128 + signal.SIGTERM
+        assert process.wait(30) == 128 + signal.SIGTERM
     status = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
     wait_until(lambda: not status.exists() or ") Z " in status.read_text())
 
