@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from tools.renames.__main__ import Comparison
+from tools.renames.commits import Commits
 from tools.tiers.checkouts import Checkout, git
 from tools.tiers.measuring import Line, Measured
 from tools.tiers.state import State
@@ -18,6 +20,7 @@ from tools.tiers.trials import Trial, outcome_of, trial, tried_until
 
 STEP = "revert"
 CONFLICT = "conflict"
+NO_CODE = "changes no code"
 COUNT = 12
 SAYS_SO = re.compile(
     r"\b(mend|fix(es|ed)?\b|repair|wrong|fault|bugs?\b|crash|hangs?\b|leak|races?\b|los(t|es)\b|"
@@ -67,6 +70,12 @@ def revert(checkout: Checkout, commit: str) -> bool:
     except RuntimeError:
         return False
     return bool(git("diff", "--name-only", "HEAD", cwd=checkout.path))
+
+
+def changes_code(repository: Path) -> bool:
+    """Whether the working tree differs from its commit in more than comments and docstrings."""
+    found = Comparison(Commits(str(repository), "HEAD", "."), ["paddle_ngraph"], {}, is_prose=True)
+    return bool(found.differences or found.others)
 
 
 def _of_package(repository: Path, commit: str) -> str:
@@ -126,6 +135,9 @@ def _outcome(
     if not revert(checkout, mend.commit):
         checkout.restore()
         return CONFLICT, None
+    if not changes_code(checkout.path):
+        checkout.restore()
+        return CONFLICT, NO_CODE
     lines = list(changed_lines(git("diff", "-U0", "HEAD", cwd=checkout.path)))
     compiled = any(line.file.endswith((".cc", ".h")) for line in lines)
     checkout.restore()

@@ -49,7 +49,7 @@ def results(commit: str, state: State, lines: Mapping[str, Covered]) -> str:
 
 def coverage_table(lines: Mapping[str, Covered]) -> str:
     return table(
-        ("lines", "run by tests", "of", "%"),
+        ("lines", "run by tests (Python: `make test`, C++: `make test-all`)", "of", "%"),
         ((name, run.run, run.lines, f"{run.percent:.1f}") for name, run in sorted(lines.items())),
     )
 
@@ -95,7 +95,8 @@ def _reverts(found: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     noticed = Counter(result["outcome"] for result in fit)
     yield (
         f"Of {len(fit)} reverted commits {noticed['test']} make `make test` fail, and "
-        f"{noticed['all']} only `make test-all`; {len(found) - len(fit)} others conflict."
+        f"{noticed['all']} only `make test-all`; {len(found) - len(fit)} others conflict or change "
+        "no code."
     )
     yield table(
         ("commit", "mended", "fails", "test"),
