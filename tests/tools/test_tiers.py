@@ -392,6 +392,7 @@ def test_only_the_package_is_reverted(tmp_path):
         ("a.cc", "// New\nint f() { return 1; }\n", False),
         ("a.cc", "/* old */ int f() { return 2; }\n", True),
         ("a.cmake", "new", True),
+        ("a.md", "new", False),
     ],
 )
 def test_a_revert_of_prose_is_no_fault(tmp_path, file, text, expected):

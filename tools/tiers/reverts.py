@@ -73,9 +73,12 @@ def revert(checkout: Checkout, commit: str) -> bool:
 
 
 def changes_code(repository: Path) -> bool:
-    """Whether the working tree differs from its commit in more than comments and docstrings."""
-    found = Comparison(Commits(str(repository), "HEAD", "."), ["paddle_ngraph"], {}, is_prose=True)
-    return bool(found.differences or found.others)
+    """Whether the working tree differs from its commit in more than comments, docstrings, pages."""
+    commits = Commits(str(repository), "HEAD", ".")
+    changed = (a or b or "" for a, b in commits.changed(["paddle_ngraph"], finds_moves=False))
+    paths = [path for path in changed if not path.endswith(".md")]
+    found = Comparison(commits, paths, {}, is_prose=True) if paths else None
+    return bool(found and (found.differences or found.others))
 
 
 def _of_package(repository: Path, commit: str) -> str:
