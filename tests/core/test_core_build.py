@@ -83,7 +83,7 @@ def test_a_command_that_is_not_there_is_in_the_log(tmp_path):
     assert "no-such-command" in (tmp_path / "build" / "step.log").read_text()
 
 
-def test_what_ends_a_step_ends_its_processes(tmp_path):
+def test_a_signal_that_ends_a_step_ends_its_processes(tmp_path):
     """The command starts a process of its own, as setup.py starts Ninja."""
     code = "sleep 60 & echo $! > pid; touch begun; wait"
     command = [sys.executable, str(ROOT / "tools" / "step.py"), "Working", "sh", "-c", code]
