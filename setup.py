@@ -127,7 +127,10 @@ class NinjaFile:
         ]
         self.precompiled: set[str] = set()
         self.commands: list[dict[str, object]] = []  # without precompiled headers
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise SystemExit(f"A file is in the way of the folder {folder}: remove it.") from error
         # A dependency in place of the headers of libraries, which Ninja does not track.
         self.versions = folder / "versions"
         versions = _versions()
@@ -141,7 +144,7 @@ class NinjaFile:
         # The largest sources first, since they take longest.
         groups.sort(key=lambda group: sum(map(os.path.getsize, group)), reverse=True)
         objects = [self._compile(group) for group in groups]
-        flags = [*shlex.split(os.environ.get("LDFLAGS", "")), *(_sanitizer() or ["-s"])]
+        flags = [*_words_of("LDFLAGS"), *(_sanitizer() or ["-s"])]
         if SANITIZE == "coverage":  # the recorder of tests calls these functions
             flags += ["-Wl,-u,__gcov_dump,-u,__gcov_reset"]
         command = [*_compiler(), "-shared", *flags, "-o", library]
@@ -163,8 +166,9 @@ class NinjaFile:
             command += ["-include", header]
         if len(sources) > 1:
             source = self._unity(sources)
-            # Each source is an included file here; GCC warns of types with internal linkage there.
-            command += ["-I.", "-Wno-subobject-linkage"]
+            command.append("-I.")
+            if _is_gcc():  # Each source is an included file; GCC warns of internal linkage there.
+                command.append("-Wno-subobject-linkage")
         target = f"{self.folder / sources[0]}.o"
         output = ["-MMD", "-MF", f"{target}.d", "-o", target]
         self._build("compile", target, [source], [*command, *output, "-c", source], after)
@@ -209,15 +213,35 @@ def _escaped(path: str) -> str:
     return re.sub(r"([$ :])", r"$\1", path)
 
 
+def _words_of(variable: str) -> list[str]:
+    try:
+        return shlex.split(os.environ.get(variable, ""))
+    except ValueError as error:
+        raise SystemExit(f"{variable} cannot be split into words: {error}.") from error
+
+
 @cache
 def _compiler() -> list[str]:
-    command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    command = _words_of("CXX") or ["g++"]
     if not shutil.which(command[0]):
         raise SystemExit(
             f"There is no C++ compiler {command[0]}: install one (`apt install g++` on Debian and "
             "Ubuntu), or name yours in CXX, and build again."
         )
     return command
+
+
+@cache
+def _compiler_version() -> str:
+    """Returns the output of ``--version``, in English, so that another LANG compiles nothing."""
+    command = [*_compiler(), "--version"]
+    # GCC translates the text by LANGUAGE, unless the locale is C.
+    environment = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment).stdout
+
+
+def _is_gcc() -> bool:
+    return "Free Software Foundation" in _compiler_version()
 
 
 def _ninja() -> str:
@@ -235,9 +259,8 @@ def _why_failed(folder: Path) -> str:
 
 def _versions() -> str:
     """Returns versions of packages and compiler: inputs of the build that Ninja does not track."""
-    compiler = subprocess.run([*_compiler(), "--version"], capture_output=True, text=True).stdout
     names = ("paddlepaddle", "paddlepaddle-gpu", "openvino", "onednn-devel", "mkl", "mkl-include")
-    return "".join([f"{name} {_version(name)}\n" for name in names] + [compiler])
+    return "".join([f"{name} {_version(name)}\n" for name in names] + [_compiler_version()])
 
 
 def _core_sources() -> list[str]:
@@ -389,14 +412,15 @@ def _flags_of(group: str, onednn: Path, optimization: str) -> list[str]:
     return [
         *("-std=c++17", optimization, "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off"),
         *("-fwrapv", "-DNDEBUG", "-fPIC", "-pipe", "-fvisibility=hidden"),
-        *("--param", "ggc-min-heapsize=1048576"),  # fewer garbage collections of the compiler
+        # Fewer garbage collections of the compiler.
+        *(("--param", "ggc-min-heapsize=1048576") if _is_gcc() else ()),
         *("-Wall", "-Wextra", "-Werror"),
         # Messages name headers by their path; an isolated build has them in a temporary folder.
         f"-fmacro-prefix-map={_openvino().parent}/=",
         *_sanitizer(),
         "-Ipaddle_ngraph",
         *headers,
-        *shlex.split(os.environ.get("CXXFLAGS", "")),
+        *_words_of("CXXFLAGS"),
     ]
 
 

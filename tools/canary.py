@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PINNED = ("requirements/build.txt", "pyproject.toml")
 BUILT = ".venv/.built"
 UNCHECKED = "PADDLE_NGRAPH_UNCHECKED"
+NO_GIT = "make canary copies the files that git lists: clone the repository, and run it there."
 EXAMPLES = 5  # tests listed for each reason
 
 
@@ -62,8 +64,14 @@ def pinned(text: str, releases: Releases) -> str:
 def sources() -> list[str]:
     """Returns the files of the working tree that git does not ignore."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SystemExit(NO_GIT) from error
+    found = [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+    if PINNED[0] not in found:  # the repository is another one, around the sources
+        raise SystemExit(NO_GIT)
+    return found
 
 
 def copy_sources(tree: Path, releases: Releases) -> None:
@@ -152,35 +160,47 @@ def errors(output: str) -> list[str]:
     return list(reversed(first.values()))
 
 
+# A line of pytest's summary: kind, test and message; the parameters of a test may contain " - ".
+SUMMARY = r"^(FAILED|ERROR) (\S(?:(?! - )[^\[\n])*(?:\[.*?\](?= - |$)|\[.*)?)(?: - (.*))?$"
+
+
 def failures(output: str) -> dict[str, list[str]]:
     """Returns failed tests by reason; reasons that differ in numbers only are merged."""
     found: dict[str, tuple[str, list[str]]] = {}
-    messages = _messages(output)
-    lines = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - (.*))?$", output, re.MULTILINE)
-    for test, summary in lines:
-        name = test.partition("::")[2].replace("::", ".") or test
-        reason = messages.get(name, summary) or "no reason given"
-        key = re.sub(r"0x[0-9a-f]+|\d[\d.e+-]*", "N", reason)
-        found.setdefault(key, (reason, []))[1].append(test)
+    tests = re.findall(SUMMARY, output, re.MULTILINE)
+    names = [(kind, _name(test)) for kind, test, _ in tests]
+    # Tracebacks name no file, but are in the order of the summary, if each test has one.
+    counts = Counter(names)
+    messages = {key: of for key, of in _messages(output).items() if len(of) == counts[key]}
+    for key, (_, test, summary) in zip(names, tests):
+        message = messages[key].pop(0) if key in messages else ""
+        reason = message or summary or "no reason given"
+        merged = re.sub(r"0x[0-9a-f]+|\d[\d.e+-]*", "N", reason)
+        found.setdefault(merged, (reason, []))[1].append(test)
     return dict(sorted(found.values(), key=lambda each: -len(each[1])))
 
 
-def _messages(output: str) -> dict[str, str]:
-    """Returns the first two lines of the last exception of each failure, by test."""
-    heading = r"^_{3,} (?:ERROR (?:collecting|at \w+ of) )?(\S.*?) _{3,}$"
+def _name(test: str) -> str:
+    """Returns the name of a test in headings of tracebacks; of a file, its path."""
+    return (test.partition("::")[2] or test).replace("::", ".")
+
+
+def _messages(output: str) -> dict[tuple[str, str], list[str]]:
+    """Returns the first two lines of the last exception of each failure, by kind and name."""
+    heading = r"^_{3,} (ERROR (?:collecting|at \w+ of) )?(\S.*?) _{3,}$"
     parts = re.split(heading, output, flags=re.MULTILINE)[1:]
-    found = {}
-    for name, traceback in zip(parts[::2], parts[1::2]):
-        exceptions = re.findall(r"(?:^E\b.*\n)+", traceback, re.MULTILINE)
-        if exceptions:
-            lines = [line[1:].strip() for line in exceptions[-1].splitlines()]
-            found[name.replace("::", ".")] = " ".join(list(filter(None, lines))[:2])
+    found: dict[tuple[str, str], list[str]] = {}
+    for error, name, traceback in zip(parts[::3], parts[1::3], parts[2::3]):
+        exceptions = re.findall(r"(?:^E\b.*\n)+", traceback, re.MULTILINE) or [""]
+        lines = filter(None, (line[1:].strip() for line in exceptions[-1].splitlines()))
+        key = ("ERROR" if error else "FAILED", name.replace("::", "."))
+        found.setdefault(key, []).append(" ".join(list(lines)[:2]))
     return found
 
 
 def summaries(output: str) -> list[str]:
     """Returns the last line of each run of pytest, and the failed targets of ``make``."""
-    pattern = r"^=* ?((?:\d+ [a-z]+,? ?)+in [\d.]+s|make: \*\*\* .+)"
+    pattern = r"^=* ?((?:\d+ [a-z]+,? ?)+in [\d.]+s|make(?:\[\d+\])?: \*\*\* .+)"
     return re.findall(pattern, output, re.MULTILINE)
 
 

@@ -47,6 +47,7 @@ CAUSES = {
     OTHER_ERRORS: "",
 }
 SECONDS_TO_END = 10
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(sentence: str, *command: str) -> int:
@@ -56,7 +57,7 @@ def main(sentence: str, *command: str) -> int:
         return 1
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS[1:]:
         signal.signal(number, _exit)
     print(sentence, "...", flush=True)
     lines: list[str] = []
@@ -85,6 +86,8 @@ def _exit(number: int, frame: object) -> None:
 
 def run(command: tuple[str, ...], lines: list[str]) -> int:
     """Returns the exit code of the command; appends its output to ``lines`` as it is written."""
+    # No signal arrives before the command can be ended.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -93,11 +96,13 @@ def run(command: tuple[str, ...], lines: list[str]) -> int:
         errors="replace",
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         start_new_session=True,
+        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS),
     ) as process:
         ended = threading.Event()
-        threading.Thread(target=report, args=(lines, ended), daemon=True).start()
-        assert process.stdout is not None
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            threading.Thread(target=report, args=(lines, ended), daemon=True).start()
+            assert process.stdout is not None
             lines.extend(process.stdout)
         except BaseException:
             _end_group(process)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import setuptools
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "paddle_ngraph"
@@ -81,14 +83,14 @@ def test_a_command_that_is_not_there_is_in_the_log(tmp_path):
     assert "no-such-command" in (tmp_path / "build" / "step.log").read_text()
 
 
-def test_what_ends_a_step_ends_its_processes(tmp_path):
+def test_a_signal_that_ends_a_step_ends_its_processes(tmp_path):
     """The command starts a process of its own, as setup.py starts Ninja."""
     code = "sleep 60 & echo $! > pid; touch begun; wait"
     command = [sys.executable, str(ROOT / "tools" / "step.py"), "Working", "sh", "-c", code]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
         wait_until((tmp_path / "begun").exists)
         process.terminate()
-        assert process.wait(20) == 128 + signal.SIGTERM
+        assert process.wait(30) == 128 + signal.SIGTERM
     status = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
     wait_until(lambda: not status.exists() or ") Z " in status.read_text())
 
@@ -103,6 +105,58 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_warnings_of_tools_are_not_on_the_screen(tmp_path):
     run = step(tmp_path, "import sys; print('WARNING: old'); print('WARNING', file=sys.stderr)")
     assert (run.returncode, run.stdout, run.stderr) == (0, "Working ...\n", "")
+
+
+@pytest.fixture
+def setup(tmp_path, monkeypatch):
+    """The module setup.py, in an empty folder."""
+    monkeypatch.setattr(setuptools, "setup", lambda **options: None)
+    specification = importlib.util.spec_from_file_location("setup_of_core", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    monkeypatch.setattr(module, "_onednn_headers", lambda folder: folder)
+    monkeypatch.chdir(tmp_path)
+    return module
+
+
+def compiler(path: Path, version: str) -> str:
+    path.write_text(f'#!/bin/sh\necho "$LC_ALL {version}"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_another_language_compiles_nothing_again(setup, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(tmp_path / "g++", "1.0"))
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    assert setup._versions().endswith("C 1.0\n")
+
+
+@pytest.mark.parametrize("name, is_gcc", [("Free Software Foundation", True), ("clang", False)])
+def test_options_of_gcc_are_for_gcc(setup, tmp_path, monkeypatch, name, is_gcc):
+    monkeypatch.setenv("CXX", compiler(tmp_path / "cxx", name))
+    sources = [f"paddle_ngraph/core/common/{name}.cc" for name in "ab"]
+    for source in sources:
+        Path(source).parent.mkdir(parents=True, exist_ok=True)
+        Path(source).write_text("")
+    ninja = setup.NinjaFile(Path("build", "core"))
+    ninja.link("x.so", sources, [])
+    text = "\n".join(ninja.lines)
+    assert "-c build/core/unity" in text
+    assert is_gcc == ("-Wno-subobject-linkage" in text) == ("ggc-min-heapsize" in text)
+
+
+@pytest.mark.parametrize("variable", ["CXX", "CXXFLAGS", "LDFLAGS"])
+def test_a_quote_without_its_end_is_named(setup, monkeypatch, variable):
+    monkeypatch.setenv(variable, "'x")
+    with pytest.raises(SystemExit, match=f"^{variable} cannot be split .*No closing quotation"):
+        setup.NinjaFile(Path("core")).link("x.so", [], [])
+        setup._flags_of("common", Path(), "-O3")
+
+
+def test_a_file_in_the_way_of_the_build_is_named(setup):
+    Path("build").touch()
+    with pytest.raises(SystemExit, match="in the way of the folder build/core"):
+        setup.NinjaFile(Path("build", "core"))
 
 
 def test_headers_bring_no_large_ones_of_others():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,56 @@ def test_failures_are_grouped_by_reason() -> None:
         "ImportError: no y": ["tests/b.py"],
         "no reason given": ["tests/test_c.py::test_silent"],
     }  # fmt: skip
+
+
+NAMESAKES = """\
+______ ERROR at setup of test_two ______
+E   OSError: of a
+______ test_one[a - b] ______
+E   ValueError: of a
+______ test_one[a - b] ______
+E   KeyError: of b
+______ test_two ______
+E   TypeError: of b
+FAILED tests/a.py::test_one[a - b] - ValueError: ...
+FAILED tests/b.py::test_one[a - b] - KeyError: x[1] - y
+FAILED tests/b.py::test_two - TypeError: [x] - y
+FAILED tests/c.py::test_three[x[a] - worker 'gw0' crashed
+ERROR tests/a.py::test_two - OSError: ...
+"""
+
+
+def test_namesakes_have_their_own_reasons() -> None:
+    assert canary.failures(NAMESAKES) == {
+        "ValueError: of a": ["tests/a.py::test_one[a - b]"],
+        "KeyError: of b": ["tests/b.py::test_one[a - b]"],
+        "TypeError: of b": ["tests/b.py::test_two"],
+        "worker 'gw0' crashed": ["tests/c.py::test_three[x[a]"],
+        "OSError: of a": ["tests/a.py::test_two"],
+    }
+    # A traceback is missing, and which one is unknown.
+    some = NAMESAKES.replace("______ test_one[a - b] ______\nE   ValueError: of a\n", "")
+    assert canary.failures(some)["ValueError: ..."] == ["tests/a.py::test_one[a - b]"]
+    assert canary.failures(some)["KeyError: x[1] - y"] == ["tests/b.py::test_one[a - b]"]
+
+
+def test_targets_of_an_inner_make_are_in_the_summary() -> None:
+    lines = ["make[1]: *** [Makefile:7: test] Error 1", "make: *** [Makefile:9: check] Error 2"]
+    assert canary.summaries("\n".join(lines)) == lines
+
+
+@pytest.mark.parametrize("repository", ["none", "around", "no git"])
+def test_sources_without_git(
+    repository: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    if repository == "around":
+        subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    if repository == "no git":
+        monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match="clone the repository"):
+        canary.sources()
 
 
 def test_the_page_has_every_difference_once() -> None:

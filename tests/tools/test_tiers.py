@@ -284,6 +284,51 @@ def test_only_a_test_that_passes_otherwise_notices(tmp_path, quick, others, expe
     assert outcome_of(trial, units, lambda: rest) == expected
 
 
+class NoTestCheckout(FakeCheckout):
+    """Runs no test: while the sources are changed, or as often as ``failures`` without a change."""
+
+    def __init__(self, changed, failures):
+        super().__init__()
+        self.fails_if_changed, self.failures = changed, failures
+
+    def pytest_of(self, names, timeout):
+        if self.changed:
+            fails = self.fails_if_changed or self.failures > 0
+        else:
+            fails, self.failures = self.failures > 0, self.failures - 1
+        return TestRun(None if fails else 0, [], "out of memory")
+
+
+def test_a_run_without_a_culprit_has_to_pass_without_the_change(tmp_path):
+    def outcome(checkout):
+        trial = Trial(checkout, State(tmp_path / "results"), checkout.change, compiled=False)
+        assert trial.begin()
+        return outcome_of(trial, [Unit("a", ("a",), 1.0)], lambda: [])
+
+    for failures in (0, 2):
+        found = outcome(NoTestCheckout(True, failures))
+        assert found == ("test", "(tests cannot be collected)")
+    with pytest.raises(RuntimeError, match=r"(?s)without a change either:.*out of memory"):
+        outcome(NoTestCheckout(True, 99))
+
+
+def test_a_run_that_names_a_test_only_without_the_change_is_repeated(tmp_path):
+    checkout = FakeCheckout()
+    usual = checkout.pytest_of
+
+    def pytest_of(names, timeout):
+        is_first = checkout.changed and "flaky" in names
+        return TestRun(None, [], "") if is_first else usual(names, timeout)
+
+    checkout.pytest_of = pytest_of
+    state = State(tmp_path / "results")
+    trial = Trial(checkout, state, checkout.change, compiled=False)
+    assert trial.begin()
+    units = [Unit(name, (name,), 1.0) for name in ("flaky", "other")]
+    assert outcome_of(trial, units, lambda: []) == ("survived", None)
+    assert [result["name"] for result in state.of("unreliable")] == ["flaky"]
+
+
 def test_what_is_unfit_is_replaced_by_the_next():
     tried = []
 
@@ -339,6 +384,44 @@ def test_only_the_package_is_reverted(tmp_path):
     assert not reverts.revert(checkout, mended)
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("a.py", '"""New."""\n\ndef f():\n    """New."""\n    return 1  # new\n', False),
+        ("a.py", 'def f():\n    """Old."""\n    return 2  # old\n', True),
+        ("a.cc", "// New\nint f() { return 1; }\n", False),
+        ("a.cc", "/* old */ int f() { return 2; }\n", True),
+        ("a.cmake", "new", True),
+        ("a.md", "new", False),
+    ],
+)
+def test_a_revert_of_prose_is_no_fault(tmp_path, file, text, expected):
+    def git(*arguments):
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    folder = tmp_path / "paddle_ngraph"
+    folder.mkdir()
+    (folder / "a.py").write_text('"""Old."""\ndef f():\n    """Old."""\n    return 1  # old\n')
+    (folder / "a.cc").write_text("/* old */ int f() { return 1; }\n")
+    (folder / "a.cmake").write_text("old")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "Old")
+    (folder / file).write_text(text)
+    assert reverts.changes_code(tmp_path) == expected
+
+
+def test_a_revert_of_prose_is_replaced(tmp_path, monkeypatch):
+    restored = []
+    checkout = SimpleNamespace(path=tmp_path, restore=lambda: restored.append(1))
+    monkeypatch.setattr(reverts, "revert", lambda checkout, commit: True)
+    monkeypatch.setattr(reverts, "changes_code", lambda repository: False)
+    mend = reverts.Mend("a", "Mend", True)
+    outcome = reverts._outcome(checkout, None, None, mend, (), 1)
+    assert outcome == (reverts.CONFLICT, "changes no code") and restored == [1]
+
+
 def test_tables(tmp_path):
     state = State(tmp_path / "results.jsonl")
     for number, outcome in enumerate(("test", "test", "all", "survived", "does not compile")):
@@ -348,6 +431,7 @@ def test_tables(tmp_path):
         state.add("revert", str(number), subject="Mend", outcome=outcome, test=None)
     text = tables.results("0123456789abcdef", state, {"Python": Covered(200, 190)})
     assert "| ops | 4 | 2 | 1 | 1 | 67 |" in text
+    assert "Python: `make test`, C++: `make test-all`" in text
     assert "| Python | 190 | 200 | 95.0 |" in text
     assert "Of 2 reverted commits 1 make `make test` fail, and 1 only" in text
     assert "a \\| b" in text

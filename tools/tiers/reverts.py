@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from tools.renames.__main__ import Comparison
+from tools.renames.commits import Commits
 from tools.tiers.checkouts import Checkout, git
 from tools.tiers.measuring import Line, Measured
 from tools.tiers.state import State
@@ -70,6 +72,15 @@ def revert(checkout: Checkout, commit: str) -> bool:
     return bool(git("diff", "--name-only", "HEAD", cwd=checkout.path))
 
 
+def changes_code(repository: Path) -> bool:
+    """Whether the working tree differs from its commit in more than comments, docstrings, pages."""
+    commits = Commits(str(repository), "HEAD", ".")
+    changed = (a or b or "" for a, b in commits.changed(["paddle_ngraph"], finds_moves=False))
+    paths = [path for path in changed if not path.endswith(".md")]
+    found = Comparison(commits, paths, {}, is_prose=True) if paths else None
+    return bool(found and (found.differences or found.others))
+
+
 def _of_package(repository: Path, commit: str) -> str:
     """Creates a commit with the changes of another one in the package only."""
     with tempfile.TemporaryDirectory() as folder:
@@ -124,9 +135,9 @@ def _compiles(lines: Sequence[Line]) -> bool:
 
 
 def _changed(checkout: Checkout, commit: str) -> list[Line]:
-    """The lines that a revert changes; none where it conflicts."""
-    reverted = revert(checkout, commit)
-    diff = git("diff", "-U0", "HEAD", cwd=checkout.path) if reverted else ""
+    """The lines that a revert changes; none where it conflicts, or changes only prose."""
+    is_fit = revert(checkout, commit) and changes_code(checkout.path)
+    diff = git("diff", "-U0", "HEAD", cwd=checkout.path) if is_fit else ""
     checkout.restore()
     return list(changed_lines(diff))
 

@@ -39,7 +39,7 @@ def results(commit: str, state: State, lines: Mapping[str, Covered]) -> str:
     return "\n\n".join(
         (
             f"Measured at {commit[:12]} by `make tiers`; seeds are the hash of the commit.",
-            coverage_table(lines),
+            coverage_table(lines, "run by tests (Python: `make test`, C++: `make test-all`)"),
             *_mutants([r for r in state.of(mutants.STEP) if r["outcome"] != mutants.UNFIT]),
             *_reverts(state.of(reverts.STEP)),
             *_unreliable([result["name"] for result in state.of("unreliable")]),
@@ -47,9 +47,9 @@ def results(commit: str, state: State, lines: Mapping[str, Covered]) -> str:
     )
 
 
-def coverage_table(lines: Mapping[str, Covered]) -> str:
+def coverage_table(lines: Mapping[str, Covered], heading: str = "run by tests") -> str:
     return table(
-        ("lines", "run by tests", "of", "%"),
+        ("lines", heading, "of", "%"),
         ((name, run.run, run.lines, f"{run.percent:.1f}") for name, run in sorted(lines.items())),
     )
 
@@ -95,7 +95,8 @@ def _reverts(found: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     noticed = Counter(result["outcome"] for result in fit)
     yield (
         f"Of {len(fit)} reverted commits {noticed['test']} make `make test` fail, and "
-        f"{noticed['all']} only `make test-all`; {len(found) - len(fit)} others conflict."
+        f"{noticed['all']} only `make test-all`; {len(found) - len(fit)} others conflict or change "
+        "no code."
     )
     yield table(
         ("commit", "mended", "fails", "test"),

@@ -16,6 +16,7 @@ from tools.tiers.measuring import TIMEOUT, Unit, parallel
 from tools.tiers.state import State
 
 START = 120.0  # seconds until the first test runs, at most
+ATTEMPTS = 3  # at a run without a change, which memory or time may not suffice for
 UNRELIABLE = "unreliable"
 Candidate = TypeVar("Candidate")
 
@@ -63,23 +64,42 @@ class Trial:
 
     def _first_failing(self, run: Callable[[set[str]], TestRun]) -> str | None:
         while True:
-            done = run({result["name"] for result in self.state.of(UNRELIABLE)})
-            if done.passed or done.status == 5:  # no test is left
+            left_out = {result["name"] for result in self.state.of(UNRELIABLE)}
+            done = run(left_out)
+            if _passed(done):
                 return None
             culprits = done.culprits[:3]
-            unreliable = self._failing_without_change(culprits)
-            if not culprits:
-                return "(tests cannot be collected)"
+            if culprits:
+                unreliable = self._failing_without_change(culprits)
+            else:
+                unreliable = self._failing_of_unchanged(run, left_out)
             if not unreliable:
-                return culprits[0]
+                return culprits[0] if culprits else "(tests cannot be collected)"
             for name in unreliable:
                 self.state.add(UNRELIABLE, name)
             if not self.begin():
                 raise RuntimeError("a change that was made before cannot be made")
 
+    def _failing_of_unchanged(
+        self, run: Callable[[set[str]], TestRun], left_out: set[str]
+    ) -> list[str]:
+        """Runs the tests without the change, since a run that failed names no test."""
+        self.end()
+        for _ in range(ATTEMPTS):
+            done = run(left_out)
+            if _passed(done):
+                return []
+            if done.culprits:
+                return done.culprits[:3]
+        raise RuntimeError(f"the tests do not run without a change either:\n{done.output[-2000:]}")
+
     def _failing_without_change(self, culprits: Sequence[str]) -> list[str]:
         self.end()
         return [name for name in culprits if not self.checkout.pytest_of([name], 10 * START).passed]
+
+
+def _passed(run: TestRun) -> bool:
+    return run.passed or run.status == 5  # no test is left
 
 
 @contextmanager
