@@ -417,9 +417,9 @@ def test_a_revert_of_prose_is_replaced(tmp_path, monkeypatch):
     checkout = SimpleNamespace(path=tmp_path, restore=lambda: restored.append(1))
     monkeypatch.setattr(reverts, "revert", lambda checkout, commit: True)
     monkeypatch.setattr(reverts, "changes_code", lambda repository: False)
-    mend = reverts.Mend("a", "Mend", True)
-    outcome = reverts._outcome(checkout, None, None, mend, (), 1)
-    assert outcome == (reverts.CONFLICT, "changes no code") and restored == [1]
+    fix = reverts.BugFix("a", "Fix", True)
+    outcome = reverts._of_changed_lines(checkout, None, None, fix)
+    assert outcome == (reverts.CONFLICT, None) and restored == [1]
 
 
 def test_tables(tmp_path):
