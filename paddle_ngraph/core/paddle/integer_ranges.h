@@ -77,7 +77,7 @@ using LazyRange =
     std::function<std::optional<IntegerRange>(PyObject* tensor, int64_t column, int64_t columns)>;
 
 // The range of all elements of a tensor other than `ignored`, or of one column of its last axis, if
-// there are columns. Returns nothing if the tensor has another dtype or column count.
+// there are columns. Returns nothing for dtypes other than int64, int32 and bool.
 std::optional<IntegerRange> range_of_tensor(const phi::DenseTensor& tensor,
                                             std::optional<int64_t> ignored = {}, int64_t column = 0,
                                             int64_t columns = 1);

@@ -1,5 +1,5 @@
-// How Paddle's executor calls the kernel of an operator, as plain data: what a C++ program needs to
-// call it in the same way. Called from Python, with the GIL.
+// The kernel call of Paddle's executor for an operator, as plain data, so that a C++ program can
+// repeat the call. Called from Python, with the GIL.
 #pragma once
 
 #include <pybind11/pytypes.h>
