@@ -29,31 +29,31 @@ constexpr size_t kMaxTraceValues = 4096;
 
 thread_local Capture* current_capture = nullptr;
 thread_local bool saved_tensor_hooks_active = false;
-uint64_t current_settings_version = 0;  // guarded by Python's lock
+uint64_t current_settings_version = 0;  // guarded by the GIL
 
-// Tensors without memory, and who computes them. Guarded by Python's lock. A tensor in it is held
-// by its capture.
+// Lazy tensors, and the captures that compute them. Guarded by the GIL. The capture has a reference
+// to each tensor.
 std::unordered_map<PyObject*, Capture*>& lazy_tensors() {
   static auto* const tensors = new std::unordered_map<PyObject*, Capture*>();
   return *tensors;
 }
 
-// Memory that calls which wait will read, and their captures, which hold it. Guarded by Python's
-// lock.
+// Memory that deferred calls will read, and their captures, which pin the memory. Guarded by the
+// GIL.
 std::unordered_map<const phi::Allocation*, std::vector<Capture*>>& readers() {
   static auto* const captures =
       new std::unordered_map<const phi::Allocation*, std::vector<Capture*>>();
   return *captures;
 }
 
-// Tensors that could not be computed, and what was raised then. They are held for good.
+// Tensors whose computation failed, and the text of the error. Retained permanently.
 std::unordered_map<PyObject*, std::string>& failed_tensors() {
   static auto* const tensors = new std::unordered_map<PyObject*, std::string>();
   return *tensors;
 }
 
-// What Python's collector frees may call Paddle, in any thread. While this lives it does not
-// collect: such a call would wait for the tensors that are being computed, or end up in a program.
+// Pauses Python's garbage collector during its lifetime. Finalizers may call Paddle, in any thread:
+// such a call would wait for the tensors that are being computed, or end up in a program.
 class GcPause {
  public:
   GcPause() {
@@ -78,13 +78,13 @@ class GcPause {
   static bool set_gc_enabled(bool on) {
 #if PY_VERSION_HEX >= 0x030A0000
     return (on ? PyGC_Enable() : PyGC_Disable()) == 1;
-#else  // has no function for it in C that may be called after a fork
+#else  // lacks a C function for it that may be called after a fork
     static_cast<void>(on);
     return false;
 #endif
   }
 
-  // Guarded by Python's lock.
+  // Guarded by the GIL.
   static inline int num_pauses = 0;
   static inline bool was_enabled = false;
   static inline thread_local int num_thread_pauses = 0;
@@ -106,7 +106,7 @@ bool stops_gradient(PyObject* tensor) {
   return flag.ptr() == Py_True;
 }
 
-// The dense tensor with memory that an object has on the CPU, or null.
+// The dense CPU tensor of an object, or null if it has no memory or elements.
 const phi::DenseTensor* plain_tensor(PyObject* object) {
   const auto& base = tensor_of(object).impl();
   if (base == nullptr || !phi::DenseTensor::classof(base.get())) return nullptr;
@@ -115,7 +115,7 @@ const phi::DenseTensor* plain_tensor(PyObject* object) {
   return tensor->place().GetType() == phi::AllocationType::CPU ? tensor : nullptr;
 }
 
-// What a tensor that is given or returned is known by; nothing if it cannot be part of a graph.
+// The metadata of an argument or result; nothing if the tensor cannot be part of a graph.
 std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
   if (is_lazy(object)) return std::nullopt;  // of another thread
   const phi::DenseTensor* tensor = plain_tensor(object);
@@ -128,7 +128,7 @@ std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
                           tensor->strides()};
 }
 
-// Whether it is a tensor that nobody can read: some operators return them in some modes.
+// Whether an object is an uninitialized tensor: some operators return them in some modes.
 bool is_uninitialized(PyObject* object, bool allow_lazy = false) {
   if (!is_tensor(object) || (is_lazy(object) && !allow_lazy)) return false;
   const auto& base = tensor_of(object).impl();
@@ -146,7 +146,7 @@ std::shared_ptr<const phi::DenseTensorMeta> empty_meta(PyObject* object) {
   return std::make_shared<phi::DenseTensorMeta>(tensor.dtype(), tensor.dims());
 }
 
-// A tensor that has no memory so far, or needs none.
+// Creates a tensor that has no memory yet, or needs none.
 py::object make_tensor(const phi::DenseTensorMeta& meta, bool stop_gradient) {
   const paddle::Tensor made(std::make_shared<phi::DenseTensor>(
       std::make_shared<phi::Allocation>(nullptr, 0, phi::CPUPlace()), meta));
@@ -171,22 +171,23 @@ bool is_of_type(PyObject* object, const char* name) {
   return std::string(Py_TYPE(object)->tp_name).find(name) != std::string::npos;
 }
 
-// The place of the processor, or of a tensor there.
+// Whether an object is the CPU device, or the device of a CPU tensor.
 bool is_cpu_place(PyObject* object) {
   if (is_of_type(object, "CPUPlace")) return true;
   return is_of_type(object, ".Place") &&
          py::reinterpret_borrow<py::object>(object).attr("is_cpu_place")().ptr() == Py_True;
 }
 
-// Objects that are equal to others of their type, however often they are made.
+// Whether an object is compared by value: equal objects of its type are interchangeable.
 bool is_constant(PyObject* object) {
   if (object == Py_None || object == Py_Ellipsis || PyBool_Check(object)) return true;
   return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) ||
          is_of_type(object, "DataType") || is_cpu_place(object);
 }
 
-// A number of NumPy's or Paddle's, which operators take for one of Python's. Others of NumPy's they
-// do not: these become what the tensor is, those may make something else of it.
+// Whether an object is a scalar of NumPy or Paddle that operators treat as a Python scalar. Other
+// NumPy scalars are not: Python scalars are converted to the dtype of the tensor, NumPy's may be
+// promoted differently.
 bool is_foreign_number(PyObject* object) {
   constexpr std::array<const char*, 2> kNames{"numpy.float64", "TensorSize"};
   return std::any_of(kNames.begin(), kNames.end(), [object](const char* name) {
@@ -217,8 +218,8 @@ bool equals_constant(const Argument& constant, PyObject* given) {
   return is_equal == 1;
 }
 
-// A reason with the line of Python outside of Paddle, and of what calls its layers, that it comes
-// from.
+// Appends to a reason the innermost Python line outside Paddle, the plugin's frontends and
+// generated code.
 std::string with_user_line(const std::string& reason) {
   if (reason == kEndOfFunction) return reason;
   auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
@@ -238,12 +239,12 @@ bool is_sequence(PyObject* object) {
   return PyList_Check(object) || PyTuple_Check(object) || is_slice(object);
 }
 
-// A shape is a list.
+// Paddle's `Size` (a shape) is treated as a list.
 PyTypeObject* sequence_type(PyObject* items) {
   return is_of_type(items, "libpaddle.Size") ? &PyList_Type : Py_TYPE(items);
 }
 
-// The members of a list, tuple or slice.
+// The items of a list, tuple or slice.
 std::vector<PyObject*> sequence_items(PyObject* items) {
   if (is_slice(items)) {
     const auto* slice = reinterpret_cast<PySliceObject*>(items);
@@ -253,7 +254,7 @@ std::vector<PyObject*> sequence_items(PyObject* items) {
   return {first, first + PySequence_Fast_GET_SIZE(items)};
 }
 
-// Calls `visit` with all tensors within an argument; returns false if it holds too much to tell.
+// Calls `visit` with all tensors within an argument; returns false if the nesting is too deep.
 template <typename Visit>
 bool visit_tensors(PyObject* argument, const Visit& visit, int depth = 0) {
   constexpr int kMaxDepth = 4;
@@ -268,13 +269,13 @@ bool visit_tensors(PyObject* argument, const Visit& visit, int depth = 0) {
   return true;
 }
 
-// Most arguments, and most members of lists: neither tensors, nor of NumPy's.
+// Fast check for most arguments and list items: neither tensors nor NumPy objects.
 bool is_plain_python(PyObject* object) {
   return object == Py_None || PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
          PyBool_Check(object) || PyUnicode_CheckExact(object);
 }
 
-// A number of NumPy's whose kind Paddle knows, if of whole numbers or of others.
+// Whether an object is a NumPy scalar of a dtype that Paddle supports, integer or floating-point.
 bool is_numpy_number(PyObject* object, bool is_whole) {
   const char* name = Py_TYPE(object)->tp_name;
   if (std::strncmp(name, "numpy.", 6) != 0) return false;
@@ -282,8 +283,8 @@ bool is_numpy_number(PyObject* object, bool is_whole) {
   return is_whole ? kind == "int64" || kind == "int32" : kind == "float32" || kind == "float16";
 }
 
-// Whether an operator takes a number of NumPy's for the same number of Python's. To those that
-// compute with it, it is a tensor of the dtype of the other tensor, with 1 for a shape in powers.
+// Whether an operator treats a NumPy scalar as the equal Python scalar. Arithmetic operators treat
+// a scalar as a tensor of the dtype of the other tensor, of shape [1] in powers.
 bool is_taken_as_python_number(PyObject* object, const InterceptedFunction& function,
                                PyObject* first_argument) {
   const bool is_whole = is_numpy_number(object, true);
@@ -297,7 +298,7 @@ bool is_taken_as_python_number(PyObject* object, const InterceptedFunction& func
   return is_whole && (dtype == phi::DataType::INT64 || dtype == phi::DataType::INT32);
 }
 
-// An array of whole numbers of NumPy's, with so many dimensions.
+// Whether an object is a NumPy array of integers, with a number of dimensions in this range.
 bool is_integer_array(PyObject* object, int min_dimensions, int max_dimensions) {
   if (std::strcmp(Py_TYPE(object)->tp_name, "numpy.ndarray") != 0) return false;
   const auto array = py::reinterpret_borrow<py::array>(object);
