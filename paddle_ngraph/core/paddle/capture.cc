@@ -314,7 +314,7 @@ bool TracedTensorMeta::operator==(const TracedTensorMeta& other) const {
          strides == other.strides;
 }
 
-// -- paths ---------------------------------------------------------------------------------------
+// -- traces --------------------------------------------------------------------------------------
 
 TraceCache::TraceCache(py::object make_graph, bool trains)
     : root_(std::make_shared<TraceNode>()), make_graph_(std::move(make_graph)), trains_(trains) {}
@@ -333,7 +333,7 @@ void TraceCache::count_graph() {
   if (++graphs_ == kMaxGraphs) clear();
 }
 
-// Calls that are going on keep what they hold. Patterns stay: whoever comes again finds them.
+// Active calls retain their nodes. Patterns stay, for recurring traces.
 void TraceCache::clear_traces() {
   num_traces_ = 0;
   for (auto& [number, group] : groups_) group.ends.clear();
@@ -343,7 +343,7 @@ void TraceCache::clear_traces() {
 void TraceCache::clear() {
   clear_traces();
   graphs_ = 0;
-  const auto freed = std::exchange(groups_, {});  // at the end: that may call Python
+  const auto freed = std::exchange(groups_, {});  // released last: may call Python
 }
 
 namespace {
@@ -531,7 +531,7 @@ void set_saved_tensor_hooks_active(bool on) { saved_tensor_hooks_active = on; }
 
 namespace {
 
-// What is found of the first tensor among the arguments of which something is.
+// The first non-null result of `find` for a tensor among the arguments.
 template <typename Find>
 auto find_any(const Find& find, PyObject* argument, int depth = 0) -> decltype(find(argument)) {
   constexpr int kMaxDepth = 4;
@@ -557,7 +557,7 @@ Capture* capture_of_lazy(PyObject* argument) {
   return found == lazy_tensors().end() ? nullptr : found->second;
 }
 
-// Views of a tensor have its memory, too.
+// Looks up by memory, so views of a tensor are found, too.
 Capture* reader_of(PyObject* argument) {
   if (readers().empty() || !is_tensor(argument)) return nullptr;
   const phi::DenseTensor* tensor = plain_tensor(argument);
@@ -571,7 +571,7 @@ const std::string* error_of(PyObject* argument) {
   return found == failed_tensors().end() ? nullptr : &found->second;
 }
 
-// Whose calls have to be computed before these arguments are used.
+// The capture whose calls have to be computed before these arguments are used.
 Capture* owner_of(const std::array<PyObject*, 3>& arguments, bool may_write) {
   for (PyObject* argument : arguments) {
     if (Capture* found = find_any(capture_of_lazy, argument)) return found;
@@ -603,7 +603,7 @@ bool flush_other_threads(PyObject* self, PyObject* args, PyObject* kwargs, bool 
     }
   }
   if (lazy_tensors().empty() && readers().empty()) return true;
-  // Whoever computes may end the capture: it is looked up anew each time.
+  // The computing thread may end the capture, so the owner is looked up in each iteration.
   while (Capture* owner = owner_of(arguments, may_write)) {
     if (!owner->flush_for_other_thread()) return false;
   }
@@ -641,7 +641,7 @@ Capture::~Capture() {
 Capture* Capture::current() { return current_capture; }
 
 void Capture::begin() {
-  // What is freed may call Python, which may call this again.
+  // Released objects may call Python, which may call this function again.
   const auto root = std::exchange(root_, trace_cache_->root());
   node_ = root_.get();
   is_recording_ = false;
@@ -653,7 +653,7 @@ void Capture::begin() {
   value_indices_.clear();
 }
 
-// From now on, whoever writes this memory has the capture computed first.
+// Registers this capture as a reader: later writers of the memory have it flushed first.
 void Capture::track_read(PyObject* tensor) {
   const phi::DenseTensor* const dense = plain_tensor(tensor);
   auto& captures = readers()[dense->Holder().get()];
@@ -697,8 +697,8 @@ void Capture::add(PyObject* tensor, bool is_result) {
   values_.push_back(py::reinterpret_borrow<py::object>(tensor));
 }
 
-// Another thread may be computing what waits here: it may then be done. Returns false, with
-// Python's error, if it is this thread that computes.
+// Waits while another thread computes the deferred operators of this capture. Returns false, with
+// Python's error, if this thread is the computing one.
 bool Capture::wait_for_compute() const {
   while (is_computing_) {
     if (computing_ == std::this_thread::get_id()) {
@@ -718,14 +718,14 @@ void Capture::reset_lost_thread() {
 bool Capture::flush_for_other_thread() {
   if (is_computing_) {
     if (computing_ == std::this_thread::get_id()) return wait_for_compute();
-    const py::gil_scoped_release released;  // who sleeps here may find it gone
+    const py::gil_scoped_release released;  // the capture may be gone after the sleep
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     return true;
   }
   return compute();
 }
 
-// The arguments of a call, with the object of a method.
+// The arguments of a call, with self of a method.
 static std::vector<PyObject*> arguments_of(const InterceptedFunction& function, PyObject* self,
                                            PyObject* args, PyObject* kwargs) {
   std::vector<PyObject*> arguments;
@@ -738,8 +738,8 @@ static std::vector<PyObject*> arguments_of(const InterceptedFunction& function, 
   return arguments;
 }
 
-// Such as the batches that processes of a DataLoader pass on in shared memory. Nobody has the copy
-// but the call: the next one that is given the tensor gets another.
+// Whether a tensor has escaped memory, such as a batch that DataLoader processes pass in shared
+// memory. The copy belongs to one call: the next call with the tensor gets another copy.
 static bool is_copied_on_capture(PyObject* object) {
   constexpr size_t kMaxCopiedBytes = size_t{64} << 20;
   if (!is_tensor(object) || is_lazy(object)) return false;
@@ -771,7 +771,8 @@ std::vector<PyObject*> Capture::snapshot_arguments(const InterceptedFunction& fu
   return arguments;
 }
 
-// The numbers of a shape, or the like, that is a tensor and known, or a list with such tensors.
+// The elements of a known integer tensor that is given as a shape or similar list, or of a list
+// with such tensors.
 std::optional<py::list> Capture::known_int_list(PyObject* argument) const {
   py::list numbers;
   if (is_tensor(argument)) {
@@ -845,7 +846,7 @@ PyObject* Capture::snapshot_argument(PyObject* argument, const InterceptedFuncti
     const NoCapture none;
     return own(import_module("paddle").attr("to_tensor")(py::handle(argument)));
   }
-  // Paddle takes an array for a list, but one without dimensions not for a number.
+  // Paddle treats an array as a list, but not a 0-D array as a scalar.
   const bool is_list = !function.rule.is_arithmetic && is_integer_array(argument, 1, 1);
   return is_list ? own(py::handle(argument).attr("tolist")()) : argument;
 }
@@ -857,8 +858,9 @@ bool Capture::is_deferred(PyObject* tensor) const {
   return found != value_indices_.end() && is_result_[found->second];
 }
 
-// Whether there are tensors among the arguments, and all are of whole numbers that are known. What
-// is made of these (places, masks, lengths) is computed at once, for lookups have to know it.
+// Whether there are tensors among the arguments, and all are materialized integer tensors. Results
+// computed from these (indices, masks, lengths) are computed immediately, because lookups need
+// their values.
 bool Capture::has_only_known_integers(PyObject* args, PyObject* self) const {
   bool has_tensor = false, has_other = false;
   const auto look = [&](PyObject* object) {
@@ -871,7 +873,7 @@ bool Capture::has_only_known_integers(PyObject* args, PyObject* self) const {
   return is_seen && has_tensor && !has_other;
 }
 
-// -- whole numbers that wait ---------------------------------------------------------------------
+// -- ranges of lazy integers ---------------------------------------------------------------------
 
 bool Capture::satisfies(const ValueRule& rule, const std::vector<PyObject*>& given) const {
   if (rule.kind == ValueRule::Kind::kNone) return true;
@@ -910,7 +912,7 @@ std::optional<IntegerRange> Capture::range_of(int number, Ranges* known) const {
   return known->emplace(number, range).first->second;
 }
 
-// What an argument is, by its place or name; null if it is not given.
+// An argument by index or keyword; null if it is not given.
 static const Argument* argument_of(const TracedCall& call, size_t at, const char* name) {
   const size_t first_keyword = call.arguments.size() - call.keywords.size();
   if (at < first_keyword) return &call.arguments[at];
@@ -920,7 +922,7 @@ static const Argument* argument_of(const TracedCall& call, size_t at, const char
   return nullptr;
 }
 
-// Of places whose columns were stacked, each column is known by itself.
+// Of indices whose columns were stacked, each column has its own range.
 std::optional<IntegerRange> Capture::range_of_column(int number, int64_t column, int64_t columns,
                                                      Ranges* known) const {
   if (number >= 0 && number < static_cast<int>(values_.size()) && is_result_[number]) {
@@ -1011,8 +1013,8 @@ std::optional<IntegerRange> Capture::range_of_result(const TracedCall& call, int
 
 // -- a call of an operator -----------------------------------------------------------------------
 
-// Whether the results of a call would share the memory of a copy, where the user expects that of
-// the tensor that was copied.
+// Whether the results of a call would alias a copy, where the user expects an alias of the copied
+// tensor.
 bool Capture::aliases_a_copy(const TracedCall& call, const std::vector<py::object>& copies) const {
   return std::any_of(call.views.begin(), call.views.end(), [&](const auto& view) {
     const auto given = static_cast<size_t>(view.second);
@@ -1112,12 +1114,13 @@ bool Capture::has_only_materialized_tensors(const std::array<PyObject*, 3>& argu
   return !exposes_memory || owner_of(arguments, true) == nullptr;
 }
 
-// What is returned may be a way to write the memory.
+// The result may give write access to the memory.
 bool Capture::may_expose_data(const std::array<PyObject*, 3>& arguments) const {
   return has_only_shape_tensors(arguments) && owner_of(arguments, true) == nullptr;
 }
 
-// What waits may be computed meanwhile, in another thread.
+// A lazy tensor is replaced by a placeholder with its metadata: another thread may materialize it
+// concurrently.
 static py::object placeholder_of(PyObject* argument) {
   if (!is_tensor(argument) || !is_lazy(argument)) {
     return py::reinterpret_borrow<py::object>(argument);
@@ -1192,14 +1195,15 @@ bool Capture::matches_value(const Argument& expected, PyObject* given, const Tra
   const int next = static_cast<int>(values_.size() + new_values_.size());
   if (expected.value != next || next >= call.first_result) return false;
   const TracedTensorMeta& known = call.metas[next - call.first_value];
-  if (tensor_of(given).dims() != known.shape) return false;  // soon: there may be many sizes
+  if (tensor_of(given).dims() != known.shape)
+    return false;  // early exit: many sizes may be recorded
   const auto kind = traced_meta(given);
   if (!kind || !(*kind == known)) return false;
   new_values_.push_back(given);
   return true;
 }
 
-// -- calls that wait -----------------------------------------------------------------------------
+// -- deferred calls ------------------------------------------------------------------------------
 
 PyObject* Capture::defer(TraceNode& node) {
   return make_lazy_result(node.call.result, node.call).release().ptr();
@@ -1240,7 +1244,7 @@ bool Capture::flush(const std::string& reason) {
 
 std::vector<TraceNode*> Capture::trace() const { return nodes_to(node_); }
 
-// Somebody besides this object has a reference to them.
+// Lazy values that have references other than that of this object.
 std::vector<int> Capture::outputs() const {
   std::vector<int> numbers;
   for (size_t i = 0; i < values_.size(); ++i) {
@@ -1278,15 +1282,14 @@ bool Capture::compute() {
   }
   const auto memory = stop_tracking_reads();
   is_recording_ = true;
-  is_computing_ =
-      false;  // another thread may end the capture as soon as this one lets go of Python
+  is_computing_ = false;  // another thread may end the capture as soon as this one releases the GIL
   if (error.empty()) return true;
   PyErr_Restore(type.release().ptr(), value.release().ptr(), trace.release().ptr());
   return false;
 }
 
-// Whether a graph of these values may serve again. What is wanted may differ from call to call, so
-// only the first graph of a path is made at once.
+// Whether a graph of these values may be reused. The requested values may differ from call to call,
+// so only the first graph of a trace is created immediately.
 bool Capture::has_recurred(const std::vector<int>& outputs) {
   constexpr size_t kMaxOutputSets = 256;
   if (node_->graphs.empty() || node_->outputs.erase(outputs) > 0) return true;
@@ -1295,11 +1298,11 @@ bool Capture::has_recurred(const std::vector<int>& outputs) {
   return false;
 }
 
-// Throws what Python raises. If a graph raises, nothing of it is there: its operators are called.
+// Throws Python's exceptions. A graph that raises has no effects: its operators are called instead.
 void Capture::compute_outputs() {
   const std::vector<int> numbers = outputs();
   std::unique_ptr<py::error_already_set> raised;
-  py::object graph;  // another thread may forget it meanwhile
+  py::object graph;  // a reference, since another thread may drop the graph concurrently
   try {
     const auto found = node_->graphs.find(numbers);
     if (found != node_->graphs.end()) {
@@ -1323,8 +1326,9 @@ void Capture::compute_outputs() {
 
 namespace {
 
-// A tensor that waited gets what was computed. It keeps its name, if it was asked for; else it has
-// this one, not that of a program's output, which each call would give to another tensor.
+// Sets a lazy tensor to its computed result. The tensor keeps its name, if the name was requested;
+// else it gets `name`, not the name of a program's output, which each call would give to another
+// tensor.
 void materialize(paddle::Tensor* lazy, const paddle::Tensor& result, const std::string& name) {
   const std::string known = lazy->name();
   *lazy = result;
@@ -1333,10 +1337,10 @@ void materialize(paddle::Tensor* lazy, const paddle::Tensor& result, const std::
 
 }  // namespace
 
-// That of a pattern, or one of the path alone; null if there is none yet.
+// The graph of the pattern, or one of this trace alone; null if there is none yet.
 py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
-  const auto pattern =
-      trace_cache_->find_or_make_pattern(*node_);  // others may forget it meanwhile
+  const auto pattern = trace_cache_->find_or_make_pattern(
+      *node_);  // a reference, since other threads may drop it concurrently
   if (pattern != nullptr) {
     const auto found = pattern->graphs.find(outputs);
     if (found != pattern->graphs.end()) return found->second;
@@ -1348,7 +1352,7 @@ py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
   return graph;
 }
 
-// Whether what a graph has computed has the shapes that these values are known by.
+// Whether the results of a graph have the recorded shapes.
 bool Capture::have_shapes(const py::list& results, const std::vector<int>& outputs) const {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const py::object result = results[i];
@@ -1357,7 +1361,7 @@ bool Capture::have_shapes(const py::list& results, const std::vector<int>& outpu
   return true;
 }
 
-// Returns false if it computed nothing.
+// Returns false if the graph computed nothing.
 bool Capture::compute_graph(const py::object& graph, const std::vector<int>& outputs) {
   py::list given;
   for (const auto& value : values_) given.append(is_lazy(value.ptr()) ? py::none() : value);
@@ -1376,7 +1380,7 @@ bool Capture::compute_graph(const py::object& graph, const std::vector<int>& out
   return true;
 }
 
-// Has each path its own graph: with known sizes it may do better.
+// Falls back to one graph per trace: static shapes may succeed.
 void Capture::specialize_group(const std::vector<int>& outputs) {
   trace_cache_->specialize_group(*node_);
   node_->graphs.erase(outputs);
@@ -1416,7 +1420,7 @@ bool Capture::compute_eagerly() {
   return is_done;
 }
 
-// Gives the tensors that wait what was computed for them.
+// Sets lazy tensors to their computed results.
 void Capture::materialize_results(const Argument& expected, PyObject* computed) {
   if (expected.kind == Argument::Kind::kConstant ||
       expected.kind == Argument::Kind::kUninitialized) {
@@ -1434,8 +1438,8 @@ void Capture::materialize_results(const Argument& expected, PyObject* computed) 
 
 namespace {
 
-// An argument or a result as Python has it. What stands for its tensors, and for one without
-// memory, is said by functions.
+// Converts an argument or result to Python. The functions supply its tensors and uninitialized
+// tensors.
 template <typename GetValue, typename GetUninitialized>
 py::object to_python(const Argument& argument, const GetValue& get_value,
                      const GetUninitialized& get_uninitialized) {
@@ -1470,16 +1474,16 @@ py::object Capture::argument(const Argument& of) const {
   return to_python(of, [this](int value) { return values_[value]; }, uninitialized_tensor);
 }
 
-// -- calls that are recorded ---------------------------------------------------------------------
+// -- recording -----------------------------------------------------------------------------------
 
-// The calls of functions, but not what they are given.
+// Hashes the functions of the calls, but not their arguments.
 static size_t trace_group_hash(const TraceNode& node) {
   const size_t number = std::hash<const void*>()(node.call.function) + node.call.metas.size();
   const size_t before = node.parent->group_hash;
   return before ^ (number + 0x9e3779b97f4a7c15 + (before << 6) + (before >> 2));
 }
 
-// A call that is known, after one that was not.
+// Calls a known call immediately, after an unknown one.
 PyObject* Capture::replay_call(TraceNode& node, PyObject* self, PyObject* args, PyObject* kwargs) {
   release_unused();
   const NoCapture none;
@@ -1492,9 +1496,10 @@ PyObject* Capture::replay_call(TraceNode& node, PyObject* self, PyObject* args, 
   return result.release().ptr();
 }
 
-// What is computed already and only this object has would be free without it.
+// Releases materialized values that only this object references: plain Paddle would have freed
+// them.
 void Capture::release_unused() {
-  std::vector<py::object> unused;  // freed last: that may call Python, which may call this again
+  std::vector<py::object> unused;  // freed last: may call Python, which may call this again
   for (auto& value : values_) {
     if (!value || Py_REFCNT(value.ptr()) > 1) continue;
     value_indices_.erase(value.ptr());
@@ -1505,7 +1510,7 @@ void Capture::release_unused() {
   }
 }
 
-// Adds the tensors of a result; returns false if they are of another kind than before.
+// Adds the tensors of a result; returns false if their metadata differs from the recorded metadata.
 bool Capture::match_result(const Argument& expected, PyObject* result, const TracedCall& call) {
   if (expected.kind == Argument::Kind::kConstant) return expected.constant.ptr() == result;
   if (expected.kind == Argument::Kind::kUninitialized) return is_uninitialized(result);
@@ -1557,7 +1562,7 @@ PyObject* Capture::record_call(const InterceptedFunction& function, bool has_gra
   return result.release().ptr();
 }
 
-// A call that may wait next time, so far without its results.
+// Describes a call that can be deferred next time, without its results.
 std::optional<TracedCall> Capture::describe_call(const InterceptedFunction& function,
                                                  const std::vector<PyObject*>& given,
                                                  PyObject* kwargs) {
@@ -1589,7 +1594,7 @@ std::optional<TracedCall> Capture::describe_call(const InterceptedFunction& func
   return call;
 }
 
-// Returns false if a call with it cannot wait.
+// Returns false if a call with this argument cannot be deferred.
 bool Capture::describe(PyObject* given, bool may_be_tensor, TracedCall& call, Argument& found,
                        int depth) {
   constexpr int kMaxDepth = 4;
@@ -1624,7 +1629,7 @@ bool Capture::describe(PyObject* given, bool may_be_tensor, TracedCall& call, Ar
   return is_constant(found.constant.ptr());
 }
 
-// What its function asks for, see InterceptedFunction.
+// Whether a call satisfies the rule of its function, see DeferralRule.
 bool Capture::may_defer(const TracedCall& call) const {
   bool has_doubles = false, has_double_constants = false;
   for (const Argument& argument : call.arguments) {
@@ -1640,7 +1645,7 @@ bool Capture::may_defer(const TracedCall& call) const {
           has_double_constants || static_cast<double>(static_cast<float>(number)) != number;
     }
   }
-  if (has_doubles && has_double_constants) return false;  // programs keep numbers in 32 bits
+  if (has_doubles && has_double_constants) return false;  // programs store scalars in 32 bits
   const auto has = [&](const auto& needed) {
     return call.arguments.size() > needed.first &&
            call.arguments[needed.first].kind == Argument::Kind::kConstant &&
@@ -1665,7 +1670,7 @@ bool Capture::may_defer(const TracedCall& call) const {
   return true;
 }
 
-// Returns false if the call cannot wait next time: its results are no tensors of their own.
+// Returns false if the call cannot be deferred next time: its results are not new tensors.
 bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& found) {
   if (!is_tensor(result)) {
     if (result == Py_None) {
@@ -1686,7 +1691,7 @@ bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& foun
     found.kind = Argument::Kind::kUninitialized;
     found.empty = empty_meta(result);
     found.stop_gradient = stops_gradient(result);
-    // A gradient would pass through it, if only zeros.
+    // A gradient would pass through an empty result, though without elements.
     return !found.empty || found.stop_gradient || call.function->rule.has_reserve_space;
   }
   const auto kind = traced_meta(result);
@@ -1703,10 +1708,10 @@ bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& foun
   return true;
 }
 
-// -- calls that change a tensor ------------------------------------------------------------------
+// -- mutating calls ------------------------------------------------------------------------------
 //
-// The tensor is another value from then on. What calls before have read is the former value, which
-// the user has no object of any more.
+// The tensor is another value from then on. Earlier calls have read the former value, to which the
+// user has no reference any more.
 
 PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* self,
                                  PyObject* args, PyObject* kwargs) {
@@ -1741,8 +1746,8 @@ PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* 
   Py_RETURN_NONE;
 }
 
-// Whether a call that writes has nothing to do with what waits: it writes what the user has made
-// of what is known, and nobody reads that.
+// Whether a writing call is independent of deferred operators: its arguments are materialized, and
+// no deferred operator reads the written memory.
 bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* self,
                                  PyObject* args, PyObject* kwargs) const {
   return function.rule.mutation == Mutation::kValues && shape_tensors_.count(self) == 0 &&
@@ -1750,17 +1755,17 @@ bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* 
          owner_of({self, nullptr, nullptr}, true) == nullptr;
 }
 
-// Whether a tensor may be changed as part of the path: who else has its memory would see it
-// written.
+// Whether a tensor may be mutated as part of the trace: aliases would observe the write.
 bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) const {
   const int number = value_index(tensor);
   if (number < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
   if (!is_result_[number]) return false;
   if (function.rule.mutation == Mutation::kStopGradient) return true;
-  // Written with what has a gradient, one that was told to stop it lets it pass again.
+  // Writing values that have a gradient into a tensor whose stop_gradient was set would let the
+  // gradient pass again.
   if (call_of(number).function->rule.mutation == Mutation::kStopGradient) return false;
   const TracedTensorMeta& kind = known_meta(number);
-  // With gradients off, autograd goes on to take the tensor for what it was.
+  // With gradients off, autograd still treats the tensor as its former value.
   return kind.is_contiguous && (kind.stop_gradient || has_gradient()) && !is_aliased(number);
 }
 
@@ -1771,9 +1776,9 @@ void Capture::note_eager_result(PyObject* result) {
   eager_results_.insert_or_assign(result, tensor_of(result).impl());
 }
 
-// Whether a tensor that is known is one of this call, as zeros to be filled, and the only one with
-// its memory. What is kept from call to call (a cache) may be written elsewhere each time, which
-// would be another path, and be large.
+// Whether a materialized tensor was created in this call, such as zeros to be filled, and is the
+// only one with its memory. A tensor retained from call to call (a cache) may be written at another
+// index each time, which would be another trace, and may be large.
 bool Capture::owns_memory(PyObject* tensor) const {
   const auto found = eager_results_.find(tensor);
   if (found == eager_results_.end() || found->second.lock() != tensor_of(tensor).impl())
@@ -1785,7 +1790,7 @@ bool Capture::owns_memory(PyObject* tensor) const {
   return is_unshared && shape_tensors_.count(tensor) == 0 && !get_flag(tensor, "persistable");
 }
 
-// Whether the user may have another tensor with the memory of a value.
+// Whether the user may have another tensor that aliases a value.
 bool Capture::is_aliased(int number) const {
   std::set<int> same{number};
   const std::vector<TraceNode*> calls = trace();
@@ -1803,7 +1808,7 @@ bool Capture::is_aliased(int number) const {
   });
 }
 
-// Whether autograd takes a tensor for another one, as Paddle has it of x and x[:].
+// Whether a tensor shares its autograd metadata with another value, as Paddle does for x and x[:].
 bool Capture::shares_autograd_meta(PyObject* tensor) const {
   const auto* const own = tensor_of(tensor).get_autograd_meta();
   return own != nullptr && std::any_of(values_.begin(), values_.end(), [&](const py::object& each) {
@@ -1811,7 +1816,7 @@ bool Capture::shares_autograd_meta(PyObject* tensor) const {
          });
 }
 
-// The call that a value was given to first, or made by.
+// The call that first used a value as input, or computed it.
 const TracedCall& Capture::call_of(int number) const {
   const TraceNode* node = node_;
   while (node->call.first_value > number) node = node->parent;
@@ -1828,7 +1833,7 @@ void Capture::defer_mutation(const TraceNode& node, PyObject* tensor) {
   auto other = make_tensor({changed.dtype(), changed.dims()}, stops_gradient(tensor));
   if (is_lazy(tensor)) {
     lazy_tensors().emplace(other.ptr(), this);
-  } else {  // the memory is the former value's
+  } else {  // the memory belongs to the former value
     std::swap(changed, tensor_of(other.ptr()));
     changed.set_name(tensor_of(other.ptr()).name());
     lazy_tensors().emplace(tensor, this);
@@ -1838,7 +1843,7 @@ void Capture::defer_mutation(const TraceNode& node, PyObject* tensor) {
   if (stops != stops_gradient(tensor)) set_stop_gradient(tensor, stops);
 }
 
-// From now on a tensor is the next value, and `former` the one that it was, if that waits.
+// Rebinds a tensor to the next value; `former` takes over the former value, if it is lazy.
 void Capture::rebind_to_next_value(PyObject* tensor, py::object former) {
   const int before = value_indices_.at(tensor);
   value_indices_.erase(tensor);
@@ -1847,7 +1852,7 @@ void Capture::rebind_to_next_value(PyObject* tensor, py::object former) {
   add(tensor, true);
 }
 
-// Calls it, and notes that the path goes on so; `known`: as it does already.
+// Calls a mutating function, and extends the trace; `known`: the recorded node, if there is one.
 PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNode* known,
                                    const std::vector<PyObject*>& given, PyObject* self,
                                    PyObject* args, PyObject* kwargs) {
@@ -1867,7 +1872,7 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   if (known == nullptr && !call) return result.release().ptr();
   const auto kind = result ? traced_meta(self) : std::nullopt;
   const bool is_known = known != nullptr && kind && *kind == known->call.metas.back();
-  const bool is_unseen = kind && !gradient && !kind->stop_gradient;  // by autograd, as above
+  const bool is_unseen = kind && !gradient && !kind->stop_gradient;  // by autograd, see may_mutate
   if (!kind || is_unseen || (known != nullptr && !is_known)) {
     const py::error_scope saved_error;
     flush(function.name);
@@ -1880,7 +1885,7 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
     call->result.kind = Argument::Kind::kValue;
     call->result.value = call->first_result;
     call->metas.push_back(*kind);
-    // Where it is looked at, it keeps what it was computed by, for when the switch is off again.
+    // Where inspected, the tensor retains its grad node, for when the switch is off again.
     if (function.rule.mutation == Mutation::kStopGradient) call->views[call->first_result] = number;
     node_->children.push_back(std::make_unique<TraceNode>(node_));
     known = node_->children.back().get();
