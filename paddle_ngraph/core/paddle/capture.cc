@@ -1691,7 +1691,7 @@ bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& foun
     found.kind = Argument::Kind::kUninitialized;
     found.empty = empty_meta(result);
     found.stop_gradient = stops_gradient(result);
-    // A gradient would pass through an empty result, though without elements.
+    // A gradient, if only of zeros, would pass through an empty result.
     return !found.empty || found.stop_gradient || call.function->rule.has_reserve_space;
   }
   const auto kind = traced_meta(result);

@@ -17,12 +17,12 @@ namespace paddle_ngraph {
 class FlagOverride {
  public:
   // enable_pir_in_executor:           On: executors take PIR programs.
-  // new_executor_sequential_run:      On: operators run as they stand in the program; read when an
-  //                                   executor first meets a block.
-  // enable_pir_in_executor_trace_run: On: a run stays in the thread that asks for it, one operator
+  // new_executor_sequential_run:      On: operators run in program order; read at the
+  //                                   first run of a block by an executor.
+  // enable_pir_in_executor_trace_run: On: a run stays in the calling thread, one operator
   //                                   after the other; read at each run.
-  // pir_apply_inplace_pass:           Off: no operator takes the memory of what it is the last to
-  //                                   read; read when an executor is made.
+  // pir_apply_inplace_pass:           Off: no operator reuses the memory of an input of which it
+  //                                   is the last reader; read when an executor is created.
   // Throws InvalidInput for any other name.
   static FlagOverride& of(const std::string& name);
 

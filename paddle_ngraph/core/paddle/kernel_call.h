@@ -14,9 +14,9 @@ namespace paddle_ngraph {
 // before a run. A dictionary:
 //   kernel, dtype      what selects the kernel
 //   infer_meta         the function of PHI that computes dtypes and shapes of the results
-//   lists              the operands that are lists, by number
-//   kernel_inputs, meta_inputs          the operands that these read, by number
-//   kernel_attributes, meta_attributes  pairs: (kind, value), or ("operand", number) for an operand
+//   lists              the operands that are lists, by index
+//   kernel_inputs, meta_inputs          the operands that these read, by index
+//   kernel_attributes, meta_attributes  pairs: (type, value), or ("operand", index) for an operand
 //                                       that is read as an attribute
 // Throws NgraphError where no kernel of libphi can be called like this.
 pybind11::dict kernel_call(pir::Program* program, const std::string& name);
