@@ -27,7 +27,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Paddle 3.3 has 5,700.
+// Intercepted functions of Paddle 3.3: 5,700.
 constexpr size_t kMaxInterceptedFunctions = 8192;
 
 // The state below is guarded by the GIL.
@@ -40,8 +40,8 @@ std::unordered_map<const PyMethodDef*, size_t> function_indices;
 
 thread_local bool next_program_is_read_only = false;
 
-// Calls `visit` with every dense tensor within reach of an argument until one returns true, and
-// returns whether one did, or whether lists are too deep to tell.
+// Calls `visit` with every dense tensor within reach of an argument until one returns true. Returns
+// true if one did, or if lists are nested too deeply to decide.
 template <typename Visit>
 bool any_tensor(PyObject* argument, const Visit& visit, int depth = 0) {
   constexpr int kMaxDepth = 16;

@@ -139,8 +139,7 @@ class TraceCache {
   // At most this many traces of a pattern get graphs of their own, with static shapes.
   static constexpr size_t kMaxStaticGraphs = 2;
 
-  // For each graph: the number of calls, the reason of the graph break, the strategy that computes
-  // it.
+  // For each node with graphs or graph breaks: (number of calls, graph breaks, graphs).
   pybind11::list ends() const;
 
  private:

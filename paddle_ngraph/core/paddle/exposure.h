@@ -1,4 +1,4 @@
-// Tracking of possible writers and readers of the memory of variables, besides the operator that
+// Tracking of possible writers and readers of the memory of variables, other than the operator that
 // computes with them.
 //
 // There are three. *Programs* that run in other threads: every run of Paddle's executors is counted

@@ -12,7 +12,7 @@ namespace paddle_ngraph {
 
 // The call of the only operator `name` in a program of one block, which Paddle lowers as it does
 // before a run. A dictionary:
-//   kernel, dtype      what selects the kernel
+//   kernel, dtype      the key that selects the kernel
 //   infer_meta         the function of PHI that computes dtypes and shapes of the results
 //   lists              the operands that are lists, by index
 //   kernel_inputs, meta_inputs          the operands that these read, by index

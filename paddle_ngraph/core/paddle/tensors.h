@@ -25,7 +25,7 @@ const std::string& element_name(phi::DataType dtype);
 // Paddle's dtype of that name, e.g. "float32"; UNDEFINED where nGraph has no such type.
 phi::DataType dtype_named(const std::string& name);
 
-// The DenseTensor behind an operator's input or output; nullptr for an absent optional one.
+// The DenseTensor of an operator's input or output; nullptr for an absent optional one.
 phi::DenseTensor* dense(const paddle::Tensor& tensor);
 
 size_t num_bytes(const phi::DenseTensor& tensor);

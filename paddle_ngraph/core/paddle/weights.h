@@ -69,8 +69,8 @@ class WeightWatch {
     uint64_t fingerprint = 0;
     bool was_read = false;
     Epoch epoch;       // just before they were read, or found unchanged
-    int64_t runs = 0;  // that found them unchanged since their last change
-    int changes = 0;   // that came before the constants had paid off
+    int64_t runs = 0;  // runs that found them unchanged since their last change
+    int changes = 0;   // changes before the constants had paid off
     int64_t cooldown_runs =
         0;  // remaining until weights become constants again; 0: constants allowed
   };
