@@ -33,11 +33,10 @@ enum class CallEffect {
   kBreakIfLazyArgument,  // needs no memory, unless an argument is a lazy tensor
   kEagerOperator,        // kBreakIfLazyArgument, of an operator
   kShapeQuery,           // needs no memory, and its result depends on shapes only
-  kDataAccess,  // a graph break, unless all tensors among its arguments are sizes or materialized
+  kDataAccess,           // a graph break, unless its tensors are all sizes or materialized
   kReadOnlyDataAccess,   // kDataAccess whose result gives no write access
-  kSavedTensorHooksOn,   // switches on saved-tensor hooks: autograd passes each tensor it saves to
-                         // the user
-  kSavedTensorHooksOff,  // switches them off
+  kSavedTensorHooksOn,   // autograd passes each tensor it saves to the user from now on
+  kSavedTensorHooksOff,  // ends kSavedTensorHooksOn
   kTracerSwitch,         // switches between dynamic and static mode, by the tracer passed to it
   kFlagChange,           // sets a flag that operators may depend on
 };
@@ -46,7 +45,7 @@ enum class CallEffect {
 // then on.
 enum class Mutation {
   kNone,
-  kValues,        // and possibly whether the tensor has a gradient
+  kValues,        // and thereby whether the tensor has a gradient
   kStopGradient,  // is switched on
 };
 

@@ -50,7 +50,8 @@ class WorkerThreads {
       process_ = getpid();
       pending_.clear();
       num_idle_ = 0;
-      static_cast<void>(wakeup_.release());  // leaked: no waiter is left
+      // Leaked: its waiters are threads that do not exist in the fork.
+      static_cast<void>(wakeup_.release());
       wakeup_ = std::make_unique<std::condition_variable_any>();
     }
     for (size_t i = 0; i < count; ++i) pending_.push_back({run, work});
