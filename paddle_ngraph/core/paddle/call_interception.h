@@ -85,9 +85,9 @@ struct InterceptedFunction {
   DeferralRule rule;
 };
 
-// During its lifetime no other thread is in an intercepted function that captures know, or enters
-// one: while a program is built, Paddle's operators are appended to programs, in all threads. The
-// constructor waits for 50 ms at most.
+// During its lifetime no other thread is in an intercepted function, other than those of
+// kBreakIfLazyArgument, or enters one: while a program is built, Paddle's operators are appended to
+// programs, in all threads. The constructor waits for 50 ms at most.
 class ExclusiveSection {
  public:
   ExclusiveSection();

@@ -275,7 +275,8 @@ bool is_plain_python(PyObject* object) {
          PyBool_Check(object) || PyUnicode_CheckExact(object);
 }
 
-// Whether an object is a NumPy scalar of a dtype that Paddle supports, integer or floating-point.
+// Whether an object is a NumPy scalar: int64 or int32 if `is_whole`, else float32 or float16
+// (float64: is_foreign_number).
 bool is_numpy_number(PyObject* object, bool is_whole) {
   const char* name = Py_TYPE(object)->tp_name;
   if (std::strncmp(name, "numpy.", 6) != 0) return false;

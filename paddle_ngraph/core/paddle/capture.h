@@ -121,7 +121,8 @@ class TraceCache {
 
   const std::shared_ptr<TraceNode>& root();
   const pybind11::object& make_graph() const { return make_graph_; }
-  // Count a new trace and a new graph. Beyond a bound all traces are dropped.
+  // Count a new trace and a new graph. At kMaxTraces all traces are dropped, at kMaxGraphs all
+  // graphs, too.
   void count_trace();
   void count_graph();
 

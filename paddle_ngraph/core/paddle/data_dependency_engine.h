@@ -19,7 +19,7 @@ class DataDependencyEngine {
     // Called by any thread, without the GIL. Returns the written variables.
     std::function<std::vector<phi::DenseTensor>()> compute;
     std::vector<size_t> after;          // predecessors, all of them earlier in the list
-    std::vector<Cores> groups;          // core groups: a step occupies all cores of one group
+    std::vector<Cores> groups;          // a step occupies all cores of a free group, or waits
     std::vector<size_t> reads, writes;  // variable indices; each once
   };
 
