@@ -27,10 +27,10 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Paddle 3.3 has 5,700.
+// Intercepted functions of Paddle 3.3: 5,700.
 constexpr size_t kMaxInterceptedFunctions = 8192;
 
-// Guarded by Python's lock, as what follows.
+// The state below is guarded by the GIL.
 std::array<InterceptedFunction, kMaxInterceptedFunctions>& all_functions() {
   static auto* const table = new std::array<InterceptedFunction, kMaxInterceptedFunctions>();
   return *table;
@@ -40,8 +40,8 @@ std::unordered_map<const PyMethodDef*, size_t> function_indices;
 
 thread_local bool next_program_is_read_only = false;
 
-// Calls `visit` with every dense tensor within reach of an argument until one returns true, and
-// returns whether one did, or whether lists are too deep to tell.
+// Calls `visit` with every dense tensor within reach of an argument until one returns true. Returns
+// true if one did, or if lists are nested too deeply to decide.
 template <typename Visit>
 bool any_tensor(PyObject* argument, const Visit& visit, int depth = 0) {
   constexpr int kMaxDepth = 16;
@@ -86,8 +86,8 @@ bool reaches_watched(PyObject* self, PyObject* args, PyObject* kwargs) {
   return false;
 }
 
-// Calls a function, or its substitute. What it throws that Paddle cannot make a Python exception of
-// would end the process: there is nothing above to catch it.
+// Calls a function, or its substitute. An exception that Paddle cannot convert into a Python
+// exception would terminate the process: no caller above catches it.
 PyObject* call_original(const InterceptedFunction& function, PyObject* self, PyObject* args,
                         PyObject* kwargs) {
   try {
@@ -97,7 +97,7 @@ PyObject* call_original(const InterceptedFunction& function, PyObject* self, PyO
     PyObject* const result = function.call(self, args, kwargs);
     if (result == nullptr) restore_interruption();
     return result;
-  } catch (pybind11::error_already_set& error) {  // Ctrl-C, say
+  } catch (pybind11::error_already_set& error) {  // for example Ctrl-C
     error.restore();
     return nullptr;
   } catch (const std::exception& error) {
@@ -106,7 +106,7 @@ PyObject* call_original(const InterceptedFunction& function, PyObject* self, PyO
   }
 }
 
-// Does something for a capture, with Python's errors.
+// Runs an action for a capture, and converts exceptions into Python's errors.
 template <typename Result, typename Do>
 Result with_errors(Result failed, const Do& act) {
   try {
@@ -128,8 +128,7 @@ bool flush_for_call(const std::string& name, PyObject* self, PyObject* args, PyO
   });
 }
 
-// Whether a function writes tensors that it is given, as far as its name tells, or gives out what
-// they can be written with.
+// Whether a function writes its arguments, judging by its name, or returns write access to them.
 bool is_writer(const InterceptedFunction& function) {
   static const std::unordered_set<std::string> exposing_methods{
       "data_ptr", "get_map_tensor", "get_selected_rows", "get_tensor", "value"};
@@ -138,8 +137,8 @@ bool is_writer(const InterceptedFunction& function) {
   return function.is_method || (!function.name.empty() && function.name.back() == '_');
 }
 
-// How many calls go on in all threads, and in this one; and the thread that is alone, if any.
-// Guarded by Python's lock.
+// Number of active calls in all threads, and in this one; and the thread with exclusive access, if
+// any. Guarded by the GIL.
 size_t active_calls = 0;
 thread_local size_t active_calls_in_thread = 0;
 std::thread::id exclusive_thread;
@@ -171,14 +170,15 @@ class ActiveCall {
   ActiveCall& operator=(const ActiveCall&) = delete;
 
  private:
-  // What is in a call already leaves only by calling on.
+  // A thread that is in a call already can leave it only by making further calls.
   static bool is_blocked() {
     return active_calls_in_thread == 0 && exclusive_thread != std::thread::id() &&
            exclusive_thread != std::this_thread::get_id();
   }
 };
 
-// Whether a call sets a flag of ours: it changes how programs run, not what operators compute.
+// Whether a call sets a flag of the plugin: such flags change how programs run, not the results of
+// operators.
 bool sets_own_flag(PyObject* args) {
   static const auto names = [] {
     std::unordered_set<std::string> found;
@@ -220,7 +220,7 @@ PyObject* dispatch_call(const InterceptedFunction& function, PyObject* self, PyO
                                   [&] { return capture->call(function, self, args, kwargs); });
   }
   if (!flush_for_call(function.name, self, args, kwargs, is_writer(function))) return nullptr;
-  // From now on the user sees each tensor that autograd keeps, so nothing may wait.
+  // From now on autograd passes each saved tensor to the user, so no operator may be deferred.
   if (function.effect == CallEffect::kSavedTensorHooksOn) set_saved_tensor_hooks_active(true);
   if (function.effect == CallEffect::kSavedTensorHooksOff) set_saved_tensor_hooks_active(false);
   if (capture != nullptr && function.effect == CallEffect::kTracerSwitch) {
@@ -243,8 +243,8 @@ extern "C" __attribute__((visibility("hidden"), used)) PyObject* ngraph_dispatch
 
 static_assert(paddle_ngraph::kMaxInterceptedFunctions == 8192, "as many as below");
 
-// For each number a function that Python can call, which hands on the number: 16 bytes each. As
-// instances of a template they would take the compiler longer than all the rest of this file.
+// One Python-callable function per index, which passes on its index: 16 bytes each. As template
+// instances they would take the compiler longer than the rest of this file.
 extern "C" __attribute__((visibility("hidden"))) const char ngraph_calls[];
 asm(R"(
   .pushsection .text
@@ -269,7 +269,7 @@ PyCFunction stub_of(size_t number) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<uintptr_t>(ngraph_calls) + 16 * number);
 }
 
-// The table entry of a function or method in C; null for other things.
+// The table entry of a C function or method; null for other objects.
 PyMethodDef* method_definition(PyObject* function) {
   if (PyInstanceMethod_Check(function)) function = PyInstanceMethod_GET_FUNCTION(function);
   if (PyCFunction_Check(function)) return reinterpret_cast<PyCFunctionObject*>(function)->m_ml;
@@ -281,7 +281,7 @@ PyMethodDef* method_definition(PyObject* function) {
 
 constexpr int kVarargsKeywords = METH_VARARGS | METH_KEYWORDS;
 
-// An attribute in C that was replaced. It lives as long as its type.
+// A patched C attribute. Lives as long as its type.
 struct InterceptedAttribute {
   getter get;
   setter set;
@@ -299,7 +299,7 @@ PyObject* get_intercepted(PyObject* self, void* closure) {
   return intercepted.get(self, intercepted.closure);
 }
 
-// The one that captures know more of, guarded by Python's lock.
+// `stop_gradient`, whose assignment captures may defer; guarded by the GIL.
 constexpr const char* kStopGradient = "stop_gradient";
 const InterceptedAttribute* stop_gradient = nullptr;
 
@@ -335,7 +335,7 @@ int set_intercepted(PyObject* self, PyObject* value, void* closure) {
     const auto now =
         pybind11::reinterpret_steal<pybind11::object>(intercepted.get(self, intercepted.closure));
     if (!now) return -1;
-    if (now.ptr() == value) return 0;  // it is so already
+    if (now.ptr() == value) return 0;  // already set
   }
   Capture* capture = Capture::current();
   if (&intercepted == stop_gradient && value == Py_True && capture != nullptr) {
@@ -390,7 +390,7 @@ ExclusiveSection::ExclusiveSection() {
     return true;
   };
   if (!wait_until([] { return exclusive_thread == std::thread::id(); })) return;
-  exclusive_thread = std::this_thread::get_id();  // nobody enters any more
+  exclusive_thread = std::this_thread::get_id();  // no other thread enters from now on
   is_exclusive_ = wait_until([] { return active_calls == active_calls_in_thread; });
   if (!is_exclusive_) exclusive_thread = std::thread::id();
 }
@@ -416,19 +416,19 @@ PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject
   std::optional<WeightWriteScope> write_scope;
   if (may_write()) write_scope.emplace();
   PyObject* result = call_original(function, self, args, kwargs);
-  // What has become a weight meanwhile was read while it was written.
+  // Memory that became a weight during the call was read while it was being written.
   if (!write_scope && may_write()) mark_weights_written();
   return result;
 }
 
 void set_call_effect(const pybind11::object& function, const std::string& name, CallEffect effect,
                      const DeferralRule& rule) {
-  // Fails only if no memory is left.
+  // Fails only if out of memory.
   static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
   static_cast<void>(registered);
   PyMethodDef* definition = method_definition(function.ptr());
   if (definition == nullptr || has_no_arguments(*definition)) return;
-  // A few without keyword arguments create tensors of descriptions.
+  // A few functions without keyword arguments create tensors from descriptions.
   const bool is_usual = (definition->ml_flags & METH_KEYWORDS) != 0;
   if (effect == CallEffect::kBreakIfLazyArgument && !is_usual) return;
   if (function_indices.count(definition) == 0) intercept_calls(function, WriteEffect::kNone);

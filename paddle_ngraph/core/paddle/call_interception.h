@@ -1,11 +1,11 @@
-// Functions of Paddle's that may write eager tensors they are given announce it.
+// Interception of Paddle's functions that may write the eager tensors passed to them.
 //
-// An operator of dynamic mode is a function of Python in C, and there are some 3,000. Most write
-// nothing, and no list of those that do would stay complete: all of them are made to look at their
-// arguments, and where one holds the memory of a weight (exposure.h, watch_weight), weights count
-// as being written during the call. The look is built in beneath the function's object, where
-// Python finds the C function to call. So it makes no difference who has the object, and since
-// when.
+// An operator of dynamic mode is a C function of Python, and there are some 3,000. Most write
+// nothing, and no list of the writing ones would stay complete: every function inspects its
+// arguments, and where one has the memory of a weight (exposure.h, watch_weight), weights are
+// treated as being written during the call. The inspection is installed beneath the function
+// object, where Python finds the C function to call, so references taken before the interception
+// are covered too.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -19,61 +19,62 @@
 namespace paddle_ngraph {
 
 enum class WriteEffect {
-  kArguments,  // what it may write are its arguments, until it returns
-  kAnyTensor,  // it may write what it is not given
-  kProgram,    // it runs a program on its arguments, see set_next_program_read_only
-  kNone,       // it writes nothing
+  kArguments,  // may write its arguments, until it returns
+  kAnyTensor,  // may write tensors other than its arguments
+  kProgram,    // runs a program on its arguments, see set_next_program_read_only
+  kNone,       // writes nothing
 };
 
-// What a call means to a capture (capture.h).
+// The effect of a call on a capture (capture.h).
 enum class CallEffect {
-  kGraphBreak,           // it needs what waits
-  kDeferrable,           // it may wait itself
-  kMetadataOnly,         // it needs no memory of tensors
-  kBreakIfLazyArgument,  // it does not either, unless it is given one that waits
-  kEagerOperator,        // the same, and it is an operator
-  kShapeQuery,           // neither does it, and what it returns depends on shapes only
-  kDataAccess,          // it needs what waits, unless all that it is given are such sizes, or known
-  kReadOnlyDataAccess,  // the same, and nobody can write through what it returns
-  kSavedTensorHooksOn,  // it has the user see all tensors that autograd keeps
-  kSavedTensorHooksOff,  // no longer
-  kTracerSwitch,  // it switches between dynamic and static mode, by the tracer that it is given
-  kFlagChange,    // it sets a flag that operators may depend on
+  kGraphBreak,           // needs the values of deferred operators
+  kDeferrable,           // may be deferred itself
+  kMetadataOnly,         // metadata access: needs no memory of tensors
+  kBreakIfLazyArgument,  // needs no memory, unless an argument is a lazy tensor
+  kEagerOperator,        // kBreakIfLazyArgument, of an operator
+  kShapeQuery,           // needs no memory, and its result depends on shapes only
+  kDataAccess,           // a graph break, unless its tensors are all sizes or materialized
+  kReadOnlyDataAccess,   // kDataAccess whose result gives no write access
+  kSavedTensorHooksOn,   // autograd passes each tensor it saves to the user from now on
+  kSavedTensorHooksOff,  // ends kSavedTensorHooksOn
+  kTracerSwitch,         // switches between dynamic and static mode, by the tracer passed to it
+  kFlagChange,           // sets a flag that operators may depend on
 };
 
-// What a method changes of its tensor, which from then on is another value of the path.
+// The property of its tensor that a method changes; the tensor is another value of the trace from
+// then on.
 enum class Mutation {
   kNone,
-  kValues,        // and with them whether it has a gradient
-  kStopGradient,  // it is switched on
+  kValues,        // and thereby whether the tensor has a gradient
+  kStopGradient,  // is switched on
 };
 
-// When a call of an operator may wait.
+// The conditions under which a call of an operator may be deferred.
 struct DeferralRule {
-  size_t max_tensor_arguments = 0;  // so many arguments, from the first on, may hold tensors
+  size_t max_tensor_arguments = 0;  // at most N leading arguments may contain tensors
   bool requires_floats = false;     // all tensors have to be floating-point
-  // Numbers of arguments, and the values that they have to have.
+  // (argument index, required value).
   std::vector<std::pair<size_t, pybind11::object>> required_arguments;
   std::vector<std::pair<size_t, pybind11::object>> required_with_gradient;  // with gradients on
-  // The values that it asks of whole numbers, and what is known of those that it makes.
+  // The required values of integer operands, and the known range of integer results.
   ValueRule value_rule;
   RangeRule range_rule;
-  // The number of an argument that the operator does not read: a tensor without memory.
+  // The index of an argument that the operator does not read: an uninitialized tensor.
   int unread_argument = -1;
-  // A result without elements is of no use but to the gradient of the operator.
+  // A result without elements is used only by the gradient of the operator.
   bool has_reserve_space = false;
-  bool is_stochastic = false;  // random numbers
-  // Numbers of NumPy's count as tensors of the dtype of the other.
+  bool is_stochastic = false;  // generates random numbers
+  // NumPy scalars are treated as tensors of the dtype of the other operand.
   bool is_arithmetic = false;
   Mutation mutation = Mutation::kNone;
-  // Numbers of arguments for which tensors of whole numbers that are known count as their list.
+  // Indices of arguments for which known integer tensors are treated as lists of their elements.
   std::vector<size_t> int_list_arguments;
 };
 
-// Computes a call instead of Paddle, or returns null without an error: then Paddle does.
+// Computes a call instead of Paddle, or returns null without an error to fall back to Paddle.
 using Substitute = PyObject* (*)(PyObject* args, PyObject* kwargs);
 
-// A function in C that was replaced.
+// A patched C function.
 struct InterceptedFunction {
   PyCFunctionWithKeywords call = nullptr;
   Substitute substitute = nullptr;
@@ -84,8 +85,9 @@ struct InterceptedFunction {
   DeferralRule rule;
 };
 
-// While it lives, no other thread is in a function that was told to captures, or enters one: what
-// makes a program has Paddle's operators add to programs, in all threads. It waits for 50 ms.
+// During its lifetime no other thread is in an intercepted function, other than those of
+// kBreakIfLazyArgument, or enters one: while a program is built, Paddle's operators are appended to
+// programs, in all threads. The constructor waits for 50 ms at most.
 class ExclusiveSection {
  public:
   ExclusiveSection();
@@ -93,42 +95,43 @@ class ExclusiveSection {
   ExclusiveSection(const ExclusiveSection&) = delete;
   ExclusiveSection& operator=(const ExclusiveSection&) = delete;
 
-  // Whether the others have left.
+  // Whether the other threads have left.
   bool is_exclusive() const { return is_exclusive_; }
 
  private:
   bool is_exclusive_ = false;
 };
 
-// Calls the function, announced.
+// Calls the function, with its write effect reported.
 PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject* args,
                    PyObject* kwargs);
 
-// Sets `stop_gradient` of a tensor that may wait. Throws Python's errors.
+// Sets `stop_gradient` of a tensor, as a deferred operator where possible. Throws Python's errors.
 void set_stop_gradient(PyObject* tensor, bool on);
 
-// Tells captures of calls of `function` from now on, which counts as what it was announced as.
+// Reports calls of `function` to captures from now on, with the given effect and rule.
 void set_call_effect(const pybind11::object& function, const std::string& name, CallEffect effect,
                      const DeferralRule& rule);
 
-// The same of whoever gets or sets an attribute in C. What waits need not be computed if that is
-// passive. To switch `stop_gradient` on is an operator, which may wait.
+// Reports reads and writes of a C attribute to captures. A passive access (metadata only) needs no
+// deferred operator computed. Setting `stop_gradient` to true is an operator, which may be
+// deferred.
 void intercept_attribute(const pybind11::object& attribute, const std::string& name,
                          bool get_is_passive, bool set_is_passive);
 
-// Has calls of `function` announced from now on: a function or method in C that takes positional
-// and keyword arguments. Without any arguments it has nothing to write. Once is enough.
-// Throws NgraphError for functions of other kinds.
+// Intercepts calls of `function` from now on: a C function or method that takes positional and
+// keyword arguments. Without any arguments it has nothing to write. Idempotent. Throws NgraphError
+// for functions of other types.
 void intercept_calls(const pybind11::object& function, WriteEffect write_effect);
 
-// Has calls of `function`, which are announced, computed by the substitute from now on.
-// Throws NgraphError if they are not announced.
+// Has intercepted calls of `function` computed by the substitute from now on. Throws NgraphError if
+// the calls are not intercepted.
 void substitute_calls(const pybind11::object& function, Substitute substitute);
 
-// Whether calls of `function` are announced, or need not be.
+// Whether calls of `function` are intercepted, or need not be.
 bool are_calls_intercepted(const pybind11::object& function);
 
-// Whether the next program that this thread runs in such a call is known to write none of its
+// Sets whether the next program that this thread runs in such a call is known to write none of its
 // arguments.
 void set_next_program_read_only(bool on);
 

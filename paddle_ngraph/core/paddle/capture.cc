@@ -29,31 +29,31 @@ constexpr size_t kMaxTraceValues = 4096;
 
 thread_local Capture* current_capture = nullptr;
 thread_local bool saved_tensor_hooks_active = false;
-uint64_t current_settings_version = 0;  // guarded by Python's lock
+uint64_t current_settings_version = 0;  // guarded by the GIL
 
-// Tensors without memory, and who computes them. Guarded by Python's lock. A tensor in it is held
-// by its capture.
+// Lazy tensors, and the captures that compute them. Guarded by the GIL. The capture has a reference
+// to each tensor.
 std::unordered_map<PyObject*, Capture*>& lazy_tensors() {
   static auto* const tensors = new std::unordered_map<PyObject*, Capture*>();
   return *tensors;
 }
 
-// Memory that calls which wait will read, and their captures, which hold it. Guarded by Python's
-// lock.
+// Memory that deferred calls will read, and their captures, which pin the memory. Guarded by the
+// GIL.
 std::unordered_map<const phi::Allocation*, std::vector<Capture*>>& readers() {
   static auto* const captures =
       new std::unordered_map<const phi::Allocation*, std::vector<Capture*>>();
   return *captures;
 }
 
-// Tensors that could not be computed, and what was raised then. They are held for good.
+// Tensors whose computation failed, and the text of the error. Retained permanently.
 std::unordered_map<PyObject*, std::string>& failed_tensors() {
   static auto* const tensors = new std::unordered_map<PyObject*, std::string>();
   return *tensors;
 }
 
-// What Python's collector frees may call Paddle, in any thread. While this lives it does not
-// collect: such a call would wait for the tensors that are being computed, or end up in a program.
+// Pauses Python's garbage collector during its lifetime. Finalizers may call Paddle, in any thread:
+// such a call would wait for the tensors that are being computed, or end up in a program.
 class GcPause {
  public:
   GcPause() {
@@ -78,13 +78,13 @@ class GcPause {
   static bool set_gc_enabled(bool on) {
 #if PY_VERSION_HEX >= 0x030A0000
     return (on ? PyGC_Enable() : PyGC_Disable()) == 1;
-#else  // has no function for it in C that may be called after a fork
+#else  // lacks a C function for it that may be called after a fork
     static_cast<void>(on);
     return false;
 #endif
   }
 
-  // Guarded by Python's lock.
+  // Guarded by the GIL.
   static inline int num_pauses = 0;
   static inline bool was_enabled = false;
   static inline thread_local int num_thread_pauses = 0;
@@ -106,7 +106,7 @@ bool stops_gradient(PyObject* tensor) {
   return flag.ptr() == Py_True;
 }
 
-// The dense tensor with memory that an object has on the CPU, or null.
+// The dense CPU tensor of an object, or null if it has no memory or elements.
 const phi::DenseTensor* plain_tensor(PyObject* object) {
   const auto& base = tensor_of(object).impl();
   if (base == nullptr || !phi::DenseTensor::classof(base.get())) return nullptr;
@@ -115,7 +115,7 @@ const phi::DenseTensor* plain_tensor(PyObject* object) {
   return tensor->place().GetType() == phi::AllocationType::CPU ? tensor : nullptr;
 }
 
-// What a tensor that is given or returned is known by; nothing if it cannot be part of a graph.
+// The metadata of an argument or result; nothing if the tensor cannot be part of a graph.
 std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
   if (is_lazy(object)) return std::nullopt;  // of another thread
   const phi::DenseTensor* tensor = plain_tensor(object);
@@ -128,7 +128,7 @@ std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
                           tensor->strides()};
 }
 
-// Whether it is a tensor that nobody can read: some operators return them in some modes.
+// Whether an object is an uninitialized tensor: some operators return them in some modes.
 bool is_uninitialized(PyObject* object, bool allow_lazy = false) {
   if (!is_tensor(object) || (is_lazy(object) && !allow_lazy)) return false;
   const auto& base = tensor_of(object).impl();
@@ -146,7 +146,7 @@ std::shared_ptr<const phi::DenseTensorMeta> empty_meta(PyObject* object) {
   return std::make_shared<phi::DenseTensorMeta>(tensor.dtype(), tensor.dims());
 }
 
-// A tensor that has no memory so far, or needs none.
+// Creates a tensor that has no memory yet, or needs none.
 py::object make_tensor(const phi::DenseTensorMeta& meta, bool stop_gradient) {
   const paddle::Tensor made(std::make_shared<phi::DenseTensor>(
       std::make_shared<phi::Allocation>(nullptr, 0, phi::CPUPlace()), meta));
@@ -171,22 +171,23 @@ bool is_of_type(PyObject* object, const char* name) {
   return std::string(Py_TYPE(object)->tp_name).find(name) != std::string::npos;
 }
 
-// The place of the processor, or of a tensor there.
+// Whether an object is the CPU device, or the device of a CPU tensor.
 bool is_cpu_place(PyObject* object) {
   if (is_of_type(object, "CPUPlace")) return true;
   return is_of_type(object, ".Place") &&
          py::reinterpret_borrow<py::object>(object).attr("is_cpu_place")().ptr() == Py_True;
 }
 
-// Objects that are equal to others of their type, however often they are made.
+// Whether an object is compared by value: equal objects of its type are interchangeable.
 bool is_constant(PyObject* object) {
   if (object == Py_None || object == Py_Ellipsis || PyBool_Check(object)) return true;
   return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) ||
          is_of_type(object, "DataType") || is_cpu_place(object);
 }
 
-// A number of NumPy's or Paddle's, which operators take for one of Python's. Others of NumPy's they
-// do not: these become what the tensor is, those may make something else of it.
+// Whether an object is a scalar of NumPy or Paddle that operators treat as a Python scalar. Other
+// NumPy scalars are not: Python scalars are converted to the dtype of the tensor, NumPy's may be
+// promoted differently.
 bool is_foreign_number(PyObject* object) {
   constexpr std::array<const char*, 2> kNames{"numpy.float64", "TensorSize"};
   return std::any_of(kNames.begin(), kNames.end(), [object](const char* name) {
@@ -217,8 +218,8 @@ bool equals_constant(const Argument& constant, PyObject* given) {
   return is_equal == 1;
 }
 
-// A reason with the line of Python outside of Paddle, and of what calls its layers, that it comes
-// from.
+// Appends to a reason the innermost Python line outside Paddle, the plugin's frontends and
+// generated code.
 std::string with_user_line(const std::string& reason) {
   if (reason == kEndOfFunction) return reason;
   auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
@@ -238,12 +239,12 @@ bool is_sequence(PyObject* object) {
   return PyList_Check(object) || PyTuple_Check(object) || is_slice(object);
 }
 
-// A shape is a list.
+// Paddle's `Size` (a shape) is treated as a list.
 PyTypeObject* sequence_type(PyObject* items) {
   return is_of_type(items, "libpaddle.Size") ? &PyList_Type : Py_TYPE(items);
 }
 
-// The members of a list, tuple or slice.
+// The items of a list, tuple or slice.
 std::vector<PyObject*> sequence_items(PyObject* items) {
   if (is_slice(items)) {
     const auto* slice = reinterpret_cast<PySliceObject*>(items);
@@ -253,7 +254,7 @@ std::vector<PyObject*> sequence_items(PyObject* items) {
   return {first, first + PySequence_Fast_GET_SIZE(items)};
 }
 
-// Calls `visit` with all tensors within an argument; returns false if it holds too much to tell.
+// Calls `visit` with all tensors within an argument; returns false if the nesting is too deep.
 template <typename Visit>
 bool visit_tensors(PyObject* argument, const Visit& visit, int depth = 0) {
   constexpr int kMaxDepth = 4;
@@ -268,13 +269,14 @@ bool visit_tensors(PyObject* argument, const Visit& visit, int depth = 0) {
   return true;
 }
 
-// Most arguments, and most members of lists: neither tensors, nor of NumPy's.
+// Fast check for most arguments and list items: neither tensors nor NumPy objects.
 bool is_plain_python(PyObject* object) {
   return object == Py_None || PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
          PyBool_Check(object) || PyUnicode_CheckExact(object);
 }
 
-// A number of NumPy's whose kind Paddle knows, if of whole numbers or of others.
+// Whether an object is a NumPy scalar: int64 or int32 if `is_whole`, else float32 or float16
+// (float64: is_foreign_number).
 bool is_numpy_number(PyObject* object, bool is_whole) {
   const char* name = Py_TYPE(object)->tp_name;
   if (std::strncmp(name, "numpy.", 6) != 0) return false;
@@ -282,8 +284,8 @@ bool is_numpy_number(PyObject* object, bool is_whole) {
   return is_whole ? kind == "int64" || kind == "int32" : kind == "float32" || kind == "float16";
 }
 
-// Whether an operator takes a number of NumPy's for the same number of Python's. To those that
-// compute with it, it is a tensor of the dtype of the other tensor, with 1 for a shape in powers.
+// Whether an operator treats a NumPy scalar as the equal Python scalar. Arithmetic operators treat
+// a scalar as a tensor of the dtype of the other tensor, of shape [1] in powers.
 bool is_taken_as_python_number(PyObject* object, const InterceptedFunction& function,
                                PyObject* first_argument) {
   const bool is_whole = is_numpy_number(object, true);
@@ -297,7 +299,7 @@ bool is_taken_as_python_number(PyObject* object, const InterceptedFunction& func
   return is_whole && (dtype == phi::DataType::INT64 || dtype == phi::DataType::INT32);
 }
 
-// An array of whole numbers of NumPy's, with so many dimensions.
+// Whether an object is a NumPy array of integers, with a number of dimensions in this range.
 bool is_integer_array(PyObject* object, int min_dimensions, int max_dimensions) {
   if (std::strcmp(Py_TYPE(object)->tp_name, "numpy.ndarray") != 0) return false;
   const auto array = py::reinterpret_borrow<py::array>(object);
@@ -313,7 +315,7 @@ bool TracedTensorMeta::operator==(const TracedTensorMeta& other) const {
          strides == other.strides;
 }
 
-// -- paths ---------------------------------------------------------------------------------------
+// -- traces --------------------------------------------------------------------------------------
 
 TraceCache::TraceCache(py::object make_graph, bool trains)
     : root_(std::make_shared<TraceNode>()), make_graph_(std::move(make_graph)), trains_(trains) {}
@@ -332,7 +334,7 @@ void TraceCache::count_graph() {
   if (++graphs_ == kMaxGraphs) clear();
 }
 
-// Calls that are going on keep what they hold. Patterns stay: whoever comes again finds them.
+// Active calls retain their nodes. Patterns stay, for recurring traces.
 void TraceCache::clear_traces() {
   num_traces_ = 0;
   for (auto& [number, group] : groups_) group.ends.clear();
@@ -342,7 +344,7 @@ void TraceCache::clear_traces() {
 void TraceCache::clear() {
   clear_traces();
   graphs_ = 0;
-  const auto freed = std::exchange(groups_, {});  // at the end: that may call Python
+  const auto freed = std::exchange(groups_, {});  // released last: may call Python
 }
 
 namespace {
@@ -530,7 +532,7 @@ void set_saved_tensor_hooks_active(bool on) { saved_tensor_hooks_active = on; }
 
 namespace {
 
-// What is found of the first tensor among the arguments of which something is.
+// The first non-null result of `find` for a tensor among the arguments.
 template <typename Find>
 auto find_any(const Find& find, PyObject* argument, int depth = 0) -> decltype(find(argument)) {
   constexpr int kMaxDepth = 4;
@@ -556,7 +558,7 @@ Capture* capture_of_lazy(PyObject* argument) {
   return found == lazy_tensors().end() ? nullptr : found->second;
 }
 
-// Views of a tensor have its memory, too.
+// Looks up by memory, so views of a tensor are found, too.
 Capture* reader_of(PyObject* argument) {
   if (readers().empty() || !is_tensor(argument)) return nullptr;
   const phi::DenseTensor* tensor = plain_tensor(argument);
@@ -570,7 +572,7 @@ const std::string* error_of(PyObject* argument) {
   return found == failed_tensors().end() ? nullptr : &found->second;
 }
 
-// Whose calls have to be computed before these arguments are used.
+// The capture whose calls have to be computed before these arguments are used.
 Capture* owner_of(const std::array<PyObject*, 3>& arguments, bool may_write) {
   for (PyObject* argument : arguments) {
     if (Capture* found = find_any(capture_of_lazy, argument)) return found;
@@ -602,7 +604,7 @@ bool flush_other_threads(PyObject* self, PyObject* args, PyObject* kwargs, bool 
     }
   }
   if (lazy_tensors().empty() && readers().empty()) return true;
-  // Whoever computes may end the capture: it is looked up anew each time.
+  // The computing thread may end the capture, so the owner is looked up in each iteration.
   while (Capture* owner = owner_of(arguments, may_write)) {
     if (!owner->flush_for_other_thread()) return false;
   }
@@ -640,7 +642,7 @@ Capture::~Capture() {
 Capture* Capture::current() { return current_capture; }
 
 void Capture::begin() {
-  // What is freed may call Python, which may call this again.
+  // Released objects may call Python, which may call this function again.
   const auto root = std::exchange(root_, trace_cache_->root());
   node_ = root_.get();
   is_recording_ = false;
@@ -652,7 +654,7 @@ void Capture::begin() {
   value_indices_.clear();
 }
 
-// From now on, whoever writes this memory has the capture computed first.
+// Registers this capture as a reader: later writers of the memory have it flushed first.
 void Capture::track_read(PyObject* tensor) {
   const phi::DenseTensor* const dense = plain_tensor(tensor);
   auto& captures = readers()[dense->Holder().get()];
@@ -696,8 +698,8 @@ void Capture::add(PyObject* tensor, bool is_result) {
   values_.push_back(py::reinterpret_borrow<py::object>(tensor));
 }
 
-// Another thread may be computing what waits here: it may then be done. Returns false, with
-// Python's error, if it is this thread that computes.
+// Waits while another thread computes the deferred operators of this capture. Returns false, with
+// Python's error, if this thread is the computing one.
 bool Capture::wait_for_compute() const {
   while (is_computing_) {
     if (computing_ == std::this_thread::get_id()) {
@@ -717,14 +719,14 @@ void Capture::reset_lost_thread() {
 bool Capture::flush_for_other_thread() {
   if (is_computing_) {
     if (computing_ == std::this_thread::get_id()) return wait_for_compute();
-    const py::gil_scoped_release released;  // who sleeps here may find it gone
+    const py::gil_scoped_release released;  // the capture may be gone after the sleep
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     return true;
   }
   return compute();
 }
 
-// The arguments of a call, with the object of a method.
+// The arguments of a call, with self of a method.
 static std::vector<PyObject*> arguments_of(const InterceptedFunction& function, PyObject* self,
                                            PyObject* args, PyObject* kwargs) {
   std::vector<PyObject*> arguments;
@@ -737,8 +739,8 @@ static std::vector<PyObject*> arguments_of(const InterceptedFunction& function, 
   return arguments;
 }
 
-// Such as the batches that processes of a DataLoader pass on in shared memory. Nobody has the copy
-// but the call: the next one that is given the tensor gets another.
+// Whether a tensor has escaped memory, such as a batch that DataLoader processes pass in shared
+// memory. The copy belongs to one call: the next call with the tensor gets another copy.
 static bool is_copied_on_capture(PyObject* object) {
   constexpr size_t kMaxCopiedBytes = size_t{64} << 20;
   if (!is_tensor(object) || is_lazy(object)) return false;
@@ -770,7 +772,8 @@ std::vector<PyObject*> Capture::snapshot_arguments(const InterceptedFunction& fu
   return arguments;
 }
 
-// The numbers of a shape, or the like, that is a tensor and known, or a list with such tensors.
+// The elements of a known integer tensor that is given as a shape or similar list, or of a list
+// with such tensors.
 std::optional<py::list> Capture::known_int_list(PyObject* argument) const {
   py::list numbers;
   if (is_tensor(argument)) {
@@ -844,7 +847,7 @@ PyObject* Capture::snapshot_argument(PyObject* argument, const InterceptedFuncti
     const NoCapture none;
     return own(import_module("paddle").attr("to_tensor")(py::handle(argument)));
   }
-  // Paddle takes an array for a list, but one without dimensions not for a number.
+  // Paddle treats an array as a list, but not a 0-D array as a scalar.
   const bool is_list = !function.rule.is_arithmetic && is_integer_array(argument, 1, 1);
   return is_list ? own(py::handle(argument).attr("tolist")()) : argument;
 }
@@ -856,8 +859,9 @@ bool Capture::is_deferred(PyObject* tensor) const {
   return found != value_indices_.end() && is_result_[found->second];
 }
 
-// Whether there are tensors among the arguments, and all are of whole numbers that are known. What
-// is made of these (places, masks, lengths) is computed at once, for lookups have to know it.
+// Whether there are tensors among the arguments, and all are materialized integer tensors. Results
+// computed from these (indices, masks, lengths) are computed immediately, because lookups need
+// their values.
 bool Capture::has_only_known_integers(PyObject* args, PyObject* self) const {
   bool has_tensor = false, has_other = false;
   const auto look = [&](PyObject* object) {
@@ -870,7 +874,7 @@ bool Capture::has_only_known_integers(PyObject* args, PyObject* self) const {
   return is_seen && has_tensor && !has_other;
 }
 
-// -- whole numbers that wait ---------------------------------------------------------------------
+// -- ranges of lazy integers ---------------------------------------------------------------------
 
 bool Capture::satisfies(const ValueRule& rule, const std::vector<PyObject*>& given) const {
   if (rule.kind == ValueRule::Kind::kNone) return true;
@@ -909,7 +913,7 @@ std::optional<IntegerRange> Capture::range_of(int number, Ranges* known) const {
   return known->emplace(number, range).first->second;
 }
 
-// What an argument is, by its place or name; null if it is not given.
+// An argument by index or keyword; null if it is not given.
 static const Argument* argument_of(const TracedCall& call, size_t at, const char* name) {
   const size_t first_keyword = call.arguments.size() - call.keywords.size();
   if (at < first_keyword) return &call.arguments[at];
@@ -919,7 +923,7 @@ static const Argument* argument_of(const TracedCall& call, size_t at, const char
   return nullptr;
 }
 
-// Of places whose columns were stacked, each column is known by itself.
+// Of indices whose columns were stacked, each column has its own range.
 std::optional<IntegerRange> Capture::range_of_column(int number, int64_t column, int64_t columns,
                                                      Ranges* known) const {
   if (number >= 0 && number < static_cast<int>(values_.size()) && is_result_[number]) {
@@ -1010,8 +1014,8 @@ std::optional<IntegerRange> Capture::range_of_result(const TracedCall& call, int
 
 // -- a call of an operator -----------------------------------------------------------------------
 
-// Whether the results of a call would share the memory of a copy, where the user expects that of
-// the tensor that was copied.
+// Whether the results of a call would alias a copy, where the user expects an alias of the copied
+// tensor.
 bool Capture::aliases_a_copy(const TracedCall& call, const std::vector<py::object>& copies) const {
   return std::any_of(call.views.begin(), call.views.end(), [&](const auto& view) {
     const auto given = static_cast<size_t>(view.second);
@@ -1111,12 +1115,13 @@ bool Capture::has_only_materialized_tensors(const std::array<PyObject*, 3>& argu
   return !exposes_memory || owner_of(arguments, true) == nullptr;
 }
 
-// What is returned may be a way to write the memory.
+// The result may give write access to the memory.
 bool Capture::may_expose_data(const std::array<PyObject*, 3>& arguments) const {
   return has_only_shape_tensors(arguments) && owner_of(arguments, true) == nullptr;
 }
 
-// What waits may be computed meanwhile, in another thread.
+// A lazy tensor is replaced by a placeholder with its metadata: another thread may materialize it
+// concurrently.
 static py::object placeholder_of(PyObject* argument) {
   if (!is_tensor(argument) || !is_lazy(argument)) {
     return py::reinterpret_borrow<py::object>(argument);
@@ -1191,14 +1196,15 @@ bool Capture::matches_value(const Argument& expected, PyObject* given, const Tra
   const int next = static_cast<int>(values_.size() + new_values_.size());
   if (expected.value != next || next >= call.first_result) return false;
   const TracedTensorMeta& known = call.metas[next - call.first_value];
-  if (tensor_of(given).dims() != known.shape) return false;  // soon: there may be many sizes
+  if (tensor_of(given).dims() != known.shape)
+    return false;  // early exit: many sizes may be recorded
   const auto kind = traced_meta(given);
   if (!kind || !(*kind == known)) return false;
   new_values_.push_back(given);
   return true;
 }
 
-// -- calls that wait -----------------------------------------------------------------------------
+// -- deferred calls ------------------------------------------------------------------------------
 
 PyObject* Capture::defer(TraceNode& node) {
   return make_lazy_result(node.call.result, node.call).release().ptr();
@@ -1239,7 +1245,7 @@ bool Capture::flush(const std::string& reason) {
 
 std::vector<TraceNode*> Capture::trace() const { return nodes_to(node_); }
 
-// Somebody besides this object has a reference to them.
+// Lazy values that have references other than that of this object.
 std::vector<int> Capture::outputs() const {
   std::vector<int> numbers;
   for (size_t i = 0; i < values_.size(); ++i) {
@@ -1277,15 +1283,14 @@ bool Capture::compute() {
   }
   const auto memory = stop_tracking_reads();
   is_recording_ = true;
-  is_computing_ =
-      false;  // another thread may end the capture as soon as this one lets go of Python
+  is_computing_ = false;  // another thread may end the capture as soon as this one releases the GIL
   if (error.empty()) return true;
   PyErr_Restore(type.release().ptr(), value.release().ptr(), trace.release().ptr());
   return false;
 }
 
-// Whether a graph of these values may serve again. What is wanted may differ from call to call, so
-// only the first graph of a path is made at once.
+// Whether a graph of these values may be reused. The requested values may differ from call to call,
+// so only the first graph of a trace is created immediately.
 bool Capture::has_recurred(const std::vector<int>& outputs) {
   constexpr size_t kMaxOutputSets = 256;
   if (node_->graphs.empty() || node_->outputs.erase(outputs) > 0) return true;
@@ -1294,11 +1299,11 @@ bool Capture::has_recurred(const std::vector<int>& outputs) {
   return false;
 }
 
-// Throws what Python raises. If a graph raises, nothing of it is there: its operators are called.
+// Throws Python's exceptions. A graph that raises has no effects: its operators are called instead.
 void Capture::compute_outputs() {
   const std::vector<int> numbers = outputs();
   std::unique_ptr<py::error_already_set> raised;
-  py::object graph;  // another thread may forget it meanwhile
+  py::object graph;  // a reference, since another thread may drop the graph concurrently
   try {
     const auto found = node_->graphs.find(numbers);
     if (found != node_->graphs.end()) {
@@ -1322,8 +1327,9 @@ void Capture::compute_outputs() {
 
 namespace {
 
-// A tensor that waited gets what was computed. It keeps its name, if it was asked for; else it has
-// this one, not that of a program's output, which each call would give to another tensor.
+// Sets a lazy tensor to its computed result. The tensor keeps its name, if the name was requested;
+// else it gets `name`, not the name of a program's output, which each call would give to another
+// tensor.
 void materialize(paddle::Tensor* lazy, const paddle::Tensor& result, const std::string& name) {
   const std::string known = lazy->name();
   *lazy = result;
@@ -1332,10 +1338,10 @@ void materialize(paddle::Tensor* lazy, const paddle::Tensor& result, const std::
 
 }  // namespace
 
-// That of a pattern, or one of the path alone; null if there is none yet.
+// The graph of the pattern, or one of this trace alone; null if there is none yet.
 py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
-  const auto pattern =
-      trace_cache_->find_or_make_pattern(*node_);  // others may forget it meanwhile
+  const auto pattern = trace_cache_->find_or_make_pattern(
+      *node_);  // a reference, since other threads may drop it concurrently
   if (pattern != nullptr) {
     const auto found = pattern->graphs.find(outputs);
     if (found != pattern->graphs.end()) return found->second;
@@ -1347,7 +1353,7 @@ py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
   return graph;
 }
 
-// Whether what a graph has computed has the shapes that these values are known by.
+// Whether the results of a graph have the recorded shapes.
 bool Capture::have_shapes(const py::list& results, const std::vector<int>& outputs) const {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const py::object result = results[i];
@@ -1356,7 +1362,7 @@ bool Capture::have_shapes(const py::list& results, const std::vector<int>& outpu
   return true;
 }
 
-// Returns false if it computed nothing.
+// Returns false if the graph computed nothing.
 bool Capture::compute_graph(const py::object& graph, const std::vector<int>& outputs) {
   py::list given;
   for (const auto& value : values_) given.append(is_lazy(value.ptr()) ? py::none() : value);
@@ -1375,7 +1381,7 @@ bool Capture::compute_graph(const py::object& graph, const std::vector<int>& out
   return true;
 }
 
-// Has each path its own graph: with known sizes it may do better.
+// Falls back to one graph per trace: static shapes may succeed.
 void Capture::specialize_group(const std::vector<int>& outputs) {
   trace_cache_->specialize_group(*node_);
   node_->graphs.erase(outputs);
@@ -1415,7 +1421,7 @@ bool Capture::compute_eagerly() {
   return is_done;
 }
 
-// Gives the tensors that wait what was computed for them.
+// Sets lazy tensors to their computed results.
 void Capture::materialize_results(const Argument& expected, PyObject* computed) {
   if (expected.kind == Argument::Kind::kConstant ||
       expected.kind == Argument::Kind::kUninitialized) {
@@ -1433,8 +1439,8 @@ void Capture::materialize_results(const Argument& expected, PyObject* computed) 
 
 namespace {
 
-// An argument or a result as Python has it. What stands for its tensors, and for one without
-// memory, is said by functions.
+// Converts an argument or result to Python. The functions supply its tensors and uninitialized
+// tensors.
 template <typename GetValue, typename GetUninitialized>
 py::object to_python(const Argument& argument, const GetValue& get_value,
                      const GetUninitialized& get_uninitialized) {
@@ -1469,16 +1475,16 @@ py::object Capture::argument(const Argument& of) const {
   return to_python(of, [this](int value) { return values_[value]; }, uninitialized_tensor);
 }
 
-// -- calls that are recorded ---------------------------------------------------------------------
+// -- recording -----------------------------------------------------------------------------------
 
-// The calls of functions, but not what they are given.
+// Hashes the functions of the calls, but not their arguments.
 static size_t trace_group_hash(const TraceNode& node) {
   const size_t number = std::hash<const void*>()(node.call.function) + node.call.metas.size();
   const size_t before = node.parent->group_hash;
   return before ^ (number + 0x9e3779b97f4a7c15 + (before << 6) + (before >> 2));
 }
 
-// A call that is known, after one that was not.
+// Calls a known call immediately, after an unknown one.
 PyObject* Capture::replay_call(TraceNode& node, PyObject* self, PyObject* args, PyObject* kwargs) {
   release_unused();
   const NoCapture none;
@@ -1491,9 +1497,10 @@ PyObject* Capture::replay_call(TraceNode& node, PyObject* self, PyObject* args, 
   return result.release().ptr();
 }
 
-// What is computed already and only this object has would be free without it.
+// Releases materialized values that only this object references: plain Paddle would have freed
+// them.
 void Capture::release_unused() {
-  std::vector<py::object> unused;  // freed last: that may call Python, which may call this again
+  std::vector<py::object> unused;  // freed last: may call Python, which may call this again
   for (auto& value : values_) {
     if (!value || Py_REFCNT(value.ptr()) > 1) continue;
     value_indices_.erase(value.ptr());
@@ -1504,7 +1511,7 @@ void Capture::release_unused() {
   }
 }
 
-// Adds the tensors of a result; returns false if they are of another kind than before.
+// Adds the tensors of a result; returns false if their metadata differs from the recorded metadata.
 bool Capture::match_result(const Argument& expected, PyObject* result, const TracedCall& call) {
   if (expected.kind == Argument::Kind::kConstant) return expected.constant.ptr() == result;
   if (expected.kind == Argument::Kind::kUninitialized) return is_uninitialized(result);
@@ -1556,7 +1563,7 @@ PyObject* Capture::record_call(const InterceptedFunction& function, bool has_gra
   return result.release().ptr();
 }
 
-// A call that may wait next time, so far without its results.
+// Describes a call that can be deferred next time, without its results.
 std::optional<TracedCall> Capture::describe_call(const InterceptedFunction& function,
                                                  const std::vector<PyObject*>& given,
                                                  PyObject* kwargs) {
@@ -1588,7 +1595,7 @@ std::optional<TracedCall> Capture::describe_call(const InterceptedFunction& func
   return call;
 }
 
-// Returns false if a call with it cannot wait.
+// Returns false if a call with this argument cannot be deferred.
 bool Capture::describe(PyObject* given, bool may_be_tensor, TracedCall& call, Argument& found,
                        int depth) {
   constexpr int kMaxDepth = 4;
@@ -1623,7 +1630,7 @@ bool Capture::describe(PyObject* given, bool may_be_tensor, TracedCall& call, Ar
   return is_constant(found.constant.ptr());
 }
 
-// What its function asks for, see InterceptedFunction.
+// Whether a call satisfies the rule of its function, see DeferralRule.
 bool Capture::may_defer(const TracedCall& call) const {
   bool has_doubles = false, has_double_constants = false;
   for (const Argument& argument : call.arguments) {
@@ -1639,7 +1646,7 @@ bool Capture::may_defer(const TracedCall& call) const {
           has_double_constants || static_cast<double>(static_cast<float>(number)) != number;
     }
   }
-  if (has_doubles && has_double_constants) return false;  // programs keep numbers in 32 bits
+  if (has_doubles && has_double_constants) return false;  // programs store scalars in 32 bits
   const auto has = [&](const auto& needed) {
     return call.arguments.size() > needed.first &&
            call.arguments[needed.first].kind == Argument::Kind::kConstant &&
@@ -1664,7 +1671,7 @@ bool Capture::may_defer(const TracedCall& call) const {
   return true;
 }
 
-// Returns false if the call cannot wait next time: its results are no tensors of their own.
+// Returns false if the call cannot be deferred next time: its results are not new tensors.
 bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& found) {
   if (!is_tensor(result)) {
     if (result == Py_None) {
@@ -1685,7 +1692,7 @@ bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& foun
     found.kind = Argument::Kind::kUninitialized;
     found.empty = empty_meta(result);
     found.stop_gradient = stops_gradient(result);
-    // A gradient would pass through it, if only zeros.
+    // A gradient, if only of zeros, would pass through an empty result.
     return !found.empty || found.stop_gradient || call.function->rule.has_reserve_space;
   }
   const auto kind = traced_meta(result);
@@ -1702,10 +1709,10 @@ bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& foun
   return true;
 }
 
-// -- calls that change a tensor ------------------------------------------------------------------
+// -- mutating calls ------------------------------------------------------------------------------
 //
-// The tensor is another value from then on. What calls before have read is the former value, which
-// the user has no object of any more.
+// The tensor is another value from then on. Earlier calls have read the former value, to which the
+// user has no reference any more.
 
 PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* self,
                                  PyObject* args, PyObject* kwargs) {
@@ -1740,8 +1747,8 @@ PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* 
   Py_RETURN_NONE;
 }
 
-// Whether a call that writes has nothing to do with what waits: it writes what the user has made
-// of what is known, and nobody reads that.
+// Whether a writing call is independent of deferred operators: its arguments are materialized, and
+// no deferred operator reads the written memory.
 bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* self,
                                  PyObject* args, PyObject* kwargs) const {
   return function.rule.mutation == Mutation::kValues && shape_tensors_.count(self) == 0 &&
@@ -1749,17 +1756,17 @@ bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* 
          owner_of({self, nullptr, nullptr}, true) == nullptr;
 }
 
-// Whether a tensor may be changed as part of the path: who else has its memory would see it
-// written.
+// Whether a tensor may be mutated as part of the trace: aliases would observe the write.
 bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) const {
   const int number = value_index(tensor);
   if (number < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
   if (!is_result_[number]) return false;
   if (function.rule.mutation == Mutation::kStopGradient) return true;
-  // Written with what has a gradient, one that was told to stop it lets it pass again.
+  // Writing values that have a gradient into a tensor whose stop_gradient was set would let the
+  // gradient pass again.
   if (call_of(number).function->rule.mutation == Mutation::kStopGradient) return false;
   const TracedTensorMeta& kind = known_meta(number);
-  // With gradients off, autograd goes on to take the tensor for what it was.
+  // With gradients off, autograd still treats the tensor as its former value.
   return kind.is_contiguous && (kind.stop_gradient || has_gradient()) && !is_aliased(number);
 }
 
@@ -1770,9 +1777,9 @@ void Capture::note_eager_result(PyObject* result) {
   eager_results_.insert_or_assign(result, tensor_of(result).impl());
 }
 
-// Whether a tensor that is known is one of this call, as zeros to be filled, and the only one with
-// its memory. What is kept from call to call (a cache) may be written elsewhere each time, which
-// would be another path, and be large.
+// Whether a materialized tensor was created in this call, such as zeros to be filled, and is the
+// only one with its memory. A tensor retained from call to call (a cache) may be written at another
+// index each time, which would be another trace, and may be large.
 bool Capture::owns_memory(PyObject* tensor) const {
   const auto found = eager_results_.find(tensor);
   if (found == eager_results_.end() || found->second.lock() != tensor_of(tensor).impl())
@@ -1784,7 +1791,7 @@ bool Capture::owns_memory(PyObject* tensor) const {
   return is_unshared && shape_tensors_.count(tensor) == 0 && !get_flag(tensor, "persistable");
 }
 
-// Whether the user may have another tensor with the memory of a value.
+// Whether the user may have another tensor that aliases a value.
 bool Capture::is_aliased(int number) const {
   std::set<int> same{number};
   const std::vector<TraceNode*> calls = trace();
@@ -1802,7 +1809,7 @@ bool Capture::is_aliased(int number) const {
   });
 }
 
-// Whether autograd takes a tensor for another one, as Paddle has it of x and x[:].
+// Whether a tensor shares its autograd metadata with another value, as Paddle does for x and x[:].
 bool Capture::shares_autograd_meta(PyObject* tensor) const {
   const auto* const own = tensor_of(tensor).get_autograd_meta();
   return own != nullptr && std::any_of(values_.begin(), values_.end(), [&](const py::object& each) {
@@ -1810,7 +1817,7 @@ bool Capture::shares_autograd_meta(PyObject* tensor) const {
          });
 }
 
-// The call that a value was given to first, or made by.
+// The call that first used a value as input, or computed it.
 const TracedCall& Capture::call_of(int number) const {
   const TraceNode* node = node_;
   while (node->call.first_value > number) node = node->parent;
@@ -1827,7 +1834,7 @@ void Capture::defer_mutation(const TraceNode& node, PyObject* tensor) {
   auto other = make_tensor({changed.dtype(), changed.dims()}, stops_gradient(tensor));
   if (is_lazy(tensor)) {
     lazy_tensors().emplace(other.ptr(), this);
-  } else {  // the memory is the former value's
+  } else {  // the memory belongs to the former value
     std::swap(changed, tensor_of(other.ptr()));
     changed.set_name(tensor_of(other.ptr()).name());
     lazy_tensors().emplace(tensor, this);
@@ -1837,7 +1844,7 @@ void Capture::defer_mutation(const TraceNode& node, PyObject* tensor) {
   if (stops != stops_gradient(tensor)) set_stop_gradient(tensor, stops);
 }
 
-// From now on a tensor is the next value, and `former` the one that it was, if that waits.
+// Rebinds a tensor to the next value; `former` takes over the former value, if it is lazy.
 void Capture::rebind_to_next_value(PyObject* tensor, py::object former) {
   const int before = value_indices_.at(tensor);
   value_indices_.erase(tensor);
@@ -1846,7 +1853,7 @@ void Capture::rebind_to_next_value(PyObject* tensor, py::object former) {
   add(tensor, true);
 }
 
-// Calls it, and notes that the path goes on so; `known`: as it does already.
+// Calls a mutating function, and extends the trace; `known`: the recorded node, if there is one.
 PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNode* known,
                                    const std::vector<PyObject*>& given, PyObject* self,
                                    PyObject* args, PyObject* kwargs) {
@@ -1866,7 +1873,7 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   if (known == nullptr && !call) return result.release().ptr();
   const auto kind = result ? traced_meta(self) : std::nullopt;
   const bool is_known = known != nullptr && kind && *kind == known->call.metas.back();
-  const bool is_unseen = kind && !gradient && !kind->stop_gradient;  // by autograd, as above
+  const bool is_unseen = kind && !gradient && !kind->stop_gradient;  // by autograd, see may_mutate
   if (!kind || is_unseen || (known != nullptr && !is_known)) {
     const py::error_scope saved_error;
     flush(function.name);
@@ -1879,7 +1886,7 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
     call->result.kind = Argument::Kind::kValue;
     call->result.value = call->first_result;
     call->metas.push_back(*kind);
-    // Where it is looked at, it keeps what it was computed by, for when the switch is off again.
+    // Where inspected, the tensor retains its grad node, for when the switch is off again.
     if (function.rule.mutation == Mutation::kStopGradient) call->views[call->first_result] = number;
     node_->children.push_back(std::make_unique<TraceNode>(node_));
     known = node_->children.back().get();

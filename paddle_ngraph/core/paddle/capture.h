@@ -1,14 +1,13 @@
 // Capture of the operators that a function of dynamic mode calls.
 //
-// Python runs the function in each call, whatever it does. Operators on the list of those that
-// may wait are not computed when they are called, but when somebody wants to know: their results
-// are tensors without memory, of which shape and dtype are known from an earlier call with the
-// same operators on the same kinds of tensors. Whatever else of Paddle is called (everything that
-// is no such operator, call_interception.h) is a graph break: first everything that waits is
-// computed, as one graph, or operator by operator.
+// Python runs the function in each call. Deferrable operators are not computed when they are
+// called, but when a caller needs their values: their results are lazy tensors, whose shape and
+// dtype are known from an earlier call with the same operators on tensors with the same metadata.
+// Any other call into Paddle (call_interception.h) is a graph break: all deferred operators are
+// computed first, as one graph, or operator by operator.
 //
-// So nothing of the function is assumed, and nothing of it has to be guarded: what is computed are
-// the operators that this very call has asked for.
+// So nothing of the function is assumed, and no guards are needed: the computed operators are
+// exactly those that this call has requested.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -38,107 +37,110 @@ namespace paddle_ngraph {
 
 struct InterceptedFunction;
 
-// What a value is known by: every other tensor of this kind may stand in its place.
+// The metadata of a value. Tensors with equal metadata are interchangeable in a trace.
 struct TracedTensorMeta {
   phi::DataType dtype;
   phi::DDim shape;
   bool stop_gradient;
   bool is_contiguous;
   bool is_parameter;
-  phi::DDim strides;  // which operators share memory depends on them
+  phi::DDim strides;  // decide which operators share memory
 
   bool operator==(const TracedTensorMeta& other) const;
 };
 
-// What ends a graph where the function itself ends.
+// The graph break reason where the function itself ends.
 constexpr const char* kEndOfFunction = "the end of the function";
 
-// An argument or result of a call: a value, by its number in the path; a list, tuple or slice; an
-// object that is what it is; or a tensor without memory, that nobody reads or computes.
+// An argument or result of a call: a value, by its index in the trace; a list, tuple or slice; a
+// constant; or an uninitialized tensor, which is never read or computed.
 struct Argument {
   enum class Kind { kValue, kSequence, kConstant, kUninitialized };
   Kind kind = Kind::kConstant;
   int value = -1;
-  PyTypeObject* type = nullptr;  // of kItems
+  PyTypeObject* type = nullptr;  // of kSequence
   std::vector<Argument> items;
   pybind11::object constant;
   bool is_any_of_type = false;  // a constant that equals all others of its type
-  // Of kNothing, if it needs no memory for it has no elements.
+  // Of kUninitialized, if the tensor has no elements and so needs no memory.
   std::shared_ptr<const phi::DenseTensorMeta> empty;
   bool stop_gradient = true;
 };
 
-// A value in what `make_graph` is given.
+// A reference to a value in the calls passed to `make_graph`.
 struct TracedValue {
   int index;
 };
 
-// A call of an operator. The values that it adds to those of the calls before: the tensors that it
-// is the first to be given, then its results.
+// A call of an operator. It appends to the values of the earlier calls: first the tensors that no
+// earlier call has used, then its results.
 struct TracedCall {
   const InterceptedFunction* function = nullptr;
   bool has_gradient = true;
-  std::vector<Argument> arguments;  // of a method, the object first; keywords last
+  std::vector<Argument> arguments;  // of a method, self first; keywords last
   std::vector<pybind11::str> keywords;
   Argument result;
   int first_value = 0;
   int first_result = 0;
   std::vector<TracedTensorMeta> metas;
-  std::map<int, int> views;  // results that have the memory of another value, by their numbers
+  std::map<int, int> views;  // results that alias another value, by index
 };
 
-// A call after those of its parents, and what came of the path that ends here.
+// A call after those of its ancestors, and the graphs of the trace that ends here.
 struct TraceNode {
   explicit TraceNode(TraceNode* parent = nullptr) : parent(parent) {}
 
   TraceNode* parent;
   TracedCall call;
-  size_t group_hash = 0;  // equal for paths that differ in sizes only
+  size_t group_hash = 0;  // equal for traces that differ in sizes only
   std::vector<std::unique_ptr<TraceNode>> children;
-  std::map<std::string, std::string> graph_breaks;      // what has ended it, and where
-  std::map<std::vector<int>, pybind11::object> graphs;  // by the values that were wanted
-  std::set<std::vector<int>> outputs;                   // without a graph so far
+  std::map<std::string, std::string> graph_breaks;      // reason -> reason and source line
+  std::map<std::vector<int>, pybind11::object> graphs;  // by requested values
+  std::set<std::vector<int>> outputs;                   // requested values without a graph so far
 };
 
-// What paths have in common that differ in sizes only, and what computes all of them.
+// The common calls of traces that differ in sizes only, and the graphs with dynamic shapes that
+// compute all of them.
 struct TracePattern {
   std::vector<TracedCall> calls;
-  std::vector<phi::DDim> shapes;                        // of all values; -1: any size
-  std::map<std::vector<int>, pybind11::object> graphs;  // by the values that were wanted
+  std::vector<phi::DDim> shapes;                        // of all values; -1: dynamic dimension
+  std::map<std::vector<int>, pybind11::object> graphs;  // by requested values
 };
 
-// All paths of a function. Guarded by Python's lock.
+// All traces of a function. Guarded by the GIL.
 class TraceCache {
  public:
-  // `make_graph` is given calls, kinds of values, the numbers of those that are wanted, and, where
-  // sizes in the kinds are open (-1), some examples: the shapes of all values. It returns what
-  // computes these from the given ones, or None if operators are to be called.
-  // `trains`: whether calls that may get a gradient are captured, too.
+  // `make_graph(calls, metas, outputs, examples)` takes the calls, the metadata of values, the
+  // indices of the requested values, and, where the metadata has dynamic dimensions (-1), some
+  // example shapes of all values. It returns a callable that computes the requested values from the
+  // inputs, or None if operators are to be called one by one. `trains`: whether calls that may get
+  // a gradient are captured, too.
   TraceCache(pybind11::object make_graph, bool trains);
 
   bool trains() const { return trains_; }
 
   const std::shared_ptr<TraceNode>& root();
   const pybind11::object& make_graph() const { return make_graph_; }
-  // Another path, another graph. Beyond a bound everything is forgotten.
+  // Count a new trace and a new graph. At kMaxTraces all traces are dropped, at kMaxGraphs all
+  // graphs, too.
   void count_trace();
   void count_graph();
 
-  // A path of this tree was found to end.
+  // Records that a trace of this tree ends at `node`.
   void add_end(const TraceNode& root, TraceNode& node);
-  // The pattern that serves a path, which is made if there are enough paths like it; else null.
+  // The pattern of a trace, which is created if its group has enough traces; else null.
   std::shared_ptr<TracePattern> find_or_make_pattern(const TraceNode& node);
-  // The shapes of values of some paths like it.
+  // The shapes of values of some traces of the same group.
   std::vector<std::vector<phi::DDim>> examples_of(const TraceNode& node) const;
-  // What the paths of this family have in common could not be computed.
+  // Falls back to one graph per trace: the common pattern could not be computed.
   void specialize_group(const TraceNode& node);
 
   static constexpr size_t kMaxTraces = 60000;
   static constexpr size_t kMaxGraphs = 256;
-  // This many paths of a pattern get graphs of their own, whose sizes are known.
+  // At most this many traces of a pattern get graphs of their own, with static shapes.
   static constexpr size_t kMaxStaticGraphs = 2;
 
-  // For each end of a graph: how many calls, what ended it, what computes it.
+  // For each node with graphs or graph breaks: (number of calls, graph breaks, graphs).
   pybind11::list ends() const;
 
  private:
@@ -148,11 +150,11 @@ class TraceCache {
   void clear_traces();
   void clear();
 
-  // Paths that may differ in sizes only.
+  // Traces that may differ in sizes only.
   struct TraceGroup {
     std::vector<TraceNode*> ends;
     std::vector<std::shared_ptr<TracePattern>> patterns;
-    bool is_specialized = false;  // each path has a graph of its own
+    bool is_specialized = false;  // each trace has its own graph
   };
   std::unordered_map<size_t, TraceGroup> groups_;
 
@@ -161,7 +163,7 @@ class TraceCache {
   size_t graphs_ = 0;
 };
 
-// While it lives, this thread captures. It has to be ended before.
+// Captures the operators of this thread during its lifetime. Flush it before its end.
 class Capture {
  public:
   Capture(std::shared_ptr<TraceCache> trace_cache, pybind11::object tracer);
@@ -169,24 +171,24 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // That of this thread, or null.
+  // The capture of this thread, or null.
   static Capture* current();
 
-  // A call of an operator that may wait. Python's error is set if null is returned.
+  // Handles a call of a deferrable operator. Returns null with Python's error set on failure.
   PyObject* call(const InterceptedFunction& function, PyObject* self, PyObject* args,
                  PyObject* kwargs);
 
   // Whether there are tensors among the arguments, and all depend on shapes only.
   bool has_only_shape_tensors(const std::array<PyObject*, 3>& arguments) const;
 
-  // Whether all tensors among the arguments are computed already, and may be shown.
+  // Whether all tensors among the arguments are materialized, and may be exposed.
   bool has_only_materialized_tensors(const std::array<PyObject*, 3>& arguments,
                                      bool exposes_memory) const;
 
-  // Whether they are sizes, and nothing that waits reads their memory.
+  // Whether the tensors depend on shapes only, and no deferred operator reads their memory.
   bool may_expose_data(const std::array<PyObject*, 3>& arguments) const;
 
-  // A call at once, after what waits: the path ends here.
+  // Flushes, then calls the function immediately: the trace ends here.
   PyObject* call_with_graph_break(const InterceptedFunction& function, PyObject* self,
                                   PyObject* args, PyObject* kwargs);
 
@@ -194,28 +196,29 @@ class Capture {
   PyObject* call_mutating(const InterceptedFunction& function, PyObject* self, PyObject* args,
                           PyObject* kwargs);
 
-  // What a call has returned that was computed at once.
+  // Records the result of a call that was computed immediately.
   void note_eager_result(PyObject* result);
 
-  // A call whose results depend on shapes only: it is no part of a path, which is one for shapes.
+  // Calls a function whose results depend on shapes only: no part of the trace, which has static
+  // shapes.
   PyObject* call_shape_query(const InterceptedFunction& function, PyObject* self, PyObject* args,
                              PyObject* kwargs);
 
-  // Whether this thread computes, and does not make a program.
+  // Sets whether this thread is in dynamic mode, not building a program.
   void set_dynamic(bool on) { is_dynamic_ = on; }
 
-  // Computes everything that waits. Returns false if Python's error is set.
+  // Computes all deferred operators. Returns false if Python's error is set.
   bool flush(const std::string& reason);
 
-  // The same for another thread: what this thread calls next is still part of the path.
+  // flush() on behalf of another thread: later calls of this thread still extend the trace.
   bool flush_for_other_thread();
 
-  // The process is a copy, without the thread that was computing.
+  // Resets the state in a forked process, which lacks the computing thread.
   void reset_lost_thread();
 
  private:
-  // What a call is given, with copies of tensors that others may write while it waits, and with
-  // Python's numbers and tensors for what of NumPy's stands for them.
+  // The arguments of a call, with copies of tensors that may be written before the deferred call is
+  // computed, and with Python scalars and Paddle tensors in place of their NumPy equivalents.
   std::vector<PyObject*> snapshot_arguments(const InterceptedFunction& function,
                                             const std::vector<PyObject*>& given,
                                             std::vector<pybind11::object>* copies) const;
@@ -224,7 +227,7 @@ class Capture {
                               int depth = 0) const;
   std::optional<pybind11::list> known_int_list(PyObject* argument) const;
   bool append_known_integers(PyObject* tensor, pybind11::list* numbers) const;
-  // Whether a tensor waits, or will where the same is called again.
+  // Whether a tensor is lazy now, or in a later replay of the call.
   bool is_deferred(PyObject* tensor) const;
   bool has_only_known_integers(PyObject* args, PyObject* self) const;
   bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given) const;
@@ -295,26 +298,28 @@ class Capture {
   pybind11::object tracer_;
   pybind11::object no_amp_;
   TraceNode* node_ = nullptr;
-  bool is_recording_ = false;  // what is called is computed at once
+  bool is_recording_ = false;  // calls are computed immediately
   bool is_computing_ = false;
-  std::thread::id computing_;  // which thread does
+  std::thread::id computing_;  // the computing thread
   bool is_dynamic_ = true;
-  std::vector<pybind11::object> values_;  // null: computed, and nobody has it
-  std::vector<bool> is_result_;           // whether a call has made the value
-  Ranges released_ranges_;                // of values that were given
-  // Memory that calls which wait read. To hold it does not count: weights would be open to others.
+  std::vector<pybind11::object> values_;  // null: computed and no longer referenced
+  std::vector<bool> is_result_;           // whether the value is the result of a call
+  Ranges released_ranges_;                // of values that were released
+  // Memory that deferred calls read. A pin is not counted as a holder: otherwise weights would be
+  // treated as exposed.
   std::vector<const phi::Allocation*> read_memory_;
   std::vector<std::unique_ptr<const MemoryPin>> memory_pins_;
   std::unordered_map<PyObject*, int> value_indices_;
-  std::vector<PyObject*> new_values_;  // of the call that is looked at
+  std::vector<PyObject*> new_values_;  // of the current call
   std::unordered_map<PyObject*, pybind11::object>
       shape_tensors_;  // tensors that depend on shapes only
-  // Tensors that were computed at once in this call of the function, such as zeros to be filled.
+  // Tensors that were computed immediately in this call of the function, such as zeros to be
+  // filled.
   std::unordered_map<PyObject*, std::weak_ptr<phi::TensorBase>> eager_results_;
   Capture* outer_ = nullptr;
 };
 
-// While it lives, this thread does not capture.
+// Suspends the capture of this thread during its lifetime.
 class NoCapture {
  public:
   NoCapture();
@@ -326,24 +331,24 @@ class NoCapture {
   Capture* before_;
 };
 
-// In a forked process: no other thread goes on computing what waits.
+// Resets captures in a forked process, where no other thread continues to compute.
 void reset_captures_after_fork();
 
-// Whether one of these arguments waits, in whichever thread, or never was computed.
+// Whether an argument is a lazy tensor of any thread, or one whose computation failed.
 bool is_any_lazy(PyObject* args, PyObject* kwargs);
 
-// Computes what waits in other threads if it is among these arguments or, where these may be
-// written, reads one of them. Returns false if Python's error is set.
+// Flushes other threads if a lazy tensor of theirs is among these arguments or, where these may be
+// written, if a deferred operator reads one of them. Returns false if Python's error is set.
 bool flush_other_threads(PyObject* self, PyObject* args, PyObject* kwargs, bool may_write);
 
-// How often tensors were written by operators of dynamic mode, to be compared.
+// The in-place version counters of tensors, as a string for comparison.
 std::string tensor_versions(const pybind11::list& tensors);
 
-// A flag is set: what was noted before is noted anew. How often that has happened.
+// bump: a flag was set, so recorded traces are invalid. version: the number of such changes.
 void bump_settings_version();
 uint64_t settings_version();
 
-// Whether this thread's autograd shows functions of the user the tensors that it keeps.
+// Sets whether autograd of this thread passes saved tensors to hooks of the user.
 void set_saved_tensor_hooks_active(bool on);
 
 }  // namespace paddle_ngraph

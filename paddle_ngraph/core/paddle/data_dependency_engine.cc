@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A thread that waits looks for so long before it sleeps: to be woken takes as long.
+// A waiting thread spins for this time before it sleeps: a wakeup takes as long.
 constexpr std::chrono::microseconds kSpinDuration(100);
 
 void spin_until_changed(const std::atomic<size_t>& changes, size_t seen) {
@@ -33,7 +33,7 @@ void spin_until_changed(const std::atomic<size_t>& changes, size_t seen) {
   while (changes == seen && Clock::now() < end) std::this_thread::yield();
 }
 
-// Threads that help with runs. They sleep until there is one, and end with the process.
+// Helper threads for runs. They sleep until there is a run, and end with the process.
 class WorkerThreads {
  public:
   using Work = std::function<void()>;
@@ -43,26 +43,27 @@ class WorkerThreads {
     return *helpers;
   }
 
-  // Has `count` threads call `work`. Without a thread to be had, fewer do.
+  // Requests that `count` threads call `work`. Fewer do if no more threads can be created.
   void request(size_t count, const void* run, const Work& work) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     if (process_ != getpid()) {  // a forked process has none of the threads, nor their requests
       process_ = getpid();
       pending_.clear();
       num_idle_ = 0;
-      static_cast<void>(wakeup_.release());  // it knows of threads that are not there
+      // Leaked: its waiters are threads that do not exist in the fork.
+      static_cast<void>(wakeup_.release());
       wakeup_ = std::make_unique<std::condition_variable_any>();
     }
     for (size_t i = 0; i < count; ++i) pending_.push_back({run, work});
     ++changes_;
     try {
       for (; num_idle_ < pending_.size(); ++num_idle_) std::thread([this] { serve(); }).detach();
-    } catch (const std::system_error&) {  // whoever asked does the work alone
+    } catch (const std::system_error&) {  // the calling thread does the work alone
     }
     wakeup_->notify_all();
   }
 
-  // Takes back what no thread has taken up: the run is over.
+  // Withdraws the requests that no thread has accepted: the run is over.
   void withdraw(const void* run) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     const auto is_of_run = [run](const auto& request) { return request.first == run; };
@@ -92,7 +93,7 @@ class WorkerThreads {
   ForkSafeMutex mutex_;
   pid_t process_ = getpid();
   std::deque<std::pair<const void*, Work>> pending_;
-  size_t num_idle_ = 0;  // those about to sleep included
+  size_t num_idle_ = 0;  // including those about to sleep
   std::atomic<size_t> changes_{0};
   std::unique_ptr<std::condition_variable_any> wakeup_ =
       std::make_unique<std::condition_variable_any>();
@@ -100,7 +101,7 @@ class WorkerThreads {
 
 }  // namespace
 
-// One run, by any number of threads that each call work(). A helper may come when it is over.
+// One run, by any number of threads that each call work(). A helper may arrive after its end.
 class DataDependencyEngine::Run {
  public:
   explicit Run(const DataDependencyEngine& engine)
@@ -123,14 +124,14 @@ class DataDependencyEngine::Run {
       std::exception_ptr failure;
       try {
         compute(*step);
-      } catch (...) {  // thrown again by finish()
+      } catch (...) {  // rethrown by finish()
         failure = std::current_exception();
       }
       free_since = end(*step, std::move(failure));
     }
   }
 
-  // Waits for what the others are running; what was fetched, and the time of each step.
+  // Waits for the steps of other threads; returns the fetched tensors, and the time of each step.
   std::pair<std::vector<phi::DenseTensor>, std::vector<double>> finish() {
     std::unique_lock<std::mutex> lock(mutex_);
     while (!busy_.empty()) wait_for_change(&lock);
@@ -152,8 +153,8 @@ class DataDependencyEngine::Run {
     }
   }
 
-  // The next step to start, by a thread that is free since then; waits for it. Nothing when none is
-  // left to start.
+  // Waits for and returns the next step to start, for a thread that has been free since that time.
+  // Returns nothing when no step is left to start.
   std::optional<size_t> take(Clock::time_point free_since) {
     std::unique_lock<std::mutex> lock(mutex_);
     while (!pending_.empty()) {
@@ -194,7 +195,7 @@ class DataDependencyEngine::Run {
     if (failure == nullptr) {
       for (size_t follower : engine_.followers_[number]) {
         --missing_[follower];
-        ready_[follower] = now;  // the last of them counts
+        ready_[follower] = now;  // the last predecessor determines the time
       }
     } else {
       failures_[number] = std::move(failure);
@@ -219,10 +220,10 @@ class DataDependencyEngine::Run {
   const Clock::time_point begin_ = Clock::now();
   std::vector<phi::DenseTensor> fetched_;
   std::vector<std::atomic<size_t>> readers_;
-  std::mutex mutex_;                      // guards what follows
-  std::vector<Clock::time_point> ready_;  // since when all is there that a step needs
+  std::mutex mutex_;                      // guards the members below
+  std::vector<Clock::time_point> ready_;  // when the inputs of each step were complete
   std::vector<double> ms_;
-  std::map<int, Clock::time_point> cores_;  // when the last step on each has ended
+  std::map<int, Clock::time_point> cores_;  // end of the last step on each core
   std::condition_variable changed_;
   std::atomic<size_t> changes_{0};  // written with the mutex
   size_t num_idle_ = 0;

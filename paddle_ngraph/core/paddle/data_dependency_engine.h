@@ -1,5 +1,6 @@
-// Steps of a program that start as soon as their inputs are there, side by side where the cores of
-// their devices allow it. plan/data_dependency_engine.py makes them of programs.
+// Executor of program steps: each starts as soon as its inputs are computed, in parallel with
+// others where the cores of their devices allow it. plan/data_dependency_engine.py splits programs
+// into steps.
 #pragma once
 
 #include <cstddef>
@@ -15,27 +16,27 @@ class DataDependencyEngine {
   using Cores = std::vector<int>;
 
   struct Step {
-    // Called by any thread, without the GIL. Returns what it writes.
+    // Called by any thread, without the GIL. Returns the written variables.
     std::function<std::vector<phi::DenseTensor>()> compute;
-    std::vector<size_t> after;          // the steps that it waits for, all of them before it
-    std::vector<Cores> groups;          // it takes all cores of one of these, or waits
-    std::vector<size_t> reads, writes;  // by number; each once
+    std::vector<size_t> after;          // predecessors, all of them earlier in the list
+    std::vector<Cores> groups;          // a step occupies all cores of a free group, or waits
+    std::vector<size_t> reads, writes;  // variable indices; each once
   };
 
-  // variables: where steps find what others wrote. They outlive this. Throws NgraphError if a step
-  // waits for one that is not before it, or names what is not there.
+  // variables: the intermediate results of steps; must outlive the engine. Throws NgraphError if a
+  // step depends on one that is not before it, or has an index that is out of range.
   DataDependencyEngine(std::vector<Step> steps, std::vector<phi::DenseTensor*> variables,
                        const std::vector<size_t>& fetches);
 
-  // One run, by so many threads; returns what is fetched. A variable is cleared when its last
-  // reader has ended. If a step fails, no other is started, and what the first one threw, in the
-  // order of steps, is thrown when those that were running have ended; all variables are cleared
-  // then. One run at a time.
+  // Runs all steps with the given number of threads; returns the fetched tensors. A variable is
+  // cleared when its last reader has ended. If a step fails, no other is started, and the error of
+  // the first failed step, in the order of steps, is thrown when the running ones have ended; all
+  // variables are cleared then. One run at a time.
   std::vector<phi::DenseTensor> run(size_t threads);
 
-  // How long each step took in the last run, in milliseconds: from when all was there that it
-  // needs, a thread included that had begun the run or ended another step, to its end. So the time
-  // counts that a thread takes to wake.
+  // Time of each step in the last run, in milliseconds: from when its inputs and a thread were
+  // available (a thread that had begun the run or ended another step) to its end. So the time that
+  // a thread takes to wake up is included.
   const std::vector<double>& last_ms() const { return last_ms_; }
 
  private:
@@ -44,8 +45,8 @@ class DataDependencyEngine {
   std::vector<Step> steps_;
   std::vector<phi::DenseTensor*> variables_;
   std::vector<std::vector<size_t>> followers_;  // of each step
-  std::vector<size_t> readers_;                 // of each variable, how many steps
-  std::vector<std::vector<size_t>> columns_;    // of each variable, where it is fetched
+  std::vector<size_t> readers_;                 // of each variable: the number of reading steps
+  std::vector<std::vector<size_t>> columns_;    // of each variable: its fetch columns
   size_t num_fetches_;
   std::vector<double> last_ms_;
 };

@@ -18,23 +18,23 @@ namespace paddle_ngraph {
 
 namespace {
 
-// At most so many places that Python can no longer reach are remembered. Beyond that they are
-// forgotten, and all places count as having been reachable until then.
+// Maximum number of records of addresses that Python can no longer reach. Beyond it they are
+// dropped, and all addresses are treated as having been reachable until then.
 constexpr size_t kMaxEndedRecords = 8192;
 
 // A tensor or its memory: Python's object for a variable may be a copy that shares its memory.
 using Address = const void*;
 
 struct ExposureRecord {
-  int objects = 0;     // of Python that lead there
-  uint64_t ended = 0;  // when the last of them died
+  int objects = 0;     // Python objects that refer to the address
+  uint64_t ended = 0;  // when the last of them was destroyed
 };
 
 Address memory_of(const phi::DenseTensor& tensor) {
   return tensor.Holder() == nullptr ? nullptr : tensor.Holder()->ptr();
 }
 
-// Memory whose address somebody knows, for as long as there is such memory.
+// Memory whose address is known outside, for as long as the memory exists.
 class EscapedMemory {
  public:
   void add(const phi::DenseTensor& tensor) {
@@ -63,9 +63,10 @@ class EscapedMemory {
     return reinterpret_cast<uintptr_t>(tensor.Holder()->ptr());
   }
 
-  // The holder of foreign memory may be gone before the memory itself, which may even be Paddle's
-  // (behind a capsule). So addresses are kept for good. If they become too many, the blocks that
-  // they lie in are kept instead, and blocks grow until these are few enough.
+  // The holder of foreign memory may be destroyed before the memory itself, which may even be
+  // Paddle's (behind a capsule). So addresses are retained permanently. Beyond a maximum the
+  // address blocks that contain them are retained instead, and blocks grow until their number is
+  // below the maximum.
   void add_foreign(uintptr_t address) {
     foreign_.insert(address >> block_bits_);
     while (foreign_.size() > kMaxAddressBlocks) {
@@ -82,7 +83,7 @@ class EscapedMemory {
   int block_bits_ = 0;
 };
 
-// Memory of eager tensors whose contents functions keep as constants.
+// Memory of eager tensors whose contents functions contain as constants.
 class WatchedMemory {
  public:
   void add(const std::shared_ptr<phi::Allocation>& memory) {
@@ -94,7 +95,7 @@ class WatchedMemory {
     next_cleanup_ = 2 * memory_.size() + kFirstCleanup;
   }
 
-  // Memory that is gone does not count, though other memory may have taken its place.
+  // Freed memory is not included, though other memory may have been allocated at its address.
   bool has(const phi::Allocation* memory) const {
     const auto found = memory_.find(memory);
     return found != memory_.end() && !found->second.expired();
@@ -111,14 +112,15 @@ struct ExposureTable {
   ForkSafeMutex mutex;
   // Below: guarded by the mutex.
   int runs = 0;
-  std::unordered_map<uint64_t, std::array<Address, 2>> objects;  // where they lead, by number
+  std::unordered_map<uint64_t, std::array<Address, 2>>
+      objects;  // exposure id -> addresses of the tensor and its memory
   std::unordered_map<Address, ExposureRecord> records;
-  size_t num_exposed = 0;     // places that objects lead to
-  uint64_t pruned_until = 0;  // what ended until then is no longer in the table
+  size_t num_exposed = 0;     // addresses that objects refer to
+  uint64_t pruned_until = 0;  // records that ended until then are no longer in the table
   EscapedMemory escaped;
   EscapedMemory shared;
   WatchedMemory watched;
-  std::unordered_map<const phi::Allocation*, long> pinned;  // how often by a MemoryPin
+  std::unordered_map<const phi::Allocation*, long> pinned;  // number of pins
 
   std::atomic<bool> is_any_pinned{false};
   std::atomic<bool> is_any_watched{false};
@@ -126,7 +128,7 @@ struct ExposureTable {
   std::atomic<uint64_t> writes{1};
   std::atomic<uint64_t> num_exposures{1};
 
-  // Never destroyed: Python's objects for tensors die at the end of the process, too.
+  // Never destroyed: Python's tensor objects are destroyed at the end of the process, too.
   static ExposureTable& instance() {
     static ExposureTable* const table = std::make_unique<ExposureTable>().release();
     return *table;
@@ -187,8 +189,8 @@ MemoryPin::MemoryPin(const std::vector<const phi::DenseTensor*>& tensors) {
 
 MemoryPin::~MemoryPin() {
   auto& table = ExposureTable::instance();
-  // Memory is let go afterwards: freeing may wait for the GIL, and meanwhile rather one holder too
-  // many is counted than one too few.
+  // Memory is released after the lock: freeing may wait for the GIL. Until then one holder too many
+  // is counted, which is safer than one too few.
   std::lock_guard<std::mutex> lock(table.mutex);
   for (const auto& memory : memory_) {
     const auto found = table.pinned.find(memory.get());
@@ -254,7 +256,7 @@ void record_memory_escape(const phi::DenseTensor& tensor) {
 
 Epoch Epoch::now() {
   auto& table = ExposureTable::instance();
-  // While somebody writes, no two moments are the same.
+  // While a writer is active, no two epochs are equal.
   const uint64_t writes = table.writers > 0 ? ++table.writes : table.writes.load();
   return {writes, table.num_exposures};
 }

@@ -25,7 +25,7 @@ const std::array<FlagOverride*, FlagOverride::kFlags>& FlagOverride::all() {
       make(1, "enable_pir_in_executor_trace_run", FLAGS_enable_pir_in_executor_trace_run, true),
       make(2, "new_executor_sequential_run", FLAGS_new_executor_sequential_run, true),
       make(3, "pir_apply_inplace_pass", FLAGS_pir_apply_inplace_pass, false)};
-  // Behind the mutexes, which are free then.
+  // After the fork handlers of the mutexes, which are free then.
   static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
   static_cast<void>(registered);
   return flags;
@@ -71,7 +71,7 @@ void FlagOverride::reset_after_fork() {
 }
 
 void FlagOverride::drop_other_threads() {
-  // It counts on threads that wait; to destroy it would be to wait for them.
+  // Leaked: the condition variable counts waiting threads, and its destructor would wait for them.
   static_cast<void>(released_.release());
   released_ = std::make_unique<std::condition_variable>();
   const bool was_switched = users_[kOverridden] > 0;

@@ -1,4 +1,4 @@
-// Flags of Paddle's executor that a run needs, although they are global to the process.
+// Overrides of Paddle's executor flags during a run, although the flags are global to the process.
 #pragma once
 
 #include <array>
@@ -11,18 +11,18 @@
 
 namespace paddle_ngraph {
 
-// A flag that has another value while any thread needs that, and is then restored. Threads that
-// need it unchanged and threads that need it switched take turns. In a forked process only the uses
-// of the thread that has forked are left.
+// A flag that has another value while any thread needs it, and is then restored. Threads that need
+// the user's value and threads that need the override alternate. In a forked process only the uses
+// of the forking thread remain.
 class FlagOverride {
  public:
   // enable_pir_in_executor:           On: executors take PIR programs.
-  // new_executor_sequential_run:      On: operators run as they stand in the program; read when an
-  //                                   executor first meets a block.
-  // enable_pir_in_executor_trace_run: On: a run stays in the thread that asks for it, one operator
+  // new_executor_sequential_run:      On: operators run in program order; read at the
+  //                                   first run of a block by an executor.
+  // enable_pir_in_executor_trace_run: On: a run stays in the calling thread, one operator
   //                                   after the other; read at each run.
-  // pir_apply_inplace_pass:           Off: no operator takes the memory of what it is the last to
-  //                                   read; read when an executor is made.
+  // pir_apply_inplace_pass:           Off: no operator reuses the memory of an input of which it
+  //                                   is the last reader; read when an executor is created.
   // Throws InvalidInput for any other name.
   static FlagOverride& of(const std::string& name);
 
@@ -31,7 +31,7 @@ class FlagOverride {
   FlagOverride(const FlagOverride&) = delete;
   FlagOverride& operator=(const FlagOverride&) = delete;
 
-  // Waits for threads that need the other value: ten seconds at most, since one of them may be
+  // Waits for threads that need the other value: for ten seconds at most, since one of them may be
   // waiting for this thread (py_func runs programs inside programs).
   void enter(Use use);
   void exit(Use use);
@@ -40,7 +40,7 @@ class FlagOverride {
   static constexpr size_t kFlags = 4;
   using Uses = std::array<size_t, 2>;
 
-  // All of them, which are never destroyed.
+  // All overrides, which are never destroyed.
   static const std::array<FlagOverride*, kFlags>& all();
   static void reset_after_fork();
 
@@ -59,7 +59,7 @@ class FlagOverride {
   std::unique_ptr<std::condition_variable> released_ = std::make_unique<std::condition_variable>();
   Uses users_{};
   Uses waiting_{};
-  Use next_use_ = kOverridden;  // whose turn it is where both wait
+  Use next_use_ = kOverridden;  // the next use if threads wait for both
   bool before_ = false;
 };
 

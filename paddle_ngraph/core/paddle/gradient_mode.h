@@ -1,4 +1,4 @@
-// Gradients on or off for a while.
+// Scoped switch of gradients.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -7,12 +7,13 @@
 
 namespace paddle_ngraph {
 
-// Inside of `with`, operators of this thread have gradients, or none. No signal comes between what
-// it switches and Python's own note that it is to be left: Paddle's `set_grad_enabled` is Python,
-// and an exception in the middle of it leaves them as they should only have been for a while.
+// Context manager: operators of this thread have gradients inside `with`, or none. No signal
+// handler can run between the switch and Python's registration of the exit: Paddle's
+// `set_grad_enabled` is Python code, and an exception in the middle of it would make the temporary
+// mode permanent.
 class __attribute__((visibility("hidden"))) GradientMode {
  public:
-  // is_on, set: Paddle's own, which are no Python either.
+  // is_on, set: Paddle's own C functions, not Python code either.
   GradientMode(pybind11::object is_on, pybind11::object set, bool on)
       : is_on_(std::move(is_on)), set_(std::move(set)), on_(on) {}
 

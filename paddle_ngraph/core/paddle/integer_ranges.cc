@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
-// Calls `visit` with each number of a column.
+// Calls `visit` with each element of a column.
 template <typename T, typename Visit>
 void visit_elements(const phi::DenseTensor& tensor, int64_t column, int64_t columns,
                     const Visit& visit) {
@@ -61,7 +61,7 @@ std::optional<int64_t> integer_argument(const std::vector<PyObject*>& given, int
   return overflow == 0 ? std::optional<int64_t>(value) : std::nullopt;
 }
 
-// A call whose values are looked at.
+// A check of the arguments of one call against a rule.
 class ValueCheck {
  public:
   ValueCheck(const ValueRule& rule, const std::vector<PyObject*>& given,
@@ -100,8 +100,8 @@ class ValueCheck {
   bool are_indices_along_axis(PyObject* positions) const {
     if (!is_tensor(positions) || !is_tensor(given_[rule_.indexed_argument])) return false;
     if (!is_index_dtype(positions)) {
-      // Probabilities for labels, if the argument behind them says so. Paddle's kernels take
-      // labels that are no whole numbers, but not their gradients.
+      // Soft labels (probabilities), if the next argument declares them. Paddle's kernels accept
+      // labels that are not integers, but their gradients do not.
       const bool is_float = tensor_of(positions).dtype() == phi::DataType::FLOAT32 ||
                             tensor_of(positions).dtype() == phi::DataType::FLOAT64;
       return is_float && rule_.index_argument + 1 < given_.size() &&
@@ -156,7 +156,7 @@ class ValueCheck {
     return false;
   }
 
-  // Whether a list is one of positions along one axis.
+  // Whether a list is an index list along one axis.
   static bool is_int_list(PyObject* item) {
     if (!PyList_Check(item)) return false;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(item); ++i) {
@@ -166,7 +166,7 @@ class ValueCheck {
   }
 
   bool is_valid_subscript(PyObject* index) const {
-    if (!has_tensor(index)) return true;  // what it asks for is the same in each such call
+    if (!has_tensor(index)) return true;  // the subscript is equal in each such call
     if (!is_tensor(given_[rule_.indexed_argument])) return false;
     const auto& dims = tensor_of(given_[rule_.indexed_argument]).dims();
     std::vector<PyObject*> items{index};
@@ -174,7 +174,7 @@ class ValueCheck {
       items.assign(PySequence_Fast_ITEMS(index),
                    PySequence_Fast_ITEMS(index) + PyTuple_GET_SIZE(index));
     }
-    // Paddle counts a new axis, but not where it then looks for the positions.
+    // Paddle counts a new axis in the subscript, but not where it then resolves the indices.
     if (std::find(items.begin(), items.end(), Py_None) != items.end()) return false;
     const auto takes_axis = [](PyObject* item) { return item != Py_Ellipsis; };
     const auto taken = std::count_if(items.begin(), items.end(), takes_axis);
@@ -209,7 +209,8 @@ class ValueCheck {
     });
   }
 
-  // Tensors, and numbers that the dtype of the written one holds, as far as kernels agree on them.
+  // Accepts tensors, and scalars representable in the dtype of the written tensor, as far as
+  // kernels agree on them.
   bool may_be_assigned(PyObject* value) const {
     if (is_tensor(value)) return true;
     const bool is_bool = PyBool_Check(value) != 0;
@@ -296,7 +297,7 @@ bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given,
 
 std::optional<IntegerRange> combine_ranges(RangeRule::Kind kind, const IntegerRange& one,
                                            const IntegerRange& other) {
-  constexpr int64_t kLarge = int64_t{1} << 30;  // of which products are known, too
+  constexpr int64_t kLarge = int64_t{1} << 30;  // products of such values do not overflow
   for (const IntegerRange& each : {one, other}) {
     if (each.upper < each.lower || each.lower < -kLarge || each.upper > kLarge) return {};
   }

@@ -1,8 +1,9 @@
-// Whole numbers that operators are given: which values they ask of them, and which they make.
+// Ranges of integers: the values that operators require of integer operands, and those of integer
+// results.
 //
-// Operators that look something up raise where a position is out of range, or read beyond memory.
-// One may wait if that cannot happen: its positions are known, or made of what bounds them, as the
-// place of a maximum is below the size of its axis.
+// Lookup operators raise where an index is out of range, or read out of bounds. Such an operator
+// may be deferred if that cannot happen: its indices are known, or computed by operators that bound
+// them, as argmax is below the size of its axis.
 #pragma once
 
 #include <Python.h>
@@ -17,47 +18,48 @@
 
 namespace paddle_ngraph {
 
-// From the least to the most; none if the most is less.
+// A closed interval [lower, upper]; empty if upper < lower.
 struct IntegerRange {
   int64_t lower;
   int64_t upper;
 };
 
-// The least range that holds both.
+// The smallest range that contains both.
 inline IntegerRange union_of(const IntegerRange& one, const IntegerRange& other) {
   return {std::min(one.lower, other.lower), std::max(one.upper, other.upper)};
 }
 
-// The values that an operator asks of whole numbers that it is given.
+// The values that an operator requires of its integer operands.
 struct ValueRule {
   enum class Kind {
     kNone,
-    kAlongAxis,        // positions along an axis of a tensor
-    kClassIds,         // positions below a number
-    kCoordinates,      // positions whose last axis counts along the first axes of a tensor
-    kIndexPerAxis,     // a list of positions, one tensor for each of the first axes
-    kSubscript,        // what stands in brackets behind a tensor
-    kNonzeroDivisor,   // not 0, where whole numbers are divided
-    kSliceAssignment,  // what stands in brackets: no tensors, lists nor new axes; and what is put
-                       // there
+    kAlongAxis,        // indices along an axis of a tensor
+    kClassIds,         // class ids below a bound
+    kCoordinates,      // coordinates (as of gather_nd): the last axis indexes the first axes of a
+                       // tensor
+    kIndexPerAxis,     // a list of index tensors, one for each of the first axes
+    kSubscript,        // a subscript, x[...]
+    kNonzeroDivisor,   // positive, in an integer division
+    kSliceAssignment,  // x[...] = value, without tensors, lists or new axes in the subscript; and
+                       // the value there
   };
   Kind kind = Kind::kNone;
-  size_t index_argument = 0;    // the argument that holds them
-  size_t indexed_argument = 0;  // the tensor, or the number of kClasses
-  int axis_argument = -1;       // the argument that is the axis
-  int axis = 0;                 // the axis, where none is
-  bool from_end = false;        // negative positions count from the end
-  int ignored_argument = -1;    // the argument that stands for no position
+  size_t index_argument = 0;    // the argument with the indices
+  size_t indexed_argument = 0;  // the indexed tensor, or the bound of kClassIds
+  int axis_argument = -1;       // the argument with the axis
+  int axis = 0;                 // the axis, if no argument has it
+  bool from_end = false;        // negative indices count from the end
+  int ignored_argument = -1;    // the argument with the value that is ignored (ignore_index)
 };
 
-// What is known of whole numbers that an operator makes.
+// The known range of the integers that an operator computes.
 struct RangeRule {
   enum class Kind {
     kUnknown,
-    kPreserved,  // they are those of tensors that it is given
-    kStacked,    // those of a list of tensors, along an axis of their own
-    kIndices,    // places along an axis of the first argument
-    kSorted,     // its first result is moved, the second holds places
+    kPreserved,  // the values of operands
+    kStacked,    // the values of a list of tensors, stacked along a new axis
+    kIndices,    // indices along an axis of the first argument
+    kSorted,     // the first result is permuted, the second contains indices
     kSum,
     kDifference,
     kProduct,
@@ -66,27 +68,27 @@ struct RangeRule {
     kClipped,
   };
   Kind kind = Kind::kUnknown;
-  std::vector<size_t> sources;  // of kMoved: the arguments
-  size_t axis_argument = 1;     // of places: the argument that is the axis
+  std::vector<size_t> sources;  // of kPreserved: the arguments
+  size_t axis_argument = 1;     // of indices: the argument with the axis
 };
 
-// The range of all numbers of a tensor, or of one column of its last axis, if there are columns.
+// The range of all elements of a tensor, or of one column of its last axis, if there are columns.
 using LazyRange =
     std::function<std::optional<IntegerRange>(PyObject* tensor, int64_t column, int64_t columns)>;
 
-// The range of all numbers but one of a tensor; of one column of its last axis, if there are
-// columns. Nothing if it holds other numbers than these.
+// The range of all elements of a tensor other than `ignored`, or of one column of its last axis, if
+// there are columns. Returns nothing for dtypes other than int64, int32 and bool.
 std::optional<IntegerRange> range_of_tensor(const phi::DenseTensor& tensor,
                                             std::optional<int64_t> ignored = {}, int64_t column = 0,
                                             int64_t columns = 1);
 
-// Whether what an operator is given has the values that it asks for. `known` returns the memory of
-// a tensor that has some, `range_of` says what is known of one that waits.
+// Whether the arguments of an operator satisfy the rule. `known` returns the memory of a
+// materialized tensor, `range_of` the known range of a lazy one.
 bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given,
                const std::function<const phi::DenseTensor*(PyObject*)>& known,
                const LazyRange& range_of);
 
-// What is made of numbers in these ranges, which has this dtype.
+// The range of the results of an operation on operands in these ranges.
 std::optional<IntegerRange> combine_ranges(RangeRule::Kind kind, const IntegerRange& one,
                                            const IntegerRange& other);
 

@@ -19,15 +19,15 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Part of the text of exceptions that stand for an interruption.
+// Marker in the text of placeholder exceptions of interruptions.
 constexpr char kInterruptMarker[] = "<interrupted: paddle_ngraph>";
 
-// The interruption that was hidden last. Usually there is one at a time, as only the main thread is
+// The last hidden interruption. Usually there is at most one, as only the main thread is
 // interrupted.
 class PendingInterrupt {
  public:
   static PendingInterrupt& instance() {
-    // Never destroyed: Python has ended by then.
+    // Never destroyed: Python is finalized before static destructors run.
     static PendingInterrupt* const hidden = std::make_unique<PendingInterrupt>().release();
     return *hidden;
   }
@@ -53,8 +53,8 @@ class PendingInterrupt {
   std::optional<PythonInterrupt> interruption_;
 };
 
-// Called by Python, in its main thread. The signals that came are not raised again: who waits for
-// them at a file descriptor has been told.
+// Called by Python, in its main thread. The signals are not raised again: readers of Python's
+// wakeup file descriptor have already been notified.
 int handle_signals(void* deferral) {
   try {
     py::reinterpret_steal<py::object>(static_cast<PyObject*>(deferral)).attr("handle")();
@@ -80,7 +80,7 @@ DeferredSignals::DeferredSignals(CtrlC ctrl_c)
 DeferredSignals::~DeferredSignals() {
   try {
     if (!deferral_.attr("end")().cast<bool>()) return;
-  } catch (const py::error_already_set& error) {  // Python itself is to raise it
+  } catch (const py::error_already_set& error) {  // to be raised by Python itself
     if (error.matches(PyExc_KeyboardInterrupt)) std::raise(SIGINT);
   }
   Py_AddPendingCall(&handle_signals, deferral_.release().ptr());
@@ -102,7 +102,7 @@ bool restore_interruption(const char* text) {
   if (std::strstr(text, kInterruptMarker) == nullptr) return false;
   if (const auto hidden = PendingInterrupt::instance().take()) {
     hidden->restore();
-  } else {  // another thread has met it
+  } else {  // another thread has taken it
     PyErr_SetNone(PyExc_KeyboardInterrupt);
   }
   return true;

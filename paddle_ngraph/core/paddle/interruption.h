@@ -1,5 +1,5 @@
-// Ctrl-C while the core calls Python, on its way to the user: out of the core, through Paddle,
-// which hands on no more of an exception than its text, and into Python again.
+// Propagation of Ctrl-C raised while the core calls Python: out of the core, through Paddle, which
+// forwards only the text of an exception, and into Python again.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -8,28 +8,28 @@
 
 namespace paddle_ngraph {
 
-// What Python raised is no error but a wish to stop (KeyboardInterrupt, SystemExit). No
-// std::exception: what handles failures, by running something else instead, does not handle this.
+// A Python exception that is a request to stop, not an error (KeyboardInterrupt, SystemExit). Not a
+// std::exception, so fallback handlers of failures do not catch it.
 class PythonInterrupt {
  public:
-  // Nothing if it is an error. Needs the GIL.
+  // Returns nothing for an error. Needs the GIL.
   static std::optional<PythonInterrupt> of(const pybind11::error_already_set& error);
 
-  // Lets Python raise it again. Needs the GIL.
+  // Restores the exception as Python's current error. Needs the GIL.
   void restore() const;
 
  private:
   explicit PythonInterrupt(const pybind11::error_already_set& error) : error_(error) {}
 
-  pybind11::error_already_set error_;  // takes the GIL where it needs it
+  pybind11::error_already_set error_;  // acquires the GIL where needed
 };
 
-// While one exists in the main thread, no handler of a signal runs: a run must not begin inside of
-// a run. Those of signals that came meanwhile run when Python's next instruction does. Needs the
-// GIL.
+// Defers Python signal handlers while an instance exists in the main thread: a run must not begin
+// inside a run. Handlers of the signals that arrived in between run at Python's next instruction.
+// Needs the GIL.
 class DeferredSignals {
  public:
-  // Whether Ctrl-C may raise KeyboardInterrupt, which it does natively.
+  // Whether Ctrl-C may raise KeyboardInterrupt, as it does in plain Paddle.
   enum class CtrlC { kRaises, kDeferred };
 
   explicit DeferredSignals(CtrlC ctrl_c);
@@ -41,17 +41,18 @@ class DeferredSignals {
   pybind11::object deferral_;
 };
 
-// Sets what Python calls when a signal comes, and leaves what the system does. Needs the GIL.
+// Sets Python's handler of a signal, and leaves the operating system's action unchanged. Needs the
+// GIL.
 void set_signal_handler(int number, const pybind11::object& handler);
 
-// Throws an exception of Paddle's that stands for it, where Paddle has called the core.
+// Throws a Paddle exception as the placeholder of the interruption, in code called by Paddle.
 [[noreturn]] void throw_as_paddle_error(const PythonInterrupt& interruption);
 
-// Whether the text of an exception stands for an interruption that was hidden; Python then raises
-// that. Needs the GIL.
+// Whether the text of an exception is the placeholder of a hidden interruption; if so, the
+// interruption becomes Python's current error. Needs the GIL.
 bool restore_interruption(const char* text);
 
-// The same for the error that Python raises now. Needs the GIL.
+// Applies restore_interruption to Python's current error. Needs the GIL.
 void restore_interruption();
 
 }  // namespace paddle_ngraph

@@ -49,7 +49,7 @@ const pir::Operation& only(const std::string& name, const pir::Block& block) {
   return *found;
 }
 
-// What Paddle adds while it lowers a program converts operands for the kernel.
+// Throws if the lowered program has additional operators: these convert operands for the kernel.
 void require_no_conversions(const pir::Block& given, const pir::Block& lowered) {
   std::set<std::string> names;
   for (const auto& op : given) names.insert(op.name());
@@ -77,7 +77,7 @@ const phi::Kernel& found_kernel(const std::string& name, const phi::KernelKey& k
 struct Attribute {
   std::string kind;
   py::object value;
-  AttributeType type;  // what a kernel takes it as
+  AttributeType type;  // the type of the kernel's parameter
 };
 
 template <typename Item>
@@ -97,7 +97,7 @@ std::vector<std::string> texts_of(const pir::Attribute& attribute) {
   return values;
 }
 
-// As (dtype, number).
+// (dtype, value).
 py::object plain_scalar(const phi::Scalar& scalar) {
   const auto dtype = phi::DataTypeToString(scalar.dtype());
   switch (scalar.dtype()) {
@@ -122,7 +122,7 @@ py::object plain_scalars(const pir::Attribute& attribute) {
   return std::move(values);
 }
 
-// The declared type decides what the kernel is given, as in Paddle's executor.
+// The declared type selects the type passed to the kernel, as in Paddle's executor.
 Attribute attribute_of(const std::string& type, const pir::Attribute& attribute) {
   if (type == "pir::BoolAttribute") {
     return {"bool", py::cast(attribute.dyn_cast<pir::BoolAttribute>().data()), AttributeType::BOOL};
@@ -206,8 +206,8 @@ std::vector<Attribute> attributes_of(const OpYamlInfoParser& info, const pir::Op
   return found;
 }
 
-// What the operator hands to the kernel has to be what the kernel takes, which may leave out what
-// comes last.
+// Throws unless the operands and attributes of the operator match the kernel's parameters; the
+// kernel may omit trailing attributes.
 void require_signature(const phi::Kernel& kernel, size_t num_inputs,
                        const std::vector<Attribute>& attributes, size_t num_results) {
   const auto& taken = kernel.args_def();

@@ -1,5 +1,5 @@
-// How Paddle's executor calls the kernel of an operator, as plain data: what a C++ program needs to
-// call it in the same way. Called from Python, with the GIL.
+// The kernel call of Paddle's executor for an operator, as plain data, so that a C++ program can
+// repeat the call. Called from Python, with the GIL.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -12,11 +12,11 @@ namespace paddle_ngraph {
 
 // The call of the only operator `name` in a program of one block, which Paddle lowers as it does
 // before a run. A dictionary:
-//   kernel, dtype      what selects the kernel
+//   kernel, dtype      the key that selects the kernel
 //   infer_meta         the function of PHI that computes dtypes and shapes of the results
-//   lists              the operands that are lists, by number
-//   kernel_inputs, meta_inputs          the operands that these read, by number
-//   kernel_attributes, meta_attributes  pairs: (kind, value), or ("operand", number) for an operand
+//   lists              the operands that are lists, by index
+//   kernel_inputs, meta_inputs          the operands that these read, by index
+//   kernel_attributes, meta_attributes  pairs: (type, value), or ("operand", index) for an operand
 //                                       that is read as an attribute
 // Throws NgraphError where no kernel of libphi can be called like this.
 pybind11::dict kernel_call(pir::Program* program, const std::string& name);

@@ -22,7 +22,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Prepares Paddle's kernels for use from here, as paddle/extension.h does it for each source.
+// Initializes Paddle's kernels for use from this library, as paddle/extension.h does for each
+// source.
 const paddle::InitPhi paddle_is_ready;
 
 std::string location_of(const std::vector<int>& interval) {
@@ -43,7 +44,8 @@ void run_ngraph_engine(paddle::CustomOpKernelContext* context) {
   });
 }
 
-// The kernel sets the real shapes and dtypes; Paddle asks for one of each per fresh output.
+// Placeholders: Paddle requires one shape and dtype per fresh output; the kernel sets the real
+// ones.
 template <size_t kOutputs>
 std::vector<std::vector<int64_t>> infer_shape(
     const std::vector<std::vector<int64_t>>& /*inputs*/,
@@ -92,7 +94,7 @@ void run_subgraph(const std::vector<int>& interval, const std::function<void()>&
     function();
   } catch (const PythonInterrupt& interruption) {
     throw_as_paddle_error(interruption);
-  } catch (const common::enforce::EnforceNotMet&) {  // thrown by native Paddle
+  } catch (const common::enforce::EnforceNotMet&) {  // thrown by Paddle itself
     throw;
   } catch (const InvalidInput& error) {
     PADDLE_THROW(common::errors::InvalidArgument("%s%s", location_of(interval), error.what()));

@@ -14,9 +14,9 @@ constexpr size_t kMaxOutputs = size_t{1} << kMaxOutputsLog2;
 // is none.
 size_t output_capacity(size_t num_outputs);
 
-// Runs `function`. What it throws is rethrown as a Paddle exception: InvalidArgument for
-// InvalidInput, else External, with the interval of the operator list where it happened; what
-// native Paddle threw stays unchanged.
+// Runs `function`. Exceptions are rethrown as Paddle exceptions: InvalidArgument for InvalidInput,
+// else External, with the interval (the range of the operator list) where the error happened;
+// exceptions thrown by Paddle itself stay unchanged.
 void run_subgraph(const std::vector<int>& interval, const std::function<void()>& function);
 
 }  // namespace paddle_ngraph

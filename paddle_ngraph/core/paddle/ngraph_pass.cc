@@ -1,5 +1,5 @@
-// The PIR pass `ngraph_pass`: a shell around partitioning/program_pass.py, so that pir.PassManager
-// and Paddle Inference find it by name.
+// The PIR pass `ngraph_pass`: a wrapper of partitioning/program_pass.py, registered so that
+// pir.PassManager and Paddle Inference find the pass by name.
 #include <pybind11/pybind11.h>
 
 #include "paddle/common/enforce.h"
@@ -28,7 +28,7 @@ class NgraphPass : public pir::Pass {
     using namespace paddle_ngraph;  // NOLINT
     if (Has(kPlaceAttr) && Get<phi::Place>(kPlaceAttr).GetType() != phi::AllocationType::CPU)
       return;
-    // A predictor tells its passes which scope is its own.
+    // A predictor passes its own scope to its passes.
     auto* scope = Has(kParamScopeAttr) ? &Get<paddle::framework::Scope>(kParamScopeAttr) : nullptr;
     py::gil_scoped_acquire gil;
     std::string failure;

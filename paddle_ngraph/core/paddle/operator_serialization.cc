@@ -30,13 +30,12 @@ using paddle::dialect::DenseTensorArrayType;
 using paddle::dialect::IntArrayAttribute;
 using paddle::dialect::PlaceAttribute;
 
-// What the dtype of a TensorArray ends with: utils/dtypes.py has it too.
+// Suffix of the dtype of a TensorArray; also in utils/dtypes.py.
 constexpr char kArray[] = "[]";
 
 pir::IrContext* ir() { return pir::IrContext::Instance(); }
 
-// False for attributes that say nothing about what is computed, and for places: the engine knows
-// only one.
+// False for attributes that do not affect results, and for devices: the engine has only one.
 bool is_computed_with(const std::string& name, const pir::Attribute& attribute) {
   static const std::set<std::string> about{"stop_gradient", "persistable", "op_callstack",
                                            "callstack",     "op_role",     "is_distributed",
@@ -182,14 +181,14 @@ void add_places(const pir::OpInfo& info, const std::string& name, pir::Attribute
   }
 }
 
-// Builds at the end of a block, or before an operator in it.
+// A builder that inserts at the end of a block, or before an operator in it.
 pir::Builder builder_at(pir::Block* block, pir::Operation* before) {
   pir::Builder builder(ir(), block);
   if (before != nullptr) builder.set_insertion_point(before);
   return builder;
 }
 
-// The types of results that Paddle infers. Throws NgraphError if it does not.
+// The result types that Paddle infers. Throws NgraphError if Paddle cannot infer them.
 std::vector<pir::Type> infer(const pir::OpInfo& info, const std::vector<pir::Value>& operands,
                              pir::AttributeMap* attributes) {
   const auto* interface = info.GetInterfaceImpl<paddle::dialect::InferMetaInterface>();
@@ -199,7 +198,7 @@ std::vector<pir::Type> infer(const pir::OpInfo& info, const std::vector<pir::Val
   return interface->infer_meta_by_value_(operands, attributes);
 }
 
-// An operator of control flow, with one empty block in each of its regions.
+// Appends a control-flow operator, with one empty block in each of its regions.
 pir::Operation* append_with_regions(pir::Block* block, const std::string& name,
                                     const std::vector<pir::Value>& operands,
                                     const std::vector<pir::Type>& types, size_t regions) {

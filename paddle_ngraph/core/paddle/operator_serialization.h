@@ -1,5 +1,5 @@
-// Paddle's operators as plain data, and built again from it: what a graph string holds of them
-// besides what converters see. Everything here is called from Python, with the GIL.
+// Serialization of Paddle's operators to plain data and back: the fields of a graph string that
+// converters do not read. All functions are called from Python, with the GIL.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -16,38 +16,39 @@ namespace paddle_ngraph {
 
 // (name, kind, value) of every attribute that a kernel may read. The value is a bool, number,
 // string or list; the kind names Paddle's type where the value does not show it: None, or "int64",
-// "float64", "index", "dtype", "layout", "ints". Throws NgraphError for attributes that cannot be
-// represented like this.
+// "float64", "index", "dtype", "layout", "ints". Throws NgraphError for attributes without such a
+// representation.
 pybind11::list attributes_of(const pir::Operation& op);
 
 // The type of every result: (dtype, shape), a list of them, or None for an absent one. Throws
 // NgraphError for anything that is not a dense tensor.
 pybind11::list result_types(const pir::Operation& op);
 
-// The same, as Paddle infers it from the operands. The program may say less: what a loop changes
-// that starts from a result is declared open there.
+// The result types that Paddle infers from the operands. The program may declare less: a
+// loop-carried value whose initial value is such a result has dynamic dimensions there.
 pybind11::list inferred_types(const pir::Operation& op);
 
-// Puts an operator into `block`, before one that is there, or at the end. Operands are values,
-// lists of values, or None; `types` as in result_types, or None to let Paddle infer them from the
-// operands; `attributes` as in attributes_of. Returns the results, with lists taken apart.
+// Inserts an operator into `block`, before the operator `before`, or at the end. Operands are
+// values, lists of values, or None; `types` as in result_types, or None to let Paddle infer them
+// from the operands; `attributes` as in attributes_of. Returns the results, with lists split into
+// values.
 pybind11::list append_operator(pir::Block* block, const std::string& name,
                                const pybind11::list& operands, const pybind11::object& types,
                                const pybind11::list& attributes, pir::Operation* before = nullptr);
 
-// Appends a loop to `block`. Returns (its body, what a turn starts from, its results).
+// Appends a loop to `block`. Returns (body, loop-carried arguments of the body, results).
 pybind11::tuple append_while(pir::Block* block, const pir::Value& condition,
                              const std::vector<pir::Value>& initial_values);
 
-// Appends a branch to `block`, with results of these types. Returns (one body, the other, its
+// Appends a branch to `block`, with results of these types. Returns (true body, false body,
 // results).
 pybind11::tuple append_if(pir::Block* block, const pir::Value& condition,
                           const pybind11::list& types);
 
-// Appends the end of a body: what it hands on.
+// Appends the terminator of a body (`cf.yield`) with its yielded values.
 void append_yield(pir::Block* block, const std::vector<pir::Value>& values);
 
-// Puts an operator there that names a variable of the scope, which a run reads and may write to.
+// Inserts an operator that names a variable of the scope, which a run reads and may write to.
 pir::Value append_variable(pir::Block* block, const std::string& name, const pybind11::tuple& type,
                            pir::Operation* before = nullptr);
 

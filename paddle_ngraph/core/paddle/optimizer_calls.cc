@@ -35,28 +35,29 @@ namespace py = pybind11;
 
 namespace {
 
-// Numbers that are summed in float32; more are summed in float64.
+// Number of elements summed in float32; the sums of such chunks are added in float64.
 constexpr int64_t kSumChunkElements = 4096;
 
-// A loop over fewer numbers is Paddle's: another call costs more than it saves.
+// A loop over fewer elements falls back to Paddle: another call costs more than it saves.
 constexpr int64_t kMinParallelElements = 1 << 15;
 
-// By FLAGS_ngraph_num_threads; never destroyed, as the process may end in a loop.
+// Loop threads by thread count (FLAGS_ngraph_num_threads); never destroyed, as the process may end
+// during a loop.
 const LoopThreads& threads() {
   static ForkSafeMutex mutex;
   static auto* const all = std::make_unique<std::map<int, LoopThreads>>().release();
   const int num_threads_wanted = engine_threads();
-  mark_tbb_started();  // before the mutex, for which a fork waits: it registers what forks call
+  mark_tbb_started();  // before the mutex, which a fork waits for: registers fork handlers
   std::lock_guard<std::mutex> lock(mutex);
   return all->try_emplace(num_threads_wanted, num_threads_wanted).first->second;
 }
 
-// The arguments of a call. One that is not of the kind that is asked for is noted.
+// The arguments of a call. An argument of another type than requested clears `fit`.
 class Arguments {
  public:
   explicit Arguments(PyObject* args) : args_(args) {}
 
-  // Whether all were of their kinds.
+  // Whether all arguments met their requirements.
   bool fit() const { return fit_; }
 
   void require(bool holds) { fit_ = fit_ && holds; }
@@ -80,7 +81,7 @@ class Arguments {
     return fit_ ? PyFloat_AS_DOUBLE(argument) : 0;
   }
 
-  // What needs more than 64 bits raises Paddle's error.
+  // An integer that overflows int64 falls back to Paddle, which raises its error.
   int64_t whole(size_t number) {
     PyObject* const argument = at(number);
     require(is_whole(argument));
@@ -96,7 +97,7 @@ class Arguments {
     return fit_ && PyUnicode_CompareWithASCIIString(at(number), text) == 0;
   }
 
-  // The numbers of a tensor, which keep its memory.
+  // A dense float32 CPU tensor; the result shares and retains its memory.
   phi::DenseTensor floats(size_t number) {
     PyObject* const argument = at(number);
     require(is_tensor(argument));
@@ -117,7 +118,7 @@ class Arguments {
     return fit_ ? *static_cast<const float*>(tensor.data()) : 0.0F;
   }
 
-  // What the operator returns: arguments, by their numbers.
+  // The operator's result: a tuple of the arguments with these indices.
   PyObject* result_arguments(const std::vector<size_t>& numbers) const {
     PyObject* const result = PyTuple_New(static_cast<Py_ssize_t>(numbers.size()));
     for (size_t i = 0; result != nullptr && i < numbers.size(); ++i) {
@@ -151,7 +152,7 @@ MemoryRange memory_range(const phi::DenseTensor& tensor, bool is_written) {
   return {data(tensor), num_bytes(tensor), is_written};
 }
 
-// Whether nothing that is written shares memory with anything else.
+// Whether no written range overlaps another range.
 bool are_disjoint(std::vector<MemoryRange> ranges) {
   try {
     require_disjoint(std::move(ranges));
@@ -161,17 +162,17 @@ bool are_disjoint(std::vector<MemoryRange> ranges) {
   return true;
 }
 
-// What a call comes to.
+// One optimizer update, parsed from a call.
 struct Step {
   std::unique_ptr<OptimizerStep> step;
   phi::DenseTensor gradient;
   phi::DenseTensor rate;
   std::vector<phi::DenseTensor> states;  // the parameter first
-  // Powers of Adam's betas, each multiplied by its beta behind the step.
+  // Powers of Adam's betas, each multiplied by its beta after the update.
   std::vector<std::pair<phi::DenseTensor, float>> powers;
   std::vector<size_t> result_arguments;
 
-  // Whether the sizes agree, and nothing that is written shares memory with anything else.
+  // Whether the shapes agree, and no written memory overlaps other memory.
   bool is_sound() const {
     std::vector<MemoryRange> ranges{memory_range(gradient, false), memory_range(rate, false)};
     for (const auto& state : states) {
@@ -192,7 +193,7 @@ struct Step {
   }
 
  private:
-  // Updates the chunk that begins there.
+  // Updates the chunk that begins at element `first`.
   void update(int64_t first) const {
     std::array<float*, 4> updated{};
     for (size_t i = 0; i < states.size(); ++i) updated.at(i) = data(states[i]) + first;
@@ -229,7 +230,7 @@ Step momentum(Arguments& arguments) {
   return step;
 }
 
-// `first` is where the arguments behind the decay begin, and `attributes` has that.
+// `first`: the index of the first argument after the decay; `attributes` contains the decay.
 Step adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
   arguments.require_count(first + 5);
   arguments.flag(first);             // lazy_mode
@@ -271,17 +272,17 @@ Step adamw(Arguments& arguments) {
   return adam_step(arguments, attributes, 16);
 }
 
-const py::object* tracer_getter = nullptr;  // set once, with Python's lock; never destroyed
+const py::object* tracer_getter = nullptr;  // set once, under the GIL; never destroyed
 
-// Whether Paddle only computes what it is given: under `auto_cast` it may cast that first, and with
-// gradients on it notes what it computes.
+// Whether Paddle would only compute the operator: under `auto_cast` Paddle may cast the operands
+// first, and with gradients on autograd records the operator.
 bool only_computes(bool is_differentiable) {
   const py::object tracer = (*tracer_getter)();
   if (tracer.is_none() || !py::int_(tracer.attr("_amp_level")).equal(py::int_(0))) return false;
   return !is_differentiable || !py::cast<bool>(tracer.attr("_has_grad"));
 }
 
-// Also who has Paddle list the operators that it computes wants to see them.
+// Paddle's list of computed operators (low_precision_op_list) requires calls of Paddle, too.
 bool must_use_paddle(PyObject* kwargs) {
   return !FLAGS_use_ngraph || observes_operators() || FLAGS_low_precision_op_list != 0 ||
          (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0);
@@ -331,11 +332,11 @@ PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
   return new_tensor(result);
 }
 
-// The operands of multiply(x, y) where y is one number.
+// The operands of multiply(x, y) where y has one element.
 struct Scaling {
   phi::DenseTensor x, y;
 
-  // Null if Paddle has to compute it.
+  // Returns nothing to fall back to Paddle.
   static std::optional<Scaling> of(PyObject* args, PyObject* kwargs) {
     if (must_use_paddle(kwargs)) return std::nullopt;
     Arguments arguments(args);
@@ -371,7 +372,7 @@ PyObject* scaled(PyObject* args, PyObject* kwargs) {
   try {
     result = empty({scaling->x.dtype(), scaling->x.dims(), scaling->x.layout()});
   } catch (const std::bad_alloc&) {
-    return nullptr;  // Paddle's error says more
+    return nullptr;  // Paddle's error is more specific
   }
   scaling->write(&result);
   return new_tensor(result);

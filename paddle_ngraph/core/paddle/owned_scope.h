@@ -1,4 +1,4 @@
-// A scope of Paddle's that ends with the object that has it; Paddle keeps others for good.
+// A Paddle scope that is destroyed with its owner; Paddle retains other scopes permanently.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -9,24 +9,25 @@
 
 namespace paddle_ngraph {
 
-// It ends where Python drops it, in any thread, and may do so in the middle of anything. So it runs
-// no Python code, which a handler of signals could come into: what that raises, Ctrl-C say, would
-// be lost there, and the scope left. Needs the GIL, as all that Python drops.
+// The destructor runs where Python releases the object, in any thread and between any two
+// instructions. So it runs no Python code, in which a signal handler could run: an exception raised
+// there, such as Ctrl-C, would be lost, and the scope would leak. Needs the GIL, like any release
+// of a Python object.
 class OwnedScope {
  public:
-  // end: Paddle's own function that ends a scope. Nobody else has addresses in this one, and would
-  // have to be told.
+  // end: Paddle's own function that destroys a scope. No other object may have addresses in the
+  // scope, because none is notified.
   OwnedScope(pybind11::object scope, pybind11::object end);
   OwnedScope(const OwnedScope&) = delete;
   OwnedScope& operator=(const OwnedScope&) = delete;
 
-  // In a process forked from the one that made it nothing ends: executors wait there for threads
-  // that they do not have, and Paddle reads the freed memory of these.
+  // Nothing is destroyed in a process forked from the creating one: executors wait there for
+  // threads that the fork does not have, and Paddle reads the freed memory of these.
   ~OwnedScope();
 
   const pybind11::object& scope() const { return scope_; }
 
-  // What has addresses in the scope, an executor say: it goes before the scope does.
+  // The object that has addresses in the scope, such as an executor: released before the scope.
   const pybind11::object& user() const { return user_; }
   void set_user(pybind11::object user) { user_ = std::move(user); }
 

@@ -47,7 +47,7 @@ pir::OpInfo info_of(pir::IrContext* context, const std::string& name) {
   return info;
 }
 
-// Puts an operator with as many results, or more, where `op` was, which is gone then.
+// Replaces `op`, which is erased, with an operator that has at least as many results.
 void replace_op(pir::Operation* op, pir::Operation* other) {
   pir::Builder builder(pir::IrContext::Instance(), op->GetParent());
   builder.set_insertion_point(op);
@@ -58,7 +58,7 @@ void replace_op(pir::Operation* op, pir::Operation* other) {
   op->GetParent()->erase(*op);
 }
 
-// What a block of a loop or branch ends with. It no longer does.
+// Removes the terminator of a block of a loop or branch; returns its operands.
 std::vector<pir::Value> take_terminator_operands(pir::Block* block) {
   if (block->empty() || block->back().name() != "cf.yield") return {};
   auto terminator_operands = block->back().operands_source();

@@ -1,4 +1,4 @@
-// What the program pass needs of Paddle's IR that the Python API does not offer.
+// Edits of Paddle's IR for the program pass that the Python API does not offer.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ std::vector<pir::Value> insert_ngraph_engine(pir::Block* block, pir::Operation* 
                                              const std::string& graph,
                                              const std::vector<int>& interval);
 
-// Inserts an operator that makes a list of values, or that takes one apart, before `anchor`.
+// Insert an operator before `anchor` that combines values into a list, or splits a list.
 pir::Value insert_combine(pir::Operation* anchor, const std::vector<pir::Value>& values);
 std::vector<pir::Value> insert_split(pir::Operation* anchor, pir::Value list);
 
@@ -37,13 +37,14 @@ std::vector<pir::Value> insert_operator(pir::Operation* anchor, const std::strin
 pir::Operation* replace_operator(pir::Operation* op, const std::string& name,
                                  const std::vector<pir::Value>& operands);
 
-// Replaces a loop or branch with one that hands on one more variable: its last result, and the last
-// thing that its blocks end with. A loop starts from `value`, and has a last argument for it. For
-// now its blocks hand on what they were given: that argument, or `value`. Returns the operator.
+// Replaces a loop or branch with one that carries one more value: its last result, and the last
+// yielded value of its blocks. For a loop, `value` is the initial value of a new last block
+// argument. At first the blocks yield their input unchanged: that argument, or `value`. Returns the
+// operator.
 pir::Operation* add_carried_value(pir::Operation* op, pir::Value value);
 
-// Replaces a loop with one that does not hand on what it hands on in this place, which nobody
-// reads: no operator of its block, and none behind it. Returns the operator.
+// Drops the loop-carried value of this index from a loop. The value must have no reader: no
+// operator of the body, and none after the loop. Returns the new operator.
 pir::Operation* drop_carried_value(pir::Operation* loop, uint32_t index);
 
 }  // namespace paddle_ngraph

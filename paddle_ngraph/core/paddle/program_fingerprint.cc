@@ -19,12 +19,12 @@ namespace {
 
 uint64_t word_of(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
-// Equal types are one object in Paddle, and so are equal attributes.
+// Paddle uniques types and attributes: equal ones are one object.
 uint64_t word_of(const pir::Type& type) { return word_of(type.storage()); }
 uint64_t word_of(const pir::Attribute& attribute) { return attribute.hash(); }
 
-// Shows a reader all that a block consists of. Words come in their order; what is named, in that of
-// its map. Each operator is announced before it is read.
+// Passes all contents of a block to a reader. Words come in program order, named items in the order
+// of their map. Each operator is announced before it is read.
 template <typename Reader>
 void read(const pir::Block& block, Reader* reader) {
   for (const auto& argument : block.args()) {
@@ -47,7 +47,7 @@ void read(const pir::Block& block, Reader* reader) {
     }
     ++count;
   }
-  reader->word(count);  // where the block ends
+  reader->word(count);  // marks the end of the block
 }
 
 // The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
@@ -78,7 +78,7 @@ class Fingerprint {
   uint64_t value_ = 0;
 };
 
-// Hands on names as words, eight characters each.
+// Passes names to the reader as words, eight characters each.
 template <typename Reader>
 class InWords {
  public:
@@ -106,7 +106,7 @@ class Recorder : public InWords<Recorder> {
  public:
   void word(uint64_t word) { words_.push_back(word); }
 
-  // An operator lies behind its operands, which lie behind its results; its attributes are
+  // In memory an operator follows its operands, which follow its results; its attributes are
   // elsewhere.
   void announce(const pir::Operation& op) {
     const auto* begin = reinterpret_cast<const char*>(&op);

@@ -1,4 +1,4 @@
-// Shows whether a program has changed, without printing it.
+// Detection of changes of a program, without printing it.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +8,27 @@
 
 namespace paddle_ngraph {
 
-// A hash of the operators of a program: their kinds, attributes, operands and types of results,
-// blocks inside them included. Equal for an unchanged program, and almost certainly (64 bits) only
-// for one that prints the same. Operators and values enter with their addresses, so a copy of a
-// program has another hash.
+// A hash of the operators of a program: their names, attributes, operands and result types,
+// including nested blocks. Equal for an unchanged program, and almost certainly (64 bits) only for
+// one that prints identically. Addresses of operators and values are hashed, so a copy of a program
+// has another hash.
 uint64_t program_fingerprint(const pir::Program& program);
 
-// A program as it was, to be compared with what it is before each run: the same operators, and all
-// that the fingerprint depends on. A run that has used all of the cache leaves the program in
-// memory, where following its operators one by one takes longer than the rest of what comes before
-// a run; so their memory is asked for all at once.
+// A snapshot of a program, compared with the program before each run: its operators, and all inputs
+// of the fingerprint. A run that has used all of the cache leaves the program in main memory, where
+// following its operators one by one takes longer than the rest of the work before a run; so all
+// their cache lines are requested at once.
 class ProgramState {
  public:
   explicit ProgramState(const pir::Program& program);
 
-  // Whether it is the same program, and nothing has changed it. It may also say no where only the
-  // order of attributes in their map has changed.
+  // Whether this is the snapshot's program, unchanged. May return false although only the order of
+  // attributes in their map has changed.
   bool matches(const pir::Program& program) const;
 
  private:
-  std::vector<uint64_t> words_;   // all that was read
-  std::vector<uintptr_t> lines_;  // where it lay in memory, by lines of the cache
+  std::vector<uint64_t> words_;   // all words that were read
+  std::vector<uintptr_t> lines_;  // their addresses, by cache line
 };
 
 }  // namespace paddle_ngraph

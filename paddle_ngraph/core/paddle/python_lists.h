@@ -1,8 +1,9 @@
-// Lists of things for Python, each made of an object on the stack.
+// Python lists whose elements are each copied from an object on the stack.
 //
-// pybind11 takes an object for another one if it has a wrapper of that one's address, and Paddle
-// leaves wrappers of what is gone, such as values of blocks and tensors of scopes: what lies in the
-// memory of a vector may be taken for them, and is gone itself when the vector is.
+// pybind11 confuses an object with another one if a wrapper of the other's address exists, and
+// Paddle leaves wrappers of destroyed objects, such as values of blocks and tensors of scopes:
+// elements in the memory of a vector may be confused with them, and are destroyed themselves with
+// the vector.
 #pragma once
 
 #include <utility>
@@ -12,7 +13,7 @@
 
 namespace paddle_ngraph {
 
-// Copies of all of them.
+// A list with a copy of each item.
 template <typename T>
 pybind11::list copied_list(std::vector<T> items) {
   pybind11::list found;
@@ -23,7 +24,7 @@ pybind11::list copied_list(std::vector<T> items) {
   return found;
 }
 
-// A function that returns such a list.
+// Wraps a function that returns a vector into one that returns a list of copies.
 template <typename T, typename... Arguments>
 auto returning_copies(std::vector<T> (*function)(Arguments...)) {
   return [function](Arguments... arguments) {

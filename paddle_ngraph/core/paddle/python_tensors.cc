@@ -6,7 +6,7 @@
 
 #include "core/paddle/tensors.h"
 
-// As paddle/utils/pybind.h has them, which includes all of pybind11.
+// Declared as in paddle/utils/pybind.h, which includes all of pybind11.
 namespace paddle::pybind {
 bool PyCheckTensor(PyObject* object);
 PyObject* ToPyObject(const Tensor& value, bool return_py_none_if_not_initialize);
@@ -16,7 +16,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// What a tensor is in, of which others may be other parts; null if it has no memory.
+// The allocation that contains a tensor, possibly with other tensors; null if the tensor has no
+// memory.
 const phi::Allocation* allocation_of(const pybind11::handle& object) {
   const auto& tensor = tensor_of(object.ptr());
   if (!tensor.is_dense_tensor() || !tensor.initialized()) return nullptr;

@@ -1,4 +1,4 @@
-// Tensors of dynamic mode, as Python holds them.
+// Python objects of dynamic-mode tensors.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -10,21 +10,21 @@ namespace paddle_ngraph {
 // Whether an object is a tensor.
 bool is_tensor(PyObject* object);
 
-// A new object, or null and Python's error.
+// Returns a new reference, or null with Python's error set.
 PyObject* new_python_tensor(const paddle::Tensor& tensor);
 
-// How the object of a tensor begins; python_module.cc checks it.
+// The beginning of the memory layout of a tensor object; python_module.cc checks it.
 struct TensorObject {
   PyObject head;
   paddle::Tensor tensor;
 };
 
-// The tensor of an object that is one.
+// The tensor of a tensor object; unchecked.
 inline paddle::Tensor& tensor_of(PyObject* object) {
   return reinterpret_cast<TensorObject*>(object)->tensor;
 }
 
-// Whether tensors of Python that are written share memory with each other, or with one of others.
+// Whether written tensors share memory with each other, or with one of the others.
 bool is_memory_shared(const pybind11::list& written, const pybind11::list& others);
 
 }  // namespace paddle_ngraph

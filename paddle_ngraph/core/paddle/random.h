@@ -1,6 +1,6 @@
-// Numbers from Paddle's random stream, for the operators of an interval that need them. They are
-// drawn before the function runs, in program order, so that the same seed gives the same numbers
-// that Paddle's operators would have taken.
+// Random numbers from Paddle's generator, for the stochastic operators of a subgraph. Sampled
+// before the function runs, in program order, so that a seed gives the numbers that Paddle's
+// operators would have generated.
 #pragma once
 
 #include <optional>
@@ -11,11 +11,11 @@
 
 namespace paddle_ngraph {
 
-// Fills `outputs[i]` with what `samples[i]` asks for, in order; with a nullptr, the numbers are
-// taken from the stream but not stored.
+// Fills `outputs[i]` with the sample `samples[i]`, in order; for a nullptr, the generator advances
+// but nothing is stored.
 void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& outputs);
 
-// Restores the stream that paddle.seed sets to its earlier position, unless the numbers were used.
+// Restores the state of the generator set by paddle.seed, unless used() was called.
 class StreamGuard {
  public:
   explicit StreamGuard(bool samples);

@@ -1,4 +1,4 @@
-// Tensors divided along axis 0, and put together again.
+// Split and concatenation of tensors along axis 0.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 namespace paddle_ngraph {
 
-// Equal parts of a tensor, in its memory. Throws NgraphError if it does not divide.
+// Splits a tensor into equal slices, views of its memory. Throws NgraphError if the number of rows
+// is not divisible.
 std::vector<phi::DenseTensor> split_rows(const phi::DenseTensor& tensor, int64_t parts);
 
-// The rows of tensors one after the other, in memory of their own. Throws NgraphError if they
-// differ in more than in their number.
+// Concatenates the rows of tensors, in new memory. Throws NgraphError if the tensors differ in more
+// than the number of rows.
 phi::DenseTensor concat_rows(const std::vector<const phi::DenseTensor*>& tensors);
 
 }  // namespace paddle_ngraph

@@ -10,7 +10,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// The addresses of what tensors of Python hold.
+// The memory addresses of Python tensors.
 std::set<const void*> addresses_of(const pybind11::list& tensors) {
   std::set<const void*> found;
   for (const auto& object : tensors) {

@@ -1,4 +1,4 @@
-// Tensors of a scope as they are now, to be put there again.
+// A snapshot of tensors of a scope, to be restored later.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -12,13 +12,14 @@ namespace paddle_ngraph {
 
 class SavedTensors {
  public:
-  // Shares them; or, if tensors of the user are given, only what these hold, since it is what the
-  // user makes of it, and copies the rest. Throws NgraphError for a tensor that is not plain.
+  // Shares the tensors; or, if tensors of the user are given, shares only those whose memory a user
+  // tensor holds, since changes by the user are intended, and copies the rest. Throws NgraphError
+  // for a tensor that is not row-major.
   SavedTensors(const std::vector<const phi::DenseTensor*>& tensors,
                const std::optional<pybind11::list>& user_tensors);
 
-  // Gives these tensors, in the same order, what was kept: of copies others, for whoever is given
-  // them may write over them.
+  // Restores the snapshot into these tensors, in the order of the constructor. Copies are copied
+  // again, because a receiver may overwrite its tensor.
   void restore_to(const std::vector<phi::DenseTensor*>& tensors) const;
 
  private:

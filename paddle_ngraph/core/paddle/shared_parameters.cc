@@ -8,7 +8,7 @@
 
 namespace paddle_ngraph {
 
-// The memory of another holder, which this one keeps alive.
+// The memory of another allocation, which this one keeps alive.
 class SharedParameters::SharedAllocation final : public phi::Allocation {
  public:
   explicit SharedAllocation(std::shared_ptr<phi::Allocation> source)

@@ -1,4 +1,4 @@
-// Parameters of a predictor and its clones, which Paddle loads for each, though they are the same.
+// Parameters shared by a predictor and its clones, of which Paddle loads identical copies for each.
 #pragma once
 
 #include <map>
@@ -12,12 +12,12 @@ namespace paddle_ngraph {
 // Thread-safe.
 class SharedParameters {
  public:
-  // Makes a tensor share the memory of the first one of this name, if their contents are the same.
-  // The tensor must not be in use meanwhile. Each tensor has its own holder, as if the memory were
-  // not shared, since nothing writes to it.
+  // Makes a tensor share the memory of the first tensor of this name, if their contents are equal.
+  // The tensor must not be in use during the call. Each tensor has its own holder, as if the memory
+  // were not shared, since nothing writes to it.
   void share(const std::string& name, phi::DenseTensor* tensor);
 
-  // Whether memory is shared in this way; if so, `source` is the memory it is part of.
+  // Returns the memory that `memory` is shared from, or null if it is not shared in this way.
   static const phi::Allocation* source_of(const phi::Allocation& memory);
 
  private:

@@ -10,7 +10,7 @@
 #include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
 
-// Paddle declares it only for code that is compiled with its oneDNN.
+// Paddle declares this function only for code that is compiled with its oneDNN.
 namespace phi::funcs {
 PADDLE_API void TransDataLayoutFromOneDNN(DataLayout in_layout, DataLayout out_layout,
                                           const DenseTensor& in, DenseTensor* out, Place place,
@@ -55,7 +55,7 @@ phi::DenseTensor allocate(phi::DenseTensorMeta meta) {
   return empty(std::move(meta));
 }
 
-// Copies what a view shows from one axis on. Returns where the copy ends.
+// Copies the elements of a view from one axis on. Returns the end of the copy.
 char* copy_view(const char* from, char* to, const phi::DenseTensorMeta& meta, int axis,
                 size_t bytes) {
   if (axis == meta.dims.size()) {
@@ -78,7 +78,8 @@ phi::DenseTensor copy_of_view(const phi::DenseTensor& tensor) {
   return copy;
 }
 
-// What Paddle says itself, without its calls: a run asks for it for each of some hundred weights.
+// Equals Paddle's own result, without its function calls: each run needs it for some hundred
+// weights.
 int64_t num_elements(const phi::DenseTensorMeta& meta) {
   if (meta.is_scalar) return 1;
   if (meta.dims.size() < 0) return product(meta.dims);
@@ -87,7 +88,8 @@ int64_t num_elements(const phi::DenseTensorMeta& meta) {
   return count;
 }
 
-// The same. Of an empty tensor Paddle knows.
+// Equals Paddle's own result, without its function calls. False for empty tensors, which are left
+// to Paddle.
 bool is_dense_row_major(const phi::DenseTensorMeta& meta) {
   if (meta.strides.size() != meta.dims.size()) return false;
   int64_t step = 1;

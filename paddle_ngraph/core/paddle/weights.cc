@@ -9,7 +9,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// At most so many models that run one graph are watched; beyond that the oldest is forgotten.
+// Maximum number of watched models that run one graph; beyond it the oldest is dropped.
 constexpr size_t kMaxModels = 64;
 
 // After a change, this many runs must find the weights unchanged before they become constants
@@ -18,9 +18,9 @@ constexpr size_t kMaxModels = 64;
 constexpr int64_t kInitialCooldownRuns = 8;
 constexpr int kMaxDoublings = 20;
 
-// Weights that stayed as they were for so many runs have paid for the next function: there is no
-// wait. Fewer are asked of those whose memory is gone: that model was let go, and to load the next
-// one has taken as long as to compile for it.
+// Weights that stayed unchanged for this many runs have paid for the next function: no cooldown.
+// Fewer runs are required of weights whose memory is freed: that model was released, and loading
+// the next one has taken as long as compiling for it.
 constexpr int64_t kMinRunsPerChange = 256;
 constexpr int64_t kMinRunsPerReallocation = 32;
 
@@ -46,8 +46,7 @@ uint64_t combined(const std::vector<uint64_t>& hashes) {
   return content_hash(hashes.data(), hashes.size() * sizeof(uint64_t), 0);
 }
 
-// Whether `now` is the memory that was remembered as `before`, not memory that was allocated at the
-// same address later.
+// Whether `now` is the allocation recorded as `before`, not one allocated at its address later.
 bool is_same(const std::weak_ptr<phi::Allocation>& before,
              const std::shared_ptr<phi::Allocation>& now) {
   return !before.owner_before(now) && !now.owner_before(before);
@@ -80,8 +79,8 @@ std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTen
   std::lock_guard<std::mutex> lock(mutex_);
   Model* model = find(inputs);
   const bool is_cooling_down = model->cooldown_runs > 0;
-  // What programs may have written is not read until the wait is over: one that alternates between
-  // training and testing would have all weights read each time.
+  // Weights that programs may have written are not read until the cooldown is over: a program that
+  // alternates between training and testing would have all weights read each time.
   const bool may_have_changed = model->was_read && model->epoch.writes != now.writes;
   if (model->cooldown_runs > 1 && may_have_changed) {
     --model->cooldown_runs;
@@ -155,8 +154,8 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
   Model model;
   if (are_eager_) inherit_from_freed(&model);
   if (models_.size() == kMaxModels) {
-    // So many may be one that is given other memory again and again, while somebody keeps the
-    // former memory: a function for each would never be used again.
+    // This many models may be one whose memory is replaced again and again, while another holder
+    // retains the former memory: a function for each would never be used again.
     inherit(&model, models_.front());
     models_.erase(models_.begin());
   }
@@ -170,8 +169,8 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
   return &models_.back();
 }
 
-// An eager weight may be written by giving it other memory. So models whose weights have lost their
-// memory may be this one before such a change.
+// An eager weight may be written by replacing its memory. So models with freed weights may be
+// earlier states of this one.
 void WeightWatch::inherit_from_freed(Model* model) {
   const auto has_freed_memory = [](const Model& known) {
     return std::any_of(known.weights.begin(), known.weights.end(),
@@ -213,8 +212,8 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
     weight.offset = tensor.meta().offset;
     weight.num_bytes = paddle_ngraph::num_bytes(tensor);
     if (are_eager_ && holder != nullptr) watch_weight(holder);
-    // Asked before the read: what is not open by then can only be written after another hand-out or
-    // run.
+    // Evaluated before the read: a weight that is not exposed by then can only be written after
+    // another exposure or run.
     weight.is_exposed =
         was_exposed_since(tensor, now) || is_writable_by_others(tensor, own_holders());
     weight.hash = hash_of(tensor, position);

@@ -1,5 +1,5 @@
-// The weights of an interval: parameters that only other programs write. A function may keep them
-// as constants (packed for its kernels, folded into each other) for as long as they do not change.
+// The weights of a subgraph: parameters that only other programs write. A function may contain them
+// as constants (packed for its kernels, constant-folded) for as long as they do not change.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace paddle_ngraph {
 
-// A 64-bit hash of some bytes, the same in every process.
+// A 64-bit hash of a byte range, equal in every process.
 uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed);
 
 // Tracks whether weights have changed. Thread-safe.
@@ -25,27 +25,27 @@ uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed);
 // when it was last read, or can now (exposure.h). Nothing else can write to it.
 class WeightWatch {
  public:
-  // `inputs`: where the weights are among the inputs of an interval.
-  // `are_eager`: whether each has two holders in a run, the eager tensor of a layer and a variable
-  // of Paddle's. Variables come and go then, and operators of dynamic mode write the tensor.
+  // `inputs`: the indices of the weights among the inputs of a subgraph. `are_eager`: whether each
+  // has two holders in a run, the eager tensor of a layer and a Paddle variable. Such variables are
+  // temporary, and operators of dynamic mode write the tensor.
   WeightWatch(std::vector<size_t> inputs, bool are_eager)
       : inputs_(std::move(inputs)), are_eager_(are_eager) {}
 
-  // A fingerprint of the contents of the weights. Nothing if there are none, or while they change
-  // too often for a function with constants to be worth it.
+  // A fingerprint of the contents of the weights. Nothing if there are no weights, or while they
+  // change too often for a function with constants to pay off.
   std::optional<uint64_t> fingerprint(const std::vector<phi::DenseTensor*>& inputs);
 
-  // The same fingerprint, of exactly these bytes.
+  // The fingerprint of the current bytes.
   uint64_t fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
 
-  // Whether nothing can have written the weights since, nor can now without being noticed.
+  // Whether nothing can have written the weights since `epoch`, nor can write them now undetected.
   bool are_untouched_since(const Epoch& epoch, const std::vector<phi::DenseTensor*>& inputs) const;
 
   const std::vector<size_t>& inputs() const { return inputs_; }
 
   size_t num_bytes(const std::vector<phi::DenseTensor*>& inputs) const;
 
-  // Those of the inputs that are weights.
+  // The weights among the inputs.
   std::vector<const phi::DenseTensor*> tensors(const std::vector<phi::DenseTensor*>& inputs) const;
 
   // The fingerprint that the last change invalidated; returned once.
@@ -54,12 +54,13 @@ class WeightWatch {
  private:
   struct Weight {
     const phi::DenseTensor* variable;
-    std::weak_ptr<phi::Allocation> holder;  // tells its memory from other memory at the same place
+    std::weak_ptr<phi::Allocation>
+        holder;  // distinguishes its memory from later memory at its address
     const void* data = nullptr;
     size_t offset = 0;  // of the tensor in its memory
     size_t num_bytes = 0;
     uint64_t hash = 0;
-    bool is_exposed = true;  // to others, when it was read
+    bool is_exposed = true;  // when it was read
   };
 
   // One set of variables: the same graph may run on several models.
@@ -67,22 +68,23 @@ class WeightWatch {
     std::vector<Weight> weights;
     uint64_t fingerprint = 0;
     bool was_read = false;
-    Epoch epoch;                // just before they were read, or found to be as they were
-    int64_t runs = 0;           // that found them as they were, since they have changed
-    int changes = 0;            // that came too soon
-    int64_t cooldown_runs = 0;  // before they are trusted again; 0: trusted
+    Epoch epoch;       // just before they were read, or found unchanged
+    int64_t runs = 0;  // runs that found them unchanged since their last change
+    int changes = 0;   // changes before the constants had paid off
+    int64_t cooldown_runs =
+        0;  // remaining until weights become constants again; 0: constants allowed
   };
 
   Model* find(const std::vector<phi::DenseTensor*>& inputs);
   void inherit_from_freed(Model* model);
-  // The model may be the former one, changed.
+  // The model may be a changed version of the former one.
   static void inherit(Model* model, const Model& former);
   bool is_of(const Weight& known, const phi::DenseTensor& tensor) const;
   long own_holders() const { return are_eager_ ? 2 : 1; }
   static int64_t cooldown_after(int changes);
-  // Whether none of its weights is in the memory in which it was.
+  // Whether the memory of all its weights has been freed.
   static bool is_freed(const Model& model);
-  // Reads what may have been written since, and sets the fingerprint.
+  // Reads the weights that may have been written since, and sets the fingerprint.
   void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Epoch& now) const;
 
   std::vector<size_t> inputs_;

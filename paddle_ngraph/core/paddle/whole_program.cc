@@ -38,7 +38,7 @@ WholeProgram::WholeProgram(const std::string& graph, std::vector<int> interval,
 }
 
 std::vector<phi::DenseTensor> WholeProgram::run() const {
-  // Another thread may feed the same variables meanwhile: this run holds the memory of its feeds.
+  // Another thread may feed these variables concurrently: this run holds the memory of its feeds.
   std::vector<phi::DenseTensor> fed;
   fed.reserve(feeds_.size());
   auto tensors = tensors_;

@@ -1,5 +1,5 @@
-// A program that consists of one engine operator. Paddle's interpreter would take longer to run it
-// than a small function takes to compute.
+// Direct run of a program that consists of one engine operator: Paddle's interpreter would take
+// longer to run the operator than a small function takes to compute.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,31 @@ namespace paddle_ngraph {
 
 class WholeProgram {
  public:
-  // A variable that is fed in every run: which of the tensors it is, and what the program declares.
+  // A variable that is fed in every run: its index among the tensors, and its declared metadata.
   struct Feed {
     size_t tensor;
     phi::DataType dtype;
-    std::vector<int64_t> shape;  // -1: any size
+    std::vector<int64_t> shape;  // -1: dynamic dimension
   };
 
-  // tensors: the variables that the operator reads, states last; their scope outlives this.
-  // fetches: the output that goes into each column.
+  // tensors: the variables that the operator reads, states last; their scope outlives this object.
+  // fetches: the output index of each fetch column.
   WholeProgram(const std::string& graph, std::vector<int> interval,
                std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
                std::vector<size_t> fetches);
 
-  // One run on the contents of the scope; returns what is fetched, and consumes the feeds. If it
-  // fails, nothing was written and the feeds are still there. Throws what the engine operator
-  // throws, and for variables that are not initialized.
+  // Runs on the contents of the scope; returns the fetched tensors, and consumes the feeds. On
+  // failure nothing was written and the feeds are still there. Throws the errors of the engine
+  // operator, and for variables that are not initialized.
   std::vector<phi::DenseTensor> run() const;
 
-  // One run on other feeds than those in the scope, which are left unchanged. Returns nothing if a
-  // feed is empty, or not what the program declares.
+  // Runs on feeds other than those in the scope, which are left unchanged. Returns nothing if a
+  // feed is empty, or differs from its declaration.
   std::optional<std::vector<phi::DenseTensor>> run_on(std::vector<phi::DenseTensor> fed) const;
 
-  // One run on the contents of the scope, which keeps the feeds; `targets` are what is fetched
-  // afterwards. Returns false, and has done nothing, if a feed is not there or has levels of
-  // detail, is empty, or is not what the program declares.
+  // Runs on the contents of the scope, which retains the feeds; fetched tensors are stored in
+  // `targets`. Returns false, without side effects, if a feed is missing, has levels of detail, is
+  // empty, or differs from its declaration.
   bool run_into(const std::vector<phi::DenseTensor*>& targets) const;
 
  private:
@@ -51,12 +51,12 @@ class WholeProgram {
   std::vector<size_t> fetches_;
 };
 
-// Whether a tensor that is fed has elements, and the dtype and shape that are declared.
+// Whether a fed tensor has elements, and the declared dtype and shape.
 bool is_as_declared(const phi::DenseTensor& tensor, phi::DataType dtype,
                     const std::vector<int64_t>& shape);
 
-// Whether something, such as a profiler, needs to see operators one by one, as Paddle's interpreter
-// runs them.
+// Whether an observer, such as a profiler, needs to see operators one by one, as Paddle's
+// interpreter runs them.
 bool observes_operators();
 
 }  // namespace paddle_ngraph
