@@ -3,9 +3,10 @@
 // blocks of channels and rows (work_division.h); each of the plugin's threads executes its own
 // kernels. The filter's shape gives the number of channels without padding.
 //
-// All tensors are float32, or, if data and gradients are bfloat16, all inputs are: an operator then
-// rounds its filter itself. Sums and results are float32. bfloat16 inputs may have channels last,
-// [N, 1, H, W, C], as AMX's kernels need; results are blocked in either case.
+// All tensors are float32, or the data and the output gradients that an operator reads are
+// bfloat16: the operator then rounds its filter itself. Sums and results are float32. bfloat16
+// inputs may have channels last, [N, 1, H, W, C], as AMX's kernels need; results are blocked in
+// either case.
 #pragma once
 
 #include <memory>
