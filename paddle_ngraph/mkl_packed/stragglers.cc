@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-// A step is late if it takes longer than both this and kLateFactor times the fastest one.
+// A step is late if it takes longer than kMinLateNs + kLateFactor * the fastest step's time.
 constexpr int64_t kMinLateNs = 500'000;
 constexpr int64_t kLateFactor = 8;
 

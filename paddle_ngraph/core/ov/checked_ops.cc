@@ -56,7 +56,7 @@ void CheckedArithmetic::compute_each(const ov::TensorVector& inputs, ov::TensorV
   }
 }
 
-// int64 holds the result of any of these operations on int32 elements.
+// int64 can represent the result of any of these operations on int32 elements.
 void CheckedAdd::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   compute_each(inputs, outputs, [](int64_t x, int64_t y) { return x + y; });
 }

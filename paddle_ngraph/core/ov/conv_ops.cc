@@ -239,7 +239,7 @@ class ConvDivision {
     return static_cast<int64_t>(problem_.filter[2] - 1) * problem_.attributes.dilations[0];
   }
 
-  // The least number of groups whose channels fill blocks, on both sides.
+  // The smallest number of groups whose channels fill whole blocks, on both sides.
   int64_t group_unit() const {
     const auto groups = static_cast<size_t>(problem_.attributes.groups);
     const auto is_full = [&](size_t count) {

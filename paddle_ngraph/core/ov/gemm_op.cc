@@ -40,7 +40,7 @@ int64_t padded_size(const StoredMatrix& matrix) {
   return matrix.rows * unaliased_stride(matrix.columns);
 }
 
-// The same matrix with padded rows.
+// A copy of the matrix with padded rows.
 StoredMatrix padded(StoredMatrix matrix, float* memory) {
   const int64_t ld = unaliased_stride(matrix.columns);
   parallel_ranges(matrix.rows, matrix.columns, [&](int64_t begin, int64_t end) {

@@ -17,8 +17,8 @@ struct FloatSpan {
   size_t size;
 };
 
-// Makes runs of a function with pinned values exclusive: a lock ends when the values have no reader
-// any more, because the next run computes in their memory.
+// Makes runs of a function with pinned values exclusive: a lock is released when the values have no
+// reader any more, because the next run computes in their memory.
 class ExclusiveRuns {
  public:
   using RunLock = std::unique_lock<std::mutex>;

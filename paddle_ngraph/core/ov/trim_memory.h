@@ -8,7 +8,7 @@
 namespace paddle_ngraph {
 
 // Returns freed memory to the system. The C library retains freed memory below the top of its heap;
-// after a build this memory held the intermediate graphs of OpenVINO.
+// after a build this memory contained the intermediate graphs of OpenVINO.
 inline void trim_free_memory() {
 #ifdef __GLIBC__
   malloc_trim(0);

@@ -53,7 +53,7 @@ struct Axis {
   int64_t units = 1;          // indivisible
   bool is_summed = false;     // each chunk gives a partial result, and these are summed
   int needs = kNone;          // the axis that must be divided into its units before this one is
-  int copied_unless = kNone;  // that axis; else chunks along this one are not contiguous
+  int copied_unless = kNone;  // unless that axis is divided into units, chunks are not contiguous
   double overlap = 0;         // units of its neighbours that a chunk also reads
 };
 
