@@ -236,8 +236,8 @@ class OnednnRowMatrix : public PackedMatrix {
 };
 
 // oneDNN compiles kernels of sgemm in the first calls that need them, and acquires a lock for it
-// that is not fork-safe. Therefore all of them are compiled here: three groups of kernels, each of
-// them in one call.
+// that is not fork-safe. Therefore all of them are compiled here: three groups of kernels,
+// each compiled as a whole.
 void compile_sgemm() {
   const ForkBlocker fork_blocker;
   const OmpThreads one(1);  // no parallel region
@@ -355,7 +355,7 @@ class Bfloat16Matrix : public PackedMatrix {
     return std::make_unique<Bfloat16Matmul>(matrix_, shape, k_);
   }
 
-  // One row is multiplied in float32.
+  // A single row is multiplied in float32.
   bool fits(int64_t m) const override { return m > 1; }
 
  private:

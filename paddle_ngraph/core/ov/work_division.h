@@ -39,7 +39,7 @@ class Grid {
   // at most.
   int64_t part(size_t axis, int64_t task) const;
   Range range(size_t axis, int64_t task) const;
-  // Fraction of the whole work in a task.
+  // The fraction of the whole work that a task computes.
   double share(int64_t task) const;
 
  private:
