@@ -54,8 +54,8 @@ size_t element_size(const ConvProblem& problem, bool is_written) {
   return problem.bfloat16 && !is_written ? sizeof(uint16_t) : sizeof(float);
 }
 
-// Whether the kernels read or write the data or the output with channels last. Results with
-// channels last are copied to blocks.
+// Whether the data or the output has channels last in memory: only an input may. Kernels also write
+// with channels last, but such results are copied to blocks.
 bool has_channels_last(const ConvProblem& problem, bool is_written) {
   return problem.channels_last && !is_written;
 }

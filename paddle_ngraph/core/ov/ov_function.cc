@@ -32,7 +32,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Below this, waking a second thread and waiting for it takes longer than the time saved.
+// Below this amount of work, waking a second thread and waiting for it takes longer than the time
+// saved.
 constexpr double kMinSharedWorkNs = 50e3;
 
 ElementType element_type(const ov::element::Type& type) {
