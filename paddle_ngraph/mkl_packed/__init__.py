@@ -1,8 +1,9 @@
 """Recurrent layers whose weights are packed once and reused in every step.
 
-A matrix product converts ("packs") its operands on every call. All steps of a recurrent layer share
-one weight: :class:`SimpleRNN`, :class:`GRU` and :class:`LSTM` pack it once for each version of the
-weight, and everything else is either one product over all steps or fused into the step.
+A matrix multiplication converts ("packs") its operands on every call. All steps of a recurrent
+layer share one weight: :class:`SimpleRNN`, :class:`GRU` and :class:`LSTM` pack it once for each
+version of the weight. All other computation is either one matmul over all steps or fused into the
+step.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ __all__ = ["GRU", "LSTM", "SimpleRNN", "clear_cache", "pack_count", "provider", 
 
 
 def pack_count() -> int:
-    """How many weights have been packed so far.
+    """Returns the number of weights packed so far.
 
-    One for each layer and direction whose weights an inference pass finds changed; two for each in
-    a training step, one forward and one backward. A single sequence is packed differently from a
-    batch: a layer that sees both packs its weights once for each.
+    Inference packs once for each layer and direction whose weights have changed; a training step
+    packs twice for each, once forward and once backward. The packed format for a single sequence
+    differs from that for a batch: a layer that gets both packs its weights once for each.
     """
     return _core.mkl_packed.pack_count()
 
 
 def provider() -> str:
-    """The library that multiplies, by ``FLAGS_mkl_packed_provider``: ``"mkl"`` or ``"onednn"``.
+    """Returns the matmul library, by ``FLAGS_mkl_packed_provider``: ``"mkl"`` or ``"onednn"``.
 
     ``"onednn bf16"`` with ``FLAGS_ngraph_precision=bf16``, where the processor has units for it.
 
     Raises:
-        NgraphError: The flag names an unknown provider, or one that cannot be used here.
+        NgraphError: The flag names an unknown or an unavailable provider.
     """
     return _core.mkl_packed.provider()
 
 
 def clear_cache() -> None:
-    """Forgets every packed weight."""
+    """Clears the cache of packed weights."""
     _core.mkl_packed.clear_packed_weights()

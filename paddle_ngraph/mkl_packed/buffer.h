@@ -1,4 +1,4 @@
-// Large memory, not initialized.
+// Large uninitialized memory.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// Floats of the pool: the first write to a page that is new takes longer than the work on it.
+// Floats from the memory pool: the first write to a new page takes longer than the computation on
+// it.
 class Buffer {
  public:
   explicit Buffer(int64_t count)

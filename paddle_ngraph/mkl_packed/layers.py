@@ -16,19 +16,19 @@ from paddle_ngraph.paddle_private.names import (
     weights_of,
 )
 
-# The operator of each of Paddle's modes.
+# Operators by Paddle's recurrent mode.
 OPERATORS = {
     "RNN_TANH": "mkl_packed_rnn",
     "RNN_RELU": "mkl_packed_rnn",
     "GRU": "mkl_packed_gru",
     "LSTM": "mkl_packed_lstm",
 }
-# Marks Paddle's own operator as one to be left alone, see ``program_pass``.
+# Attribute that excludes Paddle's own operator from replacement, see ``program_pass``.
 OPT_OUT = "use_mkl_packed"
 
 
 class _Packed(RNNBase):
-    """Computes ``out, states`` of a recurrent layer, with packed weights where they apply."""
+    """Recurrent layer that computes ``out, states`` with packed weights if its input allows it."""
 
     use_mkl_packed: bool = True
 
@@ -44,7 +44,7 @@ class _Packed(RNNBase):
         return out, states
 
     def _fits(self, inputs: Any) -> bool:
-        """Whether the operators can take it; Paddle deals with everything else."""
+        """Whether the operators support these inputs; others fall back to Paddle."""
         if not in_dynamic_or_pir_mode() or paddle.device.get_device() != "cpu":
             return False
         tensors = [inputs, *weights_of(self)]
@@ -76,13 +76,13 @@ class SimpleRNN(_Packed, nn.SimpleRNN):
 
     Args:
         *args, **kwargs: Those of ``paddle.nn.SimpleRNN``.
-        use_mkl_packed: ``False`` leaves the layer to Paddle, now and in the program pass.
+        use_mkl_packed: ``False``: the layer falls back to Paddle, now and in the program pass.
 
     Parameters, their names and the state dict are those of ``paddle.nn.SimpleRNN``, and so are
-    shapes and results. What is not float32 or not on the CPU is computed by Paddle itself.
+    shapes and results. Inputs that are not float32 or not on the CPU fall back to Paddle.
 
     Raises:
-        ValueError: Shapes that do not match, no steps, a sequence longer than the input.
+        ValueError: Mismatched shapes, zero steps, or a sequence longer than the input.
     """
 
     def __init__(self, *args: Any, use_mkl_packed: bool = True, **kwargs: Any) -> None:
@@ -112,11 +112,11 @@ Model = TypeVar("Model", bound=nn.Layer)
 
 
 def use_mkl_packed(layer: Model, on: bool = True) -> Model:
-    """Replaces the recurrent layers inside ``layer`` with packed ones, in place; keeps the weights.
+    """Replaces the recurrent layers of ``layer`` with packed ones in place; weights are retained.
 
     Args:
-        layer: A layer of any kind, or a recurrent layer itself.
-        on: ``False`` leaves the recurrent layers to Paddle, now and in the program pass.
+        layer: Any layer, possibly a recurrent layer itself.
+        on: ``False``: the recurrent layers fall back to Paddle, now and in the program pass.
 
     Returns:
         ``layer``.

@@ -1,9 +1,9 @@
 // The custom operators mkl_packed_rnn, mkl_packed_gru and mkl_packed_lstm, and their gradients.
 //
 // Attributes are those of Paddle's `rnn` (see recurrent.h). `Input` is one list: x, the initial
-// states, the weights. It is one because a custom operator that creates a list among its outputs,
-// as the gradient does, can have no other output. `Reserve` and `Mask` are what the gradient needs
-// of a forward pass.
+// states, the weights; a custom operator that has a list among its outputs, as the gradient does,
+// can have no other output. `Reserve` and `Mask` are the data of a forward pass that the gradient
+// reads.
 #include <Python.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ std::vector<int64_t> lengths_of(const Tensor& tensor, int64_t steps, int64_t bat
   return lengths;
 }
 
-// What the list `Input` holds.
+// The contents of the list `Input`.
 struct Operands {
   Operands(const Tensors& inputs, Mode mode) {
     const size_t num_states = mode == Mode::lstm ? 2 : 1;
@@ -93,7 +93,7 @@ struct Operands {
   Tensors weights;
 };
 
-// The network. Checks everything that it is made of.
+// Creates the network, and checks all its inputs and attributes.
 Network network_of(const Operands& operands, const paddle::optional<Tensor>& sequence_length,
                    const Attributes& attributes, const GemmProvider& gemm) {
   const auto& [x, pre_state, weights] = operands;
@@ -135,7 +135,7 @@ Network network_of(const Operands& operands, const paddle::optional<Tensor>& seq
   return net;
 }
 
-// An operator's inputs by position, whether Paddle calls it with tensors or lists of them.
+// An operator's inputs by slot, whether Paddle passes tensors or lists of them.
 class Inputs {
  public:
   explicit Inputs(const paddle::CustomOpKernelContext& context) : context_(context) {}
@@ -161,7 +161,7 @@ Attributes attributes_of(const paddle::CustomOpKernelContext& context) {
           context.AttrAt<bool>(6)};
 }
 
-// Hands `values` to Paddle as the operator's outputs, except those that Paddle does not ask for.
+// Passes `values` to Paddle as the operator's outputs, except those that Paddle does not request.
 void set_outputs(paddle::CustomOpKernelContext* context, const Tensors& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     auto* output = dense(*context->MutableOutputAt(i));
@@ -169,9 +169,9 @@ void set_outputs(paddle::CustomOpKernelContext* context, const Tensors& values) 
   }
 }
 
-// A kernel that turns our errors into Paddle's, which Python sees as ValueError and RuntimeError.
-// What multiplies is chosen once, while the GIL is held, under which flags are set: they may be
-// set again during the run.
+// A kernel that converts our errors to Paddle's, which become ValueError and RuntimeError in
+// Python. The provider is selected once, while the GIL is held, under which flags are set: they may
+// change during the run.
 template <Tensors (*run)(const Inputs&, const Attributes&, const GemmProvider&)>
 void kernel(paddle::CustomOpKernelContext* context) {
   const auto attributes = attributes_of(*context);
@@ -196,7 +196,8 @@ Tensor allocate(const Shape& shape, paddle::DataType dtype = paddle::DataType::F
   return Tensor(std::make_shared<phi::DenseTensor>(empty({dtype, phi::make_ddim(shape)})));
 }
 
-// One mask for all layers, with the numbers that Paddle's own operator draws from its stream.
+// One mask for all layers, with the random numbers that Paddle's own operator samples from its
+// generator.
 Tensor sample_mask(const Network& net, int seed) {
   auto mask = allocate({net.mask_size()}, paddle::DataType::UINT8);
   if (net.mask_size() == 0) return mask;
@@ -212,7 +213,7 @@ Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const Ge
   const auto& [x, pre_state, weights] = operands;
   const Network net = network_of(operands, inputs.optional(1), attributes, gemm);
   auto out = allocate({net.steps, net.batch, net.width()});
-  auto reserve = allocate({net.reserve_size()});  // what only the gradient reads
+  auto reserve = allocate({net.reserve_size()});  // only the gradient reads it
   auto mask = sample_mask(net, attributes.seed);
   Tensors states;
   for (const auto& state : pre_state) states.push_back(allocate(state.shape()));
@@ -262,7 +263,7 @@ Tensor zeros(const Shape& shape) {
   return paddle::zeros(shape, paddle::DataType::FLOAT32, paddle::CPUPlace());
 }
 
-// The gradient of an output; zeros in the shape of `like` if nothing used that output.
+// The gradient of an output; zeros in the shape of `like` if that output was not used.
 Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
   return grad.initialized() ? grad : zeros(like.shape());
 }
@@ -290,7 +291,7 @@ Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const G
   for (const auto& grad : state_grads) {
     require_shape("the gradient of a state", grad, pre_state[0].shape());
   }
-  // Of x, the initial states and the weights, in this order.
+  // The gradients of x, the initial states and the weights, in this order.
   Tensors grads{allocate(x.shape())};
   for (const auto& state : pre_state) grads.push_back(allocate(state.shape()));
   for (const auto& weight : weights) {
@@ -321,7 +322,7 @@ Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const G
 
 // -- gradient of the gradient ---------------------------------------------------------------------
 
-// There is none. Without an operator that says so, Paddle would take a gradient for a constant.
+// Rejects second gradients. Without this operator, Paddle would treat a gradient as a constant.
 void no_second_gradient(paddle::CustomOpKernelContext* /*context*/) {
   PADDLE_THROW(
       common::errors::Unavailable("mkl_packed: the gradient of a recurrent layer has no gradient, "

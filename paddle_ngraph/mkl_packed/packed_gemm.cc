@@ -20,7 +20,7 @@ bool is_intel() {
   return std::memcmp(words, "GenuineIntel", sizeof(words)) == 0;
 }
 
-// How many seconds one product of the size of a recurrent step takes.
+// Seconds that one multiplication of the size of a recurrent step takes.
 double probe(const GemmProvider& provider) {
   constexpr int64_t m = 16, n = 1024;
   const std::vector<float> b(n * n, 0.5f), a(m * n, 0.5f);

@@ -1,4 +1,4 @@
-// The providers "onednn" and "onednn bf16": the library that ships with Paddle.
+// The providers "onednn" and "onednn bf16": the oneDNN library that ships with Paddle.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -36,7 +36,8 @@ memory::desc rows(int64_t count, int64_t size, int64_t ld, Type type = Type::f32
 }
 
 memory::desc plain(const Matrix& b, int64_t n, int64_t k, Type type = Type::f32) {
-  // With k = 1, a column of single elements is a row, too; as a column oneDNN gets it wrong.
+  // With k = 1, a column of single elements is also a row; oneDNN computes wrong results for it as
+  // a column.
   const bool is_row = !b.transposed || (k == 1 && b.ld == 1);
   const memory::dims strides = is_row ? memory::dims{std::max(b.ld, n), 1} : memory::dims{1, b.ld};
   return memory::desc({k, n}, type, strides);
@@ -48,7 +49,7 @@ memory::desc in_format(tag format, int64_t n, int64_t k, Type type = Type::f32) 
 
 dnnl::primitive_attr attributes_of(bool accumulate) {
   dnnl::primitive_attr attributes;
-  // A primitive may run on a thread other than the one that made it, so the library must not manage
+  // A primitive may run on a thread other than the one that created it, so oneDNN must not manage
   // its scratchpad.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (accumulate) {
@@ -66,7 +67,8 @@ matmul::primitive_desc describe(const MatmulShape& shape, const memory::desc& b)
           attributes_of(shape.accumulate)};
 }
 
-// What `make` makes of the library, which takes locks of its own for it.
+// Returns make(), a call of oneDNN that acquires oneDNN's internal locks; no fork happens during
+// it.
 template <typename Make>
 auto made_by_library(const Make& make) {
   const ForkBlocker fork_blocker;
@@ -79,9 +81,9 @@ bool is_for_blocks(const matmul::primitive_desc& desc) {
   return std::strncmp(desc.impl_info_str(), "brg", 3) == 0;
 }
 
-// The format for products of `m` rows, and the largest k of one product. With AVX-512 oneDNN asks
-// for a blocked format itself. With AVX2 its fastest kernel reads one, too, but oneDNN does not ask
-// for it; in the releases that Paddle ships, that kernel is wrong for k > 1024.
+// The format for multiplications of `m` rows, and the largest k of one multiplication. With AVX-512
+// oneDNN itself selects a blocked format. With AVX2 its fastest kernel reads one, too, but oneDNN
+// does not select it; in the releases that Paddle ships, that kernel is wrong for k > 1024.
 std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kMaxPartDepth = 1024;
   const ForkBlocker fork_blocker;
@@ -94,7 +96,7 @@ std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
   return {in_format(tag::ba, n, k), k};
 }
 
-// A copy of `b`, which is [k, n], in another format.
+// A copy of `b`, [k, n], in another format.
 std::shared_ptr<Buffer> reordered(const Matrix& b, int64_t n, int64_t k,
                                   const memory::desc& format) {
   const auto result = std::make_shared<Buffer>(format.get_size() / sizeof(float));
@@ -108,11 +110,11 @@ std::shared_ptr<Buffer> reordered(const Matrix& b, int64_t n, int64_t k,
 
 using Primitive = std::pair<matmul, matmul::primitive_desc>;
 
-// Primitives, each made once: making one takes longer than a small product.
+// A cache of primitives: creating one takes longer than a small multiplication.
 class Primitives {
  public:
   Primitive find(const MatmulShape& shape, const memory::desc& b) const {
-    // A primitive is made for a fixed number of threads.
+    // A primitive is created for a fixed number of threads.
     const Key key{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()};
     const ForkBlocker fork_blocker;
     std::lock_guard<std::mutex> lock(mutex_);
@@ -138,14 +140,14 @@ class Primitives {
   mutable std::vector<Made> made_;
 };
 
-// Rows of the right operand, from row `k` on; `owned` holds them if they are packed.
+// Rows of the right operand, from row `k` on; `owned` contains them if they are packed.
 struct Part {
   int64_t k;
   memory b;
   std::shared_ptr<Buffer> owned;
 };
 
-// One primitive for each part, with its arguments.
+// One primitive for each range of k, with its arguments.
 class OnednnMatmul : public Matmul {
  public:
   OnednnMatmul() : stream_(cpu()) {}
@@ -213,7 +215,7 @@ class OnednnMatrix : public PackedMatrix {
   Primitives primitives_;
 };
 
-// For products of one row, for which oneDNN has no fast kernel; batches use another matrix
+// For multiplications of one row, for which oneDNN has no fast kernel; batches use another matrix
 // (packed_weights.cc).
 class OnednnRowMatrix : public PackedMatrix {
  public:
@@ -233,11 +235,12 @@ class OnednnRowMatrix : public PackedMatrix {
   std::shared_ptr<Buffer> memory_;
 };
 
-// oneDNN compiles kernels of sgemm in calls that need them first, and takes a lock for it that no
-// fork waits for. So all of them are compiled here: three families, each of them at once.
+// oneDNN compiles kernels of sgemm in the first calls that need them, and acquires a lock for it
+// that is not fork-safe. Therefore all of them are compiled here: three groups of kernels,
+// each compiled as a whole.
 void compile_sgemm() {
   const ForkBlocker fork_blocker;
-  const OmpThreads one(1);  // and no parallel region
+  const OmpThreads one(1);  // no parallel region
   constexpr int64_t kSizes[][3] = {{1, 1, 1}, {16, 16, 1}, {8, 17, 200}};
   const std::vector<float> a(17 * 200), b(17 * 200);
   std::vector<float> c(17 * 17);
@@ -249,7 +252,7 @@ void compile_sgemm() {
   }
 }
 
-// Made where the GIL is held, so that no fork sees one that is half made.
+// Created while the GIL is held, so that no fork sees a partially created one.
 class OnednnProvider : public GemmProvider {
  public:
   OnednnProvider() { compile_sgemm(); }
@@ -278,7 +281,7 @@ class OnednnProvider : public GemmProvider {
 
   void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,
             int64_t ldc, bool accumulate) const override {
-    // With few rows sgemm does not keep its threads busy.
+    // With few rows sgemm does not use all of its threads.
     if (!a.transposed && m >= kMinRows && m <= kMaxRows && has_avx512_matmul()) {
       OnednnMatmul product;
       const memory whole(plain(b, n, k), cpu(), const_cast<float*>(b.data));
@@ -299,7 +302,7 @@ class OnednnProvider : public GemmProvider {
 
 // -- operands in bfloat16 -------------------------------------------------------------------------
 
-// An operand in bfloat16: as somebody has rounded it, or rounded here.
+// An operand in bfloat16: rounded by the caller, or here.
 class RoundedOperand {
  public:
   RoundedOperand(const Matrix& matrix, int64_t rows, int64_t columns)
@@ -329,7 +332,7 @@ class Bfloat16Matmul : public Matmul {
   }
 
  private:
-  // Most products get operands of one kind only.
+  // Created on first use: most matmuls get either only rounded or only float32 operands.
   OnednnMatmul& with(std::unique_ptr<OnednnMatmul>& product, int64_t lda) const {
     if (product == nullptr) {
       product = matrix_.onednn_matmul({shape_.m, lda, shape_.ldc, shape_.accumulate});
@@ -352,7 +355,7 @@ class Bfloat16Matrix : public PackedMatrix {
     return std::make_unique<Bfloat16Matmul>(matrix_, shape, k_);
   }
 
-  // One row is multiplied in float32.
+  // A single row is multiplied in float32.
   bool fits(int64_t m) const override { return m > 1; }
 
  private:
@@ -368,8 +371,8 @@ class Bfloat16Matrix : public PackedMatrix {
   OnednnMatrix matrix_;
 };
 
-// Rounds both operands, and sums in float32. Small products and those of one row, which are bound
-// by memory or by calls, keep float32.
+// Rounds both operands to bfloat16, and sums in float32. Small multiplications and those of one
+// row, which are bound by memory or by calls, remain in float32.
 class Bfloat16Provider : public GemmProvider {
  public:
   Bfloat16Provider() { onednn_provider(); }

@@ -17,10 +17,10 @@ namespace {
 std::atomic<int64_t> conversions{0};
 std::atomic<bool> packing_enabled{true};
 
-// The contents of a weight, hashed to 64 bits. Paddle counts only some writes (not those of an
-// Executor, for one), so only the contents themselves can be relied on.
+// A 64-bit hash of the contents of a weight. Paddle counts only some writes (not those of an
+// Executor, for example), so only the contents themselves are reliable.
 uint64_t fingerprint(const float* data, int64_t count) {
-  constexpr int64_t kBlock = int64_t{64} * 1024;  // elements that one thread takes at a time
+  constexpr int64_t kBlock = int64_t{64} * 1024;  // elements per iteration of the parallel loop
   const int64_t blocks = (count + kBlock - 1) / kBlock;
   std::vector<uint64_t> parts(blocks);
 #pragma omp parallel for schedule(static) if (blocks > 1)
@@ -31,14 +31,14 @@ uint64_t fingerprint(const float* data, int64_t count) {
   return content_hash(parts.data(), blocks * sizeof(uint64_t), 0);
 }
 
-// A conversion and what it was made of.
+// A packed weight, and the memory and contents that it was packed from.
 struct Entry {
   std::weak_ptr<phi::Allocation> owner;
   uint64_t contents;
   std::shared_ptr<const PackedMatrix> matrix;
 };
 
-// Where a weight lies, its shape and side, whether it is for one row, and which provider packed it.
+// The address of a weight, its shape and orientation, whether it is for one row, and its provider.
 using Key = std::tuple<const void*, int64_t, int64_t, WeightOrientation, bool, const GemmProvider*>;
 
 class Cache {

@@ -1,5 +1,4 @@
-// Packed weights: one conversion for each version of a weight in inference, one for each use in
-// training.
+// Packed weights: packed once per version of a weight in inference, once per use in training.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +10,26 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// How a [rows, columns] weight enters a product: as its transpose (forward) or as it is (backward).
+// The operand that a [rows, columns] weight becomes: its transpose (forward) or itself (backward).
 enum class WeightOrientation { transposed, plain };
 
-// A conversion of its own, for weights that the next step changes.
+// Packs without the cache, for weights that the next step changes.
 std::shared_ptr<const PackedMatrix> pack_once(const GemmProvider& provider,
                                               const phi::DenseTensor& weight,
                                               WeightOrientation side, int64_t m);
 
-// The conversion that is kept for this weight; a new one when its contents are not those converted.
+// Returns the cached packed weight; packs again if the contents of the weight have changed.
 std::shared_ptr<const PackedMatrix> get_packed(const GemmProvider& provider,
                                                const phi::DenseTensor& weight,
                                                WeightOrientation side, int64_t m);
 
-// How many conversions there were.
+// The number of weights packed so far.
 int64_t pack_count();
 
-// Forgets every conversion.
+// Clears the cache.
 void clear_packed_weights();
 
-// Whether weights are packed at all; off for measurements only.
+// Sets whether weights are packed; off for measurements only.
 void set_packing(bool on);
 
 }  // namespace paddle_ngraph::mkl_packed

@@ -17,12 +17,12 @@ namespace paddle_ngraph::mkl_packed {
 
 namespace {
 
-// Floating-point operations below which a step is not worth more than one thread: 4 to 10 us. Where
-// something else has one of the cores, threads that meet in each step take far longer than they
-// save.
+// Floating-point operations below which a step is not worth more than one thread: 4 to 10 us. If
+// other work uses one of the cores, synchronizing threads in each step takes far longer than the
+// time that they save.
 constexpr int64_t kMinParallelFlops = 1'000'000;
 
-// With fewer rows, reading the weight takes as long as multiplying by so many.
+// With fewer rows, reading the weight takes as long as multiplying by this number of rows.
 constexpr int64_t kMinRows = 4;
 
 int threads_for(const Network& net) {
@@ -34,7 +34,7 @@ int threads_for(const Network& net) {
   return is_synchronized && is_straggling() ? 1 : threads;
 }
 
-// The floating-point operations of a step that threads take together.
+// The floating-point operations of a step that the threads share.
 int64_t work_of_step(const Network& net) { return 2 * net.batch * net.gates() * net.hidden; }
 
 // One layer in one direction.
@@ -64,8 +64,8 @@ struct Cell {
   int64_t step(const Network& net, int64_t i) const { return backwards ? net.steps - 1 - i : i; }
 };
 
-// What one cell keeps for its gradient: the gates after activation, then c and tanh(c) for LSTM, or
-// the third gate of R h + d for GRU; each is [steps, batch, ...].
+// Activations that one cell saves for its gradient: the gates after activation, then c and tanh(c)
+// for LSTM, or the third gate of R h + d for GRU; each is [steps, batch, ...].
 struct SavedActivations {
   static int64_t size(const Network& net) {
     return net.rows() * (net.gates() + extra(net) * net.hidden);
@@ -88,7 +88,7 @@ struct SavedActivations {
   }
 };
 
-// The reserve: what every cell keeps, then the outputs of all layers but the last.
+// The reserve: the saved activations of every cell, then the outputs of all layers but the last.
 template <typename Float>
 Float* saved_activations(const Network& net, Float* reserve, int64_t cell) {
   return reserve + cell * SavedActivations::size(net);
@@ -99,7 +99,7 @@ Float* output_of(const Network& net, Float* reserve, int64_t layer) {
   return reserve + net.cells() * SavedActivations::size(net) + layer * net.rows() * net.width();
 }
 
-// Rows of a batch that one share of the work carries through all steps.
+// Rows of a batch that one shard computes in all steps.
 struct Rows {
   int64_t first;
   int64_t count;
@@ -116,7 +116,7 @@ void apply_dropout(const Network& net, const float* values, const uint8_t* mask,
   });
 }
 
-// Calls `run(row, first, count)` for pieces of the rows whose sequences have this step, and
+// Calls `run(row, first, count)` for chunks of the rows whose sequences include this step, and
 // `skip_chunk` for those whose sequences ended before it.
 template <typename Run, typename Skip>
 void parallel_active_chunks(const Network& net, int64_t step, Rows rows, const Run& run,
@@ -188,7 +188,7 @@ class ForwardCell {
         from_out->compute(before + rows.first * net_.width(), recurrent_values);
       }
       run_step(i, step, rows);
-      if (timer.has_straggler()) {  // products are made for a number of threads
+      if (timer.has_straggler()) {  // matmuls are created for a number of threads
         from_state = make_step_matmul(net_.hidden);
         from_out = make_step_matmul(net_.width());
       }
@@ -285,7 +285,8 @@ class ForwardCell {
   float* gates_;
   float* memory_;
   Buffer bias_;
-  Buffer recurrent_;  // R h of a step: a product that adds to the gates, far away, takes longer
+  // R h of a step: a matmul that accumulates into the distant memory of the gates takes longer.
+  Buffer recurrent_;
   Buffer scratch_;
   const float* h_before_;
   const float* c_before_ = nullptr;
@@ -300,11 +301,12 @@ void add(const float* __restrict__ from, int64_t count, float* __restrict__ sums
   for (int64_t j = 0; j < count; ++j) sums[j] += from[j];
 }
 
-// The gradients of a cell's gates, [rows, gates], and their sums over the rows. Where products read
-// bfloat16, each is rounded once. Both is done after each step, while they are in the caches.
+// The gradients of a cell's gates, [rows, gates], and their sums over the rows. If matmuls read
+// bfloat16, each gradient is rounded once. Both happen after each step, while the gradients are in
+// the caches.
 class GateGrads {
  public:
-  // None, if they are not used.
+  // Empty unless used.
   GateGrads(const Network& net, int64_t num_shards, bool is_used)
       : gates_(is_used ? net.gates() : 0),
         stride_(unaliased_stride(gates_)),
@@ -317,12 +319,12 @@ class GateGrads {
   float* at(int64_t row) { return floats_.data() + row * stride_; }
   const uint16_t* rounded_at(int64_t row) { return rounds_ ? rounded_.at(row) : nullptr; }
 
-  // All of them, from a row on.
+  // All gradients from a row on.
   Matrix from(int64_t row, bool transposed = false) {
     return {at(row), stride_, transposed, rounded_at(row)};
   }
 
-  // After a share of the work has written the rows of a step.
+  // Called after a shard has written the rows of a step.
   void finish(int64_t shard, int64_t row, int64_t count) {
     std::vector<float> of_step(gates_, 0.0f);
     for (int64_t i = row; i < row + count; ++i) add(at(i), gates_, of_step.data());
@@ -337,11 +339,11 @@ class GateGrads {
 
  private:
   int64_t gates_;
-  int64_t stride_;  // of the rows, which the weight gradients read as columns
+  int64_t stride_;  // between rows, which the weight gradients read as columns
   bool rounds_;
   Buffer floats_;
-  Rounded rounded_;                       // as far apart
-  std::vector<std::vector<float>> sums_;  // of each share
+  Rounded rounded_;                       // with the same stride
+  std::vector<std::vector<float>> sums_;  // of each shard
 };
 
 class BackwardCell {
@@ -371,7 +373,7 @@ class BackwardCell {
     }
   }
 
-  // Writes this cell's part to `x_grad`, or adds it if `adds`.
+  // Writes this cell's contribution to `x_grad`, or adds it if `adds`.
   void run(float* x_grad, bool adds) {
     const auto weight = pack_once(*net_.gemm, *cell_.w_hh, WeightOrientation::plain, shard_rows_);
     parallel_shards(net_.batch / shard_rows_, [&](int64_t shard) { run_steps(*weight, shard); });
@@ -443,7 +445,7 @@ class BackwardCell {
     backward_chunk(net_.mode, chunk);
   }
 
-  // After the end of a sequence the state stays as it is, and so does its gradient.
+  // After the end of a sequence the state does not change, and neither does its gradient.
   void skip_chunk(int64_t step, int64_t row, int64_t first, int64_t count) {
     const int64_t at = row * net_.hidden + first;
     for (int64_t j = at; j < at + count; ++j) carried_[j] += through_.data()[j];
@@ -471,7 +473,7 @@ class BackwardCell {
       set_weight_grad(gate_grads_, {read.data() + inputs, stride}, net_.hidden, of_h);
       return;
     }
-    // One product for both: reading the gradients of the gates down their columns takes long.
+    // One matmul for both: reading the gradients of the gates along their columns takes long.
     const Buffer product(net_.gates() * both);
     set_weight_grad(gate_grads_, {read.data(), stride}, both, product.data());
     parallel_chunks(net_.gates(), 1, both, [&](int64_t gate, int64_t, int64_t) {
@@ -486,7 +488,7 @@ class BackwardCell {
                     result, columns, false);
   }
 
-  // What the gates of each step were computed of, side by side: x, and h before the step.
+  // The inputs of the gates in each step, concatenated per row: x, and h before the step.
   Buffer states_read(int64_t stride) const {
     Buffer read(net_.rows() * stride);
     parallel_chunks(net_.rows(), 1, stride, [&](int64_t row, int64_t, int64_t) {
@@ -497,7 +499,7 @@ class BackwardCell {
     return read;
   }
 
-  // Every step but the first read the output of the one before it.
+  // Every step but the first read the output of the preceding one.
   const float* h_before(int64_t row) const {
     const int64_t step = row / net_.batch, of_batch = row % net_.batch;
     if (step == cell_.step(net_, 0)) return h_before_ + of_batch * net_.hidden;

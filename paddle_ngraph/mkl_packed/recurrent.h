@@ -1,6 +1,6 @@
-// Recurrent networks of several layers and directions, forward and backward, as Paddle's `rnn`.
+// Recurrent networks with several layers and directions, forward and backward, as Paddle's `rnn`.
 //
-// Everything is float32 and time-major: x [steps, batch, input], out [steps, batch, directions *
+// All tensors are float32 and time-major: x [steps, batch, input], out [steps, batch, directions *
 // hidden], states [layers * directions, batch, hidden]; weights in Paddle's order: w_ih and w_hh of
 // every layer and direction, then b_ih and b_hh of each.
 #pragma once
@@ -16,7 +16,7 @@
 namespace paddle_ngraph::mkl_packed {
 
 struct Network {
-  const GemmProvider* gemm;  // what multiplies
+  const GemmProvider* gemm;  // computes the matmuls
   Mode mode;
   int64_t steps;
   int64_t batch;
@@ -35,20 +35,20 @@ struct Network {
   int64_t cells() const { return layers * directions; }
   bool has_dropout() const { return !is_test && layers > 1 && dropout > 0.0f; }
 
-  // Floats that the gradient needs of a forward pass.
+  // The number of floats that a forward pass saves for the gradient.
   int64_t reserve_size() const;
   int64_t mask_size() const { return has_dropout() ? rows() * width() : 0; }
 };
 
 struct ForwardData {
   const float* x;
-  const float* h_before;  // [cells, batch, hidden], as the three below
+  const float* h_before;  // [cells, batch, hidden], as the following three
   const float* c_before;  // LSTM
   float* out;
   float* h_last;
   float* c_last;        // LSTM
   float* reserve;       // null when is_test
-  const uint8_t* mask;  // of the dropout, the same between any two layers
+  const uint8_t* mask;  // dropout mask, the same between any two layers
 };
 
 void forward(const Network& network, const ForwardData& data);

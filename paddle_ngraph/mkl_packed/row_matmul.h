@@ -1,7 +1,8 @@
-// A row times a packed matrix: the product of a recurrent step of one sequence.
+// Multiplication of a row by a packed matrix, for a recurrent step of a single sequence.
 //
-// It reads the whole matrix for two operations an element, so that it is as fast as the cache that
-// the matrix lies in. Libraries that are made for products of many rows stay far below that.
+// The multiplication reads the whole matrix for two operations per element, so that its speed is
+// that of the cache that contains the matrix. Libraries optimized for many rows are far slower than
+// that.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +12,11 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// Columns that lie together: `b` is [n / kRowBlock, k, kRowBlock], with zeros behind its last
+// Columns of one block: `b` is [n / kRowBlock, k, kRowBlock], padded with zeros after its last
 // column.
 constexpr int64_t kRowBlock = 64;
 
-// `rows_of_k` is how many there are of each block in memory, at least k. `b` outlives the product.
+// `rows_of_k`: number of rows of each block in memory, at least k. `b` must outlive the matmul.
 std::unique_ptr<Matmul> row_matmul(const float* b, int64_t n, int64_t k, int64_t rows_of_k,
                                    bool accumulate);
 

@@ -15,12 +15,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-// A step is late if it takes longer than this and so many times the fastest one.
+// A step is late if it takes longer than kMinLateNs + kLateFactor * the fastest step's time.
 constexpr int64_t kMinLateNs = 500'000;
 constexpr int64_t kLateFactor = 8;
 
-// One thread goes on alone for so many times what the late step took, and twice as long if threads
-// are late again soon after.
+// A single thread computes for kSingleThreadFactor times the duration of the late step, for at
+// least twice the previous time if threads are late again soon after, and for kMaxSingleThreadNs at
+// most.
 constexpr int64_t kSingleThreadFactor = 2, kMaxSingleThreadNs = 1'600'000'000;
 
 int64_t now() { return nanoseconds(Clock::now().time_since_epoch()).count(); }
@@ -28,8 +29,8 @@ int64_t now() { return nanoseconds(Clock::now().time_since_epoch()).count(); }
 std::atomic<int64_t> single_thread_until{0};
 std::atomic<int64_t> single_thread_ns{0};
 
-// The fastest steps so far, by their kind. Not locked: that a time is lost, or another one's, costs
-// some time and nothing else.
+// The fastest steps so far, by their key. Not locked: losing a time, or reading that of another
+// key, costs some time but affects no result.
 struct Fastest {
   std::atomic<uint64_t> step_key{0};
   std::atomic<int64_t> time{0};
@@ -38,7 +39,7 @@ std::array<Fastest, 64> all_fastest;
 
 Fastest& fastest_slot(uint64_t step_key) { return all_fastest[step_key >> 58]; }
 
-// Steps that take as long: other numbers of threads, and operands in bfloat16, do not.
+// A key of steps with equal duration: other numbers of threads, and operands in bfloat16, differ.
 uint64_t make_step_key(int64_t work, const GemmProvider& gemm) {
   uint64_t step_key = 0;
   const uint64_t library = reinterpret_cast<uintptr_t>(&gemm);
@@ -49,7 +50,8 @@ uint64_t make_step_key(int64_t work, const GemmProvider& gemm) {
   return step_key;
 }
 
-// As far as is known; else what a step takes at the very most: a nanosecond for each operation.
+// The fastest known time; else an upper bound of a step's duration: a nanosecond for each
+// operation.
 int64_t fastest_ns(uint64_t step_key, int64_t work) {
   const Fastest& known = fastest_slot(step_key);
   return known.step_key == step_key ? known.time.load() : work;

@@ -1,8 +1,9 @@
-// Threads that meet in each step, on cores where something else runs, too.
+// Detection of stragglers: threads that synchronize in each step, on cores that run other work,
+// too.
 //
-// Who waits for a thread that has lost its core waits for time slices of the system's:
-// milliseconds, hundreds of times what a step takes, and that in each step. So steps are timed.
-// Where the others were late, one thread goes on alone for a while.
+// Waiting for a thread that has lost its core takes time slices of the system: milliseconds,
+// hundreds of times the duration of a step, and this in each step. Therefore steps are timed. If
+// other threads were late, a single thread computes alone for a while.
 #pragma once
 
 #include <chrono>
@@ -12,23 +13,24 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// Whether they were late lately, so that steps are taken alone.
+// Whether other threads were late recently, so that steps are computed by a single thread.
 bool is_straggling();
 
-// Has steps be taken alone for so long.
+// Makes a single thread compute the steps for this time.
 void run_single_threaded_for(std::chrono::nanoseconds time);
 
-// Times the steps in which threads meet.
+// Times the steps in which threads synchronize.
 class StepTimer {
  public:
-  // Of so many floating-point operations each, multiplied by this library, on the threads that the
-  // calling one may have.
+  // `work`: floating-point operations of each step, which this library computes on the threads
+  // available to the calling thread.
   StepTimer(int64_t work, const GemmProvider& gemm);
   ~StepTimer();
   StepTimer(const StepTimer&) = delete;
   StepTimer& operator=(const StepTimer&) = delete;
 
-  // After each step: whether the others were late. The calling thread is alone then.
+  // Called after each step. Returns whether other threads were late; the calling thread then
+  // computes alone.
   bool has_straggler();
 
  private:

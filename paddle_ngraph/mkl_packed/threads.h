@@ -1,4 +1,4 @@
-// Threads of the packed operators: those of Paddle's OpenMP runtime.
+// Threads of the packed operators: the threads of Paddle's OpenMP runtime.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// FLAGS_ngraph_num_threads; every core the process may use when that is 0.
+// FLAGS_ngraph_num_threads; if that is 0, every core the process may use.
 int max_threads();
 
-// What the next parallel region of this thread gets.
+// The number of threads of this thread's next parallel region.
 int num_omp_threads();
 
-// Paddle keeps OpenMP at one thread; this raises it for a while, for the calling thread alone.
-// Regions get just as many then: oneDNN shares out work by the number that OpenMP promises, and
-// with fewer (OMP_DYNAMIC, OMP_THREAD_LIMIT) a part would not be done.
+// Raises the number of OpenMP threads, which Paddle keeps at one, during a scope and for the
+// calling thread alone. Regions then get exactly this number: oneDNN divides work by the number
+// that OpenMP promises, and with fewer threads (OMP_DYNAMIC, OMP_THREAD_LIMIT) a part of it would
+// not be computed.
 class OmpThreads {
  public:
   explicit OmpThreads(int count);
@@ -29,18 +30,18 @@ class OmpThreads {
   bool was_dynamic_;
 };
 
-// With fewer rows in a share, reading the packed weight takes longer than multiplying.
+// With fewer rows in a shard, reading the packed weight takes longer than multiplying.
 constexpr int64_t kMinRowsPerShard = 16;
 
-// How many rows of a batch one thread takes through all steps. Sequences do not meet, so that
-// threads with rows of their own need not wait for each other in any step. Where the batch does not
-// divide, or is too small, it is one share, and all threads work on each of its products.
+// Number of rows of a batch that one thread computes in all steps. Sequences are independent of
+// each other, so threads with separate rows need no synchronization in any step. If the batch is
+// not divisible, or is too small, it is one shard, and all threads share each of its matmuls.
 inline int64_t rows_per_shard(int64_t batch, int64_t threads = num_omp_threads()) {
   const bool divides = batch % threads == 0 && batch / threads >= kMinRowsPerShard;
   return divides ? batch / threads : batch;
 }
 
-// Calls `body(shard)` for every share, side by side. What a body throws goes on.
+// Calls `body(shard)` for every shard in parallel. Rethrows an exception of a body.
 template <typename Body>
 void parallel_shards(int64_t num_shards, const Body& body) {
   if (num_shards == 1) return body(0);
@@ -59,10 +60,10 @@ void parallel_shards(int64_t num_shards, const Body& body) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-// Work below which a region is not worth its threads: elements, times what each costs.
+// Work below which a region is not worth its threads: elements times the cost of each.
 constexpr int64_t kMinParallelElements = 8192;
 
-// Calls `body(row, first, count)` for pieces of a [rows, size] matrix, side by side.
+// Calls `body(row, first, count)` for chunks of a [rows, size] matrix in parallel.
 template <typename Body>
 void parallel_chunks(int64_t rows, int64_t size, int64_t cost, const Body& body) {
   constexpr int64_t kChunkElements = 512;

@@ -1,4 +1,4 @@
-// ArgMax: the positions of the largest elements along an axis.
+// ArgMax: the indices of the largest elements along an axis.
 #pragma once
 
 #include "core/ov/extension_ops.h"
@@ -14,9 +14,10 @@ struct ArgMaxAttributes {
   }
 };
 
-// x [..., L, ...] float32 -> [..., 1, ...] int32: the first position of the largest element along
-// the axis. As Paddle's `argmax` searches from the lowest finite number on, a NaN is no candidate,
-// -inf counts as that number, and where nothing exceeds it the position is 0.
+// x [..., L, ...] float32 -> [..., 1, ...] int32: the first index of the largest element along the
+// axis. Paddle's `argmax` starts its search with the lowest finite float as the maximum; therefore
+// NaN is never selected, -inf is treated as that float, and the index is 0 if no element exceeds
+// it.
 class ArgMax : public ExtensionOpOf<ArgMax, ArgMaxAttributes> {
  public:
   OPENVINO_OP("ArgMax", "paddle_ngraph", ExtensionOp);

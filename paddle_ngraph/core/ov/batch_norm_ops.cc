@@ -20,10 +20,11 @@ Bounds bounds_of(const Relu& relu) {
   return bounds;
 }
 
-// At most so many floats are summed in float32; these sums are added in float64.
+// At most this number of floats is summed in float32; these sums are added in float64.
 constexpr int64_t kChunk = 4096;
 
-// Data as [batch, blocks, places, block], or as [batch, places, channels], in blocks side by side.
+// Data as [batch, blocks, pixels, block], or as [batch, pixels, channels], with its blocks
+// adjacent.
 struct View {
   int64_t batch = 0;
   int64_t blocks = 0;
@@ -37,11 +38,11 @@ struct View {
   int64_t chunks_per_sample() const { return (pixels + chunk_pixels() - 1) / chunk_pixels(); }
   int64_t chunks() const { return batch * chunks_per_sample(); }
 
-  // The channels of a block: fewer in the last one.
+  // The number of channels in a block: fewer in the last one.
   int64_t width(int64_t block_index) const {
     return std::min(block, channels - block_index * block);
   }
-  // The places of one chunk of a block of channels: where they begin, and their rows.
+  // The pixels of one chunk of a block of channels: the start of their data, and their rows.
   int64_t begin(int64_t block_index, int64_t chunk) const {
     const int64_t sample = chunk / chunks_per_sample();
     if (is_side_by_side) {
@@ -68,13 +69,13 @@ View view_of(const ov::Shape& shape) {
   return {at(0), blocks, pixels, block, blocks * block, false};
 }
 
-// How many numbers the passes over the data compute with each of its elements.
+// Number of operations on each element of the data in all passes.
 constexpr double kPasses = 3;
 
 enum NormAxis { kBlocks, kChunks };
 
-// How the work on `v` is divided: blocks of channels, and chunks of them. The passes over a block
-// that is not divided find it in the cache.
+// Division of the work on `v`: blocks of channels, and chunks of them. The passes over an undivided
+// block find its data in the cache.
 Grid grid_of(const View& v, double multiplies) {
   Work work;
   work.multiplies = multiplies;
@@ -90,8 +91,8 @@ Grid grid_of(const View& v, double multiplies) {
   return divide(work, is_small ? 1 : shared_threads());
 }
 
-// Runs, for every block of channels, `reduce` over ranges of chunks, `finish` on the results of the
-// ranges in their order, and `apply` over ranges of chunks.
+// For every block of channels, calls `reduce` on ranges of chunks, `finish` on the results of the
+// ranges in order, and `apply` on ranges of chunks.
 template <typename Partial, typename Reduce, typename Finish, typename Apply>
 void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
                       const Apply& apply) {
@@ -139,7 +140,7 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
 struct Moments {
   explicit Moments(int64_t block) : mean(block), square(block) {}
 
-  // Takes in `number` more elements (Chan, Golub and LeVeque's pairwise update).
+  // Adds `number` more elements (Chan, Golub and LeVeque's pairwise update).
   template <typename Value>
   void add(int64_t number, const Value* other_mean, const Value* other_square) {
     if (number == 0) return;

@@ -1,12 +1,12 @@
-// Batch normalization in training and its gradient: statistics and result in one pass over the data
-// of a few channels, while these are in the cache.
+// Batch normalization in training and its gradient: statistics and output are computed per group of
+// a few channels, while their data is in the cache.
 #pragma once
 
 #include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 
-// An activation that follows: max(y, 0), or min(max(y, 0), ceiling) if the ceiling is not 0.
+// Fused activation: max(y, 0), or min(max(y, 0), ceiling) if the ceiling is not 0.
 struct Relu {
   bool is_on = false;
   double ceiling = 0;
@@ -37,10 +37,12 @@ struct BatchNormGradAttributes {
 };
 
 // Data is [N, C / block, S, block] or [N, C / block, H, W, block]: block is 1 for channels first, C
-// for channels last, and in between what the convolutions use. Per-channel tensors are [C].
+// for channels last, and between 1 and C in the blocked layout of the convolutions. Per-channel
+// tensors are [C].
 
-// (x, scale, bias, mean, variance) -> y, rectified or not, the running mean and variance moved by 1
-// - momentum, and the batch's mean and inverse deviation 1 / sqrt(variance + epsilon).
+// (x, scale, bias, mean, variance) -> y (after ReLU, if it is on), the running mean and variance
+// updated with weight 1 - momentum, and the mean and inverse deviation 1 / sqrt(variance + epsilon)
+// of the batch.
 class BatchNorm : public ExtensionOpOf<BatchNorm, BatchNormAttributes> {
  public:
   OPENVINO_OP("BatchNorm", "paddle_ngraph", ExtensionOp);
@@ -50,8 +52,8 @@ class BatchNorm : public ExtensionOpOf<BatchNorm, BatchNormAttributes> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// (x, y_grad, scale, mean, inverse deviation) -> the gradients of x, scale and bias. For a
-// rectified y the gradient counts where y, a sixth input, was not clipped.
+// (x, y_grad, scale, mean, inverse deviation) -> the gradients of x, scale and bias. With a ReLU, y
+// is a sixth input, and the gradient is zero where y was clipped.
 class BatchNormGrad : public ExtensionOpOf<BatchNormGrad, BatchNormGradAttributes> {
  public:
   OPENVINO_OP("BatchNormGrad", "paddle_ngraph", ExtensionOp);

@@ -17,7 +17,7 @@ void convert(const ov::TensorVector& inputs, ov::TensorVector* outputs,
   });
 }
 
-// `pixels` of `lanes` floats to places that lie `step` numbers apart.
+// Writes `pixels` of `lanes` floats to pixels that are `step` elements apart.
 template <int64_t kLanes>
 NGRAPH_INLINE inline void spread_pixels(const float* from, int64_t pixels, int64_t lanes,
                                         int64_t step, uint16_t* to) {

@@ -1,12 +1,13 @@
-// ToBfloat16, FromBfloat16, RoundToBfloat16, ToChannelsLast: between float32 and bfloat16, element
-// by element, as Paddle casts. The plugin's own conversions depend on the processor.
+// ToBfloat16, FromBfloat16, RoundToBfloat16, ToChannelsLast: elementwise conversions between
+// float32 and bfloat16 with the rounding of Paddle's casts. Results of the plugin's own conversions
+// depend on the processor.
 #pragma once
 
 #include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 
-// What the three share: output 0 is input 0, with elements of another type.
+// Base of the three conversions: output 0 has the shape of input 0 and another element type.
 class Bfloat16Conversion : public OperatorWith<NoAttributes> {
  protected:
   using OperatorWith::OperatorWith;
@@ -14,8 +15,8 @@ class Bfloat16Conversion : public OperatorWith<NoAttributes> {
   void infer_from(const ov::element::Type& from, const ov::element::Type& to);
 };
 
-// (x) -> x in bfloat16, every number rounded to the nearest one, ties to even. Every NaN becomes
-// the same one, and what is beyond the largest bfloat16 infinite.
+// (x) -> x in bfloat16, each element rounded to nearest, ties to even. All NaNs become one NaN, and
+// values beyond the largest bfloat16 become infinite.
 class ToBfloat16 : public OperatorIn<ToBfloat16, Bfloat16Conversion> {
  public:
   OPENVINO_OP("ToBfloat16", "paddle_ngraph", ExtensionOp);
@@ -25,7 +26,7 @@ class ToBfloat16 : public OperatorIn<ToBfloat16, Bfloat16Conversion> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// (x) in bfloat16 -> x in float32, every number as it is. float32 is let through: OpenVINO widens
+// (x) in bfloat16 -> x in float32, exact. float32 is accepted and passed through: OpenVINO widens
 // constants itself before it computes with them.
 class FromBfloat16 : public OperatorIn<FromBfloat16, Bfloat16Conversion> {
  public:
@@ -36,7 +37,7 @@ class FromBfloat16 : public OperatorIn<FromBfloat16, Bfloat16Conversion> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// (x) -> x, rounded as ToBfloat16 does, in float32.
+// (x) -> x in float32, rounded to bfloat16 as by ToBfloat16.
 class RoundToBfloat16 : public OperatorIn<RoundToBfloat16, Bfloat16Conversion> {
  public:
   OPENVINO_OP("RoundToBfloat16", "paddle_ngraph", ExtensionOp);
@@ -46,8 +47,8 @@ class RoundToBfloat16 : public OperatorIn<RoundToBfloat16, Bfloat16Conversion> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// (x [N, C, H, W], or in blocks) -> [N, 1, H, W, C], rounded as ToBfloat16 does. What fills up the
-// last block is kept.
+// (x [N, C, H, W], or blocked) -> [N, 1, H, W, C], rounded as by ToBfloat16. Padding lanes of the
+// last block are retained.
 class ToChannelsLast : public ExtensionOpOf<ToChannelsLast> {
  public:
   OPENVINO_OP("ToChannelsLast", "paddle_ngraph", ExtensionOp);

@@ -1,4 +1,4 @@
-// Parts of a tensor: samples, blocks of channels and rows.
+// Boxes: regions of a tensor along samples, blocks of channels and rows.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Box {
   Range samples, blocks, rows;
 };
 
-// How a tensor lies in memory: in blocks of channels, [N, C / block, H, W, block], or with channels
+// Memory layout of a tensor: in blocks of channels, [N, C / block, H, W, block], or with channels
 // last, [N, H, W, C].
 class BoxedTensor {
  public:
@@ -30,7 +30,7 @@ class BoxedTensor {
 
   Box whole() const { return {{0, samples_}, {0, blocks_}, {0, rows_}}; }
 
-  // Whether the elements of a box lie side by side, in order.
+  // Whether the elements of a box are contiguous and in order.
   bool is_dense(const Box& box) const {
     const bool one_sample = box.samples.size() == 1, one_block = box.blocks.size() == 1;
     const bool all_rows = box.rows.size() == rows_, all_blocks = box.blocks.size() == blocks_;
@@ -43,7 +43,7 @@ class BoxedTensor {
            row_size_;
   }
 
-  // Where a row begins, in bytes.
+  // Offset of the start of a row, in bytes.
   size_t byte_offset(int64_t sample, int64_t block, int64_t row) const {
     if (channels_last_) {
       return static_cast<size_t>((sample * rows_ + row) * blocks_) * row_size_ +
@@ -55,7 +55,7 @@ class BoxedTensor {
     return byte_offset(box.samples.begin, box.blocks.begin, box.rows.begin);
   }
 
-  // Copies a box of the tensor to memory where it lies together, and back.
+  // Copies a box of the tensor to contiguous memory, and back.
   void gather(const char* tensor, const Box& box, char* together) const {
     each_run(box, [&](size_t offset, size_t size) {
       std::memcpy(together, tensor + offset, size);
@@ -69,7 +69,7 @@ class BoxedTensor {
     });
   }
 
-  // Copies a box with channels last to this tensor, which has them in blocks.
+  // Copies a box with channels last to this tensor, which has blocks of channels.
   void scatter_channels_last(const char* together, const Box& box, char* tensor) const {
     const size_t blocks_size = static_cast<size_t>(box.blocks.size()) * pixel_size_;
     for (int64_t sample = box.samples.begin; sample < box.samples.end; ++sample) {
@@ -85,9 +85,9 @@ class BoxedTensor {
   }
 
  private:
-  // A row of one block, the places of which lie `step` bytes apart.
+  // Copies a row of one block, whose source pixels are `step` bytes apart.
   void copy_pixels(const char* from, size_t step, char* to) const {
-    switch (pixel_size_) {  // vectors, not calls
+    switch (pixel_size_) {  // constant sizes compile to vector moves, not calls
       case 64:
         return copy_pixels<64>(from, step, to);
       case 32:

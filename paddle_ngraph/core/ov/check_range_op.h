@@ -1,4 +1,4 @@
-// CheckRange: passes integers on as int32, and refuses the run if one is out of range.
+// CheckRange: converts integers to int32, and rejects the run if one is out of range.
 #pragma once
 
 #include "core/ov/deferred_errors.h"
@@ -24,10 +24,10 @@ struct CheckRangeAttributes {
   }
 };
 
-// ids [..., N] -> the same as int32, where every element at position n of the last axis must hold
-// low[n % N'] <= value < high[n % N'], or equal `ignored` when `has_ignored`; N' is the number of
-// bounds, 1 if they are the same for all elements. Otherwise it refuses the run with `message`, and
-// what it passes on is in range.
+// ids [..., N] -> ids in int32. Every element at index n of the last axis must satisfy low[n % N']
+// <= value < high[n % N'], or equal `ignored` when `has_ignored`; N' is the number of bounds, 1 if
+// all elements have the same ones. Otherwise rejects the run with `message`; the output is in range
+// even then.
 class CheckRange
     : public OperatorIn<CheckRange, OperatorWith<CheckRangeAttributes, ContentCheckOp>> {
  public:

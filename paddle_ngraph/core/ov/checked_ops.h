@@ -1,4 +1,4 @@
-// Sums, differences and products of whole numbers that 32 bits may not hold: such a run is refused.
+// Integer addition, subtraction and multiplication that reject a run whose result overflows int32.
 #pragma once
 
 #include "core/ov/deferred_errors.h"
@@ -16,8 +16,9 @@ struct CheckedAttributes {
   }
 };
 
-// What they have in common: x, y -> out, of one shape, int32 or int64 that 32 bits hold; out is
-// int32. Refuses the run with `message` if an element of out needs more.
+// Base of the checked operators: x, y -> out, of one shape; x and y are int32, or int64 with values
+// representable in int32; out is int32. Rejects the run with `message` if an element of out
+// overflows int32.
 class CheckedArithmetic : public OperatorWith<CheckedAttributes, ContentCheckOp> {
  public:
   OPENVINO_OP("CheckedArithmetic", "paddle_ngraph", ContentCheckOp);

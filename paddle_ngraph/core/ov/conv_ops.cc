@@ -22,7 +22,8 @@ using Dims = dnnl::memory::dims;
 
 constexpr auto kFloat = dnnl::memory::data_type::f32;
 
-// Filters are reordered in parts of a multiple of this many output channels: the widest block.
+// Filters are reordered in chunks of a multiple of this number of output channels: the widest
+// block.
 constexpr int64_t kFilterBlock = 16;
 
 Tag tag_of(const ConvProblem& problem, int64_t block) {
@@ -39,7 +40,7 @@ int64_t elements(const ov::Shape& shape, size_t from = 0) {
   return count;
 }
 
-// A filter's dims as oneDNN has them: with the groups in front, if there are any.
+// A filter's dims for oneDNN: preceded by the groups, if there are any.
 Dims filter_dims(const ConvProblem& problem) {
   Dims dims = dims_of(problem.filter);
   if (!problem.has_groups) return dims;
@@ -48,12 +49,13 @@ Dims filter_dims(const ConvProblem& problem) {
   return dims;
 }
 
-// Bytes of an element of the data or the output: what is written is float32.
+// Bytes of an element of the data or the output: results are float32.
 size_t element_size(const ConvProblem& problem, bool is_written) {
   return problem.bfloat16 && !is_written ? sizeof(uint16_t) : sizeof(float);
 }
 
-// Whether the kernels read the data or the output with channels last. What they write so is copied.
+// Whether the data or the output has channels last in memory: only an input may. Kernels also write
+// with channels last, but such results are copied to blocks.
 bool has_channels_last(const ConvProblem& problem, bool is_written) {
   return problem.channels_last && !is_written;
 }
@@ -70,12 +72,12 @@ BoxedTensor out_of(const ConvProblem& problem) {
           has_channels_last(problem, is_written)};
 }
 
-// Nothing to multiply: every sum is empty.
+// Whether there is nothing to multiply: every sum is empty.
 bool is_empty(const ConvProblem& problem) {
   return elements(problem.data) == 0 || elements(problem.filter) == 0 || elements(problem.out) == 0;
 }
 
-// One primitive: the computation for `batch` samples.
+// One oneDNN primitive: the computation for `batch` samples.
 struct Kernel {
   dnnl::primitive primitive;
   Desc data, filter, out, scratch;
@@ -96,12 +98,12 @@ Kernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* filter
   const Tag out_tag = tag_of(problem, problem.out_block);
   const Desc data(data_dims, type, data_tag), out(out_dims, type, out_tag);
   const Desc filter(filter_dims(problem), type, Tag::any);
-  // What is written is float32.
+  // Results are float32.
   const Desc to_data(data_dims, kFloat, data_tag), to_out(out_dims, kFloat, out_tag);
   const Desc to_filter(filter_dims(problem), kFloat, Tag::any);
   const auto& a = problem.attributes;
   const Dims begin = a.pads_begin, strides = a.strides;
-  // The output implies the padding at the end; oneDNN wants it to fit exactly.
+  // The output implies the padding at the end; oneDNN requires exact padding.
   Dims end(2), dilations(2);
   for (size_t i = 0; i < 2; ++i) {
     dilations[i] = a.dilations[i] - 1;
@@ -150,15 +152,15 @@ bool is_fast(const Kernel& kernel, bool channels_last) {
   return kernel.name.find("jit") == 0 || kernel.name.find("brg") == 0;
 }
 
-// oneDNN's bfloat16 gradient of a filter reads scratch memory that it has not written where a row
-// is shorter than a step, and multiplies it by zeros: NaN, if it happens to be.
+// oneDNN's bfloat16 gradient of a filter reads uninitialized scratch memory where a row is shorter
+// than a stride, and multiplies it by zeros: the result is NaN if that memory happens to hold NaN.
 bool reads_uninitialized_padding(const ConvProblem& problem) {
   return problem.bfloat16 && problem.kind == ConvKind::filter_gradient &&
          static_cast<int64_t>(problem.data[3]) < problem.attributes.strides[1];
 }
 
-// Whether oneDNN has more than reference code for the problem. Remembered, because it is asked many
-// times while the plugin transforms a function.
+// Whether oneDNN has more than reference code for the problem. Cached, because the plugin queries
+// it many times while it transforms a function.
 bool is_fast(const ConvProblem& problem) {
   if (reads_uninitialized_padding(problem)) return false;
   static std::mutex mutex;
@@ -182,15 +184,15 @@ bool is_fast(const ConvProblem& problem) {
 // The axes along which the work of a convolution is divided.
 enum ConvAxis { kSamples, kGroups, kInputs, kOutputs, kRows };
 
-// A part of a problem as a problem of its own, and where it lies in the whole.
+// A chunk of a problem as a problem in itself, and its offsets in the whole problem.
 struct ConvPart {
   ConvProblem problem;
   Box data, out;
   Dims filter_offset;
 };
 
-// How a problem is divided. Rows are those of the result or, for the gradient of a filter, of the
-// output; for the gradient of the data, of as many rows as the stride.
+// Division of a problem. Rows are those of the result or, for the gradient of a filter, of the
+// output; for the gradient of the data, groups of `stride` rows.
 class ConvDivision {
  public:
   ConvDivision(const ConvProblem& problem, int64_t threads, bool by_channels, bool by_rows)
@@ -198,7 +200,7 @@ class ConvDivision {
         data_(data_of(problem)),
         out_(out_of(problem)),
         grid_(divide(work(by_channels, by_rows), threads)) {
-    // A copied result is one of a sample, which is then still in the cache.
+    // A result that is copied is a single sample, which is still in the cache then.
     if (problem.channels_last && !is(ConvKind::filter_gradient)) {
       grid_ = grid_.in_units(kSamples);
     }
@@ -210,7 +212,7 @@ class ConvDivision {
            static_cast<double>(elements(problem_.filter, 1));
   }
 
-  // What task `task` computes. Its box of the data or output has no rows if it has nothing to do.
+  // The computation of task `task`. Its box of the data or output has no rows if the task is empty.
   ConvPart part(int64_t task) const {
     ConvPart part{problem_, data_.whole(), out_.whole(), Dims(filter_dims(problem_).size(), 0)};
     part.data.samples = part.out.samples = grid_.range(kSamples, task);
@@ -237,7 +239,7 @@ class ConvDivision {
     return static_cast<int64_t>(problem_.filter[2] - 1) * problem_.attributes.dilations[0];
   }
 
-  // The least number of groups whose channels fill blocks, on both sides.
+  // The smallest number of groups whose channels fill whole blocks, on both sides.
   int64_t group_unit() const {
     const auto groups = static_cast<size_t>(problem_.attributes.groups);
     const auto is_full = [&](size_t count) {
@@ -307,7 +309,7 @@ class ConvDivision {
     }
   }
 
-  // The rows of the other side are those that the filter connects with these.
+  // The rows of the other side are those that the filter connects with these rows.
   void choose_rows(const Range& rows, ConvPart* part) const {
     int64_t& pad = part->problem.attributes.pads_begin[0];
     const auto height = static_cast<int64_t>(problem_.data[2]);
@@ -335,12 +337,12 @@ class ConvDivision {
 
 }  // namespace
 
-// The primitives of one operator for a number of threads.
+// The primitives of one operator for a given number of threads.
 class ConvPlan {
  public:
   ConvPlan(const ConvProblem& problem, int64_t threads)
       : problem_(problem), data_(data_of(problem)), out_(out_of(problem)), grid_({1}) {
-    // Parts for which oneDNN has only reference code are of no use.
+    // Chunks for which oneDNN has only reference code are not worth using.
     if (!make_tasks(threads, true, true) && !make_tasks(threads, true, false)) {
       make_tasks(threads, false, false);
     }
@@ -352,7 +354,7 @@ class ConvPlan {
     }
   }
 
-  // The first is in the problem's type, and so is the second unless it is a filter.
+  // `first` has the problem's input type, and so has `second` unless it is a filter.
   void run(const void* first, const void* second, float* result) const {
     if (problem_.kind == ConvKind::filter_gradient) {
       run_filter_gradient(first, second, result);
@@ -368,10 +370,10 @@ class ConvPlan {
     size_t slice;
   };
 
-  // A part of the filter.
+  // A slice of the filter.
   struct Slice {
     Dims dims, offset;
-    Desc filter;  // the kernels' format
+    Desc filter;  // in the kernels' format
   };
 
   struct Reorder {
@@ -396,7 +398,7 @@ class ConvPlan {
            grid_.part(kOutputs, task);
   }
 
-  // False if oneDNN has no fast kernel for one of the parts.
+  // False if oneDNN has no fast kernel for one of the chunks.
   bool make_tasks(int64_t threads, bool by_channels, bool by_rows) {
     const ConvDivision division(problem_, threads, by_channels, by_rows);
     grid_ = division.grid();
@@ -419,13 +421,13 @@ class ConvPlan {
     return true;
   }
 
-  // The kernel of a part; null if it has to be fast and is not.
+  // The kernel of a chunk; null if `fast` is required and the kernel is not.
   const Kernel* kernel_for(const ConvProblem& part, bool fast) {
     const auto key = key_of(part);
     const auto found = kernels_.find(key);
     if (found != kernels_.end()) return &found->second;
     if (fast && is_empty(part)) return nullptr;
-    const Desc* format = nullptr;  // all kernels for a slice read the same one
+    const Desc* format = nullptr;  // all kernels for a slice read the same format
     for (const auto& [_, kernel] : kernels_) {
       if (kernel.filter.get_dims() == filter_dims(part)) format = &kernel.filter;
     }
@@ -439,7 +441,7 @@ class ConvPlan {
     }
   }
 
-  // Whether a kernel can read or write a box where it lies.
+  // Whether a kernel can read or write a box in place.
   bool is_in_place(const BoxedTensor& tensor, const Box& box, bool is_read) const {
     return tensor.is_dense(box) && (is_read || box.blocks.size() == 1 || !problem_.channels_last);
   }
@@ -448,7 +450,7 @@ class ConvPlan {
     return is_in_place(tensor, box, is_read) ? 0 : aligned(tensor.size(box));
   }
 
-  // The plain filter with padding of zeros.
+  // Copies the filter to a plain filter padded with zeros.
   void pad_filter(const float* from, float* to) const {
     const int64_t row = elements(problem_.given, 1), whole = elements(problem_.filter, 1);
     const auto rows = static_cast<int64_t>(problem_.given[0]);
@@ -463,7 +465,7 @@ class ConvPlan {
                     });
   }
 
-  // The inverse.
+  // The inverse: copies without the padding.
   void crop_filter(const float* from, float* to) const {
     const int64_t row = elements(problem_.given, 1), whole = elements(problem_.filter, 1);
     parallel_ranges(static_cast<int64_t>(problem_.given[0]), row, [&](int64_t begin, int64_t end) {
@@ -477,7 +479,7 @@ class ConvPlan {
                        : 0;
   }
 
-  // Of the first axis.
+  // Along the first axis.
   static int64_t block_of(const Desc& filter) {
     const Dims blocks = filter.get_inner_blks(), axes = filter.get_inner_idxs();
     int64_t block = 1;
@@ -487,8 +489,8 @@ class ConvPlan {
     return block;
   }
 
-  // Between the plain filter and the kernels' format of a slice, in parts along the output
-  // channels.
+  // Creates reorders between the plain filter and the kernels' format of a slice, in chunks along
+  // the output channels.
   void make_reorders(const Slice& slice, int64_t threads) {
     OneThread one_thread;
     const Dims whole = filter_dims(problem_), dims = slice.dims;
@@ -527,14 +529,14 @@ class ConvPlan {
     });
   }
 
-  // The memory that all threads need, and that of the calling one in it.
+  // Bytes of scratch memory for all threads, and the calling thread's range in it.
   size_t rooms_size() const { return static_cast<size_t>(shared_threads()) * (scratch_ + room_); }
   char* room_in(char* rooms) const {
     return rooms + static_cast<size_t>(thread_index()) * (scratch_ + room_);
   }
 
-  // The memory of a box of data or output: where it lies or, if it cannot be used there, in `room`,
-  // copied if it `is_read`.
+  // The memory of a box of data or output: in place or, if the kernel cannot use it there, in
+  // `room`, with a copy of the data if it `is_read`.
   char* gathered(const BoxedTensor& tensor, const Box& box, const void* data, bool is_read,
                  char** room) const {
     auto* memory = static_cast<char*>(const_cast<void*>(data));
@@ -545,12 +547,12 @@ class ConvPlan {
     return copy;
   }
 
-  // The memory so many bytes further on.
+  // The address at this byte offset.
   static const void* at(const void* data, size_t bytes) {
     return static_cast<const char*>(data) + bytes;
   }
 
-  // `filter`: the filters of all slices.
+  // `filter`: the filters of all slices, in the kernels' format.
   void execute(const Task& task, const void* data, const void* filter, const void* out,
                char* room) const {
     OneThread one_thread;
@@ -587,9 +589,9 @@ class ConvPlan {
     clear_padding(tensor, box, result);
   }
 
-  // Clears it in a part of the result. The kernel computes padding as products with zeros, which
-  // are NaN where the data is not finite; the next convolution would carry them into the other
-  // channels.
+  // Zeros the padding in a chunk of the result. The kernel computes padding as multiplications by
+  // zeros, which give NaN where the data is not finite; the next convolution would propagate them
+  // to the other channels.
   void clear_padding(const BoxedTensor& tensor, const Box& box, char* result) const {
     const bool forward = problem_.kind == ConvKind::forward;
     const bool is_first = forward || problem_.attributes.groups > 1;
@@ -622,7 +624,8 @@ class ConvPlan {
     });
   }
 
-  // Where samples or rows are divided, every part gives a gradient; their sum is the result.
+  // Where samples or rows are divided, every chunk gives a partial gradient; the result is their
+  // sum.
   void run_filter_gradient(const void* data, const void* grad, float* result) const {
     const size_t partials_size = filter_size_ * static_cast<size_t>(partials());
     const Workspace memory(partials_size + rooms_size() + padded_size());
@@ -642,7 +645,7 @@ class ConvPlan {
     if (padded) crop_filter(padded, given);
   }
 
-  // Adds all partial results to the first.
+  // Adds all partial results to the first one.
   template <typename Partial>
   void add_partials(const Partial& partial) const {
     float* total = partial(0);
@@ -662,14 +665,14 @@ class ConvPlan {
   std::map<std::string, Kernel> kernels_;
   std::vector<Task> tasks_;
   std::vector<Slice> slices_;
-  // The filters in the kernels' format: the byte offset of each slice, the bytes of all, and the
-  // floats up to the end of the last.
+  // The filters in the kernels' format: the byte offset of each slice, the total number of bytes,
+  // and the number of floats up to the end of the last slice.
   std::vector<size_t> filter_offsets_;
   size_t filter_size_ = 0;
   size_t filter_floats_ = 0;
   std::vector<Reorder> reorders_;
-  size_t scratch_ = 0;  // bytes that the kernel of a task needs
-  size_t room_ = 0;     // bytes of what a task copies
+  size_t scratch_ = 0;  // bytes of scratch memory for the kernel of a task
+  size_t room_ = 0;     // bytes of a task's copies
 };
 
 namespace {
@@ -682,7 +685,7 @@ bool is_depthwise(const ov::Shape& filter, size_t groups) {
   return groups > 1 && filter[0] == groups && filter[1] == 1;
 }
 
-// The number of channels with padding.
+// The number of channels including padding.
 size_t whole(size_t channels, int64_t block) {
   return static_cast<size_t>(blocks_of(static_cast<int64_t>(channels), block) * block);
 }

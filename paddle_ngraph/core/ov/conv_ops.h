@@ -1,11 +1,12 @@
-// 2-D convolution and its gradients with oneDNN's kernels, in the layout that suits them: channels
-// in blocks, [N, ceil(C / block), H, W, block]. The work is divided over samples, groups, blocks of
-// channels and rows (work_division.h); each of the plugin's threads runs kernels of its own.
-// The filter's shape gives the number of channels without padding.
+// 2-D convolution and its gradients with oneDNN's kernels, in the blocked layout of these kernels:
+// channels in blocks, [N, ceil(C / block), H, W, block]. The work is divided over samples, groups,
+// blocks of channels and rows (work_division.h); each of the plugin's threads executes its own
+// kernels. The filter's shape gives the number of channels without padding.
 //
-// All is float32, or what is read is bfloat16, if data and gradients are: an operator then rounds
-// its filter itself. Sums and results are float32. What is read in bfloat16 may have its channels
-// last, [N, 1, H, W, C], which AMX's kernels need; results are in blocks all the same.
+// All tensors are float32, or the data and the output gradients that an operator reads are
+// bfloat16: the operator then rounds its filter itself. Sums and results are float32. bfloat16
+// inputs may have channels last, [N, 1, H, W, C], as AMX's kernels need; results are blocked in
+// either case.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@
 
 namespace paddle_ngraph {
 
-// The attributes of a convolution of [N, C, H, W] with [O, C / groups, KH, KW].
+// Attributes of a convolution of [N, C, H, W] with [O, C / groups, KH, KW].
 struct ConvAttributes {
   std::vector<int64_t> strides{1, 1};
   std::vector<int64_t> pads_begin{0, 0};
@@ -26,8 +27,8 @@ struct ConvAttributes {
 };
 
 struct ConvOpAttributes : ConvAttributes {
-  std::vector<int64_t> sizes{0};  // what the operator says of them
-  bool channels_last = false;     // in what is read
+  std::vector<int64_t> sizes{0};  // meaning: see each operator
+  bool channels_last = false;     // layout of the inputs
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -43,17 +44,17 @@ struct ConvOpAttributes : ConvAttributes {
 
 enum class ConvKind { forward, data_gradient, filter_gradient };
 
-// One of the three computations with all its sizes; padding counts as channels.
+// One of the three computations with all its sizes, which include padding channels.
 struct ConvProblem {
   ConvKind kind = ConvKind::forward;
   ConvAttributes attributes;
-  bool bfloat16 = false;       // what is read: data, output gradient, and the filter once reordered
-  bool channels_last = false;  // what is read, and what the kernels write
-  bool has_groups = false;     // one of a part of the channels also has where it holds one group
+  bool bfloat16 = false;       // inputs: data, output gradient, and the filter once reordered
+  bool channels_last = false;  // in the inputs, and in the outputs of the kernels
+  bool has_groups = false;     // also true for a chunk of the channels that holds a single group
   ov::Shape data;              // [N, C, H, W]
   ov::Shape filter;            // [O, C / groups, KH, KW]
   ov::Shape out;               // [N, O, OH, OW]
-  ov::Shape given;             // the filter without padding
+  ov::Shape given;             // shape of the filter without padding
   int64_t data_block = 1;      // 1: plain
   int64_t out_block = 8;
 };
@@ -73,8 +74,9 @@ class ConvOp : public OperatorWith<ConvOpAttributes> {
 
  private:
   ConvProblem problem() const;
-  int64_t read_block(const ov::Shape& shape) const;          // in which what is read can be divided
-  size_t out_size(const ConvProblem& p, size_t axis) const;  // of the forward convolution
+  int64_t read_block(
+      const ov::Shape& shape) const;  // block size by which the layout of the inputs is divisible
+  size_t out_size(const ConvProblem& p, size_t axis) const;  // in the forward convolution
 
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const ConvPlan> plan_;
@@ -90,8 +92,8 @@ class BlockedConvolution : public OperatorIn<BlockedConvolution, ConvOp> {
   ConvKind kind() const override { return ConvKind::forward; }
 };
 
-// (out_grad, filter) -> the data's gradient, blocked like out_grad; `sizes` is [H, W]. Or in blocks
-// of `block`, if out_grad has its channels last; `sizes` is [H, W, block].
+// (out_grad, filter) -> the gradient of the data, blocked like out_grad; `sizes` is [H, W]. If
+// out_grad has channels last, the gradient has blocks of `block`, and `sizes` is [H, W, block].
 class BlockedConvolutionDataGrad : public OperatorIn<BlockedConvolutionDataGrad, ConvOp> {
  public:
   OPENVINO_OP("BlockedConvolutionDataGrad", "paddle_ngraph", ConvOp);
@@ -100,7 +102,7 @@ class BlockedConvolutionDataGrad : public OperatorIn<BlockedConvolutionDataGrad,
   ConvKind kind() const override { return ConvKind::data_gradient; }
 };
 
-// (data, out_grad) -> the filter's gradient; `sizes` is its shape, [O, C / groups, KH, KW].
+// (data, out_grad) -> the gradient of the filter; `sizes` is its shape, [O, C / groups, KH, KW].
 class BlockedConvolutionFilterGrad : public OperatorIn<BlockedConvolutionFilterGrad, ConvOp> {
  public:
   OPENVINO_OP("BlockedConvolutionFilterGrad", "paddle_ngraph", ConvOp);

@@ -23,7 +23,7 @@ RegistryById& registry() {
   return *errors_by_id;
 }
 
-// One that no other model has, in another process neither: models are stored.
+// A random id, unique among models in all processes: models are stored on disk.
 int64_t new_id() {
   static std::mutex mutex;
   static std::random_device source;
@@ -107,7 +107,8 @@ DeferredErrors::ProcessState& DeferredErrors::process_state() {
   ProcessState* state = state_;
   if (state->process != getpid()) {
     auto new_state = std::make_unique<ProcessState>();
-    // That of the parent stays: it may be locked. If another thread was first, `state` is its own.
+    // The parent's state is not freed: its mutex may be locked. If another thread was first,
+    // `state` is that thread's.
     if (state_.compare_exchange_strong(state, new_state.get())) state = new_state.release();
   }
   return *state;
@@ -130,7 +131,7 @@ DeferredErrors::ErrorScope::ErrorScope(ProcessState* state)
       reports_before_(state->num_reports) {
   if (!began_alone_) return;
   std::lock_guard<std::mutex> lock(state->text_mutex);
-  state->text.clear();  // of a run that shows again what it finds
+  state->text.clear();  // of a run that is repeated and will report its errors again
 }
 
 DeferredErrors::ErrorScope::~ErrorScope() { --state_->running; }

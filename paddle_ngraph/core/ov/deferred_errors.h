@@ -1,10 +1,10 @@
-// What operators find wrong in a run of a model whose sizes only runs tell.
+// Deferred operator errors: reports of the operators of a model with dynamic shapes.
 //
-// They throw nothing there. The plugin looks at the sizes of several operators before it computes
-// the first of them, and each compares them with those of the last run that has computed it. Where
-// a run ends in between, the next one computes with sizes of that run, and with whatever is in
-// memory there. So an operator says what is wrong, goes on with something that is right, and the
-// run is refused when it is over.
+// These operators do not throw. The plugin reads the sizes of several operators before it computes
+// the first of them, and each operator compares them with the sizes of the last run that has
+// computed it. If a run ends in between, the next run computes with sizes of the aborted run, and
+// with arbitrary memory contents. Therefore an operator reports its error, continues with valid
+// values, and the run is rejected when it has ended.
 #pragma once
 
 #include <atomic>
@@ -24,19 +24,22 @@
 
 namespace paddle_ngraph {
 
-// Those of one model. Its operators know it by a number, which is stored with it.
+// The deferred errors of one model. Its operators refer to them by an id, which is stored with the
+// model.
 class DeferredErrors {
  public:
-  // That of a model of which every size is known: its operators throw.
+  // The id of a model whose shapes are all static: its operators throw.
   static constexpr int64_t kNone = 0;
 
-  // Has the operators of a model say what they find, if any size in it is open. Returns the number.
+  // Makes the operators of a model report their errors, if any shape in it is dynamic. Returns the
+  // id.
   static int64_t assign_id(ov::Model* model);
 
-  // Those of this number: the same ones for all who ask while anyone has them. nullptr for kNone.
+  // The errors with this id: all callers share one object while any of them retains it. nullptr for
+  // kNone.
   static std::shared_ptr<DeferredErrors> of(int64_t id);
 
-  // Called by an operator. Returns whether a run goes on that will ask for it.
+  // Called by an operator. Returns whether a run is in progress that will read the report.
   static bool report(int64_t id, const std::string& text);
 
   DeferredErrors();
@@ -44,8 +47,9 @@ class DeferredErrors {
   DeferredErrors(const DeferredErrors&) = delete;
   DeferredErrors& operator=(const DeferredErrors&) = delete;
 
-  // Calls run() and returns what it returns. Throws InvalidInput if its operators have said
-  // something. If runs overlap and something was said, each shows alone whether it was that one.
+  // Calls run() and returns its result. Throws InvalidInput if its operators have reported an
+  // error. If runs overlap and an error was reported, each run is repeated alone to find out
+  // whether the error is its own.
   template <typename Run>
   auto run_and_check(const Run& run) {
     ProcessState& state = process_state();
@@ -64,19 +68,19 @@ class DeferredErrors {
   }
 
  private:
-  // A forked process has its own: threads of the other one are not there to end their runs.
+  // A forked process has its own state: threads of the parent do not exist there to end their runs.
   struct ProcessState {
     const pid_t process = getpid();
-    std::mutex gate;  // nobody begins while somebody waits for all others
+    std::mutex gate;  // no run begins while another thread waits for all running ones
     std::shared_mutex runs;
     std::atomic<int> running{0};
     std::atomic<uint64_t> num_started{0};
     std::atomic<uint64_t> num_reports{0};
     std::mutex text_mutex;
-    std::string text;  // what was said first; none: nothing since a run has asked
+    std::string text;  // the first report; empty: none since a run has read it
   };
 
-  // A run, from its beginning to its end.
+  // Scope of a run, from its beginning to its end.
   class ErrorScope {
    public:
     explicit ErrorScope(ProcessState* state);
@@ -84,9 +88,9 @@ class DeferredErrors {
     ErrorScope(const ErrorScope&) = delete;
     ErrorScope& operator=(const ErrorScope&) = delete;
 
-    // Whether anything was said meanwhile.
+    // Whether any error was reported during this run.
     bool has_new_reports() const;
-    // What was said first, if no other run went on meanwhile.
+    // The first report, if no other run was in progress concurrently.
     std::optional<std::string> own_report() const;
 
    private:
@@ -103,7 +107,7 @@ class DeferredErrors {
   std::atomic<ProcessState*> state_;
 };
 
-// An operator that looks at contents.
+// Base of operators that check the contents of tensors.
 class ContentCheckOp : public ExtensionOp {
  public:
   OPENVINO_OP("ContentCheckOp", "paddle_ngraph", ExtensionOp);
@@ -113,7 +117,7 @@ class ContentCheckOp : public ExtensionOp {
   virtual void set_deferred_errors_id(int64_t id) = 0;
 
  protected:
-  // Says what is wrong; throws it as InvalidInput where no run asks.
+  // Reports an error; throws it as InvalidInput if no run will read the report.
   static void report_error(int64_t deferred_errors_id, const std::string& text);
 };
 

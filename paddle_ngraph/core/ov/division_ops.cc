@@ -22,11 +22,12 @@ float quotient_of(float x, float y) {
   const float rest = std::fmod(x, y);
   const float quotient = (x - rest) / y - (rest != 0 && (rest < 0) != (y < 0) ? 1.0f : 0.0f);
   if (quotient == 0) return std::copysign(0.0f, x / y);
-  const float floored = std::floor(quotient);  // division may have rounded it off an integer
+  const float floored =
+      std::floor(quotient);  // division may have rounded the quotient away from an integer
   return quotient - floored > 0.5f ? floored + 1.0f : floored;
 }
 
-// In 64 bits: the lowest number divided by -1 does not fit into 32, and wraps around.
+// In int64: INT32_MIN / -1 overflows int32; the conversion to int32 wraps around.
 int32_t remainder_of(int32_t x, int32_t y) {
   const int64_t rest = int64_t{x} % y;
   return static_cast<int32_t>(rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest);

@@ -1,5 +1,4 @@
-// Division with the quotient rounded down, and its remainder, exact for float32 and int32: the CPU
-// plugin has neither.
+// Floored division and its remainder, exact for float32 and int32: the CPU plugin has neither.
 #pragma once
 
 #include "core/ov/deferred_errors.h"
@@ -15,8 +14,8 @@ struct FlooredDivisionAttributes {
   }
 };
 
-// What both have in common: x, y -> out, of one shape and one type, float32 or int32. Refuses the
-// run if an integer is divided by 0.
+// Base of both: x, y -> out, of one shape and one type, float32 or int32. Rejects the run if an
+// integer is divided by 0.
 class FlooredDivision : public OperatorWith<FlooredDivisionAttributes, ContentCheckOp> {
  public:
   OPENVINO_OP("FlooredDivision", "paddle_ngraph", ContentCheckOp);

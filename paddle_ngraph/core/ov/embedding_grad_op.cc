@@ -18,12 +18,12 @@ void EmbeddingGrad::infer() {
 
 namespace {
 
-// Columns side by side that fill a cache line.
+// Number of adjacent columns that fill a cache line.
 constexpr int64_t kLine = 16;
 
 enum EmbeddingAxis { kRows, kLines };
 
-// Every task goes through all ids, and a part of the columns has the same work for any ids.
+// Every task reads all ids, and the work of a chunk of the columns is the same for any ids.
 Grid grid_of(int64_t rows, int64_t count, int64_t width) {
   Work work;
   work.multiplies = static_cast<double>((rows + count) * width) * kMultipliesPerStep;
@@ -39,8 +39,8 @@ Grid grid_of(int64_t rows, int64_t count, int64_t width) {
 
 }  // namespace
 
-// Each thread owns a part of the result and goes through all ids, so the order of summation does
-// not depend on the number of threads.
+// Each thread computes a chunk of the result's columns and reads all ids, so the order of summation
+// does not depend on the number of threads.
 template <typename Id>
 void EmbeddingGrad::add_rows(const Id* ids, const ov::Tensor& grad, float* out) const {
   const auto count = static_cast<int64_t>(grad.get_shape()[0]);

@@ -16,8 +16,8 @@ struct EmbeddingGradAttributes {
   }
 };
 
-// (ids [N], grad [N, D]) -> [rows, D]: row ids[i] is the sum of the rows grad[i], in the order of
-// i; rows that no id names are zero. The row `padding_idx` stays zero; negative means none.
+// (ids [N], grad [N, D]) -> [rows, D]: row r is the sum of the rows grad[i] with ids[i] = r, in the
+// order of i; rows without an id are zero. The row `padding_idx` stays zero; negative means none.
 class EmbeddingGrad : public ExtensionOpOf<EmbeddingGrad, EmbeddingGradAttributes> {
  public:
   OPENVINO_OP("EmbeddingGrad", "paddle_ngraph", ExtensionOp);

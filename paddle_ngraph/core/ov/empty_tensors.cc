@@ -20,7 +20,7 @@ bool is_constant(const ov::Node& node) {
   return node.get_type_info().name == std::string("Constant");
 }
 
-// An empty list, as converters write it for no axes or for a shape of rank 0.
+// An empty list, which converters write for no axes or for a shape of rank 0.
 bool is_list(const ov::Output<ov::Node>& value) {
   return is_constant(*value.get_node()) && value.get_partial_shape().rank() == 1 &&
          value.get_element_type().is_integral_number();
@@ -28,7 +28,7 @@ bool is_list(const ov::Output<ov::Node>& value) {
 
 bool reads_empty_tensor(const ov::Node& node) {
   const auto values = node.input_values();
-  // A constant result is only passed on.
+  // A constant result is only forwarded.
   const bool passes_inputs_through =
       std::string(node.get_type_info().name) == "Result" && is_constant(*values.front().get_node());
   return !passes_inputs_through && std::any_of(values.begin(), values.end(), [](const auto& value) {

@@ -1,5 +1,5 @@
-// Empty tensors. The CPU plugin divides by their sizes, reads at null addresses, and gets their
-// means wrong: a model with one is not compiled, and Paddle's kernels run instead.
+// Empty tensors. The CPU plugin divides by their sizes, reads at null addresses, and computes wrong
+// means of them: a model with an empty tensor is not compiled but falls back to Paddle's kernels.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace paddle_ngraph {
 
-// A sentence naming an operator of `model` that reads or makes an empty tensor; "" if none does.
-// Empty lists of integers, such as axes, do not count.
+// Returns a sentence that names an operator of `model` that reads or computes an empty tensor; ""
+// if there is none. Empty lists of integers, such as axes, are ignored.
 std::string find_empty_tensor(const ov::Model& model);
 
 }  // namespace paddle_ngraph

@@ -1,6 +1,6 @@
-// What our own nGraph operators share, and how to add one: derive from ExtensionOpOf<the class
+// Base classes of the OpenVINO extension operators. To add one: derive from ExtensionOpOf<the class
 // itself, its attributes>, implement `infer` and `compute`, and list the class in extension_ops.cc.
-// bridge.extension() makes a node of it; the CPU plugin, which has no kernel for it, calls
+// bridge.extension() creates a node of it; the CPU plugin, which has no kernel for it, calls
 // `evaluate`.
 #pragma once
 
@@ -26,10 +26,10 @@ class ExtensionOp : public ov::op::Op {
   bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
 
  protected:
-  // Whether the operator can handle open shapes; else `infer` sees only concrete shapes.
+  // Whether the operator supports dynamic shapes; else `infer` sees only static shapes.
   virtual bool supports_dynamic_shapes() const { return false; }
 
-  // The shape of the outputs whose shape is open: that of the first input.
+  // The run-time shape of outputs with a dynamic shape: by default that of the first input.
   virtual ov::Shape dynamic_output_shape(const ov::TensorVector& inputs) const;
 
   // Checks the inputs and sets the types of the outputs.
@@ -38,7 +38,7 @@ class ExtensionOp : public ov::op::Op {
   // Computes the outputs, whose shapes are set.
   virtual void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const = 0;
 
-  // Throws an NgraphError that names the operator unless `condition` holds.
+  // Throws an NgraphError that names the operator if `condition` is false.
   template <typename... Parts>
   void require(bool condition, const Parts&... parts) const {
     if (!condition) throw NgraphError(concat(get_type_name(), ": ", parts...));
@@ -50,7 +50,7 @@ class ExtensionOp : public ov::op::Op {
   // Requires input `index` to be float32, of one or more rows: [..., L].
   void require_rows(size_t index) const;
 
-  // Requires input `index` to hold positions: int32 or int64. The plugin converts int64 to int32.
+  // Requires input `index` to be int32 or int64 indices. The plugin converts int64 to int32.
   void require_positions(size_t index, size_t rank) const;
 
  private:
@@ -78,7 +78,8 @@ class OperatorWith : public Base {
   Attributes attributes_;
 };
 
-// An operator of a family that shares `Base`, an OperatorWith or derived from one.
+// An operator that shares `Base`, an OperatorWith or a class derived from one, with other
+// operators.
 template <typename Operator, typename Base>
 class OperatorIn : public Base {
  public:
@@ -98,11 +99,11 @@ struct NoAttributes {
   void visit(const Visit&) {}
 };
 
-// An operator that stands alone.
+// An operator that shares no base with others.
 template <typename Operator, typename Attributes = NoAttributes>
 using ExtensionOpOf = OperatorIn<Operator, OperatorWith<Attributes>>;
 
-// All of them, for code that has to read a function that holds one.
+// All extension operators, for code that reads a function that may contain one.
 std::vector<ov::Extension::Ptr> extension_ops();
 
 }  // namespace paddle_ngraph

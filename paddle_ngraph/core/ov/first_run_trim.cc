@@ -17,7 +17,7 @@ std::atomic<bool>& is_pending() {
 
 FirstRunTrim::FirstRunTrim() { is_pending() = true; }
 
-// The operator of another function may have been meant, or there was none.
+// An operator of another function may have cleared the flag, or no operator ran.
 FirstRunTrim::~FirstRunTrim() {
   is_pending() = false;
   trim_free_memory();

@@ -1,9 +1,9 @@
-// The first run of a function that is given much.
+// Trims the heap in the first run of a function with large inputs.
 //
 // The plugin fills the memory of inputs with zeros when it compiles, and frees it when the first
-// run gives it other memory. The C library keeps it, as blocks in the middle of its heap. So it
-// goes back to the system before that run touches the memory that it computes in: the plugin tells
-// nobody when, but our operators are asked to compute right after.
+// run sets other memory. The C library retains the freed memory as blocks in the middle of its
+// heap. Therefore it is returned to the system before that run touches the memory in which it
+// computes: the plugin has no callback for this point, but evaluates our operators right after it.
 #pragma once
 
 namespace paddle_ngraph {
@@ -15,7 +15,7 @@ class FirstRunTrim {
   FirstRunTrim(const FirstRunTrim&) = delete;
   FirstRunTrim& operator=(const FirstRunTrim&) = delete;
 
-  // Called by every operator before it computes.
+  // Called by every extension operator before it computes.
   static void on_operator_start();
 };
 

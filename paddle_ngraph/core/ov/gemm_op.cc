@@ -16,14 +16,14 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Parts of a result begin at a multiple of this many rows or columns.
+// Chunks of a result begin at a multiple of this number of rows or columns.
 constexpr int64_t kUnit = 16;
 
-// None of several units is one row or column alone, but belongs to the unit before: of a transposed
-// matrix in bfloat16 oneDNN reads a single row as if its elements were side by side.
+// A single remaining row or column belongs to the unit before it: oneDNN reads a single row of a
+// transposed bfloat16 matrix as if its elements were contiguous.
 int64_t units_of(int64_t lines) { return std::max<int64_t>(1, (lines + kUnit - 2) / kUnit); }
 
-// A matrix as it lies in memory.
+// A matrix and its layout in memory.
 struct StoredMatrix {
   const float* data;
   int64_t rows, columns;
@@ -40,7 +40,7 @@ int64_t padded_size(const StoredMatrix& matrix) {
   return matrix.rows * unaliased_stride(matrix.columns);
 }
 
-// The same matrix with padded rows.
+// A copy of the matrix with padded rows.
 StoredMatrix padded(StoredMatrix matrix, float* memory) {
   const int64_t ld = unaliased_stride(matrix.columns);
   parallel_ranges(matrix.rows, matrix.columns, [&](int64_t begin, int64_t end) {
@@ -60,8 +60,8 @@ double num_multiplies(int64_t batch, int64_t m, int64_t n, int64_t k) {
          static_cast<double>(k);
 }
 
-// How the results are divided: the batch, and each of them into parts that begin at a multiple of
-// kUnit.
+// Division of the results: along the batch, and of each result into chunks that begin at a multiple
+// of kUnit.
 Grid grid_of(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t threads) {
   Work work;
   work.multiplies = num_multiplies(batch, m, n, k);
@@ -112,7 +112,7 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
     std::fill_n(c, m * n, 0.0F);  // empty sums
     return;
   }
-  // Operands that are read down their columns: a sum over K touches each of their rows.
+  // Operands that are read along their columns: a sum over K reads from each of their rows.
   const bool pads_a = a.transposed && a.ld != unaliased_stride(a.ld);
   const bool pads_b = !b.transposed && b.ld != unaliased_stride(b.ld);
   const int64_t a_size = pads_a ? padded_size(a) : 0, b_size = pads_b ? padded_size(b) : 0;
@@ -132,7 +132,7 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   });
 }
 
-// The primitives for one shape and a number of threads.
+// The primitives for one shape and number of threads.
 class Bfloat16GemmPlan {
  public:
   Bfloat16GemmPlan(const ov::Shape& a, const ov::Shape& out,
@@ -161,7 +161,7 @@ class Bfloat16GemmPlan {
   }
 
  private:
-  // A position among the results: number in the batch, row and column. Also a size.
+  // An index among the results: batch index, row and column. Also used for sizes.
   struct Operand {
     int64_t batch, row, column;
     bool operator<(const Operand& other) const {
@@ -187,8 +187,8 @@ class Bfloat16GemmPlan {
     tasks_.push_back({begin, &found->second});
   }
 
-  // Matrices of `rows` and `columns`, each `size` elements after the one before, in memory in which
-  // `ld` elements are from row to row or, if transposed, from column to column.
+  // Matrices of `rows` and `columns`, `size` elements apart, in memory with `ld` elements between
+  // rows or, if transposed, between columns.
   static dnnl::memory::desc matrices(int64_t batch, int64_t rows, int64_t columns, int64_t size,
                                      int64_t ld, bool transposed, dnnl::memory::data_type type) {
     const int64_t row = transposed ? 1 : ld, column = transposed ? ld : 1;
@@ -236,7 +236,7 @@ class Bfloat16GemmPlan {
   Grid grid_;
   std::map<Operand, Kernel> kernels_;
   std::vector<Task> tasks_;
-  size_t scratch_ = 0;  // bytes of one task
+  size_t scratch_ = 0;  // bytes of scratch memory of one task
 };
 
 void Bfloat16Gemm::infer() {

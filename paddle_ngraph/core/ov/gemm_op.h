@@ -1,4 +1,4 @@
-// Gemm, Bfloat16Gemm: the products of matrices, by oneDNN.
+// Gemm, Bfloat16Gemm: matrix multiplication with oneDNN.
 #pragma once
 
 #include <map>
@@ -33,7 +33,7 @@ class Gemm : public ExtensionOpOf<Gemm, GemmAttributes> {
 };
 
 struct Bfloat16GemmAttributes : GemmAttributes {
-  bool rounds = false;  // the sums, to numbers of bfloat16
+  bool rounds = false;  // rounds the sums to bfloat16
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -44,9 +44,9 @@ struct Bfloat16GemmAttributes : GemmAttributes {
 
 class Bfloat16GemmPlan;
 
-// (a [..., M, K], b [..., K, N]), bfloat16 -> [..., M, N], float32, summed in float32. Both have
-// the same dimensions in front; transposed as in Gemm. Dimensions may be open; none is 0. oneDNN:
-// https://uxlfoundation.github.io/oneDNN/v3.6/dev_guide_matmul.html
+// (a [..., M, K], b [..., K, N]), bfloat16 -> [..., M, N], float32, summed in float32. Both inputs
+// have the same batch dimensions; transposed as in Gemm. Dimensions may be dynamic; none is 0.
+// oneDNN: https://uxlfoundation.github.io/oneDNN/v3.6/dev_guide_matmul.html
 class Bfloat16Gemm : public ExtensionOpOf<Bfloat16Gemm, Bfloat16GemmAttributes> {
  public:
   OPENVINO_OP("Bfloat16Gemm", "paddle_ngraph", ExtensionOp);
@@ -58,11 +58,11 @@ class Bfloat16Gemm : public ExtensionOpOf<Bfloat16Gemm, Bfloat16GemmAttributes> 
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 
  private:
-  // Throws unless the shapes fit.
+  // Returns the shape of the result; throws if the shapes do not match.
   ov::PartialShape product_of(ov::PartialShape a, ov::PartialShape b) const;
   std::shared_ptr<const Bfloat16GemmPlan> plan_for(const ov::Shape& a, const ov::Shape& out) const;
 
-  // By the shapes of `a` and the output.
+  // Keys: the shapes of `a` and of the output.
   using Plans = std::map<std::pair<ov::Shape, ov::Shape>, std::shared_ptr<const Bfloat16GemmPlan>>;
   mutable std::mutex mutex_;
   mutable Plans plans_;

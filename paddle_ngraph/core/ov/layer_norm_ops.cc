@@ -13,7 +13,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// The gradients of at most so many rows are summed in float32; these sums are added in float64.
+// The gradients of at most this number of rows are summed in float32; these sums are added in
+// float64.
 constexpr int64_t kRows = 64;
 
 NGRAPH_VECTORIZED void normalize_row(const float* x, int64_t length, const float* scale,
@@ -30,7 +31,7 @@ NGRAPH_VECTORIZED void normalize_row(const float* x, int64_t length, const float
   *variance = spread;
 }
 
-// Also adds to the gradients of scale and bias.
+// Computes the gradient of a row, and adds to the gradients of scale and bias.
 NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ x, const float* __restrict__ grad,
                                     int64_t length, const float* __restrict__ scale, float mean,
                                     float inverse, float* __restrict__ x_grad,
@@ -116,7 +117,7 @@ void LayerNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
   const float* mean = inputs[3].data<const float>();
   const float* variance = inputs[4].data<const float>();
   float* x_grad = (*outputs)[0].data<float>();
-  // Every share of the rows has sums of its own, and these are added in order.
+  // Every range of rows has its own partial sums, and these are added in order.
   const int64_t threads = rows * length < 2 * kStepsPerTask ? 1 : shared_threads();
   const int64_t units = std::max<int64_t>(1, rows);
   const Grid grid({units}, {std::min(units, threads)});

@@ -1,5 +1,5 @@
-// oneDNN on one thread: its own threads are OpenMP's and would compete with the plugin's. The
-// plugin's threads share the work, and each runs oneDNN's kernels on its own.
+// Single-threaded oneDNN: its own threads are OpenMP's and would compete with the plugin's. The
+// plugin's threads share the work, and each of them calls oneDNN's kernels.
 #pragma once
 
 extern "C" {
@@ -9,7 +9,7 @@ void omp_set_num_threads(int);
 
 namespace paddle_ngraph {
 
-// Keeps oneDNN on the calling thread for the duration of a scope.
+// Restricts oneDNN to the calling thread for the duration of a scope.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) {

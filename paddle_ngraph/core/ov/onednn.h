@@ -1,4 +1,4 @@
-// oneDNN as the core's operators use it: one engine, and a stream for each thread.
+// oneDNN for the core's operators: one engine, and a stream for each thread.
 #pragma once
 
 #include <dnnl.hpp>
@@ -15,7 +15,7 @@ inline dnnl::stream& stream() {
   return own;
 }
 
-// Memory that is there, as oneDNN takes it.
+// Wraps existing memory as oneDNN memory.
 inline dnnl::memory view(const dnnl::memory::desc& desc, const void* data) {
   return dnnl::memory(desc, engine(), const_cast<void*>(data));
 }

@@ -1,4 +1,4 @@
-// What tests need of our own operators, on any machine.
+// Test interface of the extension operators, independent of the machine.
 #pragma once
 
 #include <cstdint>
@@ -6,19 +6,19 @@
 
 namespace paddle_ngraph {
 
-// The names of all of them, as in the table in extension_ops.cc.
+// The names of all extension operators, as in the table in extension_ops.cc.
 std::vector<const char*> extension_op_names();
 
-// What a loop has divided among threads: into how many tasks, the work of all in multiplications,
-// and the largest share of a thread over the mean.
+// The division of one loop among threads: number of tasks, their total work in multiplications, and
+// the largest load of a thread over the mean.
 struct DividedWork {
   int64_t tasks;
   double multiplies;
   double imbalance;
 };
 
-// Calls function(data). Operators evaluated in it split their work among this many threads, even if
-// there are fewer cores. Tells how each of their loops was divided. One call at a time.
+// Calls function(data). Operators evaluated in it divide their work for this many threads, even if
+// there are fewer cores. Returns the division of each of their loops. One call at a time.
 std::vector<DividedWork> run_with_threads(int threads, void (*function)(void*), void* data);
 
 }  // namespace paddle_ngraph

@@ -1,5 +1,5 @@
-// Optimizer steps, each in one pass over the parameter and its state. The loops are in
-// kernels/optimizer.h; most steps use these without an operator (optimizer_updates.h).
+// Optimizer updates, each in one pass over the parameter and its state. The loops are in
+// kernels/optimizer.h; most updates call these without an operator (optimizer_updates.h).
 #pragma once
 
 #include "core/ov/extension_ops.h"
@@ -7,7 +7,7 @@
 
 namespace paddle_ngraph {
 
-// An operator that updates a parameter, which is the first input, and more tensors of its shape.
+// An operator that updates a parameter, its first input, and more tensors of the same shape.
 class OptimizerOp : public ExtensionOp {
  public:
   OPENVINO_OP("OptimizerOp", "paddle_ngraph", ExtensionOp);
@@ -19,11 +19,11 @@ class OptimizerOp : public ExtensionOp {
 
   // Checks inputs [begin, end): float32 in the shape of the parameter.
   void require_tensors(size_t begin, size_t end) const;
-  // Checks inputs [begin, end): one float32 number each.
+  // Checks inputs [begin, end): one float32 scalar each.
   void require_scalars(size_t begin, size_t end) const;
   // Sets this many outputs to the shape of the parameter.
   void set_outputs(size_t count);
-  // Computes the outputs: what inputs `states` become with the gradient, which is input 1.
+  // Computes the outputs: the inputs `states`, updated with the gradient, which is input 1.
   static void compute_step(const OptimizerStep& step, const ov::TensorVector& inputs,
                            const std::vector<size_t>& states, ov::TensorVector* outputs);
 };
@@ -39,7 +39,7 @@ class Sgd : public OperatorIn<Sgd, OperatorWith<SgdAttributes, OptimizerOp>> {
 };
 
 // (param, grad, velocity [...], rate [1]) -> (param_out, velocity_out [...]), with
-//   g = grad, or decay * param + grad if it decays,
+//   g = grad, or decay * param + grad with weight decay,
 //   velocity_out = mu * velocity + g,
 //   param_out = param - rate * velocity_out, with Nesterov param - (g + mu * velocity_out) * rate.
 class Momentum : public OperatorIn<Momentum, OperatorWith<MomentumAttributes, OptimizerOp>> {

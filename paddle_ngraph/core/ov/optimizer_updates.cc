@@ -27,7 +27,7 @@ NGRAPH_VECTORIZED void add_to(int64_t count, const float* __restrict__ x, float*
   for (int64_t i = 0; i < count; ++i) sum[i] += x[i];
 }
 
-// A step that is going to be taken.
+// An update with resolved operands, ready to be applied.
 struct PreparedUpdate {
   std::unique_ptr<OptimizerStep> step;
   std::vector<float*> states;
@@ -55,7 +55,7 @@ struct PreparedUpdate {
   }
 };
 
-// Steps that are taken at once: none reads what another one writes.
+// Updates that are applied concurrently: none reads a state that another one writes.
 class UpdateBatch {
  public:
   void add(PreparedUpdate step) {
@@ -65,13 +65,13 @@ class UpdateBatch {
   }
 
   void write() const {
-    // All steps are one loop: most parameters are too small to be shared among threads.
+    // All updates are one loop: most parameters are too small to be divided among threads.
     parallel_ranges(num_chunks_, 2 * kStepChunk,
                     [&](int64_t begin, int64_t end) { update(begin, end); });
   }
 
  private:
-  // Updates chunks [begin, end) of all.
+  // Updates chunks [begin, end) of all updates.
   void update(int64_t begin, int64_t end) const {
     auto step = std::upper_bound(
         steps_.begin(), steps_.end(), begin,
@@ -108,7 +108,7 @@ void require_disjoint(std::vector<MemoryRange> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const MemoryRange& left, const MemoryRange& right) {
     return left.begin != right.begin ? left.begin < right.begin : left.end < right.end;
   });
-  uintptr_t end = 0, written_end = 0;  // of those before
+  uintptr_t end = 0, written_end = 0;  // of the ranges before
   for (const auto& next : ranges) {
     if (next.begin == next.end) continue;
     if (next.begin < (next.is_written ? end : written_end)) {

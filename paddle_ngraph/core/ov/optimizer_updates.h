@@ -1,9 +1,9 @@
-// Steps of optimizers that a run takes when its function is done: they write where the parameters
-// and the states of the optimizers are.
+// Optimizer updates that a run applies after its function has ended: they write to the memory of
+// the parameters and of the optimizers' states.
 //
-// By then everything has read the old values, and every check has passed. So it does not matter
-// what else reads a parameter, nor in which order. What is filled is filled after all other steps,
-// which may read it.
+// By then all operators have read the old values, and every check has passed. Therefore other
+// readers of a parameter, and their order, do not matter. States that are filled are filled after
+// all other updates, which may read them.
 #pragma once
 
 #include <cstddef>
@@ -16,33 +16,33 @@
 
 namespace paddle_ngraph {
 
-// One step. What it reads is an input of the interval, n, where states follow the others, or a
-// result of the function, -1 - n, where values that it holds follow its results. No state is read
-// that another step overwrites, but by filling it.
+// One update. The indices of its operands denote inputs of the subgraph (n; states follow the
+// others) or results of the function (-1 - n; values that it pins follow its results). No update
+// reads a state that another update overwrites, except a state that is filled.
 struct Update {
   int optimizer = 0;                // see kernels/optimizer.h
   std::vector<double> attributes;   // in the order of kernels/optimizer.h
-  std::vector<size_t> states;       // which states it writes, the parameter first
-  std::vector<int64_t> gradients;   // which are added (none to fill a state),
-  std::vector<int64_t> factors;     // then multiplied by each of these numbers
-  std::vector<int64_t> parameters;  // the numbers of the optimizer: its rate, ...
+  std::vector<size_t> states;       // the states that it writes, the parameter first
+  std::vector<int64_t> gradients;   // added (none to fill a state),
+  std::vector<int64_t> factors;     // then multiplied by each of these scalars
+  std::vector<int64_t> parameters;  // scalar operands of the optimizer: learning rate, ...
 };
 
 struct Updates {
   std::vector<Update> steps;
   int num_threads = 0;  // 0: every core the process may use
 
-  // Whether the state is written by a step.
+  // Whether an update writes the state.
   bool write(size_t state) const;
 };
 
-// Tells which result of a function becomes the new value of each state; kNoResult for those that
-// are written by steps. Results that only steps read follow.
+// For each state, returns the index of the function's result that is its new value; kNoResult for
+// states that updates write. Results that only updates read follow.
 constexpr size_t kNoResult = static_cast<size_t>(-1);
 std::vector<size_t> state_result_indices(const Updates& updates, size_t num_outputs,
                                          size_t num_states);
 
-// A stretch of memory, and whether a run writes there.
+// A range of memory, and whether a run writes to it.
 struct MemoryRange {
   uintptr_t begin, end;
   bool is_written;
@@ -50,12 +50,12 @@ struct MemoryRange {
   MemoryRange(const void* data, size_t num_bytes, bool is_written);
 };
 
-// Throws InvalidInput if one that is written overlaps another one: what is read, and when, is then
-// for the order of the operators to say, which a function does not keep.
+// Throws InvalidInput if a written range overlaps another range: the values read would then depend
+// on the order of the operators, which a function does not preserve.
 void require_disjoint(std::vector<MemoryRange> ranges);
 
-// Loops outside of functions, on so many threads; 0: every core the process may use. A process that
-// was forked from one whose threads compute has one.
+// Loops outside functions, on `num_threads` threads; 0: every core the process may use. A process
+// forked from a parent whose threads compute uses one thread.
 class LoopThreads {
  public:
   explicit LoopThreads(int num_threads);
@@ -63,7 +63,7 @@ class LoopThreads {
   LoopThreads(const LoopThreads&) = delete;
   LoopThreads& operator=(const LoopThreads&) = delete;
 
-  // Calls body(begin, end) on parts that make up [0, count). `steps` is the work of one index.
+  // Calls body(begin, end) on chunks that make up [0, count). `steps` is the work of one index.
   void run(int64_t count, int64_t steps,
            const std::function<void(int64_t begin, int64_t end)>& body) const;
 
@@ -74,7 +74,7 @@ class LoopThreads {
 
 class Updater {
  public:
-  // What one run is going to write.
+  // The writes of one run.
   class Run {
    public:
     explicit Run(const Updater& updater);
@@ -83,7 +83,7 @@ class Updater {
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
-    // Writes. The memory has to be there still.
+    // Applies the updates. The memory passed to `prepare` must still be valid.
     void write() const;
 
    private:
@@ -99,10 +99,10 @@ class Updater {
 
   const Updates& updates() const;
 
-  // Reads the numbers of all steps, and checks what they are given; writes nothing. Inputs, which
-  // end with the states, and states are those of the interval, results those of the function and
-  // what it holds; only what steps read or write has to be set, and what is written has to be
-  // apart. Throws InvalidInput where sizes disagree.
+  // Reads the scalars of all updates, and checks their operands; writes nothing. `inputs` (which
+  // end with the states) and `states` are those of the subgraph, `results` those of the function
+  // followed by its pinned values; only operands of updates must be set, and written memory must be
+  // disjoint from all other. Throws InvalidInput if sizes disagree.
   Run prepare(const std::vector<FloatSpan>& inputs, const std::vector<FloatSpan>& results,
               const std::vector<FloatSpan>& states) const;
 

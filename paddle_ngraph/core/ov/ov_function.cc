@@ -32,7 +32,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Below this, waking a second thread and waiting for it takes longer than it saves.
+// Below this amount of work, waking a second thread and waiting for it takes longer than the time
+// saved.
 constexpr double kMinSharedWorkNs = 50e3;
 
 ElementType element_type(const ov::element::Type& type) {
@@ -43,7 +44,7 @@ ElementType element_type(const ov::element::Type& type) {
   throw NgraphError(concat("a result of nGraph element type ", type, " has no Paddle dtype"));
 }
 
-// With the libraries that it loads when it is asked for something.
+// Creates the core, and queries properties, so that the libraries it loads on demand are loaded.
 ov::Core create_core() {
   mark_tbb_started();
   ov::Core made;
@@ -54,23 +55,25 @@ ov::Core create_core() {
   return made;
 }
 
-// A process that forks while another thread loads a library has a child that can load none.
+// If a process forks while another thread loads a library, the child cannot load any library.
 ov::Core& core() {
   const ForkBlocker fork_blocker;
   static ov::Core core = create_core();
   return core;
 }
 
-// Inputs of as many bytes are worth to be looked for when they are freed.
+// From this input size on, a run trims the heap when the inputs are freed.
 constexpr size_t kLargeInputBytes = size_t{16} << 20;
 
-// How many kernels a function for many shapes keeps, for shapes that recur. The plugin's default of
-// 5000 means gigabytes of packed weights after some hundred shapes; making a kernel again is cheap.
+// Number of kernels that a function with dynamic shapes caches, for shapes that recur. The plugin's
+// default of 5000 means gigabytes of packed weights after some hundred shapes; creating a kernel
+// again is cheap.
 constexpr int kKernelCacheSize = 200;
 
-// Set by plugin_workarounds.py on models that the plugin would crash on when it fuses loops.
+// Set by plugin_workarounds.py on models for which the plugin would crash in the fusion of loops.
 constexpr char kNoLoopFusionKey[] = "ngraph_loops_apart";
-// Set by mixed_precision.py: the model says itself what is bfloat16, and the rest is float32.
+// Set by mixed_precision.py: the model itself specifies which nodes are bfloat16, and the rest is
+// float32.
 constexpr char kMixedPrecisionKey[] = "ngraph_mixed_precision";
 
 std::string device_of(const Settings& settings) {
@@ -99,8 +102,8 @@ ov::AnyMap configuration(const Settings& settings) {
   config.insert({"CPU_RUNTIME_CACHE_CAPACITY", kKernelCacheSize});
   if (!settings.fuses_loops) config.insert({"SNIPPETS_MODE", "DISABLE"});
   if (settings.num_threads == 1) {
-    // On the calling thread. With one stream of one thread, the plugin loses what its operators
-    // throw, binds all functions to the same core, and has a waiting thread for each.
+    // Runs on the calling thread. With one stream of one thread, the plugin loses exceptions of its
+    // operators, binds all functions to the same core, and creates an idle thread for each.
     config.insert(ov::num_streams(0));
     return config;
   }
@@ -111,15 +114,15 @@ ov::AnyMap configuration(const Settings& settings) {
   return config;
 }
 
-// Whether the plugin has made one stream of one thread of what it was asked for, as where there is
-// one core, however many hardware threads it has.
+// Whether the plugin has compiled for one stream of one thread, whatever was configured: it does so
+// where there is one core, regardless of its hardware threads.
 bool has_one_thread(const ov::CompiledModel& compiled) {
   return compiled.get_property(ov::inference_num_threads) == 1 &&
          compiled.get_property(ov::num_streams).num == 1;
 }
 
-// For what the plugin was found to make one stream of one thread: the threads and streams that it
-// was asked for, and the cores that it had.
+// Configurations for which the plugin was found to use one stream of one thread: the threads and
+// streams of the configuration, and the available cores.
 class SingleThreadConfigs {
  public:
   static bool is_known(const Settings& settings) {
@@ -149,8 +152,8 @@ class SingleThreadConfigs {
   }
 };
 
-// What make(configuration) returns, which is for one thread, that which calls, where the plugin
-// would have one anyway.
+// Returns the result of make(configuration). If the plugin would use a single thread for it, the
+// model is compiled for the calling thread.
 template <typename Make>
 ov::CompiledModel compile_with_threads(Settings* settings, const Make& make) {
   const bool may_share = settings->device.empty() && settings->num_threads != 1;
@@ -187,7 +190,7 @@ ov::CompiledModel compile_unchanged(ov::Model* model, Settings* settings) {
   }
 }
 
-// Compiles a model that ends with a PinValues; nothing where it would not hold what it should.
+// Compiles a model that ends with a PinValues; nullopt where the values would not stay pinned.
 std::optional<ov::CompiledModel> compile_with_pinning(ov::Model* model, Settings* settings) {
   if (settings->streams > 1 || settings->parts > 1) return std::nullopt;
   Settings found = *settings;
@@ -197,7 +200,7 @@ std::optional<ov::CompiledModel> compile_with_pinning(ov::Model* model, Settings
     found.num_pinned = PinValues::of(*model)->count();
     *settings = found;
     return compiled;
-  } catch (const std::exception&) {  // it may go without
+  } catch (const std::exception&) {  // compiles without pinning instead
     return std::nullopt;
   }
 }
@@ -210,8 +213,8 @@ ov::CompiledModel compile(ov::Model* model, Settings* settings) {
   return compile_unchanged(model, settings);
 }
 
-// Has the constants in this memory keep it: the model as it is compiled is another one, in which
-// those are gone that were folded or packed.
+// Makes the constants in this memory retain it: the compiled model is another one, without the
+// constants that were folded or packed.
 void attach_owners(const ov::Model& model, const std::vector<OwnedMemory>& memory) {
   for (const auto& node : model.get_ordered_ops()) {
     if (const auto* region = dynamic_cast<const ov::op::util::MultiSubGraphOp*>(node.get())) {
@@ -244,7 +247,7 @@ ov::CompiledModel import(const Blob& blob, Settings* settings) {
   return compiled;
 }
 
-// An infer request and the memory it was given last.
+// An infer request and the memory that it was last bound to.
 class Request {
  public:
   explicit Request(ov::CompiledModel& compiled)
@@ -253,7 +256,7 @@ class Request {
         inputs_(compiled.inputs().size()),
         outputs_(compiled.outputs().size()) {}
 
-  // Binds the request to its part of the memory of all parts.
+  // Binds the request to its chunk of the memory of all chunks.
   void bind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
             size_t part) {
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -268,7 +271,7 @@ class Request {
     }
   }
 
-  // The same for open shapes, of which those of the inputs are given.
+  // The overload for dynamic shapes, where the shapes of the inputs are given.
   void bind(const std::vector<Input>& inputs, size_t part, size_t parts) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       ov::Shape shape = inputs[i].shape;
@@ -278,7 +281,8 @@ class Request {
     }
   }
 
-  // What the run has left in the memory of the model: its last result says where.
+  // The values that the run has left in the memory of the model: its last result has their
+  // addresses.
   std::vector<FloatSpan> pinned_values(size_t count) {
     const ov::Tensor addresses = infer.get_output_tensor(outputs_.size() - 1);
     std::vector<FloatSpan> values(count);
@@ -304,7 +308,7 @@ class Request {
     bool operator==(const Binding& other) const { return data == other.data && part == other.part; }
   };
 
-  // Where the plugin does not take a place, nobody knows which one it has.
+  // If the plugin rejects the memory, its current binding is unknown.
   template <typename Set>
   static void rebind(const Binding& binding, Binding* known, const Set& set) {
     if (*known == binding && binding.data != nullptr) return;
@@ -319,7 +323,7 @@ class Request {
   }
 
   static ov::Tensor view(ov::element::Type type, const ov::Shape& shape, void* data, size_t part) {
-    static char nothing[64];  // an empty tensor has no memory, but ov::Tensor wants an address
+    static char nothing[64];  // an empty tensor has no memory, but ov::Tensor requires an address
     const size_t begin = part * ov::shape_size(shape) * type.size();
     return ov::Tensor(type, shape, data ? static_cast<char*>(data) + begin : nothing);
   }
@@ -354,7 +358,7 @@ class Requests {
     }
     ~Lease() {
       std::lock_guard<std::mutex> lock(owner_->mutex_);
-      // The first one goes back last: the next run takes it first again, for the same memory.
+      // The first request is returned last: the next run takes it first again, for the same memory.
       for (; !requests_.empty(); requests_.pop_back()) {
         owner_->idle_.push_back(std::move(requests_.back()));
       }
@@ -376,7 +380,7 @@ class Requests {
   std::vector<std::unique_ptr<Request>> idle_;
 };
 
-// One request after the other; done(i) is called when one has ended.
+// Executes one request at a time; done(i) is called when request i has ended.
 template <typename Done>
 void execute_sequentially(Requests::Lease* lease, const Done& done) {
   for (size_t i = 0; i < lease->size(); ++i) {
@@ -385,8 +389,8 @@ void execute_sequentially(Requests::Lease* lease, const Done& done) {
   }
 }
 
-// Each request runs on the next free stream. Their memory is the caller's, so all of them have
-// ended when this function returns.
+// Executes each request on the next free stream. Their memory belongs to the caller, so all of them
+// have ended when this function returns.
 template <typename Done>
 void execute_concurrently(Requests::Lease* lease, const Done& done) {
   std::exception_ptr error;
@@ -471,7 +475,7 @@ class OvFunction::Implementation {
       std::vector<char*> memory;
       return run_parts(
           [&](Request* request, size_t part) { request->bind(inputs, part, num_parts()); },
-          [&](Request* request, size_t part) {  // while other parts are computed
+          [&](Request* request, size_t part) {  // while other chunks are computed
             for (size_t i = 0; i < results_.size(); ++i) {
               const ov::Tensor result = request->infer.get_output_tensor(i);
               if (memory.size() == i) {
@@ -496,7 +500,8 @@ class OvFunction::Implementation {
     const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
     const auto inputs = requests_->model().inputs();
     const auto outputs = requests_->model().outputs();
-    // Where an input that is read by value counts, results are open though no input is.
+    // If the shape of a result depends on the value of an input, results are dynamic though no
+    // input is.
     has_dynamic_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic) ||
                           std::any_of(outputs.begin(), outputs.end(), is_dynamic);
     frees_inputs_ = !has_dynamic_shapes_ && num_bytes(inputs) >= kLargeInputBytes;
@@ -517,15 +522,15 @@ class OvFunction::Implementation {
 
   size_t num_parts() const { return static_cast<size_t>(settings_.parts); }
 
-  // The shape of the whole that has parts of this shape.
+  // The shape of the whole batch, given the shape of a chunk.
   ov::Shape whole_shape(ov::Shape shape) const {
     if (settings_.parts > 1) shape.at(0) *= num_parts();
     return shape;
   }
 
-  // Calls bind(request, part) for each part, executes the requests, and calls done(request, part)
-  // as soon as one and those before it have ended. Returns whether all threads shared those left
-  // over.
+  // Calls bind(request, part) for each chunk, executes the requests, and calls done(request, part)
+  // as soon as a chunk and all chunks before it have ended. Returns whether all threads shared the
+  // remaining chunks.
   template <typename Bind, typename Done>
   bool run_parts(const Bind& bind, const Done& done) {
     Requests* const remainder = remainder_requests();
@@ -551,8 +556,8 @@ class OvFunction::Implementation {
     }
   }
 
-  // Requests whose groups, as many as parts are left over, have all threads; nullptr if there are
-  // none. Compiled in the second run: the first one has been long enough.
+  // Requests for which all threads are divided into as many groups as there are remaining chunks;
+  // nullptr if there are none. Compiled in the second run: the first one has been slow enough.
   Requests* remainder_requests() {
     if (settings_.remainder() == 0 || runs_.fetch_add(1) == 0) return nullptr;
     std::unique_lock<std::mutex> lock(remainder_mutex_, std::try_to_lock);
@@ -563,7 +568,7 @@ class OvFunction::Implementation {
       try {
         auto model = source_ ? compile(source_.get(), &settings) : import(blob_, &settings);
         remainder_ = std::make_unique<Requests>(std::move(model));
-      } catch (const std::exception&) {  // it goes without them
+      } catch (const std::exception&) {  // continues without them
       }
       source_ = nullptr;
       has_compiled_remainder_ = true;
@@ -577,14 +582,14 @@ class OvFunction::Implementation {
   std::unique_ptr<Requests> requests_;
   bool has_dynamic_shapes_ = false;
   std::vector<ResultType> results_;
-  std::shared_ptr<DeferredErrors> deferred_errors_;  // nullptr: what is wrong is thrown
+  std::shared_ptr<DeferredErrors> deferred_errors_;  // nullptr: operators throw their errors
   ExclusiveRuns exclusive_runs_;
-  std::atomic<bool> frees_inputs_{false};  // the next run
+  std::atomic<bool> frees_inputs_{false};  // whether the next run frees them
   std::atomic<int64_t> runs_{0};
   std::mutex remainder_mutex_;
   bool has_tried_ = false;
-  std::atomic<bool> has_compiled_remainder_{false};  // or failed to
-  std::shared_ptr<ov::Model> source_;                // until those for the rest are compiled
+  std::atomic<bool> has_compiled_remainder_{false};  // or compilation failed
+  std::shared_ptr<ov::Model> source_;  // until the requests for the remaining chunks are compiled
   std::unique_ptr<Requests> remainder_;
 };
 

@@ -1,5 +1,5 @@
-// The boundary between the two libraries. Paddle's side and OpenVINO's side of the core meet only
-// here, and no standard string or list crosses it, so that each side can be compiled for the
+// The interface between the two libraries. Paddle's side and OpenVINO's side of the core share only
+// this header, and no standard string or list crosses it, so that each side can be compiled for the
 // libstdc++ ABI of its own wheel.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace paddle_ngraph {
 
 struct ResultType {
   ElementType element;
-  std::vector<size_t> shape;  // empty where the shapes are open
+  std::vector<size_t> shape;  // empty if the shape is dynamic
 };
 
 struct Input {
@@ -25,7 +25,7 @@ struct Input {
   std::vector<size_t> shape;
 };
 
-// What a device computes float32 in.
+// The type in which a device computes float32.
 enum class Precision : int {
   kFloat32,
   kBfloat16,  // where the processor has units for it
@@ -36,54 +36,54 @@ struct Settings {
   int num_threads = 0;  // 0: every core the process may use
   Precision precision = Precision::kFloat32;
   bool fuses_loops = true;
-  int parts = 1;  // the model is one of so many parts of a batch: see batch_split.py
-  // Groups of threads, each of which computes one part or run at a time; 0: the thread that asks
-  // for a run computes it, as there is little to do.
+  int parts = 1;  // the model computes one of this number of chunks of a batch: see batch_split.py
+  // Groups of threads, each of which computes one chunk or run at a time; 0: the calling thread of
+  // a run computes it, for little work.
   int streams = 1;
-  // So many runs are meant to go on at the same time, each in a group: its parts follow each other.
+  // Number of runs expected to be concurrent, each in a group: its chunks are computed one at a
+  // time.
   int concurrent_runs = 1;
-  // Parts that are left over, fewer than there are groups, get all threads: from the second run on,
-  // which compiles the model once more for them. Not where other runs use the threads meanwhile.
+  // Whether remaining chunks, fewer than the groups, get all threads: from the second run on, which
+  // compiles the model once more for them. Not if other runs use the threads concurrently.
   bool shares_remainder = false;
-  // The characters of OpenVINO's name for the device; none: the CPU. Others have no use for what is
-  // said of threads, loops and parts.
+  // The characters of OpenVINO's name for the device; empty: the CPU. Other devices ignore the
+  // settings of threads, loops and chunks.
   std::vector<char> device;
-  size_t num_pinned = 0;           // so many values: set by compiling
-  int64_t deferred_errors_id = 0;  // the number of what its operators find: set by compiling
+  size_t num_pinned = 0;           // number of pinned values: set by compiling
+  int64_t deferred_errors_id = 0;  // id of the operators' deferred errors: set by compiling
 
-  // How many parts are left over when each group has computed as many as every other.
+  // Number of chunks that remain when all groups have computed equally many.
   int remainder() const { return shares_remainder && streams > 1 ? parts % streams : 0; }
 };
 
-// A compiled function as a string of bytes; the memory is only read.
+// A compiled function as a byte string; the memory is only read.
 struct Blob {
   std::shared_ptr<const char> memory;
   size_t num_bytes;
 };
 
-// Memory that constants of a model are in, and what keeps it.
+// Memory of a model's constants, and its owner.
 struct OwnedMemory {
   const void* data;
   size_t num_bytes;
   std::shared_ptr<void> owner;
 };
 
-// An ov::Model compiled for a device. On the CPU all threads work on one request, or a single one
-// if there is little to do; if the model is for a part of a batch, the threads share the parts
-// among them, and all of them those that are left over. Safe to run from several threads. A model
-// with an empty tensor anywhere is not compiled, and cannot be run.
+// An ov::Model compiled for a device. On the CPU all threads work on one request, or a single
+// thread for little work; if the model is for one chunk of a batch, the threads divide the chunks
+// among themselves, and all of them share the remaining ones. Safe to run from several threads. A
+// model with an empty tensor is not compiled, and cannot be run.
 //
-// If the model ends with a PinValues, and it is sure that nothing is computed after that, what it
-// holds stays in the memory of the function (see pin_values_op.h). Else these values are the last
-// results.
+// If the model ends with a PinValues, and certainly executes no node after it, the pinned values
+// stay in the memory of the function (see pin_values_op.h). Else these values are the last results.
 class OvFunction {
  public:
-  // `model` points to an ov::Model. The function keeps as much of `memory` as it has constants
-  // there; the memory of other constants is for the caller to keep. Throws ov::Exception.
+  // `model` points to an ov::Model. The function retains the part of `memory` that its constants
+  // use; the memory of other constants must be retained by the caller. Throws ov::Exception.
   OvFunction(void* model, const Settings& settings, const std::vector<OwnedMemory>& memory = {});
 
-  // Loads what save() of the same release wrote; `settings` are those it was saved with. Throws
-  // ov::Exception.
+  // Loads the output of save() of the same release; `settings` are those with which it was saved.
+  // Throws ov::Exception.
   OvFunction(Blob blob, const Settings& settings);
   ~OvFunction();
   OvFunction(const OvFunction&) = delete;
@@ -92,33 +92,33 @@ class OvFunction {
   // Throws InvalidInput if the model has an empty tensor.
   void require_elements() const;
 
-  // Without what it holds.
+  // Without the pinned values.
   const std::vector<ResultType>& results() const;
 
-  // What it was compiled with: one thread for little work, no fused loops if they do not compile,
-  // and what it holds.
+  // The settings it was compiled with: one thread for little work, no fused loops if they do not
+  // compile, and the number of pinned values.
   const Settings& settings() const;
 
   // Writes the compiled function to an existing, empty file. Throws NgraphError or ov::Exception.
   void save(const char* path) const;
 
-  // Whether the shapes of its inputs or results are known only when it runs.
+  // Whether the shapes of its inputs or results are dynamic.
   bool has_dynamic_shapes() const;
 
-  // Whether a run may make something of constants that later runs use, though there was one: packs
-  // weights for other shapes, or compiles for parts that are left over.
+  // Whether a run may compute cached data for later runs, though there was a run before: packs
+  // weights for other shapes, or compiles for the remaining chunks.
   bool may_pack() const;
 
   // Executes on the caller's memory, which another device copies from and to: one address for each
   // parameter and for each result, whose dtypes and shapes are those of the model, with axis 0
-  // multiplied by the number of parts. Returns whether there were parts left over that all threads
-  // shared. `pinned`: where the values go that the function holds, if any; it waits for its turn.
-  // Throws InvalidInput or ov::Exception.
+  // multiplied by the number of chunks. Returns whether there were remaining chunks that all
+  // threads shared. `pinned`: receives the addresses of the pinned values, if any; the run then
+  // waits until no other run's pinned values are in use. Throws InvalidInput or ov::Exception.
   bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
            PinnedValues* pinned = nullptr);
 
-  // The same for open shapes: once they are known, `allocate(i, shape)` returns the memory that
-  // result i is copied to.
+  // The overload for dynamic shapes: once they are known, `allocate(i, shape)` returns the memory
+  // to which result i is copied.
   using Allocate = std::function<void*(size_t index, const std::vector<size_t>& shape)>;
   bool run(const std::vector<Input>& inputs, const Allocate& allocate);
 
@@ -127,10 +127,10 @@ class OvFunction {
   std::unique_ptr<Implementation> implementation_;
 };
 
-// Releases the memory that operators keep from one evaluation to the next.
+// Releases the scratch memory that operators cache between evaluations.
 void clear_workspaces();
 
-// The type as which OpenVINO's bindings hand out models.
+// The C++ type of models in OpenVINO's Python bindings.
 const std::type_info& model_type();
 
 }  // namespace paddle_ngraph

@@ -1,5 +1,5 @@
 // Loops on the threads of the CPU plugin: an operator's evaluate runs inside the plugin's TBB
-// arena, and so keeps to its number of threads.
+// arena, and thus uses the plugin's number of threads.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +13,17 @@
 
 namespace paddle_ngraph {
 
-// The threads that the calling thread can share work with, itself included.
+// Number of threads among which the calling thread can divide work, itself included.
 inline int64_t shared_threads() { return tbb::this_task_arena::max_concurrency(); }
 
-// The number of the calling thread among them, from 0 on.
+// Index of the calling thread among them, from 0 on.
 inline int64_t thread_index() { return std::max(0, tbb::this_task_arena::current_thread_index()); }
 
 // The number of elementary steps below which another thread costs more than it saves.
 constexpr int64_t kStepsPerTask = 1 << 14;
 
 // Calls body(task) for the tasks of a grid, each of which is worth a thread. `multiplies` is the
-// work of all.
+// total work.
 template <typename Body>
 void parallel_tasks(const Grid& grid, double multiplies, const Body& body) {
   if (DivisionRecorder::is_recording()) DivisionRecorder::record_tasks(grid, multiplies);
@@ -37,7 +37,7 @@ void parallel_tasks(const Grid& grid, double multiplies, const Body& body) {
       tbb::simple_partitioner());
 }
 
-// Calls body(begin, end) on parts that make up [0, count). `steps` is the work of one index.
+// Calls body(begin, end) on chunks that make up [0, count). `steps` is the work of one index.
 template <typename Body>
 void parallel_ranges(int64_t count, int64_t steps, const Body& body) {
   if (count <= 0) return;

@@ -13,10 +13,10 @@ namespace paddle_ngraph {
 
 namespace {
 
-// By which it is found in a compiled model.
+// The name of the node in a compiled model.
 constexpr char kName[] = "paddle_ngraph_hold";
 
-// What the plugin tells of the nodes that it executes.
+// Keys of the plugin's run-time information on executed nodes.
 constexpr char kExecOrderKey[] = "execOrder", kLayerTypeKey[] = "layerType";
 
 std::string runtime_info(const ov::Node& node, const char* name) {

@@ -1,9 +1,10 @@
-// Hold: keeps values in the memory of a function until the run has ended, and tells where they are.
+// PinValues: pins values in the memory of a function until the run has ended, and returns their
+// addresses.
 //
-// The plugin uses memory again once the last reader of what is there has run. Hold reads these
-// values, and depends on everything else that the model computes: nothing is left to be computed
-// after it that could be written there, but what the plugin itself adds, for which the compiled
-// model is searched. The next run does write there: see pinned_values.h.
+// The plugin reuses memory once the last reader of its contents has run. PinValues reads the pinned
+// values, and depends on all other computation of the model: no node after it can overwrite them,
+// except nodes that the plugin itself adds, for which the compiled model is searched. The next run
+// does overwrite them: see pinned_values.h.
 #pragma once
 
 #include <openvino/core/model.hpp>
@@ -22,24 +23,26 @@ struct PinValuesAttributes {
   }
 };
 
-// (held [...] times `count`, others [...]...) -> u8 [count * sizeof(FloatSpan)]: the bytes of
-// FloatSpan, which say where each of the first inputs is. The others are only waited for.
+// (pinned [...] times `count`, others [...]...) -> u8 [count * sizeof(FloatSpan)]: the bytes of one
+// FloatSpan, the address and size, for each of the first inputs. The others are mere dependencies.
 class PinValues : public ExtensionOpOf<PinValues, PinValuesAttributes> {
  public:
   OPENVINO_OP("PinValues", "paddle_ngraph", ExtensionOp);
 
-  // That of the last result of a model; nullptr if there is none.
+  // The PinValues before the last result of a model; nullptr if there is none.
   static std::shared_ptr<PinValues> of(const ov::Model& model);
 
-  // Leaves it out of the model, and makes results of what it holds, which become the last ones.
+  // Removes the operator from the model, and makes its pinned values results, which become the last
+  // ones.
   static void remove_from(ov::Model* model);
 
-  // Whether a compiled model that ends with one executes it last, and nothing at the same time.
+  // Whether a compiled model that ends with a PinValues executes it last, and no other node
+  // concurrently.
   static bool executes_last(const ov::CompiledModel& model);
 
   size_t count() const { return static_cast<size_t>(attributes().count); }
 
-  // Addresses are those of a run.
+  // Addresses are valid for one run only.
   bool can_constant_fold(const ov::OutputVector&) const override { return false; }
   bool constant_fold(ov::OutputVector&, const ov::OutputVector&) override { return false; }
 

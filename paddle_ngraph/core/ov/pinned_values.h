@@ -1,4 +1,4 @@
-// What a run leaves in the memory of its function, for the steps that follow it.
+// Values that a run leaves in the memory of its function, for the updates that follow it.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,14 @@
 
 namespace paddle_ngraph {
 
-// Memory of floats.
+// An array of floats.
 struct FloatSpan {
   float* data;
   size_t size;
 };
 
-// Runs of a function that holds values take turns: a turn ends when nobody needs the values any
-// more, which are where the next run computes.
+// Makes runs of a function with pinned values exclusive: a lock is released when the values have no
+// reader any more, because the next run computes in their memory.
 class ExclusiveRuns {
  public:
   using RunLock = std::unique_lock<std::mutex>;
@@ -28,11 +28,11 @@ class ExclusiveRuns {
   ExclusiveRuns(const ExclusiveRuns&) = delete;
   ExclusiveRuns& operator=(const ExclusiveRuns&) = delete;
 
-  // Waits for the turn.
+  // Waits until no other run holds the lock.
   RunLock lock_run();
 
  private:
-  // A forked process has a mutex of its own: the thread that holds the other one is not there.
+  // A forked process has its own mutex: the thread that holds the parent's does not exist there.
   struct ProcessState {
     const pid_t process = getpid();
     std::mutex mutex;
@@ -41,8 +41,8 @@ class ExclusiveRuns {
   std::atomic<ProcessState*> state_;
 };
 
-// The values that a run holds, valid as long as this and the function live. A thread that has one
-// must not run the function.
+// The pinned values of a run, valid during the lifetime of this object and of the function. A
+// thread that has one must not run the function.
 struct PinnedValues {
   std::vector<FloatSpan> values;
   ExclusiveRuns::RunLock run_lock;

@@ -17,9 +17,9 @@ Plane plane_of(const ov::Shape& input, const ov::Shape& output) {
 
 enum PoolAxis { kPlanes, kRows };
 
-// Calls body(plane, rows) for parts of the planes of a tensor, of which each has `rows` rows and
-// takes `steps` of work: whole planes or, where these are few, ranges of their rows. `body` is
-// called for several planes in one go, with what `start` returns.
+// Calls body(plane, rows) on chunks of a tensor's planes, of which each has `rows` rows and `steps`
+// of work: whole planes or, where these are few, ranges of their rows. `body` is called for several
+// planes in sequence, with the result of `start`.
 template <typename Start, typename Body>
 void each_part(const ov::Shape& shape, int64_t rows, int64_t steps, const Start& start,
                const Body& body) {
@@ -48,7 +48,7 @@ void each_part(const ov::Shape& shape, int64_t rows, int64_t steps, const Body& 
       [&](int64_t plane, const Range& part, int*) { body(plane, part); });
 }
 
-// In float32, as native Paddle rounds them.
+// Rounded to float32, as in plain Paddle.
 int64_t adaptive_begin(int64_t index, int64_t input, int64_t output) {
   return static_cast<int64_t>(std::floor(static_cast<float>(index * input) / output));
 }
@@ -230,7 +230,7 @@ void MaxPoolWithIndexGrad::compute(const ov::TensorVector& inputs,
       x_grad[mask[i]] += grad[i];
     }
   };
-  // Which positions a row of the mask names is not known before it is read.
+  // The indices in a row of the mask are unknown before it is read.
   each_part(inputs[1].get_shape(), 1, plane.size() + plane.out_size(), spread_plane);
 }
 

@@ -1,6 +1,6 @@
-// 2-D pooling as native Paddle computes it: windows are clipped at the border, the first maximum
-// takes the gradient, NaN and infinities behave as in a running comparison. Data is [N, C, H, W]
-// or, if no positions are requested, with channels in blocks of 8 or 16, [N, C / block, H, W,
+// 2-D pooling with the semantics of plain Paddle: windows are clipped at the border, the first
+// maximum gets the gradient, NaN and infinities behave as in a sequential comparison. Data is [N,
+// C, H, W] or, if no indices are requested, has channels in blocks of 8 or 16, [N, C / block, H, W,
 // block].
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace paddle_ngraph {
 
-// The attributes of pooling along height and width.
+// Attributes of pooling along height and width.
 struct PoolAttributes {
   std::vector<int64_t> kernel{1, 1};
   std::vector<int64_t> strides{1, 1};
-  std::vector<int64_t> pads{0, 0};  // above and to the left; the output size implies the others
+  std::vector<int64_t> pads{0, 0};  // top and left; the output size implies bottom and right
   std::vector<int64_t> output{1, 1};
-  bool adaptive = false;             // windows follow from input and output size alone
-  bool exclusive = true;             // averages leave padding out
-  std::vector<int64_t> input{1, 1};  // height and width, of gradients that nothing else tells them
+  bool adaptive = false;             // windows are determined by input and output size alone
+  bool exclusive = true;             // averages exclude padding
+  std::vector<int64_t> input{1, 1};  // height and width, for gradients that cannot infer them
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -79,8 +79,8 @@ class PaddleMaxPoolGrad : public OperatorIn<PaddleMaxPoolGrad, PoolOp> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// x [N, C, H, W] -> the maxima and their positions in H * W (i32), [N, C, OH, OW] each. NaN is
-// ignored; the position is -1 if there is nothing but NaN and -inf.
+// x [N, C, H, W] -> the maxima and their indices in H * W (i32), [N, C, OH, OW] each. NaN is
+// ignored; the index is -1 if there are only NaN and -inf.
 class MaxPoolWithIndex : public OperatorIn<MaxPoolWithIndex, PoolOp> {
  public:
   OPENVINO_OP("MaxPoolWithIndex", "paddle_ngraph", PoolOp);

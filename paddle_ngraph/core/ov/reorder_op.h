@@ -1,4 +1,5 @@
-// Between [N, C, H, W] and the layout of the convolutions, [N, ceil(C / block), H, W, block].
+// Conversion between [N, C, H, W] and the layout of the convolutions, [N, ceil(C / block), H, W,
+// block].
 #pragma once
 
 #include "core/ov/extension_ops.h"
@@ -16,8 +17,8 @@ struct BlockedReorderAttributes {
   }
 };
 
-// x in either layout -> the same with `block` channels side by side; 1: plain. Of the channels of a
-// blocked x the first `channels` count, 0: all; what fills up the result's last block is 0.
+// x in either layout -> x with blocks of `block` channels; 1: plain. Only the first `channels`
+// channels of a blocked x are converted, 0: all; the padding of the output's last block is 0.
 class BlockedReorder : public ExtensionOpOf<BlockedReorder, BlockedReorderAttributes> {
  public:
   OPENVINO_OP("BlockedReorder", "paddle_ngraph", ExtensionOp);

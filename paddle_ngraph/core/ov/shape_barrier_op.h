@@ -1,4 +1,4 @@
-// ShapeBarrier: hides from nGraph how large a tensor is.
+// ShapeBarrier: hides the size of a tensor from nGraph.
 #pragma once
 
 #include "core/ov/extension_ops.h"
@@ -14,10 +14,12 @@ struct ShapeBarrierAttributes {
   }
 };
 
-// (x, another) -> x, whose sizes along `axes` are open. What a loop starts from keeps them open in
-// its turns so; nGraph finds out by itself that a turn adds to them only where something reads the
-// result. The other input is not read: while a run gives it, x is no constant either, whose size
-// would be known. Without axes it keeps what an If makes (conversion/passes/plugin_workarounds.py).
+// (x, another) -> x, with dynamic dimensions along `axes`. A loop whose initial values pass through
+// it keeps these dimensions dynamic in its iterations; nGraph detects by itself that an iteration
+// extends a loop-carried value only where the result has a reader. The data of the other input is
+// not read: that input, which depends on a run, keeps x from being folded to a constant, whose size
+// would be known. Without axes the operator preserves results of an If
+// (conversion/passes/plugin_workarounds.py).
 class ShapeBarrier : public ExtensionOpOf<ShapeBarrier, ShapeBarrierAttributes> {
  public:
   OPENVINO_OP("ShapeBarrier", "paddle_ngraph", ExtensionOp);

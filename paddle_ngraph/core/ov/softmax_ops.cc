@@ -11,28 +11,28 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Paddle clamps exponents to at least this.
+// Paddle clamps exponents to at least this value.
 constexpr float kLowest = -64.0F;
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// Paddle's kernel takes so many elements at once, and of these clamps a NaN, too. So a row of
-// nothing but -inf has equal powers if no element is left over; else it is NaN.
+// Paddle's kernel processes this number of elements at once, and clamps NaN in them, too. Therefore
+// all exponentials of a row of -inf are equal if no element remains; else the row becomes NaN.
 constexpr int64_t kPaddleVectorLength = 8;
 
-// What is subtracted from a row with this maximum.
+// The value that is subtracted from a row with this maximum.
 NGRAPH_INLINE inline float shift_of(float largest, int64_t length) {
   const bool is_clamped = length % kPaddleVectorLength == 0;
   return is_clamped && largest == kNothing ? std::numeric_limits<float>::lowest() : largest;
 }
 
-// Powers are added up as they are computed: a long row is not in the fastest cache any more when
-// its last one is there.
+// Exponentials are summed as they are computed: the start of a long row has left the L1 cache when
+// its last exponential is computed.
 NGRAPH_VECTORIZED void softmax_row(const float* __restrict__ x, int64_t length,
                                    float* __restrict__ y) {
   const float largest = shift_of(largest_of(x, length, kNothing), length);
   const float total = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
-    const float shifted = x[i] - largest;  // 0 at most
+    const float shifted = x[i] - largest;  // at most 0
     const auto [power, rest] = exponential_within(shifted < kLowest ? kLowest : shifted);
     const float exponential = power + power * rest;
     y[i] = exponential;
@@ -48,7 +48,7 @@ NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ y, const float* __
   for (int64_t i = 0; i < length; ++i) x_grad[i] = (grad[i] - total) * y[i];
 }
 
-// Calls body(offset of a row) for the rows of [..., L].
+// Calls body(offset of the row) for the rows of [..., L].
 template <typename Body>
 void each_row(const ov::Shape& shape, const Body& body) {
   const auto elements = static_cast<int64_t>(ov::shape_size(shape));

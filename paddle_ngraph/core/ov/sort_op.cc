@@ -24,10 +24,10 @@ bool is_greater(const Element& left, const Element& right) {
   return left.value > right.value || (std::isnan(left.value) && !std::isnan(right.value));
 }
 
-// Where k times this is less than the number of elements, Paddle uses another algorithm.
+// If k times this is less than the number of elements, Paddle uses another algorithm.
 constexpr int64_t kPartialSortRatio = 64;
 
-// Comparisons per element, roughly: to weigh a row against the cost of a thread.
+// Approximate number of comparisons per element, to estimate whether a row is worth a thread.
 constexpr int64_t kSortStepsPerElement = 8;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Sort: the first elements of each row in order, and their original positions.
+// Sort: the first elements of each row in sorted order, and their original indices.
 #pragma once
 
 #include "core/ov/extension_ops.h"
@@ -22,10 +22,10 @@ struct SortAttributes {
   }
 };
 
-// x [..., N] float32 -> values [..., k] float32, positions [..., k] int32, along the last axis.
-// A NaN is greater than infinity. The order of equal elements is the one that Paddle's CPU kernels
-// get from the C++ library: those of `argsort` (stable_sort or sort), and with `search` of `topk`
-// (partial_sort, or nth_element and, where `sorted`, sort).
+// x [..., N] float32 -> values [..., k] float32, indices [..., k] int32, along the last axis. A NaN
+// is greater than infinity. Equal elements are ordered as by the C++ library functions that
+// Paddle's CPU kernels call: for `argsort` stable_sort or sort, and, with `search`, for `topk`
+// partial_sort, or nth_element and, where `sorted`, sort.
 class Sort : public ExtensionOpOf<Sort, SortAttributes> {
  public:
   OPENVINO_OP("Sort", "paddle_ngraph", ExtensionOp);

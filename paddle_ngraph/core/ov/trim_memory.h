@@ -1,4 +1,4 @@
-// What a build leaves behind.
+// Release of memory that a build has freed.
 #pragma once
 
 #ifdef __GLIBC__
@@ -7,8 +7,8 @@
 
 namespace paddle_ngraph {
 
-// Returns freed memory to the system. The C library keeps what is freed below the top of its heap,
-// which after a build are the graphs that OpenVINO went through.
+// Returns freed memory to the system. The C library retains freed memory below the top of its heap;
+// after a build this memory contained the intermediate graphs of OpenVINO.
 inline void trim_free_memory() {
 #ifdef __GLIBC__
   malloc_trim(0);

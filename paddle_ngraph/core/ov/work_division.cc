@@ -10,14 +10,14 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Costs in multiplications. To start a task takes some microseconds.
+// Costs in multiplications. Starting a task takes some microseconds.
 constexpr double kTaskCostMultiplies = 1 << 16;
-// A copy reads and writes once more.
+// A copy adds one read and one write.
 constexpr double kCopyCostFactor = 3;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Numbers of parts worth trying: the least for each size of the largest part.
+// Numbers of chunks worth trying: the least for each size of the largest chunk.
 std::vector<int64_t> candidates(const Axis& axis) {
   std::vector<int64_t> result{1};
   for (int64_t size = axis.units; size > 1;) {
@@ -65,7 +65,8 @@ class Search {
     return axis.copied_unless == kAlways || !is_in_units(axis.copied_unless);
   }
 
-  // The part of an operand that the largest task needs, counted as often as it is read or written.
+  // The elements of an operand that the largest task needs, multiplied by the number of times they
+  // are read or written.
   double elements_of(const Operand& operand, bool reads) const {
     double elements = operand.elements;
     bool is_copied = false;
@@ -96,7 +97,7 @@ class Search {
     const auto threads = static_cast<double>(threads_);
     const auto rounds = static_cast<double>(ceil_div(static_cast<int64_t>(tasks), threads_));
     double time = rounds * (multiplies + elements * kMultipliesPerStep + kTaskCostMultiplies);
-    // The sum reads every partial result, and is divided in turn.
+    // The sum reads every partial result, and is divided among threads, too.
     if (partials > 1) {
       time += kMultipliesPerStep * (partials + 1) * work_.result.elements / threads +
               kTaskCostMultiplies;

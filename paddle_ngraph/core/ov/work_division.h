@@ -1,5 +1,5 @@
-// How work is divided among threads: into a grid of parts along its axes. One place decides it for
-// all operators, from what there is to divide: samples, groups, blocks of channels, rows.
+// Division of work among threads: into a grid of chunks along its axes. One cost model serves all
+// operators and all divisible axes: samples, groups, blocks of channels, rows.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace paddle_ngraph {
 
-// As many multiplications take as long as reading or writing an element that is not in the L1
-// cache: a core with vectors of 8 to 16 floats does 16 to 32 of them in a cycle, and reads or
-// writes 1 to 8 such floats.
+// Number of multiplications that take as long as reading or writing an element outside the L1
+// cache: a core with vectors of 8 to 16 floats does 16 to 32 of them per cycle, and reads or writes
+// 1 to 8 such floats.
 constexpr double kMultipliesPerStep = 8;
 
 struct Range {
@@ -22,10 +22,10 @@ struct Range {
   int64_t size() const { return end - begin; }
 };
 
-// The parts of each axis; every combination of them is a task. The last axis varies fastest.
+// The chunks of each axis; every combination of them is a task. The last axis varies fastest.
 class Grid {
  public:
-  // Axes that are not divided.
+  // Undivided axes.
   explicit Grid(std::vector<int64_t> units) : Grid(units, std::vector(units.size(), int64_t{1})) {}
   Grid(std::vector<int64_t> units, std::vector<int64_t> parts)
       : units_(std::move(units)), parts_(std::move(parts)) {}
@@ -33,12 +33,13 @@ class Grid {
   int64_t tasks() const;
   int64_t parts(size_t axis) const { return parts_[axis]; }
   int64_t units(size_t axis) const { return units_[axis]; }
-  // The same, but that one axis is divided into its units.
+  // Returns a copy of the grid in which one axis is divided into its units.
   Grid in_units(size_t axis) const;
-  // Which part of an axis a task works on, and its units: the parts differ by one at most.
+  // The chunk index of a task along an axis, and the units of that chunk: chunk sizes differ by one
+  // at most.
   int64_t part(size_t axis, int64_t task) const;
   Range range(size_t axis, int64_t task) const;
-  // The share of the whole that a task is.
+  // The fraction of the whole work that a task computes.
   double share(int64_t task) const;
 
  private:
@@ -47,20 +48,20 @@ class Grid {
 
 constexpr int kNone = -1, kAlways = -2;
 
-// An axis of a work that can be divided.
+// A divisible axis of a work.
 struct Axis {
-  int64_t units = 1;          // which are not divided further
-  bool is_summed = false;     // each part along it gives a result of its own, and these are added
+  int64_t units = 1;          // indivisible
+  bool is_summed = false;     // each chunk gives a partial result, and these are summed
   int needs = kNone;          // the axis that must be divided into its units before this one is
-  int copied_unless = kNone;  // that axis; else parts along this one do not lie together
-  double overlap = 0;         // units that a part also reads of its neighbours
+  int copied_unless = kNone;  // unless that axis is divided into units, chunks are not contiguous
+  double overlap = 0;         // units of its neighbours that a chunk also reads
 };
 
-// What a work reads or writes. Along an axis that is not among its own, every task needs all of it.
+// An input or output of a work. Every task needs all of it along axes that are not in `axes`.
 struct Operand {
   double elements = 0;
-  uint32_t axes = 0;      // bits
-  bool is_copied = true;  // where its parts do not lie together
+  uint32_t axes = 0;      // bit mask
+  bool is_copied = true;  // where its chunks are not contiguous
 };
 
 constexpr uint32_t along(std::initializer_list<int> axes) {
@@ -70,29 +71,29 @@ constexpr uint32_t along(std::initializer_list<int> axes) {
 }
 
 struct Work {
-  double multiplies = 0;  // multiplications, or steps that take as long
+  double multiplies = 0;  // multiplications, or elementary steps of that duration
   std::vector<Axis> axes;
-  std::vector<Operand> operands;  // read
+  std::vector<Operand> operands;  // inputs
   Operand result;
 };
 
-// The grid with which so many threads finish soonest. It depends on nothing but its arguments, so
-// that sums of partial results do not change from run to run.
+// The grid with the shortest estimated time on this number of threads. The result depends on the
+// arguments alone, so that sums of partial results are the same in every run.
 Grid divide(const Work& work, int64_t threads);
 
-// Into how many parts `count` is divided if so many would be worth a task: as many for each thread,
-// if there are enough, and a few, for threads that are slower than others.
+// Number of chunks for `count` units, at most `max_parts` (chunks that are worth a task): the same
+// number for each thread, if there are enough, and several per thread, for threads that are slower
+// than others.
 int64_t num_even_parts(int64_t count, int64_t max_parts, int64_t threads);
 
-// The largest share of one of the threads over the mean, if each takes the next task when it has
-// finished one.
+// The largest load of a thread over the mean, if each takes the next task when it has finished one.
 double imbalance(const std::vector<double>& tasks, int64_t threads);
 
-// What a loop has divided: the work of each of its tasks, in products.
+// The division of one loop: the work of each of its tasks, in multiplications.
 using Division = std::vector<double>;
 
-// Notes the divisions of all loops during its life, for the benchmarks and for tests. One at a
-// time.
+// Records the divisions of all loops during its lifetime, for the benchmarks and for tests. At most
+// one instance at a time.
 class DivisionRecorder {
  public:
   DivisionRecorder();
@@ -100,7 +101,7 @@ class DivisionRecorder {
   DivisionRecorder(const DivisionRecorder&) = delete;
   DivisionRecorder& operator=(const DivisionRecorder&) = delete;
 
-  // Those so far.
+  // Returns the divisions recorded so far and clears them.
   std::vector<Division> take_divisions();
 
   static bool is_recording();

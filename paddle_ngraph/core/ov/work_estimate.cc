@@ -13,7 +13,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-constexpr double kNsPerElement = 1.0;  // of what is read or written, whichever is more
+constexpr double kNsPerElement = 1.0;  // per element read or written, whichever is more
 constexpr double kNsPerMultiply = 1.0 / 30;
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
@@ -27,8 +27,9 @@ bool has_dynamic_shapes(const ov::Node& node) {
          std::any_of(outputs.begin(), outputs.end(), is_dynamic);
 }
 
-// Multiplications. With [M, K], [K, N] and [M, N] this is MKN; for a convolution and its gradients
-// it is too low, by the square root of the number of positions that a filter covers.
+// Number of multiplications. With [M, K], [K, N] and [M, N] this is MKN; for a convolution and its
+// gradients the estimate is too low, by the square root of the number of elements of the filter
+// window.
 double num_multiplies(const ov::Node& node) {
   const std::string type = node.get_type_info().name;
   const bool multiplies = type.find("Gemm") != std::string::npos ||
@@ -40,7 +41,7 @@ double num_multiplies(const ov::Node& node) {
 }
 
 double node_ns(const ov::Node& node) {
-  if (dynamic_cast<const PinValues*>(&node)) return 0;  // it reads addresses only
+  if (dynamic_cast<const PinValues*>(&node)) return 0;  // reads addresses only
   if (has_dynamic_shapes(node)) return kUnknown;
   if (const auto* loop = dynamic_cast<const ov::op::util::SubGraphOp*>(&node)) {
     const auto count = loop->get_num_iterations();

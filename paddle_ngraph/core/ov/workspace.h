@@ -1,5 +1,6 @@
-// Memory that operators need only during one evaluate. It is kept for the next one, so that a step
-// touches no fresh pages, and is shared by all operators, which run one after the other.
+// Scratch memory that operators need only during one evaluate. The memory is cached for the next
+// one, so that a step touches no new pages, and is shared by all operators, which run one at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class Workspace {
       }
     }
     if (block_.size < bytes + kAlignment) {
-      block_ = {};  // the old block goes before the new one comes
+      block_ = {};  // the old block is freed before the new one is allocated
       block_.memory.reset(new char[bytes + kAlignment]);
       block_.size = bytes + kAlignment;
     }
@@ -65,7 +66,7 @@ class Workspace {
   Block block_;
 };
 
-// `bytes` rounded up, so that what follows it in a workspace is aligned too.
+// `bytes` rounded up, so that the next buffer in a workspace is aligned too.
 constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace paddle_ngraph

@@ -1,7 +1,8 @@
 // MKL, linked layer by layer: interface, threading on Paddle's OpenMP runtime, and core.
 //
-// A library of its own, opened with RTLD_LOCAL: Paddle loads its older MKLML late, and MKLML would
-// bind to these symbols if it could see them. (`libmkl_rt` makes its layers visible to everyone.)
+// A separate library, opened with RTLD_LOCAL: Paddle loads its older MKLML late, and MKLML would
+// bind to these symbols if they were visible to it. (`libmkl_rt` makes its layers visible
+// globally.)
 #include "mkl_packed/mkl/mkl_layers.h"
 
 #include <mkl_cblas.h>

@@ -1,4 +1,4 @@
-// What the library `_mkl.so` exports: the few functions of MKL that are used.
+// Exports of the library `_mkl.so`: the MKL functions that are used.
 #pragma once
 
 #include <cstddef>

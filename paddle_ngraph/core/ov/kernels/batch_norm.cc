@@ -12,7 +12,7 @@ namespace paddle_ngraph {
 namespace {
 
 // Calls body(lane, index) for every float of rows of kBlock floats, or of their width where kBlock
-// is 0. Rows of one float lie together.
+// is 0. Rows of one float are contiguous.
 template <int64_t kBlock, typename Body>
 NGRAPH_INLINE inline void each_row(const Rows& rows, const Body& body) {
   const int64_t width = kBlock > 0 ? kBlock : rows.width;
@@ -22,7 +22,7 @@ NGRAPH_INLINE inline void each_row(const Rows& rows, const Body& body) {
   }
 }
 
-// One number for each channel of a block: a copy, so that what a loop writes cannot alias it.
+// One value for each channel of a block: a copy, so that the output of a loop cannot alias it.
 template <int64_t kBlock>
 class PerLane {
  public:
@@ -43,7 +43,7 @@ class PerLane<0> {
   const float* values_;
 };
 
-// Calls function(width of the rows) with the usual ones as compile-time constants; 0: any other.
+// Calls function(width of the rows) with the usual widths as compile-time constants; 0: any other.
 template <typename Function>
 NGRAPH_INLINE inline void with_width(const Rows& rows, const Function& function) {
   if (rows.width == 1 && rows.stride == 1) {
@@ -87,8 +87,8 @@ NGRAPH_INLINE inline void moments_of(const float* x, const Rows& rows, float* me
   }
 }
 
-// Calls function(rectify). As in native Paddle, a NaN becomes 0 if there is no ceiling, and stays
-// NaN if there is one.
+// Calls function(rectify), the ReLU. As in plain Paddle, NaN becomes 0 if there is no ceiling, and
+// stays NaN if there is one.
 template <typename Function>
 NGRAPH_INLINE inline void with_relu(const Bounds& bounds, const Function& function) {
   const float low = bounds.low, high = bounds.high;
@@ -104,7 +104,7 @@ NGRAPH_INLINE inline void with_relu(const Bounds& bounds, const Function& functi
   }
 }
 
-// Calls function(value), where value(i) is element i of the gradient.
+// Calls function(value), where value(i) is element i of the gradient of the ReLU's input.
 template <typename Function>
 NGRAPH_INLINE inline void with_gradient(const Gradient& g, const Function& function) {
   const float* grad = g.grad;

@@ -6,25 +6,25 @@
 
 namespace paddle_ngraph {
 
-// The bounds of a ReLU. NaN means none, since no comparison with it holds.
+// The bounds of a ReLU. NaN means no bound, since every comparison with it is false.
 struct Bounds {
   float low = std::numeric_limits<float>::quiet_NaN();
   float high = std::numeric_limits<float>::quiet_NaN();
 };
 
-// The gradient of the input of the ReLU: that of y, times one or zero.
+// The gradient of the input of the ReLU: that of y, multiplied by one or zero.
 struct Gradient {
   const float* grad;
-  const float* y;  // nullptr: not rectified
+  const float* y;  // nullptr: no ReLU
   Bounds bounds;
 
   Gradient at(int64_t offset) const { return {grad + offset, y ? y + offset : nullptr, bounds}; }
 };
 
-// As many sums as this are kept in registers.
+// Number of sums that fit in registers.
 constexpr int64_t kWidestRows = 64;
 
-// Rows of `width` floats, one for each channel of a block, that begin `stride` floats apart.
+// Rows of `width` floats, one for each channel of a block, `stride` floats apart.
 struct Rows {
   int64_t count;
   int64_t width;
@@ -33,22 +33,22 @@ struct Rows {
 
 // Mean and sum of squared distances from it, of each channel of a chunk.
 void chunk_moments(const float* x, const Rows& rows, float* mean, float* square);
-// The same for a single channel.
+// The overload for a single channel.
 void row_moments(const float* x, int64_t pixels, float* mean, float* square);
 
-// y = x * factor + offset, rectified.
+// y = x * factor + offset, followed by the ReLU.
 void scale_rows(const float* x, const Rows& rows, const float* factor, const float* offset,
                 const Bounds& bounds, float* y);
 
 // The sums of grad and of grad * (x - mean), of each channel of a chunk.
 void chunk_products(const float* x, const Gradient& g, const Rows& rows, const float* mean,
                     float* sum, float* product);
-// The same for a single channel.
+// The overload for a single channel.
 void row_products(const float* x, const Gradient& g, int64_t pixels, float mean, float* sum,
                   float* product);
 
-// x_grad = ((grad - shift) - (x - mean) * slope) * factor: in this order, as in native Paddle, an
-// infinite scale multiplies a finite number, and no infinities are subtracted from each other.
+// x_grad = ((grad - shift) - (x - mean) * slope) * factor: in this order, as in plain Paddle, an
+// infinite scale multiplies a finite value, and no infinities are subtracted from each other.
 struct GradFactors {
   const float* shift;
   const float* factor;

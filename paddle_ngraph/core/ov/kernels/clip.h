@@ -1,14 +1,14 @@
-// What clipping by a norm computes.
+// Loops of clipping by a norm.
 #pragma once
 
 #include <cstdint>
 
 namespace paddle_ngraph {
 
-// The sum of the squares of `count` numbers, in float32: a few thousand at most.
+// The sum of the squares of `count` floats, in float32: a few thousand at most.
 float sum_of_squares(const float* x, int64_t count);
 
-// product[i] = x[i] * factor; the product may be x.
+// product[i] = x[i] * factor; product may alias x.
 void scale(const float* x, int64_t count, float factor, float* product);
 
 }  // namespace paddle_ngraph

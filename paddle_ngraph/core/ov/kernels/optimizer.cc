@@ -84,7 +84,7 @@ NGRAPH_VECTORIZED void adam_chunk(const AdamScalars& step, int64_t count,
   }
   const float* below_root = moment2;
   if (moment2_max != nullptr) {
-    // Of a NaN and a number Paddle takes the newer one, but its kernel for AVX-512 the older one.
+    // Of a NaN and a number Paddle selects the newer one, but its AVX-512 kernel the older one.
     if (step.keeps_largest) {
       for (int64_t i = 0; i < count; ++i) {
         moment2_max[i] = moment2[i] > moment2_max[i] ? moment2[i] : moment2_max[i];

@@ -1,4 +1,4 @@
-// Steps of optimizers on a few elements of a parameter and its states, in place.
+// Optimizer updates of a few elements of a parameter and its states, in place.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace paddle_ngraph {
 
-// So many elements are updated at a time: their data stays in the L1 cache.
+// Number of elements that are updated at a time: their data stays in the L1 cache.
 constexpr int64_t kStepChunk = 512;
 
-// Numbered as in optimizer_updates.py. A sum adds the gradient to its state; filling has no
+// Enumerated as in optimizer_updates.py. kSum adds the gradient to its state; kFill has no
 // gradient.
 enum class Optimizer : int { kSgd, kMomentum, kAdam, kSum, kFill };
 
@@ -54,13 +54,13 @@ struct AdamAttributes {
   }
 };
 
-// One step of an optimizer, whose numbers are known.
+// One optimizer update with resolved scalars.
 class OptimizerStep {
  public:
   virtual ~OptimizerStep() = default;
 
-  // Updates `count` elements, at most kStepChunk: those of the parameter, which comes first in
-  // `states`, and of its states. None of the memory overlaps.
+  // Updates `count` elements, at most kStepChunk, of `states`: the parameter, which comes first,
+  // and its states. The arrays do not overlap.
   virtual void update(int64_t count, const float* grad, float* const* states) const = 0;
 };
 
@@ -72,8 +72,8 @@ std::unique_ptr<OptimizerStep> step_of(const MomentumAttributes& attributes, con
 std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const float* scalars,
                                        size_t num_states);
 
-// The same, with the attributes in the order in which they are visited. Throws NgraphError unless
-// there are as many attributes, numbers and states as the optimizer has.
+// The overload that takes the attributes in the order in which they are visited. Throws NgraphError
+// unless the numbers of attributes, scalars and states are those of the optimizer.
 std::unique_ptr<OptimizerStep> step_of(Optimizer optimizer, const std::vector<double>& attributes,
                                        const std::vector<float>& scalars, size_t num_states);
 

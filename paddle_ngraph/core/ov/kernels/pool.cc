@@ -14,15 +14,15 @@ namespace {
 // ones window by window.
 constexpr int64_t kLongRow = 4;
 
-// Where a maximum starts in native Paddle: a window of nothing but -inf gives this.
+// The initial maximum in plain Paddle: the result for a window of -inf only.
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
-// `a > b ? a : b`, not std::max: an earlier NaN gives way to a later number, as in native Paddle.
+// `a > b ? a : b`, not std::max: an earlier NaN is replaced by a later number, as in plain Paddle.
 NGRAPH_INLINE inline float later_max(float so_far, float next) {
   return so_far > next ? so_far : next;
 }
 
-// kStride is the stride when it is known to the compiler, else 0.
+// kStride is the stride if it is a compile-time constant, else 0.
 template <int64_t kStride>
 NGRAPH_INLINE inline void max_stripe(const float* x, const Stripe& stripe, int64_t stride,
                                      float* out) {
@@ -60,7 +60,7 @@ float max_window(const float* x, int64_t width, const PoolWindow& rows, const Po
 
 constexpr int32_t kNoMatch = std::numeric_limits<int32_t>::min();
 
-// Notes `position` for the outputs that equal their element of the stripe.
+// Stores `position` for the outputs that equal their element of the stripe.
 template <int64_t kStride>
 NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int64_t stride,
                                        const float* out, int32_t position, int32_t* match) {
@@ -70,9 +70,9 @@ NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int
   }
 }
 
-// Goes backwards, so that the first match is noted last, and without branches, since which element
-// of a window is the largest cannot be predicted. Then every output passes its gradient on once, if
-// it goes to one of the positions in `own`.
+// Goes backwards, so that the first match is stored last, and without branches, since the index of
+// a window's maximum cannot be predicted. Then every output passes its gradient on once, if the
+// index of its maximum is in `own`.
 NGRAPH_VECTORIZED void match_row(const float* x, int64_t width, const PoolWindow& rows,
                                  const std::vector<Stripe>& columns, int64_t stride,
                                  const float* out, const float* grad, const Range& own,
@@ -109,7 +109,7 @@ void match_window(const float* x, int64_t width, const PoolWindow& rows, const P
   }
 }
 
-// The larger of the maximum so far and the element of the stripe, with its position.
+// The larger of the running maximum and the element of the stripe, with its index.
 template <int64_t kStride>
 NGRAPH_INLINE inline void find_stripe(const float* x, const Stripe& stripe, int64_t stride,
                                       int32_t position, float* out, int32_t* mask) {
@@ -144,7 +144,7 @@ NGRAPH_VECTORIZED void find_row(const float* x, int64_t width, const PoolWindow&
   }
 }
 
-// The first of the largest elements; -1 when none is above kLowest.
+// The first index of the largest element; -1 if none is above kLowest.
 int32_t find_maximum(const float* x, int64_t width, const PoolWindow& rows,
                      const PoolWindow& columns, float* maximum) {
   *maximum = kLowest;
@@ -199,7 +199,7 @@ NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windo
         for (int64_t w = column->begin; w < column->end; ++w) {
           const auto* from = x + (h * plane.width + w) * plane.block;
           const FloatLanes next = *reinterpret_cast<const FloatLanes*>(from);
-          maximum = maximum > next ? maximum : next;  // like later_max
+          maximum = maximum > next ? maximum : next;  // as later_max
         }
       }
       *reinterpret_cast<FloatLanes*>(out) = maximum;
@@ -208,7 +208,7 @@ NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windo
   }
 }
 
-// Backwards, like match_row.
+// Backwards, as match_row.
 NGRAPH_VECTORIZED void match_lanes(const float* x, const Plane& plane, const Windows& rows,
                                    const Windows& columns, const float* out, const float* grad,
                                    const Range& own, float* x_grad) {
@@ -301,7 +301,7 @@ Pooling::Pooling(const Plane& plane, std::vector<PoolWindow> rows, std::vector<P
 }
 
 Range Pooling::windows_over(const Range& range) const {
-  // Both ends of the windows grow from one to the next.
+  // The begin and the end of the windows both increase from one window to the next.
   const auto first = std::partition_point(rows.begin(), rows.end(), [&](const PoolWindow& window) {
     return window.end <= range.begin;
   });

@@ -9,11 +9,11 @@
 
 namespace paddle_ngraph {
 
-// The window of one output position along one axis, clipped to the input.
+// The window of one output index along one axis, clipped to the input.
 struct PoolWindow {
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t divisor = 0;  // what an average divides by
+  int64_t divisor = 0;  // divisor of an average
 };
 
 // Sizes of one plane.
@@ -22,7 +22,7 @@ struct Plane {
   int64_t width = 0;
   int64_t out_height = 0;
   int64_t out_width = 0;
-  int64_t block = 1;  // channels side by side
+  int64_t block = 1;  // adjacent channels
 
   int64_t size() const { return height * width * block; }
   int64_t out_size() const { return out_height * out_width * block; }
@@ -35,14 +35,14 @@ struct Stripe {
   int64_t first = 0;
 };
 
-// How the planes of one tensor are pooled.
+// Parameters of pooling the planes of one tensor.
 struct Pooling {
-  // With `along_rows` no window is adaptive: `first` is where the first one begins in a row, and
-  // `kernel` is the width of each of them.
+  // With `along_rows` no window is adaptive: `first` is the start of the first window in a row, and
+  // `kernel` is the width of each window.
   Pooling(const Plane& plane, std::vector<PoolWindow> rows, std::vector<PoolWindow> columns,
           bool adaptive, int64_t kernel, int64_t stride, int64_t first);
 
-  // The rows of the output whose windows cover some of these rows of the input.
+  // The rows of the output whose windows cover at least one of these rows of the input.
   Range windows_over(const Range& rows) const;
 
   Plane plane;
@@ -52,11 +52,11 @@ struct Pooling {
   std::vector<Stripe> stripes;
 };
 
-// Each of these works on one plane, of which `x`, `out` and the rest are the beginning: the
-// poolings compute a range of the rows of the output, and the gradients one of the rows of the
-// input. Gradients are set, not added to.
+// Each of these processes one plane, whose first elements `x`, `out` and the other pointers
+// address: the poolings compute a range of the output's rows, and the gradients a range of the
+// input's rows. Gradients are set, not accumulated.
 void max_pool(const Pooling& pooling, const Range& rows, const float* x, float* out);
-// `match`: memory for as many numbers as an output row has.
+// `match`: memory for as many elements as an output row has.
 void max_pool_grad(const Pooling& pooling, const Range& rows, const float* x, const float* out,
                    const float* grad, std::vector<int32_t>* match, float* x_grad);
 void max_pool_with_index(const Pooling& pooling, const Range& rows, const float* x, float* out,

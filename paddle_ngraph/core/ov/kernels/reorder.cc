@@ -9,13 +9,13 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Transposed at a time, in registers: the compiler makes loads and stores of single numbers of a
-// plain loop.
+// Size of a tile that is transposed in registers: for a plain loop, compilers emit scalar loads and
+// stores.
 constexpr int64_t kTileSize = 8;
 
 using Vector = float __attribute__((vector_size(kTileSize * sizeof(float))));
 
-// Numbers of two vectors, by their places in both.
+// Shuffles elements of two vectors, given their indices in both.
 #if defined(__clang__)
 #define NGRAPH_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -49,7 +49,7 @@ NGRAPH_INLINE inline void transpose(const float* from, int64_t from_row, float* 
 
 #undef NGRAPH_PICK
 
-// How far apart neighbours are. Either positions or channels lie side by side.
+// Distances between neighbours. Either pixels or channels are contiguous.
 struct Steps {
   int64_t pixel;
   int64_t channel;
@@ -60,7 +60,7 @@ struct Steps {
   NGRAPH_INLINE int64_t row() const { return pixel * channel; }
 };
 
-// What lies side by side on one side does not on the other.
+// The axis that is contiguous on one side is not contiguous on the other.
 NGRAPH_INLINE inline void transpose_blocks(const float* from, const Steps& given,
                                            const ChannelBlock& size, float* to, const Steps& made) {
   const auto copy = [&](int64_t at, int64_t channel) {

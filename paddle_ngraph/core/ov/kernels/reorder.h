@@ -1,26 +1,26 @@
-// Channels of one block: from planes, [channel][position], to [position][lane], and back; and from
-// blocks to others.
+// Reorders channels of one block: from planes, [channel][pixel], to [pixel][lane], and back; and
+// between blocks of different sizes.
 #pragma once
 
 #include <cstdint>
 
 namespace paddle_ngraph {
 
-// Where `count` channels lie in both layouts.
+// The range of `count` channels that both layouts store.
 struct ChannelBlock {
-  int64_t pixels = 0;  // positions of a plane
-  int64_t count = 0;   // channels, at most as many as a block has
-  int64_t block = 0;   // lanes of a position
+  int64_t pixels = 0;  // pixels of a plane
+  int64_t count = 0;   // channels, at most the number of lanes
+  int64_t block = 0;   // lanes of a pixel
 };
 
-// to[position][channel] = from[channel][position]; other lanes are left.
+// to[pixel][channel] = from[channel][pixel]; other lanes are not written.
 void gather_channels(const float* from, const ChannelBlock& size, float* to);
 
-// to[channel][position] = from[position][channel].
+// to[channel][pixel] = from[pixel][channel].
 void scatter_channels(const float* from, const ChannelBlock& size, float* to);
 
-// Both sides in blocks, those of `from` of `from_block` lanes. `count` is no more than the wider of
-// both has, and other lanes are left.
+// Both sides in blocks; those of `from` have `from_block` lanes. `count` is at most the number of
+// lanes of the wider block; other lanes are not written.
 void regroup_channels(const float* from, int64_t from_block, const ChannelBlock& size, float* to);
 
 }  // namespace paddle_ngraph

@@ -1,4 +1,4 @@
-// The sum of a row, and its largest element.
+// The sum and the maximum of a row.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace paddle_ngraph {
 
-// Independent partial sums of a row.
+// Number of independent partial sums of a row.
 constexpr int64_t kLanes = 16;
 
 // The sum of term(i) for i in [0, count).
@@ -24,8 +24,8 @@ NGRAPH_INLINE inline float sum_of(int64_t count, const Term& term) {
   return total;
 }
 
-// The largest element above `start`; NaNs are skipped. Comparisons wait for each other: so there
-// are several registers of largest elements so far.
+// The largest element above `start`; NaNs are skipped. Each comparison depends on the previous one:
+// therefore several registers hold running maxima.
 NGRAPH_INLINE inline float largest_of(const float* x, int64_t length, float start) {
   constexpr int64_t kWide = 4 * kLanes;
   float lanes[kWide];
