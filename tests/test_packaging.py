@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from pathlib import Path
@@ -75,6 +76,36 @@ def test_names_that_docs_told_users_have_not_gone():
     with pytest.warns(DeprecationWarning, match="conversion.registry"):
         assert paddle_ngraph.function.registry.unregister is unregister
     assert unregister is registry.unregister
+
+
+def defined_functions(path: Path) -> set[str]:
+    """Functions of a module, with those of its classes as ``Class.function``."""
+    body = ast.parse(path.read_text()).body
+    classes = [node for node in body if isinstance(node, ast.ClassDef)]
+    methods = {
+        f"{each.name}.{node.name}"
+        for each in classes
+        for node in each.body
+        if isinstance(node, ast.FunctionDef)
+    }
+    return methods | {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def test_each_step_of_a_run_names_a_function():
+    """docs/how_a_run_works.md names its steps as ``file:function``."""
+    page = (ROOT / "docs" / "how_a_run_works.md").read_text()
+    steps = re.findall(r"`([\w/]+\.(?:py|cc)):([\w.:]+)`", page)
+    assert len(steps) > 40
+    missing = []
+    for name, function in steps:
+        path = ROOT / "paddle_ngraph" / name
+        if not path.is_file():
+            missing.append(name)
+        elif path.suffix == ".py":
+            missing += {f"{name}:{function}"} - {f"{name}:{f}" for f in defined_functions(path)}
+        elif not re.search(rf"^(\S.*(?<!\w))?{function}\(", path.read_text(), re.MULTILINE):
+            missing.append(f"{name}:{function}")  # no definition at the start of a line
+    assert not missing
 
 
 def test_the_citation_has_the_version_and_the_address_of_the_package():
