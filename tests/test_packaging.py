@@ -108,6 +108,27 @@ def test_each_step_of_a_run_names_a_function():
     assert not missing
 
 
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub derives them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_between_pages_lead_somewhere():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/README.md")]
+    broken = []
+    for page in pages:
+        for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", page.read_text()):
+            name, _, anchor = link.partition("#")
+            target = (page.parent / name).resolve() if name else page
+            if not target.is_relative_to(ROOT):
+                continue  # a page of the repository's host, such as its issues
+            is_page = target.suffix == ".md" and target.is_file()
+            if not target.exists() or (anchor and is_page and anchor not in anchors(target)):
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert not broken
+
+
 def test_the_citation_has_the_version_and_the_address_of_the_package():
     citation = (ROOT / "CITATION.cff").read_text()
     address = r"https://github\.com/[\w-]+/paddle-ngraph"
