@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from pathlib import Path
@@ -75,6 +76,57 @@ def test_names_that_docs_told_users_have_not_gone():
     with pytest.warns(DeprecationWarning, match="conversion.registry"):
         assert paddle_ngraph.function.registry.unregister is unregister
     assert unregister is registry.unregister
+
+
+def defined_functions(path: Path) -> set[str]:
+    """Functions of a module, with those of its classes as ``Class.function``."""
+    body = ast.parse(path.read_text()).body
+    classes = [node for node in body if isinstance(node, ast.ClassDef)]
+    methods = {
+        f"{each.name}.{node.name}"
+        for each in classes
+        for node in each.body
+        if isinstance(node, ast.FunctionDef)
+    }
+    return methods | {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def test_each_step_of_a_run_names_a_function():
+    """docs/how_a_run_works.md names its steps as ``file:function``."""
+    page = (ROOT / "docs" / "how_a_run_works.md").read_text()
+    steps = re.findall(r"`([\w/]+\.(?:py|cc)):([\w.:]+)`", page)
+    assert len(steps) > 40
+    missing = []
+    for name, function in steps:
+        path = ROOT / "paddle_ngraph" / name
+        if not path.is_file():
+            missing.append(name)
+        elif path.suffix == ".py":
+            missing += {f"{name}:{function}"} - {f"{name}:{f}" for f in defined_functions(path)}
+        elif not re.search(rf"^(\S.*(?<!\w))?{function}\(", path.read_text(), re.MULTILINE):
+            missing.append(f"{name}:{function}")  # no definition at the start of a line
+    assert not missing
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub derives them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_between_pages_lead_somewhere():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/README.md")]
+    broken = []
+    for page in pages:
+        for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", page.read_text()):
+            name, _, anchor = link.partition("#")
+            target = (page.parent / name).resolve() if name else page
+            if not target.is_relative_to(ROOT):
+                continue  # a page of the repository's host, such as its issues
+            is_page = target.suffix == ".md" and target.is_file()
+            if not target.exists() or (anchor and is_page and anchor not in anchors(target)):
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert not broken
 
 
 def test_the_citation_has_the_version_and_the_address_of_the_package():
