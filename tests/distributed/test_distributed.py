@@ -410,7 +410,7 @@ def test_two_jobs_at_one_port_do_not_meet(monkeypatch):
     for number in (0, 0, 1):
         monkeypatch.setattr(job, "_link_ids", iter([5]))
         monkeypatch.setenv(reports.JOB_VARIABLE, f"start {number}")
-        _ = job.Job(RankPlacement(1, 2, 1, 2, "127.0.0.1:6170"))._meeting_place
+        _ = job.Job(RankPlacement(1, 2, 1, 2, "127.0.0.1:6170"))._rendezvous
     assert keys[0] == keys[1] != keys[2]
 
 
