@@ -265,11 +265,11 @@ class InnerBridge(NgraphBridge):
             self.arg_shapes = _shapes_after(self.arg_shapes, self._growth, iteration)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
             if position in self._outer_arrays:
-                self._arrays[spec.id] = self._array(position, source)
+                self.arrays[spec] = self._array(position, source)
                 continue
             node = self._input(position, source)
             if spec.dtype.endswith(ARRAY_SUFFIX):
-                self._arrays[spec.id] = TensorArray([node])
+                self.arrays[spec] = TensorArray([node])
                 continue
             if self._counters and self._shapes_slices and position in self._counters.steps:
                 node = self._counted(node, position, self._counters.steps[position], iteration)
@@ -288,7 +288,7 @@ class InnerBridge(NgraphBridge):
             return source
         if index in self._appends:  # an unused value
             return opset15.constant(np.int64(0)).output(0)
-        return self._outer.elements(source)
+        return self._outer.arrays.elements(source)
 
     def _array(self, index: int, source: Output) -> TensorArray:
         """A TensorArray of the surrounding block, in the state that an iteration sees."""
@@ -296,7 +296,8 @@ class InnerBridge(NgraphBridge):
             return TensorArray([self._parameter_for(index, source)], is_read=True)
         assert self._iteration is not None
         before = (
-            self._outer.length(self._outer_arrays[index]) + self._iteration * self._appends[index]
+            self._outer.arrays.length(self._outer_arrays[index])
+            + self._iteration * self._appends[index]
         )
         array = TensorArray(before=before)
         self._appended[index] = array
@@ -475,8 +476,9 @@ class InnerBridge(NgraphBridge):
 
     def _yielded(self, spec: TensorSpec) -> Output:
         """The value that an iteration or a branch yields."""
-        array = self._arrays.get(spec.id)
-        return self._apply_deferred_check(spec) if array is None else self.elements(array)
+        if spec in self.arrays:
+            return self.arrays.elements(self.arrays[spec])
+        return self._apply_deferred_check(spec)
 
     def _appended_elements(self) -> list[Output]:
         """The elements that this iteration appends to TensorArrays, with a new axis 0 of size 1."""

@@ -40,7 +40,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     hint_of,
     symbolic_size,
 )
-from paddle_ngraph.conversion.tensor_arrays import TensorArray
+from paddle_ngraph.conversion.tensor_arrays import TensorArray, TensorArrays
 from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
@@ -129,6 +129,7 @@ class NgraphBridge:
     Attributes:
         sizes: The shapes of nodes, and sizes as nodes.
         folding: Contents of nodes that are known during the build.
+        arrays: The TensorArrays of the graph.
     """
 
     def __init__(
@@ -141,7 +142,6 @@ class NgraphBridge:
     ) -> None:
         self._graph = graph
         self._nodes: dict[int, Output] = {}
-        self._arrays: dict[int, TensorArray] = {}
         self._checked: set[tuple[Any, ...]] = set()
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
@@ -154,6 +154,7 @@ class NgraphBridge:
         self._symbolic_dims = symbolic_dims
         self.sizes = _sizes_of(graph, symbolic_dims) if sizes is None else sizes
         self.folding = ConstantFolding(self.sizes)
+        self.arrays = TensorArrays(self.sizes)
         self._bfloat16 = Bfloat16Values(extension)
         # Tensors of bfloat16, which converters see as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
@@ -191,58 +192,9 @@ class NgraphBridge:
         """The nodes of the input ``name``, which holds a list of tensors."""
         return [self._nodes[spec.id] for spec in op.inputs.get(name, ())]
 
-    def get_captured(self, op: Op) -> list[Output | TensorArray]:
-        """Values of the surrounding block that the blocks of a loop or branch read."""
-        specs = op.inputs.get("captured", ())
-        return [self._arrays.get(spec.id) or self._nodes[spec.id] for spec in specs]
-
-    def get_array(self, op: Op, name: str) -> TensorArray:
-        """The TensorArray that the input ``name`` of ``op`` is."""
-        return self._arrays[op.input(name).id]
-
-    def set_array(self, op: Op, name: str, array: TensorArray) -> None:
-        """Makes ``array`` the output ``name`` of ``op``."""
-        self._arrays[op.output(name).id] = array
-
-    def append(self, array: TensorArray, elements: Any) -> None:
-        """Appends elements to a TensorArray.
-
-        Args:
-            array: The TensorArray.
-            elements: A tensor with the elements along axis 0.
-
-        Raises:
-            NgraphError: Their shape differs from that of other elements.
-        """
-        if array.is_read:
-            raise NgraphError("a TensorArray of an outer block is written to")
-        added = as_output(elements)
-        for chunk in array.chunks[:1]:
-            if not is_same_shape(self.shape(chunk)[1:], self.shape(added)[1:]):
-                raise NgraphError("a TensorArray has elements of several shapes")
-        array.chunks.append(added)
-
     def is_used_later(self, tensor: TensorSpec) -> bool:
         """Whether later operators of the block read a tensor."""
         return any(tensor.id == spec.id for op in self._pending for spec in op.input_specs())
-
-    def length(self, array: TensorArray) -> Number:
-        """The number of elements of a TensorArray."""
-        return array.before + sum(self.shape(chunk)[0] for chunk in array.chunks)
-
-    def elements(self, array: TensorArray) -> Output:
-        """The elements of a TensorArray, along axis 0.
-
-        Raises:
-            NgraphError: There are none, or some are unknown.
-        """
-        if not is_same_shape([array.before], [0]):
-            raise NgraphError("a loop reads a TensorArray that starts without elements")
-        if not array.chunks:
-            raise NgraphError("a TensorArray without elements is read")
-        if len(array.chunks) > 1:
-            array.chunks = [opset15.concat(array.chunks, 0).output(0)]
-        return array.chunks[0]
 
     def holds(self, op: Op, name: str, number: Number) -> bool:
         """Whether input ``name`` is one element, ``number`` in every run and iteration."""
@@ -779,7 +731,7 @@ class NgraphBridge:
             if spec is not None:
                 self._nodes[spec.id] = opset15.constant([0], element_type(spec.dtype)).output(0)
         for spec in op.output_specs():
-            if spec.id not in self._nodes and spec.id not in self._arrays:
+            if spec.id not in self._nodes and spec not in self.arrays:
                 raise ConversionError(op, "an output was not set", self.device)
 
     def _add_inputs(
