@@ -5,6 +5,12 @@ to nodes, which converters use through :meth:`NgraphBridge.get_input_node` and
 :meth:`NgraphBridge.set_output_node`. A function is built for one input signature. If some of its
 dimensions are dynamic, shapes and known contents contain symbolic sizes (symbolic_sizes.py), so
 converters get shapes from the bridge only.
+
+Collaborators of a block are attributes of its bridge, each of a class in a file of its own:
+
+- ``sizes`` (sizes.py): shapes of nodes, and sizes as nodes;
+- ``folding`` (constant_folding.py): contents of nodes that are known during the build;
+- ``arrays`` (tensor_arrays.py): the TensorArrays.
 """
 
 from __future__ import annotations
