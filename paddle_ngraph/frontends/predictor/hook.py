@@ -43,6 +43,7 @@ from paddle_ngraph.partitioning import cost_model, program_pass
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.whole_program import Whole
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
@@ -771,10 +772,6 @@ def _exposing_handles(original: Callable[..., Handle]) -> Callable[..., Handle]:
     return get_handle
 
 
-# Smaller results are as fast in NumPy's memory, which the C library caches.
-_MIN_POOLED_RESULT_BYTES = 1 << 20
-
-
 def _copying_to_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., np.ndarray]:
     """Copies large results to the engine's pooled memory; the user owns the copy, as in Paddle."""
 
@@ -792,7 +789,7 @@ def _large_shape(handle: Handle) -> list[int] | None:
     """The shape of a handle's tensor, if it is float32 and large."""
     try:
         shape = handle.shape()
-        is_large = math.prod(shape) * 4 >= _MIN_POOLED_RESULT_BYTES
+        is_large = math.prod(shape) * 4 >= SETTINGS.min_pooled_result_bytes
         return shape if is_large and handle.type() == PaddleDType.FLOAT32 else None
     except Exception:  # there is no tensor: Paddle reports it
         return None
