@@ -70,16 +70,17 @@ _UNSUPPORTED_GETTERS = {
     "onednn_int8_enabled": "it computes in int8",
     "shape_range_info_collected": "it collects shapes",
 }
-# Setters of unsupported settings without a getter.
+# Options in the summary of a configuration that the engine does not support; these have no getter.
+_UNSUPPORTED_OPTIONS = {
+    "use_cinn_compiler": "it is compiled by CINN",
+    "save_optimized_model": "it saves the program that Paddle makes of it",
+    "use_optimized_model": "its program is one that Paddle has optimized",
+}
+# Setters of unsupported settings that cannot be read.
 _UNSUPPORTED_SETTERS = {
     "enable_onednn_bfloat16": "oneDNN computes in bfloat16",
     "enable_mkldnn_bfloat16": "oneDNN computes in bfloat16",
     "enable_custom_device": "it runs on a custom device",
-    "enable_ipu": "it runs on an IPU",
-    "enable_cinn": "it is compiled by CINN",
-    "enable_low_precision_io": "its inputs and outputs have low precision",
-    "enable_save_optim_model": "it saves the program that Paddle makes of it",
-    "use_optimized_model": "its program is one that Paddle has optimized",
 }
 
 
@@ -201,8 +202,7 @@ def _recording_unsupported(original: Callable[..., Any], reason: str) -> Callabl
     @wraps(original)
     def set_option(self: Config, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        is_disabled = args and args[0] is False  # for example use_optimized_model(False)
-        _settings_of(self).why_native = None if is_disabled else reason
+        _settings_of(self).why_native = reason
         return result
 
     return set_option
@@ -213,7 +213,17 @@ def why_native(config: Config) -> str | None:
     for name, reason in _UNSUPPORTED_GETTERS.items():
         if getattr(config, name)():
             return reason
+    options = _options_of(config)
+    for name, reason in _UNSUPPORTED_OPTIONS.items():
+        if options.get(name) == "true":
+            return reason
     return _settings.get(config, _Settings()).why_native
+
+
+def _options_of(config: Config) -> dict[str, str]:
+    """The options in the summary of a configuration, a table of two columns."""
+    rows = (line.strip("|").split("|") for line in config.summary().splitlines())
+    return {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
 
 
 # -- Paddle or engine --------------------------------------------------------------------------
