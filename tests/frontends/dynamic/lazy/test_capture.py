@@ -1,4 +1,5 @@
-"""What waits while a compiled function runs: who reads or writes it finds what Python has there."""
+"""Lazy tensors of a compiled function: readers and writers see the values that eager execution has.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ CALLS = 5
 
 
 def repeated(function: Callable[..., Any], *args: Any) -> Callable[[Any], list[Any]]:
-    """A scenario that calls a function again and again."""
+    """A scenario that calls a function CALLS times."""
 
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         called = compiled(function)
@@ -119,7 +120,8 @@ def test_names_need_no_memory():
 
 @pytest.mark.parametrize("trains", [True, False])
 def test_layers_may_keep_what_waits(trains):
-    """Paddle names what is assigned to a layer, as normalized weights are in each call."""
+    """Paddle names the tensors that are assigned to a layer, such as weights normalized per call.
+    """
 
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         normalized = [nn.utils.weight_norm(layer) for layer in (nn.Linear(4, 5), nn.Linear(5, 3))]
@@ -144,7 +146,7 @@ def test_sparse_lookups_infer_in_one_graph():
         nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Linear(4, 3), nn.Tanh())
     )
     words = paddle.to_tensor([[1, 8], [0, 3]])
-    expected = layer(words).numpy()  # the first one is native
+    expected = layer(words).numpy()  # the first call runs eagerly
     with paddle.no_grad():
         for _ in range(CALLS):
             agree(layer(words), expected)
@@ -187,7 +189,7 @@ def writes_item(x: Any) -> Any:
 
 
 def writes_elsewhere(x: Any) -> Any:
-    """Another thread does, and this one waits for it."""
+    """Writes from another thread, which this one joins."""
     x = x.clone()
     y = F.relu(x) * 2.5
     writer = threading.Thread(target=lambda: x.add_(paddle.ones([3, 4])))
@@ -206,7 +208,7 @@ def test_what_is_written_later_was_read_before(function):
         both(repeated(lambda x: F.gelu(x) * 1.25 + x, floats(3, 4)))
 
 
-# -- statistics, and numbers ---------------------------------------------------------------------
+# -- running statistics, doubles and names --------------------------------------------------------
 
 
 class Norms(nn.Layer):
@@ -270,7 +272,7 @@ def test_wide_numbers_are_wide(number):
 
 @pytest.mark.parametrize("trains", [False, True])
 def test_names_are_known_of_what_waits(trains):
-    """A network that keeps the names of its layers' results, as for recomputing them."""
+    """Recomputation, for example, records the names of layers' results."""
     layer = made(mlp)
     names: list[str] = []
 
@@ -310,7 +312,7 @@ def test_empty_results(rows):
 
 
 def test_flags_that_are_set_are_seen():
-    """Without strides a slice is a copy, and keeps what it had."""
+    """Without strides a slice is a copy, and keeps its values."""
 
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         function, found = compiled(lambda x: (x[1:], F.relu(x) * 2.5)), []
@@ -356,7 +358,7 @@ def test_another_thread_reads_what_waits():
     def function(x: Any, number: float) -> Any:
         y = layer(x) * 2.0
         asked.put(y)
-        z = F.tanh(y) * number  # known, or not
+        z = F.tanh(y) * number  # the argument may be constant or new to the trace
         return z, answers.get()
 
     thread = threading.Thread(target=reader)
@@ -376,7 +378,9 @@ def test_another_thread_reads_what_waits():
 
 
 def test_what_could_not_be_computed_says_so(monkeypatch):
-    """Out of memory, say: a tensor without memory is never taken for an empty one."""
+    """After a MemoryError, for example, a lazy tensor without memory is never taken for an empty
+    one.
+    """
     kept: list[Any] = []
 
     def function(x: Any) -> Any:
@@ -397,12 +401,12 @@ def test_what_could_not_be_computed_says_so(monkeypatch):
         kept.clear()
         with pytest.raises(MemoryError, match="no room"):
             compiled(x)
-    agree(kept[0], F.relu(x) * 2.5)  # the operators were called instead
+    agree(kept[0], F.relu(x) * 2.5)  # computed by calling the operators
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
 def test_model_fit():
-    """It asks for the arguments of forward."""
+    """Model.fit inspects the arguments of forward."""
     model = paddle.Model(paddle_ngraph.compile(made(mlp)))
     model.prepare(paddle.optimizer.SGD(0.05, parameters=model.parameters()), nn.CrossEntropyLoss())
     data = paddle.io.TensorDataset([floats(32, 20), paddle.randint(0, 3, [32, 1])])
@@ -437,7 +441,7 @@ assert paddle_ngraph.stats()["engine_runs"] > 0
 
 @pytest.mark.slow("starts a process")
 def test_threads_compile_their_first_functions_together():
-    """One thread runs graphs that train, and the others their operators."""
+    """One thread runs graphs that train, the others their own operators."""
     settings = {"FLAGS_ngraph_background_compile": "0", "FLAGS_ngraph_min_interval_us": "0"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FIRST],

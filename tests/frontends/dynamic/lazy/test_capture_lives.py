@@ -1,4 +1,4 @@
-"""What captures keep from call to call, and what comes between: memory, threads, the collector."""
+"""Lifetimes across captured calls: exposed memory, other threads, the garbage collector."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_results_without_elements(make):
     both(scenario)
 
 
-# -- memory that becomes known -------------------------------------------------------------------
+# -- exposed memory -----------------------------------------------------------------------------
 
 KNOWING: dict[str, Callable[[Any], Any]] = {
     "address": lambda x: x.data_ptr(),
@@ -178,7 +178,7 @@ def test_another_thread_writes_what_a_waiting_call_reads(write, other_ends):
     both(scenario)
 
 
-# -- the collector -------------------------------------------------------------------------------
+# -- the garbage collector -----------------------------------------------------------------------
 
 
 def test_destructors_that_compute_while_graphs_are_made():
@@ -210,7 +210,7 @@ def test_destructors_that_compute_while_graphs_are_made():
     np.testing.assert_allclose(results, expected, rtol=1e-5)
 
 
-# -- what is kept --------------------------------------------------------------------------------
+# -- retained objects ----------------------------------------------------------------------------
 
 
 def test_layers_that_are_gone_are_not_kept():
@@ -266,7 +266,7 @@ def test_a_first_operator_that_never_waits(first):
 
 
 def test_what_is_wanted_differs_from_call_to_call():
-    """A graph for each of 2^6 sets would use up what Paddle can have of graphs that train."""
+    """A graph for each of 2^6 subsets would use up Paddle's limit of graphs that train."""
     layer = nn.Linear(4, 4)
 
     def function(x):

@@ -1,4 +1,4 @@
-"""Calls that change a tensor in the middle of a captured graph: what it holds, or its gradient."""
+"""Calls that mutate a tensor within a captured graph: its data, or its stop_gradient."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS = 4
 
 
 def called(function: Callable[..., Any], trains: bool, count: int = CALLS) -> Any:
-    """A scenario: a function of two tensors, and their gradients."""
+    """A scenario that calls a function of two tensors, with their gradients."""
 
     def scenario(compiled: Callable[[Any], Any]) -> Any:
         compiled_function, found = compiled(function), []
@@ -43,7 +43,7 @@ def called(function: Callable[..., Any], trains: bool, count: int = CALLS) -> An
     return scenario
 
 
-# -- gradients that are switched off -------------------------------------------------------------
+# -- stop_gradient -------------------------------------------------------------------------------
 
 
 def stopped(x: Any) -> Any:
@@ -116,7 +116,7 @@ def test_who_has_what_was_told_so_switches_it_on_again():
 
 
 def test_tensors_of_the_user_are_told_so():
-    """Who else has one sees it: that ends the graph."""
+    """stop_gradient of an input is visible to its other owners: a graph break."""
 
     def scenario(compiled):
         layer = nn.Linear(6, 6)
@@ -132,7 +132,7 @@ def test_tensors_of_the_user_are_told_so():
     both(scenario)
 
 
-# -- tensors that are written --------------------------------------------------------------------
+# -- mutated tensors -----------------------------------------------------------------------------
 
 
 def with_item(x: Any, index: Any, value: Any) -> Any:
@@ -170,7 +170,7 @@ WRITTEN: dict[str, Callable[[Any, Any], Any]] = {
     "zeros, again": lambda x, y: with_item(zeros_with(0, x[0] * 2.0), (1, 2), 3.0) + x * y,
     "zeros_like": lambda x, y: with_item(paddle.zeros_like(x), 1, y[0] * 3.0) + x * y,
 }
-# Who looks at what is written sees it in each tensor with its memory: that ends the graph.
+# Writes that are visible through other tensors of the same memory: a graph break at the next read.
 SHARED: dict[str, Callable[[Any, Any], Any]] = {
     "a view": lambda x, y: (lambda z: (lambda v: (with_item(v, 0, y[0]), z))(z[1:]))(x * 2.0),
     "beneath a view": lambda x, y: (lambda z: (lambda v: (with_item(z, 0, y[0]), v + 1.0))(z[:2]))(
@@ -215,7 +215,7 @@ def test_whoever_shares_memory_sees_what_is_written(function, trains):
 
 
 def test_what_autograd_takes_for_the_tensor_itself_is_told_so():
-    """To Paddle x[:] is x, whose gradient is switched off, too."""
+    """For autograd, x[:] is x itself: its gradient stops as well."""
 
     def function(x: Any, y: Any) -> Any:
         return stopped(x[:]), y * 2.0, F.tanh(x), x.stop_gradient
@@ -246,7 +246,7 @@ def test_places_are_written_by_paddle_between_what_the_engine_runs():
 
 @TRAINS
 def test_who_has_the_tensor_has_what_was_written(trains):
-    """In a list, in a closure, as a result: it is the same tensor."""
+    """In a list, in a closure, as a result: all are one tensor."""
 
     def function(x: Any, y: Any) -> Any:
         z = x * 2.0
@@ -304,7 +304,7 @@ def test_doubles_are_written_as_such():
 
 
 def drawn_index(draw: random.Random, shape: list[int]) -> Any:
-    """Numbers and slices, also beyond the ends, for some of the axes."""
+    """Integers and slices, also out of bounds, for some of the axes."""
 
     def end(size: int) -> int | None:
         return None if draw.random() < 0.3 else draw.randint(-size - 2, size + 2)
@@ -332,7 +332,7 @@ def test_any_index_is_written_as_natively(seed):
             index = drawn_index(draw, shape)
             part = list(np.zeros(shape)[index].shape)
             takes_tensor = 0 not in part and draw.random() < 0.6
-            is_part = part != shape  # of all, one of Paddle's gradients raises
+            is_part = part != shape  # for full slices, one of Paddle's gradients raises
             function = compiled(
                 lambda x, v, index=index, takes=takes_tensor: (
                     with_item(x * 2.0, index, v * 3.0 if takes else 4.0) * 1.5
@@ -375,7 +375,7 @@ def test_shapes_that_do_not_fit_raise_where_they_are_written():
 
 
 def test_places_that_differ_from_call_to_call_end_graphs_of_caches():
-    """What is kept is written where it is: another place would be another path."""
+    """A cache is written at a constant index: another index would be another trace."""
 
     def scenario(compiled):
         cache = paddle.zeros([8, 6])
@@ -411,7 +411,7 @@ def test_another_thread_reads_what_is_written():
 
 
 def test_a_mask_of_windows():
-    """As Swin makes it beside what waits."""
+    """A mask built as in Swin, alongside deferred operators."""
 
     def scenario(compiled):
         paddle.seed(3)

@@ -1,7 +1,7 @@
-"""Whole numbers in functions that are compiled: positions, labels, divisors, numbers of NumPy's.
+"""Integers in compiled functions: indices, labels, divisors, NumPy scalars.
 
-What looks something up waits where its positions are known to be in range, and raises where it
-stands, with Paddle's words, where they are not.
+A lookup is deferred if its indices are known to be in range; otherwise it runs at once and raises
+Paddle's error at its own line.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tests.frontends.dynamic.test_compiled_layer import both
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
-SIZE = 6  # of axes that positions count along
+SIZE = 6  # of the indexed axes
 
 
 def played(scenario: Callable[[Any], Any], runs: int = 1) -> Any:
-    """Plays a scenario natively and compiled; returns the report of what it has compiled."""
+    """Runs a scenario eagerly and compiled; returns the report of the compiled function."""
     functions: list[Any] = []
 
     def noted(compiled: Callable[[Any], Any]) -> Any:
@@ -48,7 +48,7 @@ def whole(numbers: Any, dtype: str = "int64") -> Any:
     return paddle.to_tensor(np.asarray(numbers, dtype))
 
 
-# What looks up in y [6, 6] by three positions.
+# Lookups in y [6, 6] by three indices.
 LOOKUPS: dict[str, Callable[[Any, Any], Any]] = {
     "cross_entropy": lambda y, at: F.cross_entropy(y[:3], at),
     "cross_entropy, axis": lambda y, at: F.cross_entropy(y[:, :3], at.unsqueeze(0), axis=0),
@@ -92,9 +92,9 @@ FROM_END = {name for name in LOOKUPS if name.startswith(("gather", "index", "tak
     "index_sample",
     "index behind others",
 }
-# Gradients of Paddle that write beyond memory for positions from the end.
+# Paddle's gradients that write out of bounds for negative indices.
 UNSAFE_GRADIENTS = {name for name in LOOKUPS if name.startswith(("index_select", "put", "take"))}
-# Their kernels read, or write, where they are told to.
+# Kernels that do not check their indices.
 UNCHECKED = {name for name in LOOKUPS if name.startswith(("index of", "index b", "embedding"))} | {
     "index",
     "index_put",
@@ -102,13 +102,13 @@ UNCHECKED = {name for name in LOOKUPS if name.startswith(("index of", "index b",
 
 
 def looked_up(name: str, count: int, dtype: str, gradient: bool, waiting: bool) -> Any:
-    """A scenario: a function that looks up by other positions in each call."""
+    """A scenario: a function that looks up by other indices in each call."""
     draw = random.Random(name)
     low = -SIZE if name in FROM_END - (UNSAFE_GRADIENTS if gradient else set()) else 0
 
     def function(x: Any, at: Any) -> Any:
         y = F.tanh(x) * 1.5
-        if waiting:  # places that are known after the others, and as large as these may be
+        if waiting:  # indices that are computed in the graph, and reach the size of the axis
             at = paddle.topk(y[:3] + at.cast("float32").unsqueeze(-1), 2)[1][:, 0].cast(dtype)
         return LOOKUPS[name](y, at) * 0.5
 
@@ -134,7 +134,7 @@ def looked_up(name: str, count: int, dtype: str, gradient: bool, waiting: bool) 
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_lookups_end_no_graph(name, kind, gradient):
     waiting = kind == "waiting"
-    # Of nll_loss Paddle's kernel takes no other.
+    # Paddle's kernel of nll_loss takes int64 only.
     dtype = "int64" if waiting or gradient or name == "nll_loss" else "int32"
     scenario = looked_up(name, 4, dtype, gradient, waiting)
     check_one_graph(played(scenario, runs=2))
@@ -170,7 +170,9 @@ def test_what_is_out_of_range_raises_where_it_is_looked_up(name, wrong):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_labels_that_are_no_whole_numbers_have_no_gradient_as_in_paddle(dtype, smoothing):
-    """Paddle's kernels take them, and raise in the backward pass; probabilities have one."""
+    """Paddle's kernels accept float labels, and raise in the backward pass; probabilities have a
+    gradient.
+    """
     said_of: list[list[str]] = []
 
     def function(x: Any, labels: Any) -> Any:
@@ -194,13 +196,13 @@ def test_labels_that_are_no_whole_numbers_have_no_gradient_as_in_paddle(dtype, s
         said_of.append(heard)
         return found
 
-    both(scenario, runs=2 if smoothing > 0 else 0)  # what Paddle refuses, it is asked for
+    both(scenario, runs=2 if smoothing > 0 else 0)  # inputs that Paddle rejects are left to Paddle
     expected, *others = said_of
     assert all(other == expected for other in others)
 
 
 def drawn_index(draw: random.Random) -> Callable[[Any], Any]:
-    """What stands in brackets behind y [4, 5, 6], with at least one tensor in it."""
+    """A random index for y [4, 5, 6], with at least one tensor in it."""
     shape, dims, items = draw.choice([[3], [2, 2], []]), [4, 5, 6], []
     count, ellipsis = draw.randrange(1, 4), draw.randrange(6)
     first = draw.randrange(count)
@@ -245,7 +247,7 @@ def test_drawn_indices(number, gradient):
     check_one_graph(played(scenario))
 
 
-# Numbers that wait, made of y [6, 6], and whether they are known to be below 6.
+# Integers computed lazily from y [6, 6], and whether they are known to be below 6.
 NUMBERS: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "argmax": (lambda y: y.argmax(-1), True),
     "argmax, keepdim": (lambda y: paddle.argmax(y, axis=0, keepdim=True).flatten(), True),
@@ -304,7 +306,7 @@ def columns(y: Any) -> Any:
     return paddle.topk(y[:3], 2)[1]
 
 
-# Places in y[:3] [3, 6], and whether each of their columns is known by itself.
+# Indices into y[:3] [3, 6], and whether each of their columns has a range of its own.
 PLACES: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "stacked": (lambda y: paddle.stack([rows(y), columns(y)], axis=-1), True),
     "stacked along the last axis": (lambda y: paddle.stack([rows(y), columns(y)], 2), True),
@@ -367,7 +369,8 @@ def test_columns_beyond_their_axis_raise_where_they_are_looked_up():
 
 
 def drawn_numbers(draw: random.Random, depth: int) -> tuple[str, Callable[[Any], Any]]:
-    """An expression of whole numbers of y [6, 6] in a row of six, and what it computes."""
+    """A random integer expression of y [6, 6] with six elements, and the function that computes it.
+    """
     if depth == 0:
         leaves: list[tuple[str, Callable[[Any], Any]]] = [
             ("argmax", lambda y: y.argmax(-1)),
@@ -403,7 +406,7 @@ def drawn_numbers(draw: random.Random, depth: int) -> tuple[str, Callable[[Any],
 
 @pytest.mark.parametrize("number", range(20))
 def test_drawn_numbers_raise_as_where_they_are_known(number):
-    """One that is taken for smaller than it is would raise later than natively, or not at all."""
+    """An expression whose range is estimated too small would raise late, or not at all."""
     draw = random.Random(number)
     _, make = drawn_numbers(draw, draw.randrange(1, 4))
     seen = [make(floats(SIZE, SIZE, seed=seed)).numpy() for seed in range(12)]
@@ -461,7 +464,7 @@ def test_einsum_ends_no_graph(equation, gradient):
     check_one_graph(played(scenario, runs=2))
 
 
-# -- numbers of NumPy's ----------------------------------------------------------------------------
+# -- NumPy scalars and arrays ----------------------------------------------------------------------
 
 N, M = np.int64, np.int32
 SHAPED: dict[str, Callable[[Any], Any]] = {
@@ -522,7 +525,7 @@ ARITHMETIC = (
 @pytest.mark.parametrize("shape", [(2, 3), ()], ids=str)
 @pytest.mark.parametrize("name", ARITHMETIC.split())
 def test_numbers_of_numpy_are_what_they_are_to_paddle(name, shape, dtype):
-    """Or an error, as natively."""
+    """Errors are also those of eager mode."""
     kinds = [np.float64, np.float32, np.float16, np.int64, np.int32, np.uint8, np.bool_]
 
     def function(x: Any, number: Any) -> Any:
@@ -545,12 +548,12 @@ def test_numbers_of_numpy_are_what_they_are_to_paddle(name, shape, dtype):
             expected, found = outcome(function, number), outcome(compiled_function, number)
             assert type(expected) is type(found), number
             assert expected[:2] == found[:2], repr(number)
-            if not isinstance(found, str):  # differences of what tanh rounds
+            if not isinstance(found, str):  # tanh rounds differently
                 np.testing.assert_allclose(found[2], expected[2], rtol=1e-6, atol=1e-6)
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-# -- looks at what is known ------------------------------------------------------------------------
+# -- reads of values that are not lazy -------------------------------------------------------------
 
 
 LOOKS: dict[str, Callable[[Any], Any]] = {
@@ -594,7 +597,7 @@ def test_a_look_at_what_waits_ends_a_graph():
 
 
 def test_an_array_of_what_a_waiting_call_reads_is_written_later():
-    """Its memory is that of the tensor."""
+    """The array shares the tensor's memory."""
 
     def function(x: Any, at: Any) -> Any:
         y = paddle.gather(F.tanh(x), at)

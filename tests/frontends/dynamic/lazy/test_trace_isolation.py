@@ -1,4 +1,4 @@
-"""While a thread makes a graph, what Paddle keeps for the process is for others what it was."""
+"""While a thread builds a graph, other threads see Paddle's process-wide state unchanged."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
 _PATIENCE = 60
-# How long a graph is held back for a thread that may have to wait until it is made.
+# Seconds that the building of a graph is paused for a thread that may be blocked until it ends.
 _MOMENT = 0.2
 
 
 class Other:
-    """A thread that does something while a graph is made.
+    """A thread that runs a function while a graph is built.
 
     Args:
-        work: What it does, with this object.
+        work: The function, called with this object.
     """
 
     def __init__(self, work: Callable[[Other], Any]) -> None:
@@ -40,7 +40,7 @@ class Other:
         self._thread.start()
 
     def _run(self) -> None:
-        paddle.in_dynamic_mode()  # the first time a thread would wait for the graph
+        paddle.in_dynamic_mode()  # the first call at which a thread would block on the graph
         try:
             self._result = self._work(self)
         except BaseException as error:
@@ -48,22 +48,22 @@ class Other:
         self._spoke.set()
 
     def waits_for_making(self) -> None:
-        """Called by the work, before the graph is made: goes on while it is."""
+        """Called by the work, before the graph is built: returns while it is being built."""
         self._spoke.set()
         assert self.making.wait(_PATIENCE)
 
     def waits_until_made(self) -> None:
-        """Called by the work: the graph is made further."""
+        """Called by the work: the building of the graph continues."""
         self._spoke.set()
         assert self._made.wait(_PATIENCE)
 
     def wait(self, seconds: float) -> None:
-        """Waits for the thread to wait, or end."""
+        """Waits until the thread blocks, or ends."""
         self._spoke.wait(seconds)
         self._spoke.clear()
 
     def end(self) -> Any:
-        """What its work returns."""
+        """The result of its work."""
         self._made.set()
         self._thread.join(_PATIENCE)
         assert not self._thread.is_alive()
@@ -78,7 +78,7 @@ def network() -> nn.Layer:
 
 
 def loss_of(layer: nn.Layer) -> Callable[[Any], Any]:
-    """A function whose gradients add up."""
+    """A function whose gradients accumulate."""
     return lambda x: (layer(x) * x.mean()).sum() + layer(x).square().mean()
 
 
@@ -95,20 +95,20 @@ def make_beside(
     is_first: bool = False,
     is_static: bool = False,
 ) -> Any:
-    """Makes a graph, which has to be right, while another thread does something.
+    """Builds a graph, and checks it, while another thread does some work.
 
     Args:
-        work: What that thread does.
-        is_first: Whether it waits for the making of the graph.
-        is_static: Whether it begins in static mode.
+        work: The work of that thread.
+        is_first: Whether the thread starts before the graph is built.
+        is_static: Whether the thread begins in static mode.
 
     Returns:
-        What the work returns.
+        The result of the work.
     """
     layer, native = network(), network()
     expected = trained(loss_of(native), native)
     function = paddle_ngraph.compile(loss_of(layer))
-    trained(function, layer)  # natively; the second call makes the graph
+    trained(function, layer)  # runs eagerly; the second call builds the graph
     before, runs = _state(), paddle_ngraph.stats()["engine_runs"]
     if is_static:
         paddle.enable_static()
@@ -150,7 +150,7 @@ def _default_programs() -> tuple[Any, Any]:
 
 @pytest.mark.slow("compiles many or large functions")
 def test_others_find_their_default_programs(monkeypatch):
-    """So do threads that begin meanwhile, also while gradients are made."""
+    """So do threads that start during the building, also while gradients are added."""
     before, found = _default_programs(), []
 
     def look(*args: Any) -> None:
@@ -217,10 +217,10 @@ _OPTIMIZERS = {
 
 
 class Holding(nn.clip.ClipGradBase):
-    """Leaves gradients alone; has something done in the midst of a step.
+    """A gradient clip without effect, which calls a function in the middle of an optimizer step.
 
     Args:
-        act: It.
+        act: The function.
     """
 
     def __init__(self, act: Callable[[], None]) -> None:
@@ -233,7 +233,7 @@ class Holding(nn.clip.ClipGradBase):
 
 
 def _after_steps(kind: str, is_scheduled: bool, other: Other | None = None) -> list[np.ndarray]:
-    """The parameters after three steps, in the second of which a graph is made."""
+    """The parameters after three steps, in the second of which a graph is built."""
     layer, acts = network(), iter([])
     rate = paddle.optimizer.lr.StepDecay(0.1, 1) if is_scheduled else 0.1
     clip = Holding(lambda: [act() for act in [next(acts, None)] if act is not None] and None)
@@ -241,7 +241,7 @@ def _after_steps(kind: str, is_scheduled: bool, other: Other | None = None) -> l
     apply = optimizer._apply_optimize
 
     def held(*args: Any, **kwargs: Any) -> Any:
-        """What a thread switch may do before Paddle looks up its programs."""
+        """Simulates a thread switch before Paddle looks up its programs."""
         if other is not None and not other.making.is_set():
             other.waits_for_making()
             nonlocal acts
@@ -267,11 +267,11 @@ def test_others_take_steps_meanwhile(kind, is_scheduled, monkeypatch):
         np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-6)
 
 
-# -- what else threads share ---------------------------------------------------------------------
+# -- other state that threads share ----------------------------------------------------------------
 
 
 def test_mixed_precision_is_what_others_said(monkeypatch):
-    """Paddle makes gradients without it, and would say so of all threads, for good."""
+    """Paddle adds gradients with autocast off, and would leave it off for all threads."""
     state = sys.modules["paddle.amp.auto_cast"].amp_global_state()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
