@@ -1,5 +1,4 @@
-"""Lazy tensors of a compiled function: readers and writers see the values that eager execution has.
-"""
+"""Lazy tensors of a compiled function: readers and writers see the values that eager execution has."""
 
 from __future__ import annotations
 
@@ -88,7 +87,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("trains", [True, False])
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_whoever_reads_finds_what_was_computed(read, trains):
+def test_readers_see_computed_values(read, trains):
     layer = nn.Linear(4, 4)
 
     def function(x: Any) -> Any:
@@ -100,7 +99,7 @@ def test_whoever_reads_finds_what_was_computed(read, trains):
     assert len(found) == CALLS
 
 
-def test_names_need_no_memory():
+def test_names_are_available_without_memory():
     @paddle_ngraph.compile
     def function(x: Any) -> Any:
         y = F.relu(x) * 2.0
@@ -119,9 +118,8 @@ def test_names_need_no_memory():
 
 
 @pytest.mark.parametrize("trains", [True, False])
-def test_layers_may_keep_what_waits(trains):
-    """Paddle names the tensors that are assigned to a layer, such as weights normalized per call.
-    """
+def test_layers_may_retain_lazy_tensors(trains):
+    """Paddle names the tensors that are assigned to a layer, such as weights normalized per call."""
 
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         normalized = [nn.utils.weight_norm(layer) for layer in (nn.Linear(4, 5), nn.Linear(5, 3))]
@@ -202,7 +200,7 @@ WRITERS = [writes_array, writes_handle, writes_input, writes_item, writes_elsewh
 
 
 @pytest.mark.parametrize("function", WRITERS, ids=lambda function: function.__name__)
-def test_what_is_written_later_was_read_before(function):
+def test_later_writes_do_not_change_earlier_reads(function):
     with paddle.no_grad():
         both(repeated(function, floats(3, 4)), runs=0)
         both(repeated(lambda x: F.gelu(x) * 1.25 + x, floats(3, 4)))
@@ -232,7 +230,7 @@ def read_between(layer: Any, x: Any) -> Any:
     return before, a, layer.norm._mean * 2.0
 
 
-def asked_after(layer: Any, x: Any) -> Any:
+def evaluated_after(layer: Any, x: Any) -> Any:
     a = layer.norm(layer.linear(x))
     layer.norm.eval()
     b = layer.norm(x)
@@ -245,8 +243,8 @@ def once(layer: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("trains", [True, False])
-@pytest.mark.parametrize("act", [twice, read_between, asked_after, once])
-def test_statistics_are_written_in_the_order_of_the_calls(act, trains):
+@pytest.mark.parametrize("act", [twice, read_between, evaluated_after, once])
+def test_statistics_are_written_in_call_order(act, trains):
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         layer, found = compiled(made(lambda: Norms(act))), []
         for number in range(CALLS):
@@ -259,7 +257,7 @@ def test_statistics_are_written_in_the_order_of_the_calls(act, trains):
 
 
 @pytest.mark.parametrize("number", [0.1, 3.0, 1e40, 1 / 3])
-def test_wide_numbers_are_wide(number):
+def test_scalars_of_float64_keep_their_precision(number):
     def function(x: Any) -> Any:
         y = x.astype("float64")
         return [y * number, y + number, y / number, F.relu(x) * 1.5]
@@ -271,7 +269,7 @@ def test_wide_numbers_are_wide(number):
 
 
 @pytest.mark.parametrize("trains", [False, True])
-def test_names_are_known_of_what_waits(trains):
+def test_lazy_tensors_have_names(trains):
     """Recomputation, for example, records the names of layers' results."""
     layer = made(mlp)
     names: list[str] = []
@@ -311,7 +309,7 @@ def test_empty_results(rows):
     both(repeated(function, floats(3, 4)), runs=min(rows, 1))
 
 
-def test_flags_that_are_set_are_seen():
+def test_changed_flags_take_effect():
     """Without strides a slice is a copy, and keeps its values."""
 
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
@@ -331,7 +329,7 @@ def test_flags_that_are_set_are_seen():
     both(scenario)
 
 
-def test_each_operator_is_checked_where_paddle_is_asked_to():
+def test_nan_check_covers_each_operator():
     function = paddle_ngraph.compile(lambda x: F.relu(paddle.log(x)) * 2.5)
     for _ in range(3):
         function(floats(3, 4))
@@ -348,7 +346,7 @@ def test_each_operator_is_checked_where_paddle_is_asked_to():
 # -- threads, and failures -----------------------------------------------------------------------
 
 
-def test_another_thread_reads_what_waits():
+def test_another_thread_reads_a_lazy_tensor():
     layer, asked, answers = made(mlp).eval(), queue.Queue(), queue.Queue()
 
     def reader() -> None:
@@ -377,7 +375,7 @@ def test_another_thread_reads_what_waits():
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_could_not_be_computed_says_so(monkeypatch):
+def test_a_failed_graph_raises_and_leaves_tensors_computable(monkeypatch):
     """After a MemoryError, for example, a lazy tensor without memory is never taken for an empty
     one.
     """

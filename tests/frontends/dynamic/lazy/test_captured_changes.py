@@ -85,22 +85,22 @@ RETURNED: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.slow("trains through many compiles")
 @TRAINS
 @pytest.mark.parametrize("function", STOPPED.values(), ids=STOPPED)
-def test_gradients_end_at_what_was_told_so(function, trains):
+def test_stop_gradient_set_inside_stops_gradients(function, trains):
     check_one_graph(played(called(function, trains), runs=2))
 
 
 @TRAINS
 @pytest.mark.parametrize("function", RETURNED.values(), ids=RETURNED)
-def test_what_was_told_so_is_looked_at(function, trains):
+def test_results_with_stop_gradient_break_no_graph(function, trains):
     assert played(called(function, trains), runs=2).breaks == []
 
 
-def test_a_gradient_that_is_switched_on_again_is_the_former_one():
+def test_a_gradient_that_is_enabled_again_is_unchanged():
     both(called(lambda x, y: stopped_and_on(x * 2.0) + y, trains=True))
     both(called(lambda x, y: stopped_and_on(stopped(x * 2.0)) + y, trains=True))
 
 
-def test_who_has_what_was_told_so_switches_it_on_again():
+def test_callers_may_clear_stop_gradient_of_results():
     def scenario(compiled):
         function, found = compiled(lambda x: (lambda y: (stopped(y), F.relu(y) + x))(x * 2.0)), []
         for number in range(CALLS):
@@ -115,7 +115,7 @@ def test_who_has_what_was_told_so_switches_it_on_again():
     both(scenario)
 
 
-def test_tensors_of_the_user_are_told_so():
+def test_stop_gradient_of_inputs_is_set():
     """stop_gradient of an input is visible to its other owners: a graph break."""
 
     def scenario(compiled):
@@ -204,17 +204,17 @@ SHARED: dict[str, Callable[[Any, Any], Any]] = {
 
 @TRAINS
 @pytest.mark.parametrize("function", WRITTEN.values(), ids=WRITTEN)
-def test_what_is_written_is_in_one_graph(function, trains):
+def test_writes_are_captured_in_one_graph(function, trains):
     check_one_graph(played(called(function, trains), runs=2))
 
 
 @TRAINS
 @pytest.mark.parametrize("function", SHARED.values(), ids=SHARED)
-def test_whoever_shares_memory_sees_what_is_written(function, trains):
+def test_tensors_that_share_memory_see_writes(function, trains):
     both(called(function, trains))
 
 
-def test_what_autograd_takes_for_the_tensor_itself_is_told_so():
+def test_stop_gradient_of_a_full_slice_sets_it_on_the_tensor():
     """For autograd, x[:] is x itself: its gradient stops as well."""
 
     def function(x: Any, y: Any) -> Any:
@@ -233,7 +233,7 @@ def test_what_autograd_takes_for_the_tensor_itself_is_told_so():
     both(scenario)
 
 
-def test_places_are_written_by_paddle_between_what_the_engine_runs():
+def test_item_writes_between_graphs_run_in_paddle():
     def function(x: Any, y: Any) -> Any:
         at = paddle.argmax(x, axis=1)
         at[0] = 2
@@ -245,7 +245,7 @@ def test_places_are_written_by_paddle_between_what_the_engine_runs():
 
 
 @TRAINS
-def test_who_has_the_tensor_has_what_was_written(trains):
+def test_all_references_see_a_write(trains):
     """In a list, in a closure, as a result: all are one tensor."""
 
     def function(x: Any, y: Any) -> Any:
@@ -262,7 +262,7 @@ def test_who_has_the_tensor_has_what_was_written(trains):
 
 @TRAINS
 @pytest.mark.parametrize("whose", ["its own", "the value's"])
-def test_what_is_written_with_gradients_off_is_not_seen_by_autograd(whose, trains):
+def test_writes_under_no_grad_are_not_recorded_by_autograd(whose, trains):
     def function(x: Any, y: Any) -> Any:
         z = x * 2.0 if whose == "its own" else x.detach() * 2.0
         value = y[0] * 3.0
@@ -282,7 +282,7 @@ DTYPES: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_numbers_of_each_dtype_are_written(dtype):
+def test_scalars_of_each_dtype_are_written(dtype):
     def scenario(compiled):
         found = []
         for value in DTYPES[dtype]:
@@ -303,7 +303,7 @@ def test_doubles_are_written_as_such():
     both(scenario, rtol=1e-12, atol=0)
 
 
-def drawn_index(draw: random.Random, shape: list[int]) -> Any:
+def random_index(draw: random.Random, shape: list[int]) -> Any:
     """Integers and slices, also out of bounds, for some of the axes."""
 
     def end(size: int) -> int | None:
@@ -321,7 +321,7 @@ def drawn_index(draw: random.Random, shape: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_index_is_written_as_natively(seed):
+def test_writes_to_random_indices_match_eager_mode(seed):
     draw = random.Random(seed)
 
     def scenario(compiled):
@@ -329,7 +329,7 @@ def test_any_index_is_written_as_natively(seed):
         found = []
         for _ in range(4):
             shape = [draw.randint(2, 5) for _ in range(draw.randint(1, 3))]
-            index = drawn_index(draw, shape)
+            index = random_index(draw, shape)
             part = list(np.zeros(shape)[index].shape)
             takes_tensor = 0 not in part and draw.random() < 0.6
             is_part = part != shape  # for full slices, one of Paddle's gradients raises
@@ -351,7 +351,7 @@ def test_any_index_is_written_as_natively(seed):
     both(scenario)
 
 
-def test_shapes_that_do_not_fit_raise_where_they_are_written():
+def test_mismatched_shapes_raise_at_the_write():
     def scenario(compiled):
         def function(x, y):
             z, said = x * 2.0, ""
@@ -374,7 +374,7 @@ def test_shapes_that_do_not_fit_raise_where_they_are_written():
     assert all(heard[at] == said for at, said in enumerate(heard[:5] * (len(heard) // 5)))
 
 
-def test_places_that_differ_from_call_to_call_end_graphs_of_caches():
+def test_a_cache_written_at_changing_indices_breaks_the_graph():
     """A cache is written at a constant index: another index would be another trace."""
 
     def scenario(compiled):
@@ -391,7 +391,7 @@ def test_places_that_differ_from_call_to_call_end_graphs_of_caches():
     both(scenario, runs=8)
 
 
-def test_another_thread_reads_what_is_written():
+def test_another_thread_reads_a_mutated_tensor():
     def scenario(compiled):
         def function(x, is_read):
             y = x * 2.0

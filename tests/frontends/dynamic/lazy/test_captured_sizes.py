@@ -52,7 +52,7 @@ class Block(nn.Layer):
         return x + self.narrow(F.gelu(self.wide(self.norm_behind(x)))), (key, value)
 
 
-class Writer(nn.Layer):
+class LanguageModel(nn.Layer):
     """A language model with a cache of keys and values."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ def generated(writer: Any, batch: int, count: int) -> list[Any]:
     return [found, scores]
 
 
-def pictures() -> Any:
+def conv_network() -> Any:
     return nn.Sequential(
         nn.Conv2D(3, 8, 3, padding=1, stride=2),
         nn.BatchNorm2D(8),
@@ -102,9 +102,9 @@ def words(batch: int, count: int) -> Any:
 
 
 # Functions, and the arguments of each for a size.
-MANY: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
+FUNCTIONS_AND_INPUTS: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     "batches": (lambda: made(mlp).eval(), lambda n: floats(n + 2, 20, seed=n)),
-    "pictures": (lambda: made(pictures), lambda n: floats(2, 3, 8 + n, 20 - n, seed=n)),
+    "conv_network": (lambda: made(conv_network), lambda n: floats(2, 3, 8 + n, 20 - n, seed=n)),
     "sentences": (lambda: made(sentences), lambda n: floats(2 + n % 3, 9 + n, 24)),
     "recurrent": (lambda: made(lstm).eval(), lambda n: words(2, 3 + n)),
     "sums": (lambda: lambda x: F.relu(x * 2.5).sum(-1) + x.mean(), lambda n: floats(2 + n, 3 + n)),
@@ -115,9 +115,9 @@ MANY: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("name", FUNCTIONS_AND_INPUTS)
 def test_one_graph_serves_many_sizes(name):
-    make, given = MANY[name]
+    make, given = FUNCTIONS_AND_INPUTS[name]
     function, sizes = make(), range(8)
     with paddle.no_grad():
         expected = [function(given(size)) for size in sizes]
@@ -135,10 +135,10 @@ def test_one_graph_serves_many_sizes(name):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_text_that_grows_word_by_word():
+def test_generation_token_by_token():
     with paddle.no_grad():
-        expected = [generated(made(Writer).eval(), batch, 16) for batch in (2, 3)]
-        writer = paddle_ngraph.compile(made(Writer).eval())
+        expected = [generated(made(LanguageModel).eval(), batch, 16) for batch in (2, 3)]
+        writer = paddle_ngraph.compile(made(LanguageModel).eval())
         before = paddle_ngraph.stats()
         for _ in range(ROUNDS):
             agree([generated(writer, batch, 16) for batch in (2, 3)], expected)
@@ -160,13 +160,13 @@ class Scaled(nn.Layer):
         return F.tanh(self.linear(x)) * factor
 
 
-def numbers(compiled: Callable[[Any], Any]) -> list[Any]:
+def scalars(compiled: Callable[[Any], Any]) -> list[Any]:
     """Another scalar for each size."""
     function = compiled(Scaled())
     return [function(floats(3 + n, 4), 0.5 + n % 2) for n in range(6)]
 
 
-def parts(compiled: Callable[[Any], Any]) -> list[Any]:
+def rows_of_result(compiled: Callable[[Any], Any]) -> list[Any]:
     """One result per row, and a row at a constant index."""
     function = compiled(lambda x: [F.relu(x).unbind(0), (x * 2.5)[x.shape[0] - 2]])
     return [function(floats(3 + n, 4, seed=n)) for n in range(6)]
@@ -206,7 +206,7 @@ def views(compiled: Callable[[Any], Any]) -> list[Any]:
     return found
 
 
-def parts_of_others(compiled: Callable[[Any], Any]) -> list[Any]:
+def noncontiguous(compiled: Callable[[Any], Any]) -> list[Any]:
     """Arguments that are not contiguous."""
     function = compiled(lambda x: F.tanh(x) * 2.5 + x)
     return [function(floats(4 + n, 6, seed=n).transpose([1, 0])) for n in range(6)]
@@ -220,7 +220,7 @@ def statistics(compiled: Callable[[Any], Any]) -> list[Any]:
     return [found, layer[1]._mean, layer[1]._variance]
 
 
-def draws(compiled: Callable[[Any], Any]) -> list[Any]:
+def samples(compiled: Callable[[Any], Any]) -> list[Any]:
     function = compiled(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)))
     return [[function(floats(3 + n, 4, seed=n)) for n in range(6)], paddle.rand([3])]
 
@@ -243,14 +243,14 @@ def weights_that_change(compiled: Callable[[Any], Any]) -> list[Any]:
 
 
 SCENARIOS = (
-    numbers, parts, reshaped, columns, repeats, empty, views, parts_of_others, statistics, draws,
+    scalars, rows_of_result, reshaped, columns, repeats, empty, views, noncontiguous, statistics, samples,
     other_weights, weights_that_change,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("grads", [False, True])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
-def test_calls_of_many_sizes_are_as_ever(scenario, grads):
+def test_calls_with_many_sizes_match_eager_mode(scenario, grads):
     def played(compiled: Callable[[Any], Any]) -> list[Any]:
         with paddle.set_grad_enabled(grads):
             return made(lambda: scenario(compiled))

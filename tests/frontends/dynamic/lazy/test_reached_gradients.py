@@ -52,7 +52,7 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Drawn:
+class RandomFunction:
     """A random function of a tensor and two parameters, with the results to differentiate in each
     step.
     """
@@ -101,10 +101,10 @@ class Drawn:
 
 @pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("first", range(0, 160, 16))
-def test_drawn_functions(first):
+def test_random_functions(first):
     before = paddle_ngraph.stats()["engine_runs"]
     for seed in range(first, first + 16):
-        both(Drawn(seed).play, runs=0)
+        both(RandomFunction(seed).play, runs=0)
     assert paddle_ngraph.stats()["engine_runs"] - before > 16 * STEPS
 
 
@@ -129,7 +129,7 @@ BETWEEN: dict[str, Callable[[Any, Any], list[Any]]] = {
 
 @pytest.mark.parametrize("name", BETWEEN)
 @pytest.mark.parametrize("chosen", [(0,), (1,), (0, 1)])
-def test_values_between_graphs_that_pass_nothing_on(name, chosen):
+def test_values_without_gradient_between_graphs(name, chosen):
     def scenario(compiled):
         p, q = floats(3, 4), floats(3, 4, seed=1)
         p.stop_gradient = q.stop_gradient = False
@@ -146,7 +146,7 @@ def test_values_between_graphs_that_pass_nothing_on(name, chosen):
     both(scenario, runs=4)
 
 
-def test_what_passes_nothing_on_is_in_the_graph_that_reads_it():
+def test_values_without_gradient_belong_to_the_graph_that_reads_them():
     """A mask is no graph of its own, though no gradient reaches it."""
 
     @paddle_ngraph.compile
@@ -162,7 +162,7 @@ def test_what_passes_nothing_on_is_in_the_graph_that_reads_it():
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_graphs_side_by_side_draw_in_the_order_of_the_calls():
+def test_independent_graphs_sample_in_call_order():
     """Although the first dropout in call order is read last."""
 
     def scenario(compiled):
@@ -184,7 +184,7 @@ def test_graphs_side_by_side_draw_in_the_order_of_the_calls():
     both(scenario, runs=12)
 
 
-def test_what_passes_nothing_on_is_asked_before_graphs_are_made(monkeypatch):
+def test_gradient_flow_is_known_before_graphs_are_built(monkeypatch):
     """Graphs are built once: Paddle retains each program that trains."""
     made_for = []
     build = trace_graph.Stage._build
@@ -207,7 +207,7 @@ def test_what_passes_nothing_on_is_asked_before_graphs_are_made(monkeypatch):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_only_a_later_graph_reads_is_in_that_graph():
+def test_values_that_only_a_later_graph_reads_belong_to_it():
     """Losses of two adversarial networks are two graphs."""
     generator, critic = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 1))
 

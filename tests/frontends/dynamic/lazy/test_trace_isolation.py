@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
 _PATIENCE = 60
 # Seconds that the building of a graph is paused for a thread that may be blocked until it ends.
-_MOMENT = 0.2
+_PAUSE_SECONDS = 0.2
 
 
 class Other:
@@ -47,12 +47,12 @@ class Other:
             self._error = error
         self._spoke.set()
 
-    def waits_for_making(self) -> None:
+    def wait_until_building(self) -> None:
         """Called by the work, before the graph is built: returns while it is being built."""
         self._spoke.set()
         assert self.making.wait(_PATIENCE)
 
-    def waits_until_made(self) -> None:
+    def continue_building(self) -> None:
         """Called by the work: the building of the graph continues."""
         self._spoke.set()
         assert self._made.wait(_PATIENCE)
@@ -89,7 +89,7 @@ def trained(function: Callable[[Any], Any], layer: nn.Layer) -> list[np.ndarray]
     return [loss.numpy(), *(each.grad.numpy() for each in layer.parameters())]
 
 
-def make_beside(
+def build_alongside(
     work: Callable[[Other], Any],
     monkeypatch: pytest.MonkeyPatch,
     is_first: bool = False,
@@ -121,7 +121,7 @@ def make_beside(
     def in_programs(*args: Any) -> Any:
         if not other.making.is_set():
             other.making.set()
-            other.wait(_MOMENT)
+            other.wait(_PAUSE_SECONDS)
         return original(*args)
 
     with monkeypatch.context() as patch:
@@ -149,7 +149,7 @@ def _default_programs() -> tuple[Any, Any]:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_others_find_their_default_programs(monkeypatch):
+def test_other_threads_see_their_default_programs(monkeypatch):
     """So do threads that start during the building, also while gradients are added."""
     before, found = _default_programs(), []
 
@@ -167,7 +167,7 @@ def test_others_find_their_default_programs(monkeypatch):
 
     monkeypatch.setattr(trace_graph, "program_function", looking(trace_graph.program_function))
     monkeypatch.setattr(pir_partial_program, "grad", looking(pir_partial_program.grad))
-    make_beside(look, monkeypatch)
+    build_alongside(look, monkeypatch)
     assert len(found) > 5
     for programs in found:
         assert all(one is other for one, other in zip(programs, before))
@@ -175,17 +175,17 @@ def test_others_find_their_default_programs(monkeypatch):
 
 def _leaves(other: Other) -> None:
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
-        other.waits_for_making()
+        other.wait_until_building()
 
 
 def _enters(other: Other) -> None:
-    other.waits_for_making()
+    other.wait_until_building()
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
-        other.waits_until_made()
+        other.continue_building()
 
 
 def _enters_and_leaves(other: Other) -> None:
-    other.waits_for_making()
+    other.wait_until_building()
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
         pass
 
@@ -193,15 +193,15 @@ def _enters_and_leaves(other: Other) -> None:
 def _stays(other: Other) -> None:
     programs = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(*programs):
-        other.waits_for_making()
+        other.wait_until_building()
         assert _default_programs() == programs
-        other.waits_until_made()
+        other.continue_building()
         assert _default_programs() == programs
 
 
 @pytest.mark.parametrize("work", [_leaves, _enters, _enters_and_leaves, _stays])
-def test_others_switch_programs_meanwhile(work, monkeypatch):
-    make_beside(work, monkeypatch, is_first=True)
+def test_other_threads_switch_programs_concurrently(work, monkeypatch):
+    build_alongside(work, monkeypatch, is_first=True)
 
 
 # -- optimizers ----------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ _OPTIMIZERS = {
 }
 
 
-class Holding(nn.clip.ClipGradBase):
+class CallbackClip(nn.clip.ClipGradBase):
     """A gradient clip without effect, which calls a function in the middle of an optimizer step.
 
     Args:
@@ -236,16 +236,16 @@ def _after_steps(kind: str, is_scheduled: bool, other: Other | None = None) -> l
     """The parameters after three steps, in the second of which a graph is built."""
     layer, acts = network(), iter([])
     rate = paddle.optimizer.lr.StepDecay(0.1, 1) if is_scheduled else 0.1
-    clip = Holding(lambda: [act() for act in [next(acts, None)] if act is not None] and None)
+    clip = CallbackClip(lambda: [act() for act in [next(acts, None)] if act is not None] and None)
     optimizer = _OPTIMIZERS[kind](rate, parameters=layer.parameters(), grad_clip=clip)
     apply = optimizer._apply_optimize
 
     def held(*args: Any, **kwargs: Any) -> Any:
         """Simulates a thread switch before Paddle looks up its programs."""
         if other is not None and not other.making.is_set():
-            other.waits_for_making()
+            other.wait_until_building()
             nonlocal acts
-            acts = iter([other.waits_until_made])
+            acts = iter([other.continue_building])
         return apply(*args, **kwargs)
 
     optimizer._apply_optimize = held
@@ -259,10 +259,10 @@ def _after_steps(kind: str, is_scheduled: bool, other: Other | None = None) -> l
 
 @pytest.mark.parametrize("is_scheduled", [False, True])
 @pytest.mark.parametrize("kind", list(_OPTIMIZERS))
-def test_others_take_steps_meanwhile(kind, is_scheduled, monkeypatch):
+def test_other_threads_run_optimizer_steps_concurrently(kind, is_scheduled, monkeypatch):
     expected = _after_steps(kind, is_scheduled)
     work = lambda other: _after_steps(kind, is_scheduled, other)  # noqa: E731
-    found = make_beside(work, monkeypatch, is_first=True)
+    found = build_alongside(work, monkeypatch, is_first=True)
     for one, wanted in zip(found, expected):
         np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-6)
 
@@ -270,28 +270,28 @@ def test_others_take_steps_meanwhile(kind, is_scheduled, monkeypatch):
 # -- other state that threads share ----------------------------------------------------------------
 
 
-def test_mixed_precision_is_what_others_said(monkeypatch):
+def test_autocast_state_is_unchanged(monkeypatch):
     """Paddle adds gradients with autocast off, and would leave it off for all threads."""
     state = sys.modules["paddle.amp.auto_cast"].amp_global_state()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with paddle.amp.auto_cast(dtype="bfloat16"):
             pass
-    make_beside(lambda other: None, monkeypatch)
+    build_alongside(lambda other: None, monkeypatch)
     assert state.amp_dtype == "bfloat16"
 
 
-def test_a_thread_in_static_mode_builds_its_program_meanwhile(monkeypatch):
+def test_a_thread_in_static_mode_builds_its_program_concurrently(monkeypatch):
     def work(other: Other) -> list[np.ndarray]:
         assert not paddle.in_dynamic_mode()
         main, startup = paddle.static.Program(), paddle.static.Program()
         with paddle.static.program_guard(main, startup):
             x = paddle.static.data("x", [2, 4], "float32")
             hidden = nn.Linear(4, 3, "w_1", "b_1")(x)
-            other.waits_for_making()
+            other.wait_until_building()
             hidden = nn.Linear(3, 2, "w_2", "b_2")(hidden) * 0.0
             result = paddle.static.nn.cond(hidden.sum() > 1.0, lambda: hidden, lambda: hidden + 2.0)
-            other.waits_until_made()
+            other.continue_building()
         assert _default_programs() != (main, startup)
         executor = paddle.static.Executor(paddle.CPUPlace())
         with paddle.static.scope_guard(paddle.static.Scope()):
@@ -299,5 +299,5 @@ def test_a_thread_in_static_mode_builds_its_program_meanwhile(monkeypatch):
             feed = {"x": np.ones([2, 4], "float32")}
             return executor.run(main, feed=feed, fetch_list=[result])
 
-    (found,) = make_beside(work, monkeypatch, is_first=True, is_static=True)
+    (found,) = build_alongside(work, monkeypatch, is_first=True, is_static=True)
     np.testing.assert_array_equal(found, np.full([2, 2], 2.0))
