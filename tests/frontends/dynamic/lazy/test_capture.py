@@ -1,4 +1,4 @@
-"""Lazy tensors of a compiled function: readers and writers see the values that eager execution has."""
+"""Lazy tensors of compiled functions: readers and writers see the values of eager execution."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_names_are_available_without_memory():
 
 @pytest.mark.parametrize("trains", [True, False])
 def test_layers_may_retain_lazy_tensors(trains):
-    """Paddle names the tensors that are assigned to a layer, such as weights normalized per call."""
+    """Paddle names tensors that are assigned to a layer, such as weights normalized per call."""
 
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         normalized = [nn.utils.weight_norm(layer) for layer in (nn.Linear(4, 5), nn.Linear(5, 3))]

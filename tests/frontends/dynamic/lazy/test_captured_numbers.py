@@ -369,7 +369,7 @@ def test_out_of_range_columns_raise_at_the_lookup():
 
 
 def random_integers(draw: random.Random, depth: int) -> tuple[str, Callable[[Any], Any]]:
-    """A random integer expression of y [6, 6] with six elements, and the function that computes it."""
+    """A random integer expression of y [6, 6], of six elements, and the function of it."""
     if depth == 0:
         leaves: list[tuple[str, Callable[[Any], Any]]] = [
             ("argmax", lambda y: y.argmax(-1)),

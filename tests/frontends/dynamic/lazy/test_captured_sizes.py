@@ -243,8 +243,8 @@ def weights_that_change(compiled: Callable[[Any], Any]) -> list[Any]:
 
 
 SCENARIOS = (
-    scalars, rows_of_result, reshaped, columns, repeats, empty, views, noncontiguous, statistics, samples,
-    other_weights, weights_that_change,
+    scalars, rows_of_result, reshaped, columns, repeats, empty, views, noncontiguous, statistics,
+    samples, other_weights, weights_that_change,
 )  # fmt: skip
 
 
