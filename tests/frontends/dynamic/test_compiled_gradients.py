@@ -1,4 +1,4 @@
-"""Gradients of compiled functions: those of Python, or an error that says why not."""
+"""Gradients of compiled functions: those of eager mode, or an error that gives the reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Heads(nn.Layer):
 
 
 def found(layer: Any) -> list[Any]:
-    """All gradients; -1 stands for one that there is not."""
+    """All gradients; -1 for those that are absent."""
     gradients = [each.grad for each in layer.parameters()]
     return [paddle.full([1], -1.0) if each is None else each.clone() for each in gradients]
 
@@ -82,13 +82,13 @@ def test_gradients_of_several_functions_add_up():
     both(scenario, runs=4)
 
 
-# -- what is frozen, and what is not reached -----------------------------------------------------
+# -- frozen and unreached parameters ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [nn.BatchNorm2D, nn.InstanceNorm2D, nn.LayerNorm])
 @pytest.mark.parametrize("thawed", ["all", "none", "weight", "bias", "statistics"])
 def test_normalizations_that_are_frozen_in_part(kind, thawed):
-    """What has no gradient natively is not moved by an optimizer: not even by its decay."""
+    """An optimizer leaves parameters without gradient alone: not even its decay moves them."""
 
     def scenario(compiled):
         body, norm = made(lambda: nn.Linear(4, 4)), made(lambda: kind(4))
@@ -114,7 +114,7 @@ def test_normalizations_that_are_frozen_in_part(kind, thawed):
     both(scenario, runs=0 if is_native else 4)
 
 
-# Functions of x, and of what they only go by: Python leaves that without a gradient.
+# Functions of x, and of a value that gets no gradient, such as a condition.
 GONE_BY = {
     "sizes": lambda x, y: paddle.expand_as(x[:, :1], y),
     "divergence": lambda x, y: F.kl_div(F.log_softmax(x), y),
@@ -128,7 +128,9 @@ GONE_BY = {
 @pytest.mark.parametrize("name", GONE_BY)
 @pytest.mark.parametrize("target", ["input", "made inside", "parameter"])
 def test_what_operators_only_go_by(name, target):
-    """No gradient, and no zeros, which an optimizer takes for one: its decay would move it."""
+    """No gradient, and no zeros, which an optimizer would take for a gradient: its decay would
+    move it.
+    """
 
     def scenario(compiled):
         body = made(lambda: nn.Linear(4, 4))
@@ -159,7 +161,7 @@ def test_what_operators_only_go_by(name, target):
 
 @pytest.mark.parametrize("kind", ["alias", "part", "other statistics", "copy"])
 def test_statistics_of_which_others_have_the_memory(kind):
-    """Who reads them reads what was there before they are written, as natively."""
+    """Views of the statistics are read before the statistics are written, as in eager mode."""
 
     def scenario(compiled):
         body, norm, head = made(lambda: nn.Linear(4, 4)), nn.BatchNorm1D(4), nn.BatchNorm1D(4)
@@ -285,7 +287,7 @@ def test_sparse_gradients_stay_sparse(sparse):
     both(scenario, runs=0 if sparse else 9)
 
 
-# -- what a backward pass may be asked for ---------------------------------------------------------
+# -- requests to a backward pass ----------------------------------------------------------------
 
 
 def penalty(layer: Any, x: Any) -> None:
@@ -338,7 +340,7 @@ def test_what_a_graph_cannot_do_is_an_error_with_the_way_out():
 
 
 class Drawing(nn.Layer):
-    """Draws numbers and writes statistics, which another backward pass must not do again."""
+    """Dropout and running statistics, which another backward pass must not compute again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -355,7 +357,7 @@ def several(layer: Any, x: Any, optimizer: Any) -> list[Any]:
 
 
 def several_steps(layer: Any, x: Any, optimizer: Any) -> list[Any]:
-    """Natively what was computed is what it was, and weights are what they are now."""
+    """In eager mode saved results stay unchanged, and weights have their current values."""
     y, results = layer(x), []
     for number in range(3):
         (y * (number + 1.0)).square().mean().backward(retain_graph=number < 2)
@@ -368,7 +370,8 @@ def several_steps(layer: Any, x: Any, optimizer: Any) -> list[Any]:
 def others_in_between(layer: Any, x: Any, optimizer: Any) -> list[Any]:
     y = layer(x)
     y.mean().backward(retain_graph=True)
-    for number in range(3):  # of the same shapes: what they leave is in scopes of their own
+    # of equal shapes: their saved forward states are in scopes of their own
+    for number in range(3):
         layer(floats(3, 4, seed=7 + number)).mean().backward(retain_graph=number == 1)
     kept = layer(floats(3, 4, seed=20))
     y.mean().backward()
@@ -394,7 +397,7 @@ def two_losses(layer: Any, x: Any, optimizer: Any) -> list[Any]:
 
 
 def up_to_a_tensor_between(layer: Any, x: Any, optimizer: Any) -> list[Any]:
-    """Natively the graphs that paddle.grad does not come to are as they were."""
+    """In eager mode the graphs that paddle.grad does not reach stay unchanged."""
     y = layer(x)
     z = layer(y)
     (one,) = paddle.grad(z.square().sum(), y)
@@ -406,7 +409,7 @@ def up_to_a_tensor_between(layer: Any, x: Any, optimizer: Any) -> list[Any]:
 
 
 def by_grad_that_retains_nothing(layer: Any, x: Any, optimizer: Any) -> list[Any]:
-    """Natively paddle.grad works on copies."""
+    """In eager mode paddle.grad works on copies."""
     y = layer(layer(x))
     gradients = [*paddle.grad(y.sum(), x), *paddle.grad(y.square().sum(), [x, layer.one.weight])]
     y.mean().backward()
@@ -414,7 +417,7 @@ def by_grad_that_retains_nothing(layer: Any, x: Any, optimizer: Any) -> list[Any
 
 
 def called_in_the_pass(layer: Any, x: Any, optimizer: Any) -> list[Any]:
-    """Behind the graph, whose scope Paddle has given back by then."""
+    """After the graph, whose scope Paddle has released by then."""
     kept: list[Any] = []
     z = x * 1.0
     z.register_hook(lambda gradient: kept.append(layer(floats(3, 4, seed=20))))
@@ -456,7 +459,7 @@ def stopped_and_repeated(layer: Any, x: Any, optimizer: Any) -> list[Any]:
 
 
 def stopped_for_good(layer: Any, x: Any, optimizer: Any) -> list[Any]:
-    """Where it did not come to is as it was."""
+    """Nodes that the pass did not reach are unchanged."""
     y, _, kept = stopped(layer, x, lambda z: z.mean().backward())
     y.square().sum().backward()
     kept.mean().backward()
@@ -532,7 +535,7 @@ def test_what_is_kept_for_another_pass_is_not_overwritten():
 
 @pytest.mark.parametrize("act", [scaled, written_item, written_input, written_weight])
 def test_what_a_backward_pass_needs_is_not_overwritten(act):
-    """Python raises. Whatever is compiled raises as well, and computes nothing wrong."""
+    """Eager mode raises. Compiled functions raise as well, and compute nothing wrong."""
     native, x = made(Body), floats(3, 4)
     x.stop_gradient = False
     with pytest.raises(RuntimeError, match="version"):
@@ -598,7 +601,7 @@ def test_what_no_backward_pass_needs_may_be_overwritten():
 
 
 def test_optimizers_may_step_between_the_passes():
-    """They write weights without raising, natively and here."""
+    """Optimizers write weights without raising, in eager mode and here."""
 
     def scenario(compiled):
         layer = compiled(made(Body))
@@ -644,7 +647,7 @@ def test_scopes_of_what_was_kept_serve_other_calls():
 
 
 def test_a_cell_that_is_called_in_a_long_loop_has_few_scopes(monkeypatch):
-    """Paddle keeps threads of each."""
+    """Paddle keeps threads for each."""
     monkeypatch.setattr(trace_graph, "_MAX_SCOPES_PER_PROGRAM", 8)
     scopes: set[int] = set()
     claim = scope_pool.claim
@@ -763,7 +766,7 @@ def stages_of(layer: Any) -> list[Any]:
 
 @pytest.mark.parametrize("act", [lambda out: sum(out).sum(), lambda out: out[0].sum()])
 def test_graphs_are_made_without_a_warning(act):
-    """Of Paddle's, about what the user has not asked for."""
+    """Of Paddle's, about code that is not the user's."""
 
     class Several(nn.Layer):
         def __init__(self) -> None:
@@ -810,7 +813,7 @@ def test_what_has_no_gradient_is_one_stage():
 
 
 def test_a_bias_in_another_shape_is_no_stage():
-    """It depends on a parameter only, and is read behind a tensor that the user has."""
+    """The bias depends on a parameter only, and is read after a tensor that the caller has."""
     layer = paddle_ngraph.compile(made(Anchors))
     for _ in range(3):
         layer(floats(2, 3, 6, 6), _sizes())
@@ -818,7 +821,7 @@ def test_a_bias_in_another_shape_is_no_stage():
 
 
 class Deep(nn.Layer):
-    """Blocks that are left out at random, and return what the next one reads."""
+    """Blocks that are skipped at random, and return the input of the next one."""
 
     def __init__(self) -> None:
         super().__init__()

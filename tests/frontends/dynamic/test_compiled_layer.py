@@ -1,4 +1,4 @@
-"""``paddle_ngraph.compile``: layers and functions, trained and asked, as native twins."""
+"""``paddle_ngraph.compile``: layers and functions, in training and inference, match eager mode."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ from tests.dynamic import (
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
-# Where batches are normalized and rectified, rounding doubles every few steps, natively too.
+# With batch normalization and ReLU, rounding errors double every few steps, in Paddle too.
 CHAOTIC = {resnet: 3, mobilenet: 1}
 
 
 class Warm:
-    """Compiles the functions of a scenario that is played again and again.
+    """Compiles the functions of a scenario that runs several times.
 
-    What it knows of the n-th function that was compiled it knows the next time, so that what was
-    only noted in the first play runs through the engine.
+    The n-th compiled function keeps its traces from run to run, so that operators that the first
+    run only records run through the engine later.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ def test_training_and_inference_follow_the_native_layer(build, full_graph):
 
 
 class Recurrent(nn.Layer):
-    """A recurrent layer; what it ends in is kept, or looked at by nobody."""
+    """A recurrent layer whose final state is returned, or has no reader."""
 
     def __init__(self, kind: type[nn.Layer], keeps: bool) -> None:
         super().__init__()
@@ -560,7 +560,7 @@ def test_what_was_compiled_before_is_found_again():
 
 
 class Act(nn.Layer):
-    """What somebody puts into a layer of Paddle's."""
+    """A custom layer to put into one of Paddle's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -795,7 +795,7 @@ def decided_by_sizes(y):
     ],
 )
 def test_sizes_as_tensors_end_no_graph(use, gradient):
-    """They are known of what waits."""
+    """The sizes of lazy tensors are known."""
 
     def function(x: Any) -> Any:
         y = F.tanh(x) * 1.5
@@ -811,7 +811,7 @@ def test_sizes_as_tensors_end_no_graph(use, gradient):
 
 
 def test_a_size_is_as_it_was_when_its_array_is_written():
-    """The array may have the memory of a tensor that a call which waits reads."""
+    """The array may share the memory of a tensor that a deferred operator reads."""
 
     def function(x: Any) -> Any:
         y = F.tanh(x)
@@ -840,7 +840,7 @@ def test_numbers_that_wait_index_numbers_that_are_known(form):
 @pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "float32", "float64"])
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.int32])
 def test_numbers_of_numpy_are_what_they_are_to_operators(kind, dtype):
-    """Some become what the tensor is; those of Python may make something else of it."""
+    """Some take the dtype of the tensor; Python scalars may change it."""
     x = paddle.cast(floats(3, 4) * 3, dtype)
 
     def function(x: Any, number: Any) -> list[Any]:
@@ -956,7 +956,7 @@ def test_copies_of_parameters_are_persistable():
 
 @pytest.mark.parametrize("old_style", ["argsort", "scale", "softmax"])
 def test_old_style_functions_end_a_graph(old_style):
-    """Their arguments are not those of the operators of the same name."""
+    """The arguments differ from those of the operators of equal name."""
     attributes = {"argsort": ("axis", 0, "descending", True), "scale": ("scale", 2.0)}
     call = getattr(paddle._legacy_C_ops, old_style)
 
@@ -971,11 +971,11 @@ def test_old_style_functions_end_a_graph(old_style):
     assert [graph.why_native for graph in compiled_function.explain().graphs] == [None, None]
 
 
-# -- Python beside the graphs --------------------------------------------------------------------
+# -- side effects of Python code -------------------------------------------------------------------
 
 
 class Notes(nn.Layer):
-    """Does one thing beside computing, and takes notes."""
+    """Computes, has one side effect, and takes notes."""
 
     def __init__(self, act: Callable[[Any, Any], Any]) -> None:
         super().__init__()
@@ -1367,7 +1367,7 @@ def test_a_graph_that_raises_writes_statistics_once_at_most():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_what_paddle_has_no_kernel_for_is_an_exception(dtype):
-    """Paddle throws what would end the process."""
+    """Paddle throws an exception that would end the process."""
     function = paddle_ngraph.compile(lambda x: x * 2 + paddle.arange(3).astype(x.dtype))
     for kind in (dtype, "float32"):
         x = floats(3).astype(kind)
@@ -1754,7 +1754,7 @@ def test_what_makes_tensors_of_numbers_waits_for_who_is_alone(make):
     begun, go, made_one = threading.Event(), threading.Event(), threading.Event()
 
     def makes():
-        make()  # a new thread has a mode first, which waits, too
+        make()  # a new thread first asks for its mode, which blocks too
         begun.set()
         go.wait(60)
         make()
@@ -1800,7 +1800,7 @@ def test_threads_have_layers_of_their_own():
     expected = [asked(made(mlp, number).eval(), number) for number in range(8)]
     layers = [paddle_ngraph.compile(made(mlp, number).eval()) for number in range(8)]
     agree(in_threads(lambda number: asked(layers[number], number)), expected)
-    for _ in range(2):  # whoever was not alone before is now
+    for _ in range(2):  # if no thread was alone before, one is now
         agree([asked(layers[number], number) for number in range(8)], expected)
     before = paddle_ngraph.stats()["engine_runs"]
     agree(in_threads(lambda number: asked(layers[number], number)), expected)
@@ -1887,7 +1887,7 @@ def test_explain_tells_what_is_too_small():
 
 
 def test_graphs_that_train_are_bounded(monkeypatch):
-    """Paddle keeps threads of each for good."""
+    """Paddle keeps the threads of each forever."""
     monkeypatch.setattr(trace_graph, "_MAX_TRAINING_SCOPES", 3)
     native, layer = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 4))
     compiled = paddle_ngraph.compile(layer)
@@ -1903,7 +1903,7 @@ def test_graphs_that_train_are_bounded(monkeypatch):
 
 @pytest.mark.slow("calls a function until its records are full")
 def test_what_is_known_of_a_function_is_bounded():
-    """Each other number is another path."""
+    """Each other scalar is another trace."""
     function = paddle_ngraph.compile(lambda x, number: F.relu(x) * number + x)
     x = floats(3)
     for number in range(_core.MAX_TRACES // 2):
@@ -1934,13 +1934,13 @@ def step_of(weight: Any) -> None:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_weights_of_what_infers_are_constants_until_they_are_written(write):
-    width = 2 + list(WRITES.values()).index(write)  # what is known of weights is kept by graph
+    width = 2 + list(WRITES.values()).index(write)  # records about weights are kept by graph
 
     def build() -> Any:
         return paddle.nn.Sequential(mlp(), paddle.nn.Linear(CLASSES, width))
 
     layer, native, x = paddle_ngraph.compile(made(build)), made(build), inputs(mlp)
-    paddle_ngraph.clear_cache()  # where equal weights were, their function may be left
+    paddle_ngraph.clear_cache()  # an equal function of an earlier weight may be left
     with paddle.no_grad():
         for _ in range(3):
             for _ in range(12):
@@ -1970,7 +1970,7 @@ def test_weights_whose_former_memory_is_kept_cost_few_functions():
 
 @pytest.mark.slow("compiles many or large functions")
 def test_weights_of_what_infers_are_read_in_place():
-    # A graph of its own: many models that share one have their next ones wait.
+    # A graph of its own: if many models share a graph, later ones are compiled with a delay.
     layer, x = nn.Sequential(nn.Linear(7, 48), nn.Tanh(), nn.Linear(48, 5)), paddle.rand([3, 7])
     compiled = paddle_ngraph.compile(lambda x: layer(x))
     paddle_ngraph.clear_cache()
@@ -1983,7 +1983,7 @@ def test_weights_of_what_infers_are_read_in_place():
 
 
 class InDoubles(nn.Layer):
-    """What is in the middle is Paddle's."""
+    """The middle part is computed by Paddle."""
 
     def __init__(self) -> None:
         super().__init__()

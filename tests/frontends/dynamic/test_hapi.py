@@ -1,4 +1,4 @@
-"""``paddle.Model``, and layers that are saved and loaded: the engine's numbers are Paddle's."""
+"""``paddle.Model``, and layers that are saved and loaded: results match Paddle's."""
 
 from __future__ import annotations
 

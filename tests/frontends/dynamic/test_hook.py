@@ -1,4 +1,6 @@
-"""``enable(dynamic=...)``: plain layers that are compiled where that pays; numbers as ever."""
+"""``enable(dynamic=...)``: plain layers are compiled if that is faster; results match eager
+mode.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("little_to_collect")
 
 @pytest.fixture(autouse=True)
 def dynamic(monkeypatch) -> Iterator[None]:
-    """Trying may take as long as it likes."""
+    """Trials have no time limit."""
     monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", float("inf"))
     monkeypatch.setattr(dynamic_hook, "_tuning_slot", dynamic_hook._TuningSlot())
     monkeypatch.setattr(hook_of_gradients, "_has_differentiated_twice", False)
@@ -57,7 +59,7 @@ def dynamic(monkeypatch) -> Iterator[None]:
 
 @pytest.fixture
 def always_pays(monkeypatch) -> None:
-    """The clock says that what is compiled takes no time."""
+    """The clock reports that captured calls take no time."""
     monkeypatch.setattr(dynamic_hook, "_MAX_TIME_RATIO", float("inf"))
 
 
@@ -67,7 +69,7 @@ def never_pays(monkeypatch) -> None:
 
 
 def both(scenario: Callable[[], Any], runs: int = 1, dynamic: Any = True, **tolerances: Any) -> Any:
-    """Plays a scenario natively, then with dynamic layers compiled; the engine has to run."""
+    """Runs a scenario eagerly, then with dynamic layers compiled; the engine has to run."""
     paddle.seed(11)
     expected = scenario()
     before = paddle_ngraph.stats()["engine_runs"]
@@ -129,7 +131,7 @@ def test_what_trains_is_native(always_pays):
         x = inputs(mlp)
         x.stop_gradient = False
         found = trained(layer, mlp, 14)
-        for _ in range(14):  # what a graph does not do
+        for _ in range(14):  # unsupported in a graph
             y = layer(x)
             (gradient,) = paddle.grad(y.sum(), x, create_graph=True)
             (gradient.square().sum() + y.sum()).backward(retain_graph=True)
@@ -382,7 +384,7 @@ def test_backward_passes_that_are_repeated(always_pays):
 
 
 def test_what_is_called_in_a_backward_pass_is_native(always_pays):
-    """It may be what is recomputed; the first call is the one that a graph is made of."""
+    """A call in the backward pass may be a recomputation; the first call is the traced one."""
 
     def scenario():
         layer, found = made(mlp), []
@@ -398,7 +400,7 @@ def test_what_is_called_in_a_backward_pass_is_native(always_pays):
 
 
 class Timed(Clock):
-    """By which a forward pass of a layer, and a backward pass, take so many seconds."""
+    """Sets the seconds that forward and backward passes of a layer take."""
 
     def __init__(self, monkeypatch: Any) -> None:
         super().__init__()
@@ -460,7 +462,7 @@ def test_batches_of_several_lengths_are_tried_side_by_side(timed):
 
 
 def test_what_was_put_off_holds_up_its_own_kind_only(timed, monkeypatch):
-    """Where many lengths wait for their graphs, those that have one are decided."""
+    """Lengths whose graphs exist are decided while many others are deferred."""
     monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
     layer = made(mlp)
     timed.forward[True] = 0.1
@@ -545,7 +547,7 @@ def test_only_what_is_known_can_be_asked_for():
         paddle_ngraph.enable(dynamic="everything")
 
 
-# -- what pays -----------------------------------------------------------------------------------
+# -- decisions -------------------------------------------------------------------------------------
 
 
 def test_it_stays_native_where_that_is_faster(never_pays):
@@ -905,7 +907,7 @@ def forget_what_sot_knows() -> None:
 )
 @pytest.mark.parametrize("trains", [True, False])
 def test_sot_reads_layers_as_ever(trains, kind, is_function, ends, always_pays):
-    """It reads the code of what a layer calls, or of each frame behind the end of a graph."""
+    """SOT reads the code of the callees of a layer, or of each frame after a graph break."""
 
     def play() -> Any:
         forget_what_sot_knows()

@@ -1,4 +1,4 @@
-"""Optimizers of dynamic mode, whose steps are taken on all threads."""
+"""Optimizers of dynamic mode, whose updates run on all threads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPTIMIZERS: dict[str, Callable[[Parameters], Any]] = {
         0.01, parameters=[{"params": p[:1], "learning_rate": 0.1}, {"params": p[1:]}]
     ),
 }
-SHAPES = [(1,), (), (7, 73), (3, 171), (200, 333), (3, 5, 7)]  # by one thread, and by several
+SHAPES = [(1,), (), (7, 73), (3, 171), (200, 333), (3, 5, 7)]  # for one thread, and for several
 STEPS = 4
 
 
@@ -108,7 +108,7 @@ def test_steps_on_extreme_numbers_are_those_of_paddle(make):
     np.testing.assert_allclose(found[1], found[0], rtol=2e-6, atol=1e-37)
 
 
-Case = tuple[Any, Callable[[], Any]]  # a parameter, and what updates it
+Case = tuple[Any, Callable[[], Any]]  # a parameter, and a function that updates it
 
 
 def sgd(weight: Any, gradient: Any) -> Any:
@@ -237,7 +237,7 @@ def test_errors_are_those_of_paddle():
 
 
 def arguments_of(name: str) -> list[Any]:
-    """Those of a call, all of the kinds that they should have."""
+    """The arguments of a call, with the types of the signature."""
     weight, _ = apart()
     gradient, rate, velocity = weight.grad, paddle.to_tensor([0.1]), paddle.zeros([30, 20])
     if name == "sgd_":
@@ -249,8 +249,8 @@ def arguments_of(name: str) -> list[Any]:
     return arguments if name == "adam_" else [*arguments[:13], 1.0, 0.1, True, *arguments[13:]]
 
 
-# The arguments that are no tensors: with something else for a tensor, Paddle may crash. So it does
-# where a flag asks for a tensor that is not there.
+# Arguments that are not tensors: Paddle may crash on other objects in place of a tensor, and does
+# if a flag asks for a tensor that is absent.
 NO_TENSORS = {"sgd_": range(4, 5), "momentum_": range(5, 11)}
 NO_TENSORS |= {"adam_": range(10, 18), "adamw_": range(10, 21)}
 OTHER_ARGUMENTS = [None, "no", True, 3, 0.5, 2**80, 2**2000, [0.1], np.float32(0.1)]
@@ -261,7 +261,7 @@ OTHER_ARGUMENTS = [None, "no", True, 3, 0.5, 2**80, 2**2000, [0.1], np.float32(0
     [(name, number) for name, numbers in NO_TENSORS.items() for number in numbers],
 )
 def test_arguments_of_all_kinds_do_what_they_do_in_paddle(name, number):
-    """Those that the kernel does not need have to be right, too."""
+    """Arguments that the kernel does not read are checked as well."""
 
     def compute(argument: Any) -> Any:
         arguments = arguments_of(name)
@@ -303,7 +303,7 @@ def test_who_lists_operators_finds_them():
 
 
 def test_an_interruption_stays_one():
-    """Python may run a handler of a signal wherever the core calls a function of Python."""
+    """Python may run a signal handler wherever the core calls a Python function."""
     weight, _ = apart()
 
     def interrupt(frame: Any, event: str, _: Any) -> None:
@@ -330,7 +330,7 @@ def two_threads() -> Iterator[None]:
 @pytest.mark.slow("runs several threads for a while")
 @pytest.mark.usefixtures("two_threads")
 def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
-    """Threads that take steps hold the places for threads, and a fork does not free them.
+    """Threads that run updates hold slots for threads, and a fork does not free them.
 
     Nor the locks that Paddle takes when a thread computes for the first time: all have by then.
     """
@@ -380,7 +380,7 @@ def test_what_is_returned_are_the_arguments():
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_layers_that_infer_have_the_new_weights(make):
-    """Functions keep weights as constants: who writes them has to say so."""
+    """Functions keep weights as constants, so updates have to report their writes."""
     layer = nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 3))
     layer.set_state_dict({name: drawn(0, each.shape) for name, each in layer.state_dict().items()})
     compiled = paddle_ngraph.compile(lambda x: layer(x))
