@@ -54,7 +54,7 @@ def found(layer: Any) -> list[Any]:
 @pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (4, 2, 4, 3), (1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("full_graph", [False, True])
-def test_gradients_add_up_whatever_is_traced_meanwhile(sizes, full_graph):
+def test_gradients_accumulate_across_traces(sizes, full_graph):
     def scenario(compiled):
         layer = made(Body)
         if isinstance(compiled, Warm):
@@ -127,7 +127,7 @@ GONE_BY = {
 
 @pytest.mark.parametrize("name", GONE_BY)
 @pytest.mark.parametrize("target", ["input", "made inside", "parameter"])
-def test_what_operators_only_go_by(name, target):
+def test_inputs_without_gradient_flow_have_no_gradient(name, target):
     """No gradient, and no zeros, which an optimizer would take for a gradient: its decay would
     move it.
     """
@@ -324,7 +324,7 @@ def written_weight(layer: Any, x: Any) -> None:
     y.sum().backward()
 
 
-def test_what_a_graph_cannot_do_is_an_error_with_the_way_out():
+def test_unsupported_gradients_raise_with_a_workaround():
     layer, x = paddle_ngraph.compile(made(Body)), floats(3, 4)
     x.stop_gradient = False
     warm(layer, x)
@@ -521,7 +521,7 @@ def test_a_pass_that_was_not_to_be_repeated_is_not():
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_is_kept_for_another_pass_is_not_overwritten():
+def test_retained_state_is_not_overwritten():
     layer, x = paddle_ngraph.compile(made(Body)), floats(3, 4)
     warm(layer, x)
     y = layer(x)
@@ -534,7 +534,7 @@ def test_what_is_kept_for_another_pass_is_not_overwritten():
 
 
 @pytest.mark.parametrize("act", [scaled, written_item, written_input, written_weight])
-def test_what_a_backward_pass_needs_is_not_overwritten(act):
+def test_writes_to_saved_tensors_raise(act):
     """Eager mode raises. Compiled functions raise as well, and compute nothing wrong."""
     native, x = made(Body), floats(3, 4)
     x.stop_gradient = False
@@ -588,7 +588,7 @@ def test_positions_in_brackets_are_not_overwritten(given, index):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_no_backward_pass_needs_may_be_overwritten():
+def test_tensors_that_were_not_saved_may_be_overwritten():
     def scenario(compiled):
         layer, x = compiled(made(Body)), floats(3, 4)
         y = layer(x)
@@ -634,7 +634,7 @@ def test_saved_tensors_hooks_see_each_tensor():
     both(scenario, runs=4)
 
 
-def test_scopes_of_what_was_kept_serve_other_calls():
+def test_scopes_of_retained_passes_are_reused():
     layer, scopes = paddle_ngraph.compile(made(Body)), set()
     for number in range(30):
         y = layer(floats(3, 4, seed=number))
@@ -699,7 +699,7 @@ def test_long_loops_leave_scopes_to_other_layers(monkeypatch):
 
 @pytest.mark.parametrize("trains", [True, False])
 @pytest.mark.parametrize("build", [Body, lambda: Rows(False)], ids=["body", "rows"])
-def test_what_was_compiled_goes_with_the_layer(build, trains):
+def test_compiled_graphs_are_released_with_the_layer(build, trains):
     alive = []
     for _ in range(3):
         layer = paddle_ngraph.compile(made(build))
@@ -755,7 +755,7 @@ def anchors_trained(compiled: Any) -> list[Any]:
     return results
 
 
-def test_what_the_engine_takes_nothing_of_leaves_it_the_rest():
+def test_stages_without_engine_operators_leave_it_the_others():
     both(anchors_trained, runs=8)
 
 
@@ -794,7 +794,7 @@ def test_values_of_programs_warn_of_their_place_elsewhere():
             assert value.place is None
 
 
-def test_what_has_no_gradient_is_one_stage():
+def test_results_without_gradient_are_one_stage():
     class Grid(nn.Layer):
         """A result with a gradient, and several without one."""
 
@@ -837,7 +837,7 @@ class Deep(nn.Layer):
         return results
 
 
-def test_random_numbers_are_drawn_where_they_are_read():
+def test_random_numbers_are_sampled_in_the_graph_that_reads_them():
     def scenario(compiled):
         layer, results = compiled(made(Deep)), []
         for step in range(4):
