@@ -40,7 +40,7 @@ from tests.dynamic import (
     trained,
     values,
 )
-from tests.frontends.dynamic.lazy.test_captured_sizes import Writer, generated
+from tests.frontends.dynamic.lazy.test_captured_sizes import LanguageModel, generated
 from tests.frontends.dynamic.test_compiled_layer import ACTS, Notes, hooks_a_tensor, in_threads
 
 pytestmark = pytest.mark.usefixtures("little_to_collect")
@@ -205,9 +205,9 @@ def test_model_fit(always_pays):
     both(scenario, runs=3)
 
 
-def test_a_text_that_grows_word_by_word(always_pays):
+def test_generation_token_by_token(always_pays):
     def scenario():
-        writer = made(Writer).eval()
+        writer = made(LanguageModel).eval()
         with paddle.no_grad():
             return [generated(writer, 2, 16) for _ in range(8)]
 
