@@ -1,4 +1,4 @@
-"""What is fed is the user's: the engine reads it and nothing else."""
+"""Feeds belong to the caller: the engine only reads them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def flattened_and_used() -> Any:
 
 
 BUILDS = [incremented, assigned, set_item, reshaped, same, flattened_and_used]
-# Rows: the smaller fit into what is copied, the larger do not.
+# Rows: the smaller feeds are copied, the larger are not.
 ROWS = [2, 64, 1500]
 
 

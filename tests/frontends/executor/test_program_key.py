@@ -1,4 +1,6 @@
-"""Executor's key of a program: quick, and another one as soon as the program prints otherwise."""
+"""Executor's key of a program: cheap to compute, and changed as soon as the program prints
+differently.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing keeps the address of a variable that was made anew."""
+"""Addresses of variables are dropped when the variables are recreated."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def test_a_startup_program_that_runs_again_keeps_the_variables(style: Any, engin
 
 
 def _naming(scale: float) -> paddle.static.Program:
-    """A program that keeps a value which it goes on with, and one that is overwritten in place."""
+    """A program that reuses a value that it leaves in the scope, and overwrites another in
+    place.
+    """
     program = paddle.static.Program()
     with paddle.static.program_guard(program):
         x = paddle.static.data("x", [1], "float32")
@@ -184,7 +186,7 @@ INITIALIZERS = {
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_a_startup_program_run_again_writes_where_variables_are(name, held):
-    """Who holds a view sees it, as natively."""
+    """Views see the write, as in plain Paddle."""
 
     def build():
         start = INITIALIZERS[name](paddle.nn.initializer)

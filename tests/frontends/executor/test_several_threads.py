@@ -1,4 +1,4 @@
-"""Whatever Paddle's Executor allows from several threads works with the engine too."""
+"""All uses of Executor from several threads that Paddle allows work with the engine too."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_threads_share_a_program_whose_scopes_are_their_own(is_warm: bool) -> No
 
 
 def test_what_a_program_that_calls_python_fetches_is_its_own() -> None:
-    """Whatever other threads have Paddle's flag at when it ends."""
+    """Whichever value other threads have given Paddle's flag when it ends."""
     flag = _core.FlagOverride("enable_pir_in_executor")
 
     def call(x: Any) -> np.ndarray:
@@ -189,7 +189,7 @@ def test_a_program_inside_of_a_program_waits_for_nobody() -> None:
 
 @pytest.mark.slow("compiles many or large functions")
 def test_engines_are_given_up_while_others_ask_for_them() -> None:
-    """Threads make and drop the engine of one graph, which nobody keeps: whoever asks has one."""
+    """Threads create and drop the engine of one graph; each caller gets a valid one."""
     graph = graphs.strings()[0]
 
     def work(number: int) -> None:

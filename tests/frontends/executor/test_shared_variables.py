@@ -194,7 +194,7 @@ def shared_with_the_body_of_a_loop():
 
 @pytest.mark.slow("compiles many or large functions")
 def test_shared_with_the_body_of_a_loop(native_in_order):
-    """Paddle does not see what the body reads by name: it needs to be told the order."""
+    """Paddle does not see the reads by name inside the body: it needs an explicit order."""
     assert SHARED in assert_like_native(shared_with_the_body_of_a_loop)
 
 

@@ -107,7 +107,7 @@ class Training:
         ]
 
     def state(self) -> dict[str, np.ndarray]:
-        """The parameters and what the optimizer keeps."""
+        """The parameters and the state of the optimizer."""
         state = self.program.main.state_dict("all", self.program.scope)
         return {name: np.array(value) for name, value in state.items()}
 
@@ -125,12 +125,12 @@ def pair(layout: Layout, make_optimizer: Callable[[], Any]) -> tuple[Training, T
     return first, second
 
 
-# What native training shows when its initial weights are changed in their last bit, measured as
-# below: after 50 steps the losses of the MLP and the text CNN differ by 1.6e-7, their states by
-# 1.1e-6. The engine rounds as much as such a change, so the tolerances are a few times these. In
-# LeNet ReLU and max pooling decide by comparing numbers, a near tie may fall either way in float32,
-# and Adam makes a gradient that is all rounding as large as any other: how far native trainings
-# part depends on the processor (6e-3 in the loss on one), and is measured in the test.
+# Measured effect of changing the last bit of the initial weights in plain Paddle: after 50 steps
+# the losses of the MLP and the text CNN differ by 1.6e-7, their states by 1.1e-6. The engine rounds
+# as much as such a change, so the tolerances are a few times these. In LeNet ReLU and max pooling
+# decide by comparing numbers, a near tie may fall either way in float32, and Adam makes a gradient
+# that is all rounding as large as any other: how far two runs of Paddle diverge depends on the
+# processor (6e-3 in the loss on one), and is measured in the test.
 
 
 def assert_same_losses(native: list[float], engine: list[float]) -> None:
@@ -149,10 +149,10 @@ def assert_same_state(native: Training, engine: Training, tolerance: float = 5e-
 
 
 def perturbed_twins(original: Training, make_optimizer: Callable[[], Any]) -> list[Training]:
-    """Trainings that start within float32 rounding of another one.
+    """Trainings whose initial weights differ from another one's by float32 rounding.
 
-    Natively run, they show how far LeNet's near ties take a run from any other, and when: on which
-    side a tie falls is a matter of the processor.
+    Run by Paddle, they show how far and when LeNet's near ties make two runs diverge: on which side
+    a tie falls depends on the processor.
     """
     twins = [Training(original.layout, make_optimizer) for _ in range(3)]
     for seed, twin in enumerate(twins):

@@ -16,7 +16,7 @@ from tests.programs import Program, chain, floats, linear_regression, summary
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """How many programs Paddle's interpreter has been made for."""
+    """The number of Paddle interpreters that were created."""
     made = []
     original = executor_hook.StandaloneExecutor
 
@@ -138,7 +138,7 @@ def masked():
 
 @pytest.mark.parametrize("build", [infinite_gradient, masked])
 def test_the_operator_that_makes_nan_or_infinity_is_named(build):
-    """Paddle runs the intervals while the flag is on, and looks at what each operator computes."""
+    """While the flag is on, Paddle runs the subgraphs and checks the output of each operator."""
     zeros, errors = np.zeros((2, 4), "float32"), []
     for engine in (False, True):
         program = Program(build)
