@@ -96,7 +96,7 @@ def test_feeds_that_paddle_has_to_prepare(straight, feed):
     assert straight == [False]
 
 
-def test_a_feed_of_another_dtype_is_told(straight):
+def test_a_feed_of_another_dtype_warns(straight):
     program = Program(doubled)
     program.run(x=floats(3, 4))
     for engine in (False, True):
@@ -105,7 +105,7 @@ def test_a_feed_of_another_dtype_is_told(straight):
     assert straight == [False]
 
 
-def test_a_feed_that_the_program_does_not_know_is_told(straight):
+def test_an_unknown_feed_warns(straight):
     program = Program(doubled)
     program.run(x=floats(3, 4))
     for _ in range(2):
@@ -139,7 +139,7 @@ def test_feeds_are_left_as_they_are_and_results_are_the_users(straight):
     assert straight == [True] * 5
 
 
-def test_what_is_fetched_twice_is_two_arrays(straight):
+def test_a_value_fetched_twice_is_two_arrays(straight):
     def build():
         out = paddle.static.data("x", [-1, 4096], "float32") * 2.0
         return [out, out]
@@ -166,7 +166,7 @@ def test_nothing_outlives_executor_and_scope():
     assert switches() == before
 
 
-def test_many_programs_by_turns(straight):
+def test_many_alternating_programs(straight):
     programs = [Program(doubled) for _ in range(12)]
     executor = programs[0].executor
     for _ in range(2):
@@ -301,7 +301,7 @@ def test_an_error_is_the_same_and_loses_nothing(straight, monkeypatch):
     assert error is expected_error
 
 
-def test_a_closed_executor_says_so(straight):
+def test_a_closed_executor_raises(straight):
     program = Program(doubled)
     program.run(x=floats(2, 4))
     program.executor.close()
@@ -439,7 +439,7 @@ def test_threads_that_share_a_program(straight):
     assert len(straight) == 4 * len(feeds)
 
 
-def test_a_call_finds_its_own_program_whatever_another_thread_finds_meanwhile():
+def test_concurrent_lookups_find_their_own_program():
     """Another thread may run between two reads of the last entry."""
     program, other = Program(doubled), Program(doubled)
     for each in (program, other):

@@ -111,7 +111,7 @@ def test_memory_of_arrays_that_are_gone_is_left_alone(build: Callable[[], Any], 
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("build", [assigned, reshaped], ids=lambda build: build.__name__)
-def test_a_fed_tensor_becomes_what_it_becomes_natively(build: Callable[[], Any], rows: int) -> None:
+def test_a_fed_tensor_ends_up_as_in_plain_paddle(build: Callable[[], Any], rows: int) -> None:
     contents = {}
     for engine in (False, True):
         program = Program(build)

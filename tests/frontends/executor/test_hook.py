@@ -398,7 +398,7 @@ def test_nan_and_infinity_are_computed_as_natively():
     np.testing.assert_allclose(native[0], engine[0], rtol=1e-6)
 
 
-def test_an_empty_batch_gives_what_paddle_gives():
+def test_an_empty_batch_behaves_as_in_paddle():
     program = Program(chain)
     for engine in (False, True):
         assert program.run(engine, x=np.zeros((0, 4), "float32"))[0].shape == (0, 4)
@@ -418,7 +418,7 @@ def test_a_feed_of_the_wrong_dtype_is_paddles_own_error():
     program.both(x=floats(2, 4))
 
 
-def test_a_feed_of_another_shape_than_declared_gives_what_paddle_gives():
+def test_an_undeclared_feed_shape_behaves_as_in_paddle():
     Program(chain).both(x=floats(2, 5))
 
 

@@ -104,8 +104,8 @@ def feeds_of(program, step):
             value = op.results()[0]
             shape = [batch if size < 0 else size for size in value.shape]
             is_whole = value.dtype == paddle.int64
-            drawn = random.integers(0, 7, shape) if is_whole else random.normal(size=shape)
-            found[op.attrs()["name"]] = drawn.astype("int64" if is_whole else "float32")
+            sampled = random.integers(0, 7, shape) if is_whole else random.normal(size=shape)
+            found[op.attrs()["name"]] = sampled.astype("int64" if is_whole else "float32")
     return found
 
 

@@ -148,18 +148,18 @@ def assert_same_state(native: Training, engine: Training, tolerance: float = 5e-
         assert difference <= tolerance, name
 
 
-def perturbed_twins(original: Training, make_optimizer: Callable[[], Any]) -> list[Training]:
+def perturbed_references(original: Training, make_optimizer: Callable[[], Any]) -> list[Training]:
     """Trainings whose initial weights differ from another one's by float32 rounding.
 
     Run by Paddle, they show how far and when LeNet's near ties make two runs diverge: on which side
     a tie falls depends on the processor.
     """
     twins = [Training(original.layout, make_optimizer) for _ in range(3)]
-    for seed, twin in enumerate(twins):
+    for seed, reference in enumerate(twins):
         generator = np.random.default_rng(seed)
         for name, value in original.state().items():
             change = 1.0 + 3e-7 * generator.standard_normal(value.shape)
-            twin.set(name, (value * change).astype(value.dtype))
+            reference.set(name, (value * change).astype(value.dtype))
     return twins
 
 
@@ -189,7 +189,7 @@ CASES += [(layout, name) for layout in (text_cnn, lenet) for name in ("Momentum"
 @pytest.mark.parametrize("layout, name", CASES)
 def test_training_follows_native_training(layout, name):
     native, engine = pair(layout, OPTIMIZERS[name])
-    twins = perturbed_twins(native, OPTIMIZERS[name]) if layout is lenet else []
+    twins = perturbed_references(native, OPTIMIZERS[name]) if layout is lenet else []
     expected = native.steps(engine=False)
     assert paddle_ngraph.stats()["engine_runs"] == 0
     losses = []
@@ -198,14 +198,18 @@ def test_training_follows_native_training(layout, name):
         assert paddle_ngraph.stats()["engine_runs"] >= number + 1
     assert expected[-1] < expected[0]
     if layout is lenet:
-        apart = [np.abs(np.subtract(twin.steps(engine=False), expected)).max() for twin in twins]
+        apart = [
+            np.abs(np.subtract(reference.steps(engine=False), expected)).max()
+            for reference in twins
+        ]
         bound = max(2e-5 * max(expected), 4 * max(apart))
         np.testing.assert_allclose(losses, expected, 0, bound)
-        parted = {
-            name: max(apart_of(twin, native)[name] for twin in twins) for name in native.state()
+        diverged = {
+            name: max(apart_of(reference, native)[name] for reference in twins)
+            for name in native.state()
         }
         for name, difference in apart_of(engine, native).items():
-            assert difference <= max(5e-3, 4 * parted[name]), name
+            assert difference <= max(5e-3, 4 * diverged[name]), name
     else:
         assert_same_losses(expected, losses)
         assert_same_state(native, engine)

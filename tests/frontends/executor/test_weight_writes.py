@@ -337,7 +337,7 @@ WRITERS = [writer for name, writer in sorted(globals().items()) if name.startswi
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda writer: writer.__name__)
-def test_the_next_run_uses_what_was_written(write, model, tmp_path, monkeypatch):
+def test_the_next_run_sees_a_write(write, model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # trainers write their description into the current folder
     before = model.run()
     with paddle.static.scope_guard(model.scope):
@@ -396,7 +396,7 @@ VIEWS = [
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
-def test_each_run_uses_what_a_view_wrote(view, model):
+def test_each_run_sees_writes_through_a_view(view, model):
     numbers = view(model)
     results = [model.run()]
     for step in range(60):  # long enough for the weights to be constants again, and again
@@ -409,7 +409,7 @@ def test_each_run_uses_what_a_view_wrote(view, model):
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
-def test_what_a_view_wrote_before_it_was_gone(view, model):
+def test_writes_of_a_deleted_view_are_seen(view, model):
     numbers = view(model)
     before = model.run()
     numbers[-1, -1] += 100.0
@@ -541,7 +541,7 @@ def a_writer() -> tuple[Any, dict[int, Any]]:
 
 
 @pytest.mark.parametrize("make", [a_tensor, a_writer])
-def test_no_python_code_runs_when_what_is_watched_goes(make):
+def test_no_python_code_runs_when_a_watched_object_is_destroyed(make):
     """A signal handler could run in it, and its exception could not be caught there."""
     thing, table = make()
     key = id(thing)
@@ -555,7 +555,7 @@ def test_no_python_code_runs_when_what_is_watched_goes(make):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_weights_stay_where_they_are_when_what_may_write_them_is_gone(model):
+def test_weights_stay_in_place_when_their_writers_are_gone(model):
     """The watcher keeps no writer alive."""
     in_place = []
     for lives in (True, False):
@@ -727,7 +727,7 @@ def test_all_that_executor_offers_is_sorted():
     assert set().union(*EXECUTOR.values()) <= {f"{owner}.{name}" for owner, name in WATCHED}
 
 
-def test_what_is_watched_is_there():
+def test_watched_functions_exist():
     for owner, name in WATCHED:
         place = core.libpaddle
         for part in filter(None, owner.split(".")):
