@@ -1,4 +1,6 @@
-"""The ngraph transpiler: the new program computes what the old one does, here and elsewhere."""
+"""The ngraph transpiler: the new program computes the results of the old one, also in other
+processes.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def momentum():
 
 
 def adam_with_dropout():
-    """Draws in two intervals, with a schedule of the learning rate."""
+    """Samples in two subgraphs, with a schedule of the learning rate."""
     hidden = F.dropout(linear()(data()), 0.4)
     loss = paddle.mean(linear()(F.dropout(in_two_intervals(hidden), 0.3)) ** 2)
     paddle.optimizer.Adam(paddle.optimizer.lr.StepDecay(0.05, 2)).minimize(loss)
@@ -116,7 +118,9 @@ def counter():
 
 
 def what_is_given():
-    """Fetches what the program does not compute: a feed, a constant, a parameter; one twice."""
+    """Fetches values that the program does not compute: a feed, a constant, a parameter; one
+    twice.
+    """
     x, layer = data(), linear()
     y = paddle.exp(layer(x))
     paddle.optimizer.SGD(0.1).minimize(paddle.mean(y))
@@ -139,10 +143,10 @@ EVERY = [(build, "pir") for build in PIR] + [(build, "old") for build in OLD]
 
 
 class Twin:
-    """A program in a scope of its own; equal calls make equal twins.
+    """A program in a scope of its own; equal calls create equal programs.
 
     Args:
-        build: Called inside the program; returns what to fetch.
+        build: Called inside the program; returns the variables to fetch.
         form: ``"pir"`` or ``"old"``.
     """
 
@@ -258,7 +262,7 @@ def test_a_program_that_was_transpiled_stays_as_it_is():
 
 @pytest.mark.parametrize("on", [False, True])
 def test_random_numbers_are_drawn_in_the_order_of_the_program(leave_native, on):
-    """Nothing else orders the two draws, and the interval has to be compiled first."""
+    """No data dependency orders the two samplings, and the subgraph has to be compiled first."""
 
     def independent_draws():
         return [F.dropout(linear()(data()), 0.5), paddle.randn([3, 5])]
@@ -295,7 +299,7 @@ def test_states_of_engine_operators_are_the_variables():
             assert {view.producer[view.root(vid)].type for vid in node.writes} <= SOURCES
     expected = native.steps()
     paddle_ngraph.reset_stats()
-    with paddle_ngraph.use_ngraph():  # what was left native is converted now
+    with paddle_ngraph.use_ngraph():  # operators that fell back are converted now
         for results, others in zip(twin.steps(), expected):
             assert_close(results, others)
     assert_equal_states(twin, native)
@@ -444,7 +448,7 @@ executor = paddle.static.Executor(paddle.CPUPlace())
 
 
 def elsewhere(prefix, script):
-    """Runs a script in another process; it prints what it fetches. Returns that."""
+    """Runs a script in another process; returns the fetches that it prints."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ELSEWHERE + textwrap.dedent(script), str(prefix)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "FLAGS_ngraph_cache_dir": ""},

@@ -1,4 +1,4 @@
-"""Predictors of Paddle Inference through the engine: every way to make one and to run it."""
+"""Predictors of Paddle Inference through the engine: all ways to create and to run one."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_every_model(tmp_path, build, form, in_memory):
     expected = native(files, feed)
     paddle_ngraph.enable()
     config = config_of(files, in_memory)
-    config.disable_onednn()  # so that whatever pays is taken
+    config.disable_onednn()  # so that every profitable subgraph is converted
     predictor = inference.create_predictor(config)
     with engine_runs():
         assert_equal(predict(predictor, feed), expected)
@@ -200,7 +200,7 @@ def of_subclass(config):
 
 
 def of_pool(config):
-    of_pool.pool = inference.PredictorPool(config, 3)  # has to outlive what is in it
+    of_pool.pool = inference.PredictorPool(config, 3)  # has to outlive its predictors
     return of_pool.pool.retrieve(2)
 
 
@@ -390,7 +390,7 @@ def test_clones_run_in_threads(tmp_path):
         try:
             for i in range(number, number + len(feeds)):
                 assert_equal(predict(predictor, feeds[i % 12]), expected[i % 12])
-        except BaseException as error:  # a thread has nobody to raise it to
+        except BaseException as error:  # the thread has no caller to raise it to
             failures.append(error)
 
     threads = [threading.Thread(target=serve, args=(first.clone(), i)) for i in range(4)]
@@ -405,7 +405,7 @@ def test_clones_run_in_threads(tmp_path):
 
 
 def test_threads_clone_one_predictor(tmp_path):
-    """Paddle's lock of clones and Python's are never waited for crosswise."""
+    """Paddle's lock of clones and Python's lock do not deadlock."""
     files = save(tmp_path, convnet)
     feed = images(batch=2)
     expected = native(files, feed)
@@ -516,7 +516,7 @@ def test_clones_have_their_parameters_once(tmp_path, form):
 
 
 def test_clones_of_a_model_whose_files_changed_share_nothing(tmp_path):
-    """What is shared is decided by contents, not by names."""
+    """Parameters are shared by contents, not by names."""
     parameters = predictor_hook._core.SharedParameters()
     tensors = []
     for value in (1.5, 1.5, 2.5):
@@ -529,7 +529,9 @@ def test_clones_of_a_model_whose_files_changed_share_nothing(tmp_path):
 
 
 def test_the_hook_costs_next_to_nothing(tmp_path, monkeypatch):
-    """What stands between a run and Paddle's own: so many calls, whatever else the machine does."""
+    """The overhead of a run over Paddle's own, as a number of calls, independent of the
+    machine's load.
+    """
     predictor = inference.create_predictor(config_of(save(tmp_path, perceptron)))
     monkeypatch.setattr(predictor_hook, "_run", lambda predictor: None)
     predictor.run()
@@ -647,7 +649,7 @@ def share(handle, array):
 
 
 def nothing(predictor):
-    """It never gave any."""
+    """No input is given."""
 
 
 def more_than_there_is(predictor):
@@ -671,7 +673,7 @@ def other_rows(predictor):
 
 
 def outcome(predictor, build, give):
-    """What a second run computes on what ``give`` has given, or raises."""
+    """The result or the error of a second run, on inputs from ``give``."""
     if build is cast and give is not nothing:
         predict(predictor, rows())
     kept = give(predictor)
@@ -695,7 +697,7 @@ def outcome(predictor, build, give):
     ],
 )
 def test_a_run_computes_on_what_was_given_last(tmp_path, build, give, made_on, on):
-    """Whichever way was given it, and never on what an earlier run was given."""
+    """Whichever API gave the inputs last, and never the inputs of an earlier run."""
     files = save(tmp_path, build)
     with paddle_ngraph.use_ngraph(False):
         expected = outcome(inference.create_predictor(without_onednn(files)), build, give)
@@ -749,9 +751,9 @@ def without_onednn(files):
 
 
 def lives_of_clones(files, write, getter, flags):
-    """What three clones compute before and after the second one's filter is written.
+    """Results of three clones before and after the second one's filter is written.
 
-    ``flags``: whether the engine is on when they are made, run, written, and run again.
+    ``flags``: whether the engine is on when they are created, run, written, and run again.
     """
     made, run, written, again = flags
     name = weight_of(files)
@@ -845,7 +847,7 @@ def test_the_handle_of_a_result_that_is_a_parameter_writes_it(tmp_path, form, wr
 @pytest.mark.parametrize("write", [by_copy, by_sharing])
 @pytest.mark.parametrize("kind", ["saved", "by name"])
 def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind, write):
-    """Its weights are constants, which are not what they were: in that predictor alone."""
+    """The weights are constants, which change in that predictor alone."""
     files = save(tmp_path, convnet)
     name, config = weight_of(files), config_of(files)
     if kind == "saved":
@@ -872,7 +874,7 @@ def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind
                 right = changed if number == 2 else expected
                 result = predict(predictor, images())
                 np.testing.assert_allclose(result[0], right[0], rtol=1e-4, atol=1e-4)
-        for handle, _ in kept:  # which writes for as long as it lives
+        for handle, _ in kept:  # which writes as long as it exists
             handle.copy_from_cpu(np.full_like(handle.copy_to_cpu(), -0.21))
         result, right = predict(predictors[2], images()), predict(twin, images())
     np.testing.assert_allclose(result[0], right[0], rtol=1e-4, atol=1e-4)
@@ -893,7 +895,7 @@ def test_a_wrong_name_does_not_turn_the_engine_off(tmp_path):
 
 
 def shaken(pieces, depth):
-    """Pieces of ``depth`` operators, with ``erfinv`` between them, which nothing converts."""
+    """Chains of ``depth`` operators, with ``erfinv`` between them, which falls back."""
 
     def build():
         x = paddle.static.data("x", [-1, 6], "float32")
@@ -1153,7 +1155,7 @@ def test_explain_says_what_cannot_be_read(tmp_path):
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize(("asked", "granted"), [(None, 3), (0, 3), (1, 1), (2, 2), (64, 3)])
 def test_threads_that_are_asked_for(monkeypatch, tmp_path, asked, granted, copied):
-    """``set_cpu_math_library_num_threads`` counts where it was called, for clones and copies."""
+    """``set_cpu_math_library_num_threads`` applies to clones and copies as well."""
     files = save(tmp_path, perceptron)
     expected = native(files, MODELS[perceptron]())
     config = config_of(files)
@@ -1208,7 +1210,7 @@ def of_paddle(monkeypatch):
     ("build", "form"), [each for each in SAVED if each[0] is not partly_native]
 )
 def test_one_engine_operator_needs_no_interpreter(tmp_path, of_paddle, build, form, make):
-    """From the second run on, whatever the sizes, and whichever way ran meanwhile."""
+    """From the second run on, for all sizes, and also after runs by Paddle."""
     files = save(tmp_path, build, form)
     feeds = [MODELS[build](batch=1 + i % 3, seed=i) for i in range(6)]
     expected = [native(files, feed) for feed in feeds]
@@ -1289,7 +1291,7 @@ def result_or_error(predictor):
     [levels_of_detail, freed_memory, another_dtype, another_rank, no_rows, too_many_rows],
 )
 def test_what_the_interpreter_has_to_see(tmp_path, change):
-    """What the program does not declare has Paddle's result, or Paddle's error."""
+    """Undeclared inputs have Paddle's result, or Paddle's error."""
     files = save(tmp_path, convnet)
     outcomes = []
     for on in (False, True):
@@ -1321,7 +1323,9 @@ def test_who_looks_for_nan_wants_every_operator(tmp_path, of_paddle):
 
 
 def test_results_are_kept_until_the_next_run(tmp_path):
-    """A run makes new memory for its results: what shares that of an earlier one keeps it."""
+    """Each run allocates memory for its results: tensors that share the memory of an earlier one
+    keep it.
+    """
     paddle_ngraph.enable()
     predictor = inference.create_predictor(without_onednn(save(tmp_path, convnet)))
     clone = predictor.clone()
@@ -1333,7 +1337,7 @@ def test_results_are_kept_until_the_next_run(tmp_path):
 
 
 class Pair:
-    """A predictor and one that is native, which live the same life."""
+    """A predictor and a plain Paddle one, with equal calls."""
 
     def __init__(self, build, files):
         self.build = build
@@ -1381,7 +1385,7 @@ def by_tensors(predictor, feed):
 
 
 def by_shared_memory(predictor, feed, kept=[]):  # noqa: B006
-    """Nothing else keeps the memory, which may be written to when other contents are given."""
+    """The memory has no other owner, and may be reused when other contents are given."""
     kept.extend(share(predictor.get_input_handle(name), value) for name, value in feed.items())
     return result_or_error(predictor)
 
@@ -1562,7 +1566,7 @@ def test_inputs_and_outputs_come_in_the_order_of_the_model(tmp_path, form, count
 
 
 def life_of_shared_memory(files, feeds, made_on, on):
-    """What is in memory that a user shares with a predictor, and what that computes on it."""
+    """The contents of memory that a caller shares with a predictor, and the results on it."""
     with paddle_ngraph.use_ngraph(made_on):
         predictor = inference.create_predictor(without_onednn(files))
     first, second, third = feeds
@@ -1596,7 +1600,7 @@ def life_of_shared_memory(files, feeds, made_on, on):
 @pytest.mark.parametrize("on", [False, True])
 @pytest.mark.parametrize("build", [of_many_dtypes, perceptron])
 def test_memory_that_is_shared_is_only_read(tmp_path, build, made_on, on):
-    """Whichever way runs, it computes on what the user's memory holds, and writes nothing there."""
+    """Paddle and the engine compute on the caller's memory, and write nothing there."""
     files = save(tmp_path, build)
     draw = of_each_dtype if build is of_many_dtypes else MODELS[build]
     feeds = [draw(3, seed) for seed in range(3)]
@@ -1619,7 +1623,7 @@ def on_tensors(predictor, feed, is_dynamic, view=transposed):
 @pytest.mark.parametrize("is_dynamic", [False, True])
 @pytest.mark.parametrize("build", [of_many_dtypes, perceptron])
 def test_results_that_are_held_outlive_switches(tmp_path, build, made_on, is_dynamic):
-    """They have memory of their own, whatever the handles showed before, or show afterwards."""
+    """Results have memory of their own, independent of the handles before and after."""
     files = save(tmp_path, build)
     draw = of_each_dtype if build is of_many_dtypes else MODELS[build]
     with paddle_ngraph.use_ngraph(made_on):
@@ -1746,7 +1750,7 @@ def test_a_large_result_is_its_users_own(tmp_path):
         later = handle.copy_to_cpu()
     for array in (again, later):
         np.testing.assert_array_equal(array, found[-1][0])
-    # Later runs, and what their user writes, change nothing of earlier results.
+    # Later runs, and writes by the caller, do not change earlier results.
     for arrays, wanted in zip(found, expected):
         for array, other in zip(arrays, wanted):
             assert array.dtype == other.dtype and array.shape == other.shape

@@ -1,4 +1,4 @@
-"""Old-style programs step by step: results, variables and what was handed out are Paddle's own."""
+"""ProgramDesc programs step by step: results, variables and exposed memory match plain Paddle."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def summed_into_the_first_operand():
     return append("scale", {"X": total}, {"scale": 1.5})
 
 
-@program(engine=False)  # Paddle's kernel loses what was there: its own affair
+@program(engine=False)  # Paddle's kernel overwrites the second operand: a bug of Paddle's
 def summed_into_the_second_operand():
     total = state()
     batch = append("reduce_sum", {"X": data(None, 8)}, {"dim": [0]})
@@ -309,7 +309,9 @@ def arrays():
 
 @program
 def normalized_with_adam():
-    """Its description says float32 of the workspace of a normalization, which nobody fills."""
+    """Its description declares float32 for the workspace of a normalization, which is never
+    filled.
+    """
     hidden = paddle.nn.BatchNorm1D(16)(paddle.nn.Linear(8, 16, bias_attr=False)(data(None, 8)))
     loss = paddle.mean(paddle.square(paddle.nn.Linear(16, 1)(F.relu(hidden)) - 0.25))
     paddle.optimizer.Adam(0.01).minimize(loss)

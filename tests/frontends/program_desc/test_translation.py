@@ -1,4 +1,6 @@
-"""Old-style programs: what Paddle's translation to PIR loses, and what it makes that cannot run."""
+"""ProgramDesc programs: information that Paddle's translation to PIR loses, and PIR operators
+without a kernel.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def test_gradients_restore_shapes_that_the_translation_lost(build, feed, step):
 
 @pytest.mark.parametrize(("build", "feed"), SHAPES)
 def test_native_gradients_restore_them_too(build, feed, leave_native):
-    """They read what is there, should their operators not be converted."""
+    """Gradients read valid shapes also if their operators are not converted."""
     types = registry.all_converters()
     leave_native(*(t for t in types if "squeeze_grad" in t or "reshape_grad" in t))
     with paddle.pir_utils.OldIrGuard():
@@ -150,7 +152,7 @@ def test_what_paddle_translates_and_cannot_run_stays_native(build):
 
 
 def test_sums_of_arrays_stay_native():
-    """Not compared: what Paddle computes of this program differs from run to run."""
+    """Not compared: Paddle's results of this program differ from run to run."""
     with paddle.pir_utils.OldIrGuard():
         assert Program(two_readings_of_an_array).run(x=floats(2, 3))[0].shape == (2, 3)
         assert paddle_ngraph.stats()["engine_runs"] == 0

@@ -231,7 +231,7 @@ def executed(folder, names):
 @pytest.mark.parametrize("way", ["predictor", "executor"])
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damaged_files_are_an_error(tmp_path, how, way):
-    """Paddle makes anything of a file that lacks its end, and ignores what is too much."""
+    """Paddle accepts truncated files, and ignores trailing data."""
     built = Built(classifier, "old")
     arguments, names = save(built, tmp_path, "separate")
     files = sorted(path for path in (tmp_path / "saved").iterdir() if path.name != "__model__")

@@ -1,4 +1,4 @@
-"""Saved engine programs: opened by another process, with and without the functions beside them."""
+"""Saved engine programs: opened by another process, with and without their compiled functions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def small_intervals_pay(tmp_path):
     yield
     paddle.set_flags(before)
     paddle_ngraph.clear_cache()
-    shutil.rmtree(tmp_path)  # else its functions are found by models that are equal
+    shutil.rmtree(tmp_path)  # else equal models find its functions
 
 
 # -- models --------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def words():
 
 
 def reshaped():
-    """Its function depends on what ``shape`` holds."""
+    """The function depends on the contents of ``shape``."""
     x = paddle.static.data("x", [-1, 6], "float32")
     shape = paddle.static.data("shape", [2], "int32")
     return [x, shape], [paddle.exp(paddle.reshape(paddle.nn.Linear(6, 6)(x), shape))]
@@ -84,7 +84,7 @@ FORMS = ("pir", "old")
 
 
 class Built:
-    """A program with parameters in a scope of its own, and what it computes natively."""
+    """A program with parameters in a scope of its own, and its results in plain Paddle."""
 
     def __init__(self, build, form="pir"):
         self.old = form == "old"
@@ -155,7 +155,7 @@ def functions(prefix):
     return sorted(Path(f"{prefix}.ngraph").glob("*.ngraph"))
 
 
-# Paddle's own jit.load fails on what save_inference_model writes of an LSTM.
+# Paddle's own jit.load fails on an LSTM saved by save_inference_model.
 EVERY = [(build, way) for build in MODELS for way in WAYS if (build, way) != (words, "layer")]
 
 
@@ -250,7 +250,7 @@ def test_explain_says_that_it_is_one(tmp_path):
 
 
 def test_missing_parameters_are_an_error(tmp_path):
-    """Paddle takes them as they happen to be in memory."""
+    """Paddle reads uninitialized memory in their place."""
     Built(perceptron).save(tmp_path / "model")
     (tmp_path / "model.pdiparams").unlink()
     with pytest.raises(paddle_ngraph.NgraphError, match=r"parameters of .* are missing"):
@@ -423,7 +423,7 @@ def test_what_was_built_elsewhere_is_ignored(tmp_path, monkeypatch, what):
 
 
 def test_the_package_may_be_installed_later(tmp_path, monkeypatch):
-    """What counts are its files, not when they were written."""
+    """Functions are valid for the package's contents, not its timestamps."""
     copies = [tmp_path / name for name in ("here", "there")]
     digests = []
     for number, copy in enumerate(copies):
@@ -515,7 +515,7 @@ def test_the_cache_of_the_user_is_left_alone_and_asked_first(tmp_path):
         flags.set("ngraph_cache_min_ms", flags.FLAGS["ngraph_cache_min_ms"].default)
 
 
-# -- what is refused -----------------------------------------------------------------------------
+# -- rejected input -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Functions and layers by ``paddle.jit.to_static``: the engine's numbers are Paddle's."""
+"""Functions and layers by ``paddle.jit.to_static``: results match Paddle's."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_the_stream_where_several_draw(by_ast):
         network = static(layer, by_ast)
         return [(network(floats(40, 30, seed=step)), paddle.rand([3])) for step in range(4)]
 
-    # Natively they race for the stream where they are not told to wait.
+    # In Paddle they race for the random stream unless run in order.
     paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
     try:
         expected = list(flat(alone(play, engine=False)))
@@ -300,7 +300,7 @@ def test_the_stream_where_several_draw(by_ast):
 
 
 class Branches(nn.Layer):
-    """A branch that the data decides, and a loop as long as it says."""
+    """A branch that depends on data, and a loop whose length is an input."""
 
     def __init__(self, loops: bool) -> None:
         super().__init__()
@@ -570,7 +570,9 @@ class OverSteps(nn.Layer):
 
 @pytest.fixture
 def packs() -> Iterator[None]:
-    """Layers in both passes have to be ours: each weight of a cell is packed in both."""
+    """Layers of both passes have to be packed by this package: each weight of a cell is packed
+    in both.
+    """
     with Packs() as packs:
         yield
     assert packs.count > 0 and packs.count % 2 == 0
@@ -580,7 +582,7 @@ def packs() -> Iterator[None]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ragged", [True, False], ids=["ragged", "of one length"])
 def test_recurrent_layers_train(packs, kind, shape, ragged):
-    """What a layer keeps for its gradient is handed on, from one program to the other."""
+    """The saved state of a layer is passed from the forward to the backward program."""
 
     def play() -> Any:
         layer = made(lambda: OverSteps(kind, **SHAPES[shape]))
@@ -605,7 +607,7 @@ def test_recurrent_layers_train(packs, kind, shape, ragged):
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 @pytest.mark.parametrize("written", ["weight", "states", "output", "nothing"])
 def test_what_is_written_between_forward_and_backward(packs, kind, written):
-    """Paddle's gradient reads weights, states and output as they are then; what it kept is kept."""
+    """Paddle's gradient reads the current weights, states and output; saved state is unchanged."""
 
     def play() -> Any:
         layer = made(lambda: OverSteps(kind))
@@ -748,7 +750,7 @@ def test_each_thread_has_a_layer():
 
 @pytest.mark.slow("runs several threads for a while")
 def test_threads_share_a_layer_in_evaluation():
-    """Natively they write over each other's variables, and some calls never return."""
+    """In Paddle threads overwrite each other's variables, and some calls never return."""
     layer = made(lenet)
     layer.eval()
     network = static(layer)
@@ -851,7 +853,7 @@ class ManyResults(nn.Layer):
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("leaf", [True, False])
 def test_results_look_like_paddles(whole, by_ast, traced, has_grad, frozen, leaf):
-    """What a gradient stops at is decided where the program is made: ``traced``."""
+    """Whether a gradient stops is decided when the program is built: ``traced``."""
 
     def play() -> Any:
         layer = made(ManyResults)
@@ -940,7 +942,7 @@ def _rows(*rows: int) -> Any:
     ids=lambda item: item[0],
 )
 def test_what_is_given_differs_from_what_is_declared(given):
-    """The results are Paddle's then, or its error, and the next call is as if nothing was."""
+    """The results are Paddle's then, or its error, and the next call is unaffected."""
     _, make = given
 
     def play() -> Any:
@@ -1021,7 +1023,7 @@ class WithNothing(nn.Layer):
 @pytest.mark.parametrize("step", ["", "data", "run"])
 def test_what_paddle_computes_in_our_place_is_kept(step, is_training, by_ast, monkeypatch):
     """Results of several runs, and what their backward passes read, are each their own."""
-    # As if only runs told that something is empty: then Paddle does each of them.
+    # As if emptiness were known in runs only: then Paddle does each of them.
     monkeypatch.setattr(classify, "always_empty", lambda view: frozenset())
 
     def play() -> Any:
@@ -1095,7 +1097,9 @@ EINSUMS = {
 @pytest.mark.parametrize("struck", ["", "forward", "backward", "both"])
 @pytest.mark.parametrize("equation", EINSUMS)
 def test_gradients_of_einsum_read_what_their_forward_pass_read(equation, struck, by_ast):
-    """Whichever pass the engine runs; one operand is overwritten before the gradient is taken."""
+    """Whichever of Paddle and the engine runs a pass; one operand is overwritten before the
+    gradient.
+    """
     operands = [floats(*shape, seed=seed) for seed, shape in enumerate(EINSUMS[equation])]
 
     def play() -> Any:
@@ -1348,7 +1352,7 @@ def test_what_a_trace_has_kept_ends_with_its_program():
         met += id(program) in addresses
         addresses.add(id(program))
         del program, x
-    assert met > 0  # of what is at the address of one that is gone
+    assert met > 0  # created at the address of a deleted one
     assert parameters.get(living, weight) is of_living
     assert parameters.pop(living)[0] == [weight]
 
