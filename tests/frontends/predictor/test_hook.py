@@ -420,7 +420,7 @@ def test_threads_clone_one_predictor(tmp_path):
         at_once(serve)
 
 
-def test_a_clone_outlives_what_it_was_cloned_from(tmp_path):
+def test_a_clone_outlives_its_original(tmp_path):
     files = save(tmp_path, convnet)
     paddle_ngraph.enable()
     predictor = inference.create_predictor(config_of(files))
@@ -591,7 +591,7 @@ def test_passes_of_the_user_are_kept(tmp_path, only, capfd):
         (lambda config: config.enable_save_optim_model(True), "saves"),
     ],
 )
-def test_what_is_left_alone(tmp_path, ask, reason):
+def test_configurations_that_are_not_patched(tmp_path, ask, reason):
     config = config_of(save(tmp_path, convnet))
     ask(config)
     paddle_ngraph.enable()
@@ -608,12 +608,12 @@ def test_asking_for_less_is_no_reason(tmp_path):
 def test_states_stay_with_the_native_predictor(tmp_path):
     files = save(tmp_path, plus_parameter)
     count_runs(files)
-    twin = inference.create_predictor(config_of(files))
+    reference = inference.create_predictor(config_of(files))
     paddle_ngraph.enable()
     predictor = inference.create_predictor(config_of(files))
     for on in (True, False, True):
         with paddle_ngraph.use_ngraph(on), engine_runs(False):
-            assert_equal(predict(predictor, rows()), predict(twin, rows()))
+            assert_equal(predict(predictor, rows()), predict(reference, rows()))
     assert "changes its parameters" in str(paddle_ngraph.explain(config_of(files)))
 
 
@@ -696,7 +696,7 @@ def outcome(predictor, build, give):
         (cast_from_bfloat16, bfloat16),
     ],
 )
-def test_a_run_computes_on_what_was_given_last(tmp_path, build, give, made_on, on):
+def test_a_run_computes_on_the_latest_inputs(tmp_path, build, give, made_on, on):
     """Whichever API gave the inputs last, and never the inputs of an earlier run."""
     files = save(tmp_path, build)
     with paddle_ngraph.use_ngraph(False):
@@ -784,7 +784,7 @@ def lives_of_clones(files, write, getter, flags):
 @pytest.mark.parametrize(
     "flags", [(1, 1, 1, 1), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 0, 1), (1, 1, 0, 0)], ids=str
 )
-def test_a_handle_of_a_parameter_writes_what_it_writes_natively(tmp_path, flags, write, getter):
+def test_a_handle_of_a_parameter_writes_as_in_paddle(tmp_path, flags, write, getter):
     """The predictor's own parameter, whichever way it runs, and none of a clone's."""
     files = save(tmp_path, convnet)
     found = lives_of_clones(files, write, getter, [bool(flag) for flag in flags])
@@ -864,9 +864,9 @@ def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind
     with engine_runs():
         for predictor in predictors * 2:
             assert_equal(predict(predictor, images()), expected)
-    twin = inference.create_predictor(without_onednn(files))
-    kept = [write_filter(each, name, write) for each in (predictors[2], twin)]
-    changed = predict(twin, images())
+    reference = inference.create_predictor(without_onednn(files))
+    kept = [write_filter(each, name, write) for each in (predictors[2], reference)]
+    changed = predict(reference, images())
     assert abs(changed[0] - expected[0]).max() > 0.05, "nothing was written"
     with engine_runs():
         for _ in range(2):
@@ -876,12 +876,12 @@ def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind
                 np.testing.assert_allclose(result[0], right[0], rtol=1e-4, atol=1e-4)
         for handle, _ in kept:  # which writes as long as it exists
             handle.copy_from_cpu(np.full_like(handle.copy_to_cpu(), -0.21))
-        result, right = predict(predictors[2], images()), predict(twin, images())
+        result, right = predict(predictors[2], images()), predict(reference, images())
     np.testing.assert_allclose(result[0], right[0], rtol=1e-4, atol=1e-4)
     assert abs(right[0] - changed[0]).max() > 0.05
 
 
-def test_a_wrong_name_does_not_turn_the_engine_off(tmp_path):
+def test_a_wrong_name_does_not_disable_the_engine(tmp_path):
     files = save(tmp_path, convnet)
     paddle_ngraph.enable()
     predictor = inference.create_predictor(config_of(files))
@@ -911,7 +911,7 @@ def shaken(pieces, depth):
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(("pieces", "depth"), [(1, 2), (5, 2), (5, 7), (30, 3)])
-def test_what_onednn_has_no_kernel_for_keeps_nothing_from_the_engine(tmp_path, pieces, depth):
+def test_operators_without_onednn_kernel_do_not_disable_the_engine(tmp_path, pieces, depth):
     files = save(tmp_path, shaken(pieces, depth))
     paddle_ngraph.enable()
     with engine_runs():
@@ -922,7 +922,7 @@ def test_what_onednn_has_no_kernel_for_keeps_nothing_from_the_engine(tmp_path, p
 
 @pytest.mark.parametrize("kind", ["pd_op.sigmoid", "pd_op.add"])
 @pytest.mark.parametrize(("depth", "pays"), [(7, False), (40, True)])
-def test_what_onednn_has_a_kernel_for_counts(tmp_path, leave_native, kind, depth, pays):
+def test_onednn_kernels_count_in_the_cost_model(tmp_path, leave_native, kind, depth, pays):
     leave_native(kind)
 
     def build():
@@ -991,7 +991,7 @@ def test_an_engine_that_fails_hands_over_in_the_same_run(tmp_path, monkeypatch):
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("made_on", [True, False])
 @pytest.mark.parametrize("step", ["data", "compile", "run"])
-def test_strict_raises_what_the_engine_says(step, made_on, tmp_path):
+def test_strict_mode_raises_errors_of_the_engine(step, made_on, tmp_path):
     files = save(tmp_path, convnet)
     with paddle_ngraph.use_ngraph(made_on):
         predictor = inference.create_predictor(config_of(files))
@@ -1142,7 +1142,7 @@ def test_explain(tmp_path, form, in_memory):
     assert len(report.intervals) == 1
 
 
-def test_explain_says_what_cannot_be_read(tmp_path):
+def test_explain_reports_unreadable_files(tmp_path):
     files = save(tmp_path, convnet)
     cut(files[0], 0.5)
     with pytest.raises(paddle_ngraph.NgraphError, match="cannot be read"):
@@ -1290,7 +1290,7 @@ def result_or_error(predictor):
     "change",
     [levels_of_detail, freed_memory, another_dtype, another_rank, no_rows, too_many_rows],
 )
-def test_what_the_interpreter_has_to_see(tmp_path, change):
+def test_undeclared_inputs_run_in_the_interpreter(tmp_path, change):
     """Undeclared inputs have Paddle's result, or Paddle's error."""
     files = save(tmp_path, convnet)
     outcomes = []
@@ -1309,7 +1309,7 @@ def test_what_the_interpreter_has_to_see(tmp_path, change):
     assert_equal(after[1], after[0])
 
 
-def test_who_looks_for_nan_wants_every_operator(tmp_path, of_paddle):
+def test_nan_check_needs_every_operator(tmp_path, of_paddle):
     paddle_ngraph.enable()
     predictor = inference.create_predictor(without_onednn(save(tmp_path, convnet)))
     expected = predict(predictor, images())
@@ -1428,7 +1428,7 @@ def test_lives_of_predictors(tmp_path, seed):
 
 @pytest.mark.parametrize("made_on", [False, True])
 @pytest.mark.parametrize("on", [False, True])
-def test_what_run_takes_and_returns_is_what_paddles_does(tmp_path, made_on, on):
+def test_run_takes_and_returns_tensors_as_paddles_does(tmp_path, made_on, on):
     files = save(tmp_path, perceptron)
     feed = pairs()
     expected = native(files, feed)
@@ -1493,8 +1493,8 @@ def test_views_are_read_in_the_order_of_their_elements(tmp_path, made_on, seed):
     files = save(tmp_path, of_many_dtypes)
     with paddle_ngraph.use_ngraph(made_on):
         predictor = inference.create_predictor(without_onednn(files))
-    for turn in range(4):
-        feed = of_each_dtype(int(generator.integers(2, 5)), seed=10 * seed + turn)
+    for repetition in range(4):
+        feed = of_each_dtype(int(generator.integers(2, 5)), seed=10 * seed + repetition)
         with paddle_ngraph.use_ngraph(), dynamic_mode():
             views = [VIEWS[generator.integers(4)](generator, value) for value in feed.values()]
             expected = native(files, feed)  # after views have changed it
@@ -1628,8 +1628,8 @@ def test_results_that_are_held_outlive_switches(tmp_path, build, made_on, is_dyn
     draw = of_each_dtype if build is of_many_dtypes else MODELS[build]
     with paddle_ngraph.use_ngraph(made_on):
         predictor = inference.create_predictor(without_onednn(files))
-    for turn in range(4):
-        feeds = [draw(3, 3 * turn + i) for i in range(3)]
+    for repetition in range(4):
+        feeds = [draw(3, 3 * repetition + i) for i in range(3)]
         with paddle_ngraph.use_ngraph(not made_on), engine_runs(not made_on):
             on_tensors(predictor, feeds[0], is_dynamic)
         with paddle_ngraph.use_ngraph(made_on), engine_runs(made_on):
@@ -1770,7 +1770,7 @@ def test_a_large_result_outlives_its_predictor(tmp_path):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_an_empty_handle_says_what_it_says_natively(tmp_path):
+def test_an_empty_handle_raises_as_in_paddle(tmp_path):
     files = save(tmp_path, with_large_result)
 
     def message():

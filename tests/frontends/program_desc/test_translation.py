@@ -138,7 +138,7 @@ def two_readings_of_an_array():
 
 
 @pytest.mark.parametrize("build", [an_xshape, merged_momentum, a_kept_piece, a_level_of_detail])
-def test_what_paddle_translates_and_cannot_run_stays_native(build):
+def test_translations_that_cannot_run_fall_back(build):
     with paddle.pir_utils.OldIrGuard():
         native, engine = Program(build), Program(build)
         for _ in range(2):
@@ -158,7 +158,7 @@ def test_sums_of_arrays_stay_native():
         assert paddle_ngraph.stats()["engine_runs"] == 0
 
 
-def test_explain_says_that_such_a_program_stays_native():
+def test_explain_reports_the_fallback():
     with paddle.pir_utils.OldIrGuard():
         program = Program(merged_momentum)
     report = paddle_ngraph.explain(program.main)

@@ -212,7 +212,7 @@ def test_options_are_paddles(tmp_path, options):
     assert_equal(of_executor(tmp_path / "model", feed), built.run(feed))
 
 
-def test_what_paddle_does_not_survive_is_refused(tmp_path):
+def test_models_that_crash_paddle_are_rejected(tmp_path):
     """Neither Executor nor predictors take such a model of Paddle's; the latter end the process."""
     with pytest.raises(paddle_ngraph.NgraphError, match="saved with trainable=False"):
         Built(perceptron).save(tmp_path / "model", trainable=False)
@@ -240,7 +240,7 @@ def test_a_loaded_program_prints_clones_and_saves(tmp_path):
     assert paddle_ngraph.stats()["engine_runs"] == 2
 
 
-def test_explain_says_that_it_is_one(tmp_path):
+def test_explain_reports_a_saved_engine_program(tmp_path):
     built = Built(two_intervals)
     built.save(tmp_path / "model")
     files = (str(tmp_path / "model.json"), str(tmp_path / "model.pdiparams"))
@@ -350,7 +350,7 @@ def test_other_threads_compile_anew(tmp_path):
 
 
 @pytest.mark.slow("starts a process")
-def test_without_the_import_paddle_says_what_the_documents_say(tmp_path):
+def test_without_the_import_paddle_raises_the_documented_error(tmp_path):
     built, feed = Built(convnet), images()
     built.save(tmp_path / "model")
     found = answers(tmp_path, feed, imported=False)
@@ -410,7 +410,7 @@ ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize("what", ENVIRONMENTS)
-def test_what_was_built_elsewhere_is_ignored(tmp_path, monkeypatch, what):
+def test_functions_built_elsewhere_are_ignored(tmp_path, monkeypatch, what):
     name, value = ENVIRONMENTS[what]
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(disk_cache, name, lambda: value)
@@ -567,7 +567,7 @@ def test_separate_parameters_are_refused_before_anything_is_written(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_what_cannot_be_translated_stays_as_paddle_saved_it(tmp_path):
+def test_untranslatable_programs_are_saved_as_paddle_does(tmp_path):
     def build():
         x = paddle.static.data("x", [-1, 6], "float32", lod_level=1)
         return [x], [paddle.static.nn.fc(x, 3)]
@@ -577,7 +577,7 @@ def test_what_cannot_be_translated_stays_as_paddle_saved_it(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["model.pdiparams", "model.pdmodel"]
 
 
-def test_an_interval_that_is_not_reached_is_told(tmp_path):
+def test_a_subgraph_that_is_not_reached_is_reported(tmp_path):
     def build():
         x = paddle.static.data("x", [-1, 6], "float32")
         found = paddle.masked_select(x, x > 0.5)
@@ -648,7 +648,7 @@ def test_help_helps(capsys):
     assert all(word in text for word in ("--shapes", "example:", "OUTPUT", "import"))
 
 
-def test_nothing_is_left_of_what_was_unfinished(tmp_path, monkeypatch):
+def test_unfinished_files_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(program_pass, "apply", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Built(perceptron).save(tmp_path / "model")
