@@ -477,7 +477,7 @@ def in_thread(work: Callable[[], Any]) -> threading.Thread:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("step", ["run", "write"])
 def test_a_failure_ends_the_turn(step: str) -> None:
-    program, scoped = (Program(deep("momentum")) for _ in range(2))
+    program, twin = (Program(deep("momentum")) for _ in range(2))
     program.run(**feed_of(0))
     _core.fail_at(step)
     if step == "run":
@@ -487,8 +487,8 @@ def test_a_failure_ends_the_turn(step: str) -> None:
             program.run(**feed_of(1))
     _core.fail_at("")
     for step_number in range(2):
-        scoped.run(engine=False, **feed_of(step_number))
-    assert_same_states(scoped, program)
+        twin.run(engine=False, **feed_of(step_number))
+    assert_same_states(twin, program)
     denylist.clear()
     _core.reset_denylist()
     functions = paddle_ngraph.stats()["functions_built"]
@@ -497,7 +497,7 @@ def test_a_failure_ends_the_turn(step: str) -> None:
 
 
 def test_a_stopped_run_takes_no_step() -> None:
-    program, scoped = (Program(deep("momentum")) for _ in range(2))
+    program, twin = (Program(deep("momentum")) for _ in range(2))
     for step in range(4):
         feed = feed_of(step)
         if step == 2:
@@ -508,9 +508,9 @@ def test_a_stopped_run_takes_no_step() -> None:
             assert_equal(state_of(program), before)
             continue
         program.run(**feed)
-        scoped.run(engine=False, **feed)
+        twin.run(engine=False, **feed)
     assert paddle_ngraph.stats()["gradients_held"] == 3 * 4
-    assert_same_states(scoped, program)
+    assert_same_states(twin, program)
 
 
 FORKED = """
@@ -525,11 +525,11 @@ from tests.conversion.test_gradient_pinning import (
 
 paddle.enable_static()
 with paddle_ngraph.use_ngraph():
-    program, other, scoped = (Program(deep()) for _ in range(3))
-    for each in (program, other, scoped):
+    program, other, twin = (Program(deep()) for _ in range(3))
+    for each in (program, other, twin):
         each.run(**feed_of(0))
-    scoped.run(**feed_of(1))
-    expected = state_of(scoped)
+    twin.run(**feed_of(1))
+    expected = state_of(twin)
     _core.fail_at("run", blocks=True)
     thread = in_thread(lambda: other.run(**feed_of(5)))  # it has the turn
     until(lambda: _core.num_blocked_threads() == 1)
@@ -579,7 +579,7 @@ def test_a_function_from_disk(tmp_path: Path) -> None:
     before = paddle.get_flags(["FLAGS_ngraph_cache_dir", "FLAGS_ngraph_cache_min_ms"])
     paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": 0})
     try:
-        engine, scoped = Program(deep()), Program(deep())
+        engine, twin = Program(deep()), Program(deep())
         for step in range(2):
             engine.run(**feed_of(step))
         paddle_ngraph.clear_cache()
@@ -588,8 +588,8 @@ def test_a_function_from_disk(tmp_path: Path) -> None:
     finally:
         paddle.set_flags(before)
     for step in range(4):
-        scoped.run(**feed_of(step))
-    assert_equal(state_of(engine), state_of(scoped))
+        twin.run(**feed_of(step))
+    assert_equal(state_of(engine), state_of(twin))
 
 
 # -- where something would be computed after what is held ------------------------------------------

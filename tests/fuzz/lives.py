@@ -1,6 +1,6 @@
 """Lives: programs that share parameters, and what happens to them, natively and through the engine.
 
-A life is a list of steps. Two sides take each step: one with the engine, and its native scoped, with
+A life is a list of steps. Two sides take each step: one with the engine, and its native twin, with
 a scope and programs of its own. After every step what came out, all variables of the scope, the fed
 arrays and the results kept from earlier steps have to agree. They may part by rounding; where they
 part further, native twins with noise on every number that is put in say how much of it rounding
@@ -592,7 +592,7 @@ class Life:
         self.judged += 1
         drawn = [self._twin(number, seed) for seed in range(TWINS)]
         for name, where in suspects.items():
-            wrong = where & ~_explained(native[name], engine[name], [scoped[name] for scoped in drawn])
+            wrong = where & ~_explained(native[name], engine[name], [twin[name] for twin in drawn])
             if wrong.any():
                 at = tuple(int(n) for n in np.argwhere(wrong)[0])
                 raise Mismatch(
@@ -604,10 +604,10 @@ class Life:
     def _twin(self, last: int, seed: int) -> Outcome:
         """What a native side with noise says after the same steps."""
         with tempfile.TemporaryDirectory() as folder:
-            scoped = Side(Path(folder), np.random.default_rng(seed))
+            twin = Side(Path(folder), np.random.default_rng(seed))
             found: Outcome | Raised = {}
             for step, arguments in self.steps[: last + 1]:
-                found = _outcome(scoped, step, arguments)
+                found = _outcome(twin, step, arguments)
             assert not isinstance(found, Raised), found.error
             return found
 
@@ -691,9 +691,9 @@ def _agree(expected: Mapping[str, Any], found: Outcome) -> bool:
 def _explained(native: np.ndarray, engine: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
     """Where errors of what is put in explain the difference."""
     if native.dtype.kind != "f":
-        return np.asarray(np.any([scoped != native for scoped in drawn], axis=0))
+        return np.asarray(np.any([twin != native for twin in drawn], axis=0))
     with np.errstate(invalid="ignore"):
-        spread = np.max([np.abs(scoped.astype("float64") - native) for scoped in drawn], axis=0)
+        spread = np.max([np.abs(twin.astype("float64") - native) for twin in drawn], axis=0)
         return np.asarray(np.abs(engine - native) <= SPREAD * spread + RTOL * abs(native) + ATOL)
 
 

@@ -259,8 +259,8 @@ def test_each_place_is_replaced_by_something_called_alike(place: PatchTarget) ->
     assert hasattr(held, "__wrapped__")
     assert signature_of(place.current) == place.signature
     original = held.__wrapped__
-    scoped = getattr(resolve("paddle.base.core"), place.name, None)
-    assert place.owner != "paddle.base.libpaddle" or scoped is not original
+    twin = getattr(resolve("paddle.base.core"), place.name, None)
+    assert place.owner != "paddle.base.libpaddle" or twin is not original
 
 
 def test_every_reason_of_a_configuration_has_its_place() -> None:

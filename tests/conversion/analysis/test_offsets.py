@@ -53,11 +53,11 @@ def decoder(shape: list[int], back: int = 0) -> Callable:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("shape", [[], [1]], ids=str)
 def test_a_greedy_decoder_is_one_interval(shape: list[int]) -> None:
-    program, scoped = Program(decoder(shape)), in_order(decoder(shape))
+    program, twin = Program(decoder(shape)), in_order(decoder(shape))
     assert is_one_interval(program)
     for rows, limit in [(3, 4), (2, LONGEST), (1, 1), (3, 0), (5, 7), (3, 4)]:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.full(shape, limit)}
-        native = scoped.run(engine=False, **fed)
+        native = twin.run(engine=False, **fed)
         before = paddle_ngraph.stats()
         for expected, found in zip_equal(native, program.run(**fed)):
             assert (expected.dtype, expected.shape) == (found.dtype, found.shape)
@@ -70,11 +70,11 @@ def test_a_greedy_decoder_is_one_interval(shape: list[int]) -> None:
 @pytest.mark.parametrize(("back", "limit"), [(1, 3), (0, LONGEST + 1)])
 def test_positions_out_of_range_are_as_natively(back: int, limit: int) -> None:
     """-1 is the last one, and what is beyond the end is for Paddle to refuse or to leave out."""
-    program, scoped = Program(decoder([], back)), in_order(decoder([], back))
+    program, twin = Program(decoder([], back)), in_order(decoder([], back))
     assert is_one_interval(program)
     fed = {"x": floats(2, WIDTH), "limit": np.array(limit)}
     found: list[Any] = []
-    for each, engine in ((scoped, False), (program, True)):
+    for each, engine in ((twin, False), (program, True)):
         try:
             found.append(each.run(engine, **fed))
         except Exception as error:

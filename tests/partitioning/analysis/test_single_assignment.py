@@ -124,11 +124,11 @@ KINDS = ["count", "write", "branch", "lone branch", "inner loop"]
 @pytest.mark.parametrize("seed", range(16))
 def test_a_drawn_loop_hands_on_what_it_overwrites(seed: int) -> None:
     drawn = Drawn(seed)
-    program, scoped = Program(drawn.build), in_order(Drawn(seed).build)
+    program, twin = Program(drawn.build), in_order(Drawn(seed).build)
     assert not in_place(program) and is_one_interval(program)
     for rows, limit in [(3, 2), (3, 0), (5, 4), (1, 1), (2, 7)]:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.full(drawn.shape, limit)}
-        native = scoped.run(engine=False, **fed)
+        native = twin.run(engine=False, **fed)
         before = paddle_ngraph.stats()["engine_runs"]
         for _ in range(2):
             for expected, found in zip_equal(native, program.run(**fed)):
@@ -155,11 +155,11 @@ def test_counters_and_a_recurrence_are_one_interval() -> None:
         i, h = while_loop(lambda i, _: i < limit, turn, [i, x * 0.5])
         return [i, h, often * 2.0]
 
-    program, scoped = Program(build), in_order(build)
+    program, twin = Program(build), in_order(build)
     assert is_one_interval(program)
     for rows, limit in [(3, 5), (2, 0), (4, 1), (3, 5)]:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.array([limit])}
-        for expected, found in zip_equal(scoped.run(engine=False, **fed), program.run(**fed)):
+        for expected, found in zip_equal(twin.run(engine=False, **fed), program.run(**fed)):
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
     assert paddle_ngraph.stats()["engine_runs"] == 4
 
