@@ -6,9 +6,20 @@ it. These steps are methods and attributes of ``self``: a view in the place of `
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-R = TypeVar("R")
+
+class Request(Protocol):
+    """The arguments of a run.
+
+    Attributes:
+        prepared: Set to the program that Paddle has prepared.
+    """
+
+    prepared: Any
+
+
+R = TypeVar("R", bound=Request)
 
 
 class ExecutorView(Generic[R]):
@@ -24,7 +35,10 @@ class ExecutorView(Generic[R]):
     request: R
 
     def __init__(self, executor: Any, request: R) -> None:
-        vars(self).update(viewed=executor, request=request)
+        attributes = self.__dict__
+        attributes.update(executor.__dict__)  # found at once, unlike by __getattr__
+        attributes["viewed"] = executor
+        attributes["request"] = attributes["enable_job_schedule_profiler"] = request
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.viewed, name)
@@ -32,21 +46,14 @@ class ExecutorView(Generic[R]):
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.viewed, name, value)
 
-    @property
-    def enable_job_schedule_profiler(self) -> R:
-        """The request."""
-        return self.request
-
     def _feed_data(self, program: Any, feed: Any, feed_var_name: str, scope: Any) -> None:
+        self.request.prepared = program
         self.feed_legacy(program, feed, feed_var_name, scope)
 
     def _pir_feed_data(self, program: Any, feed: Any, scope: Any, data_op_infos: Any) -> None:
-        self.feed_pir(program, feed, scope, data_op_infos)
+        self.request.prepared = program
+        self.viewed._pir_feed_data(program, feed, scope, data_op_infos)
 
     def feed_legacy(self, program: Any, feed: Any, feed_var_name: str, scope: Any) -> None:
         """Copies the feeds of a ProgramDesc program into the scope."""
         self.viewed._feed_data(program, feed, feed_var_name, scope)
-
-    def feed_pir(self, program: Any, feed: Any, scope: Any, data_op_infos: Any) -> None:
-        """Copies the feeds of a PIR program into the scope."""
-        self.viewed._pir_feed_data(program, feed, scope, data_op_infos)

@@ -26,6 +26,8 @@ from paddle.inference import Config, create_predictor
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
 from paddle_ngraph.conversion import denylist
+from paddle_ngraph.frontends import dispatcher
+from paddle_ngraph.frontends.executor.switch import SwitchedExecutor
 from paddle_ngraph.frontends.executor.whole_program import (
     WholeLayer,
     WholePredictor,
@@ -677,3 +679,35 @@ def test_layer(
     layer = LayerSubject(build(*arguments), options["form"], tmp_path)
     assert _play(observer, layer, steps) == strategies
     denylist.clear()
+
+
+def test_dispatch_stops_at_the_first_strategy_that_handles_a_run() -> None:
+    tried: list[int] = []
+
+    def strategy(index: int) -> Callable[[str], Any]:
+        def run(name: str) -> Any:
+            tried.append(index)
+            return dispatcher.NOT_HANDLED if index == 0 else None
+
+        return run
+
+    assert dispatcher.dispatch(map(strategy, range(3)), "a run") is None
+    assert tried == [0, 1]
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["PIR", "ProgramDesc"])
+def test_a_run_has_the_flag_of_its_call(
+    observer: Observer, monkeypatch: pytest.MonkeyPatch, legacy: bool
+) -> None:
+    """Another thread may change the flag after the feeds were copied in the format of one value."""
+    subject = ExecutorSubject(whole, legacy=legacy)
+    run = SwitchedExecutor.run
+
+    def switched_off(self: SwitchedExecutor, *args: Any) -> Any:
+        paddle_ngraph.disable()
+        return run(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SwitchedExecutor, "run", switched_off)
+        assert observer.strategy_of(subject.on) == "whole"
+    assert observer.strategy_of(subject.again) == "paddle"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,13 +38,17 @@ class Run:
 
     is_on: bool
     is_profiled: bool
-    feed_names: Sequence[str] = field(default_factory=list)
+    feed_names: Sequence[str] = ()
     prepared: Any = None
     switch: Repeatable | None = None
 
 
 def of_argument(argument: Run | bool) -> Run:
-    """The run that an executor got as ``enable_job_schedule_profiler``; a new one for a flag."""
+    """The run that an executor got as ``enable_job_schedule_profiler``.
+
+    Args:
+        argument: The run; or Paddle's own argument, where no view of the executor carried a run.
+    """
     if isinstance(argument, Run):
         return argument
     return Run(bool(flags.get("use_ngraph")), argument)
