@@ -11,7 +11,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.frontends.executor import call_cache
-from paddle_ngraph.frontends.executor.hook import SwitchedExecutor
+from paddle_ngraph.frontends.executor.switch import SwitchedExecutor
 from tests.programs import Program, at_once, chain, floats, linear_regression
 
 
@@ -295,7 +295,7 @@ def test_an_error_is_the_same_and_loses_nothing(straight, monkeypatch):
 
     ours, error = results()
     assert straight == [True, True, True]  # and one that raised: nothing is run twice
-    monkeypatch.setattr(SwitchedExecutor, "repeat", lambda self, feed, prepare: None)
+    monkeypatch.setattr(SwitchedExecutor, "repeat", lambda self, feed, prepare, is_on: None)
     prepared, expected_error = results()
     np.testing.assert_array_equal(ours, prepared)
     assert error is expected_error

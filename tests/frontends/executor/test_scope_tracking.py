@@ -15,8 +15,7 @@ from paddle._pir_ops import set_persistable_value
 from paddle.pir_utils import IrGuard, OldIrGuard
 
 import paddle_ngraph
-from paddle_ngraph.frontends.executor import hook as executor_hook
-from paddle_ngraph.frontends.executor import scope_tracking
+from paddle_ngraph.frontends.executor import interpreter, scope_tracking
 from paddle_ngraph.partitioning import fallback
 from tests import scope_lives
 from tests.programs import Program, floats, linear_regression
@@ -53,13 +52,13 @@ def adam() -> Any:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The scopes of the executors that are made."""
     scopes_of: list[Any] = []
-    original = executor_hook.StandaloneExecutor
+    original = interpreter.StandaloneExecutor
 
     def standalone_executor(place: Any, plan: Any, scope: Any) -> Any:
         scopes_of.append(scope)
         return original(place, plan, scope)
 
-    for module in (executor_hook, fallback):
+    for module in (interpreter, fallback):
         monkeypatch.setattr(module, "StandaloneExecutor", standalone_executor)
     return scopes_of
 

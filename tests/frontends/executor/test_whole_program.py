@@ -9,7 +9,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.frontends.executor import hook as executor_hook
+from paddle_ngraph.frontends.executor import interpreter
 from paddle_ngraph.partitioning import fallback
 from tests.programs import Program, chain, floats, linear_regression, summary
 
@@ -18,13 +18,13 @@ from tests.programs import Program, chain, floats, linear_regression, summary
 def interpreted(monkeypatch):
     """The number of Paddle interpreters that were created."""
     made = []
-    original = executor_hook.StandaloneExecutor
+    original = interpreter.StandaloneExecutor
 
     def make(*args):
         made.append(args)
         return original(*args)
 
-    for module in (executor_hook, fallback):
+    for module in (interpreter, fallback):
         monkeypatch.setattr(module, "StandaloneExecutor", make)
     return made
 
