@@ -17,7 +17,8 @@ ROWS = (65, 7, 11, 13, 9, 40, 200)
 class Drawn:
     """A random network: matmuls, branches, loops, and results with late readers.
 
-    Args: seed: For the network and its weights.
+    Args:
+        seed: For the network and its weights.
     """
 
     def __init__(self, seed: int) -> None:

@@ -28,12 +28,15 @@ Build = Callable[..., Any]
 class Case:
     """A small program and its expectations.
 
-    Attributes: build: Receives the input variables by name, returns one output variable or several.
-    inputs: The feeds. converted: Operator types that must run in the engine, without ``pd_op.``.
-    native: Operator types that must fall back. gradients: Whether to compare the gradients of every
-    float input too. dynamic: Declares these inputs with dynamic dimensions: name -> shape with -1.
-    rtol, atol: Tolerances for floats; integers must be equal. runs: The number of runs; in-place
-    state changes from run to run.
+    Attributes:
+        build: Receives the input variables by name, returns one output variable or several.
+        inputs: The feeds.
+        converted: Operator types that must run in the engine, without ``pd_op.``.
+        native: Operator types that must fall back.
+        gradients: Whether to compare the gradients of every float input too.
+        dynamic: Declares these inputs with dynamic dimensions: name -> shape with -1.
+        rtol, atol: Tolerances for floats; integers must be equal.
+        runs: The number of runs; in-place state changes from run to run.
     """
 
     build: Build
@@ -91,8 +94,9 @@ def run_together(cases: Sequence[Case]) -> list[Outcome]:
 
     Several cases have the same ``runs``.
 
-    Raises: AssertionError: The engine did not run, or operators were rejected that have to be
-    converted, or vice versa.
+    Raises:
+        AssertionError: The engine did not run, or operators were rejected that have to be
+            converted, or vice versa.
     """
     group = _Group(cases)
     report = paddle_ngraph.explain(group.main)
@@ -303,9 +307,11 @@ class _Group:
     def run(self, by: str) -> list[np.ndarray]:
         """Returns results of all runs, one run after the other.
 
-        Args: by: ``"native"`` Paddle, the ``"engine"``, or the ``"fallback"`` of its subgraphs.
+        Args:
+            by: ``"native"`` Paddle, the ``"engine"``, or the ``"fallback"`` of its subgraphs.
 
-        Raises: AssertionError: Another path ran a subgraph.
+        Raises:
+            AssertionError: Another path ran a subgraph.
         """
         executor = paddle.static.Executor(paddle.CPUPlace())
         results: list[np.ndarray] = []

@@ -150,7 +150,8 @@ def _with_cells_of_now(build: Callable[..., Any]) -> Callable[..., Any]:
 def outcome_of(case: Case) -> Outcome | None:
     """Returns the outcome of a case that ran together with others.
 
-    Raises: AssertionError: The case passes alone, but not together with others.
+    Raises:
+        AssertionError: The case passes alone, but not together with others.
     """
     if not _tests or _tests[-1].merged is None:
         return None

@@ -43,7 +43,8 @@ def agree(
 ) -> list[np.ndarray]:
     """Compares Paddle and the engine, which has to be called exactly ``runs`` times.
 
-    Args: natively: A program for Paddle to run instead, with equal results.
+    Args:
+        natively: A program for Paddle to run instead, with equal results.
     """
     native = (natively or program).run(engine=False, **feed)
     for _ in range(2):

@@ -24,8 +24,9 @@ WIDTH = 6
 class Drawn:
     """Loops with invariant inputs, and random computations with them.
 
-    Args: is_apart: Whether branches yield copies. Plain Paddle may overwrite a branch's output
-    while the input still has readers: results differ from run to run.
+    Args:
+        is_apart: Whether branches yield copies. Plain Paddle may overwrite a branch's output while
+            the input still has readers: results differ from run to run.
     """
 
     def __init__(self, seed: int, is_apart: bool = False) -> None:
