@@ -1,6 +1,4 @@
-"""What is imported from here runs the smallest interval through the engine, and leaves the user's
-functions on disk alone.
-"""
+"""Environment of the tests: the smallest subgraph runs in the engine, and no file is stored."""
 
 import os
 

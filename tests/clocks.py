@@ -1,16 +1,16 @@
-"""A clock that a test moves."""
+"""A clock that a test advances."""
 
 from __future__ import annotations
 
 
 class Clock:
-    """The time that a test says it is.
+    """A clock with a time set by the test.
 
     Args:
-        tick: The seconds that pass with each look.
+        tick: The seconds that each reading adds.
 
     Attributes:
-        now: What it shows.
+        now: The time it shows.
     """
 
     def __init__(self, tick: float = 0.0) -> None:
@@ -21,5 +21,5 @@ class Clock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Lets so much time pass."""
+        """Advances the time by ``seconds``."""
         self.now += seconds

@@ -1,7 +1,7 @@
-"""Every test runs in static mode, with the engine off at first.
+"""Every test starts in static mode, with the engine disabled.
 
-The counters are at zero then, and nothing is known of operators that were refused, or of threads
-that were in each other's way. What decides by time sees a clock of the tests.
+Counters are 0 then, and no state remains of rejected operators, or of threads that competed.
+Decisions that depend on time read a clock of the tests.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Tests that ask for many threads mean them on few cores, too."""
+    """Lets tests run as many threads as they request, on few cores too."""
     _core.allow_more_threads_than_cores(True)
     _free_call_stacks()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
-    """Leaves out what the tier does not run."""
+    """Deselects tests outside the tier."""
     kept = tiers.selected(items, config.getoption("tier"))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = [item for item in items if item.nodeid in kept]
 
 
 def _free_call_stacks() -> None:
-    """Paddle never frees the call stack that it asks for with each operator of a program.
+    """Frees the call stacks that Paddle requests with each operator of a program, and never frees.
 
-    Below pytest that is 10 KB each, gigabytes in the end. Paddle has read it when a thread asks
-    for its next one.
+    Below pytest each takes 10 KB, which adds up to gigabytes. Paddle has read a call stack when a
+    thread requests its next one.
     """
     original = traceback.extract_stack
     latest = threading.local()
@@ -67,14 +67,14 @@ def _free_call_stacks() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names the machine: kernels, and with them roundings and the signs of zeros, differ by it."""
+    """Names the machine, on which kernels, and so roundings and signs of zeros, depend."""
     machine = ", ".join(f"{name} {value}" for name, value in report.environment().items())
     terminalreporter.write_line(machine)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def ticking_clock() -> Iterator[None]:
-    """A second passes with each look, however loaded the machine is."""
+    """Each reading adds a second, whatever the load of the machine."""
     with clock.overridden(Clock(tick=1.0)):
         yield
 
@@ -107,14 +107,14 @@ def native_in_order() -> Iterator[None]:
 
 @pytest.fixture
 def leave_native() -> Iterator[Callable[..., None]]:
-    """Takes types of operators: until the test ends, those stay native."""
+    """Takes operator types, which fall back until the test ends."""
     with ExitStack() as stack:
         yield lambda *types: stack.enter_context(registry.without(types))
 
 
 @pytest.fixture
 def small_intervals_pay() -> Iterator[None]:
-    """The engine runs whatever it can, and leaves nothing on disk."""
+    """The engine runs every convertible subgraph, and stores nothing on disk."""
     before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
     yield
@@ -123,13 +123,13 @@ def small_intervals_pay() -> Iterator[None]:
 
 @pytest.fixture
 def nothing_cached() -> None:
-    """The test meets graphs that nothing is known of."""
+    """Starts the test without cached state of graphs."""
     paddle_ngraph.clear_cache()
 
 
 @pytest.fixture
 def kinds(nothing_cached: None, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts the nodes of all functions that are built, by type: none is there from other tests."""
+    """Counts the nodes by type in all functions that are built; none is from other tests."""
     counts: Counter[str] = Counter()
 
     def count(draft: Draft) -> None:
@@ -141,16 +141,17 @@ def kinds(nothing_cached: None, monkeypatch: pytest.MonkeyPatch) -> Counter[str]
 
 
 def _keep_what_there_is() -> None:
-    """Whatever is left by now is looked through for garbage no more."""
+    """Excludes all present objects from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def little_of_other_files() -> None:
-    """A process comes to hold hundreds of functions, and millions of objects of Paddle's programs.
+    """Limits garbage collection to objects of the test file.
 
-    Models collect garbage again and again; it is looked for among what their own file has made.
+    A process accumulates hundreds of functions, and millions of objects of Paddle's programs, while
+    tests of models collect garbage again and again.
     """
     paddle_ngraph.clear_cache()
     _keep_what_there_is()
@@ -158,5 +159,5 @@ def little_of_other_files() -> None:
 
 @pytest.fixture
 def little_to_collect() -> None:
-    """Paddle's SOT collects garbage for each graph; not among what other tests have left."""
+    """Limits collections to new objects, since Paddle's SOT collects garbage for each graph."""
     _keep_what_there_is()

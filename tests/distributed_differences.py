@@ -1,4 +1,4 @@
-"""One of two ranks that differ: in partition, then in what they run."""
+"""One of two ranks that differ: in partition, then in the operators they run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddle_ngraph.conversion import registry
 from paddle_ngraph.distributed import first_run
 from tests.distributed_networks import Training, batches
 
-# What each rank leaves native.
+# Operator types that fall back on each rank.
 NATIVE = (["pd_op.tanh", "pd_op.tanh_grad", "pd_op.momentum_"], ["pd_op.add", "pd_op.split"])
 STEPS = 5
 
@@ -27,7 +27,7 @@ def small_buckets(optimizer: Any) -> Any:
 
 
 def told(training: Training, rows: int) -> str:
-    """What ``prepare`` says."""
+    """The warnings of ``prepare``."""
     feed = {name: value[:rows] for name, value in next(batches("mlp")).items()}
     try:
         with paddle.static.scope_guard(training.scope):

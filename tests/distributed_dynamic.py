@@ -1,4 +1,4 @@
-"""One of two ranks: dynamic mode, by Paddle's own means, and then an old-style program.
+"""One of two ranks: dynamic mode, by Paddle's own means, and then a ProgramDesc program.
 
 Each network is also trained alone, on whole batches.
 """
@@ -49,7 +49,7 @@ def same(thing: Any) -> Any:
 
 
 def old_style(shares: bool) -> list[float]:
-    """An old-style program; of a rank if it ``shares``."""
+    """A ProgramDesc program; of a rank if it ``shares``."""
     scope, executor = paddle.static.Scope(), paddle.static.Executor(paddle.CPUPlace())
     with paddle.pir_utils.OldIrGuard(), paddle.static.scope_guard(scope):
         main, startup = paddle.static.Program(), paddle.static.Program()
@@ -73,7 +73,7 @@ def old_style(shares: bool) -> list[float]:
 
 
 def counted(work: Callable[[], list[float]]) -> dict[str, Any]:
-    """Losses, and how often the engine ran."""
+    """Returns losses, and the number of engine runs."""
     paddle_ngraph.reset_stats()
     losses = work()
     return {"losses": losses, "engine_runs": paddle_ngraph.stats()["engine_runs"]}

@@ -1,8 +1,8 @@
-"""Networks that several processes train, and what one process alone computes of them.
+"""Networks that several processes train, and reference results of one process alone.
 
-Without ReLUs and maxima, where a rounding may decide. Run as a script it is one rank: it trains
-each network through the engine on its share of each batch. Rank 0 also trains them natively on
-whole batches.
+No ReLUs and maxima, where a rounding may decide. Run as a script it is one rank: it trains each
+network through the engine on its share of each batch. Rank 0 also trains them by Paddle on whole
+batches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def mlp(parts: int = 1) -> Any:
 
 
 def cnn(parts: int = 1) -> Any:
-    """With batch normalization: of each part of the batch on its own, as ranks do it."""
+    """With batch normalization: separately for each slice of the batch, as ranks do it."""
     x, y = paddle.static.data("x", [-1, 1, 8, 8]), paddle.static.data("y", [-1, 1], "int64")
     norm = nn.BatchNorm2D(6)
     maps = nn.Conv2D(1, 6, 3, padding=1)(x)
@@ -48,7 +48,7 @@ def cnn(parts: int = 1) -> Any:
 
 
 def transformer(parts: int = 1) -> Any:
-    """With Adam, a schedule, and clipping that is at work in most steps."""
+    """With Adam, a schedule, and clipping that has an effect in most steps."""
     x, y = paddle.static.data("x", [-1, 6], "int64"), paddle.static.data("y", [-1, 1], "int64")
     hidden = nn.Embedding(20, 16)(x)
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, activation="gelu")
@@ -59,7 +59,7 @@ def transformer(parts: int = 1) -> Any:
 
 
 def recurrent(parts: int = 1) -> Any:
-    """With a variable that has no elements, as recurrent layers have one."""
+    """With a variable without elements, as in recurrent layers."""
     x, y = paddle.static.data("x", [-1, 6], "int64"), paddle.static.data("y", [-1, 1], "int64")
     hidden, _ = nn.LSTM(16, 12, direction="bidirect")(nn.Embedding(20, 16)(x))
     loss = F.cross_entropy(nn.Linear(24, 4)(paddle.sum(hidden, 1)), y)
@@ -91,7 +91,7 @@ def batches(network: str) -> Iterator[Feed]:
 
 
 class Training:
-    """Programs of a network, in a scope of their own."""
+    """Programs of a network, in a separate scope."""
 
     def __init__(self, network: str, parts: int = 1, wrap: Callable[[Any], Any] = lambda o: o):
         self.main, self.startup = paddle.static.Program(), paddle.static.Program()
@@ -108,17 +108,17 @@ class Training:
             self.executor.run(self.startup)
 
     def variables(self) -> dict[str, np.ndarray]:
-        """All that outlives a run."""
+        """All state that outlives a run."""
         names = training_program.variables(self.main)
         return {name: np.array(self.scope.find_var(name).get_tensor()) for name in names}
 
     def set_variables(self, values: dict[str, np.ndarray]) -> None:
-        """The same, the other way round."""
+        """Sets the state that :meth:`variables` returns."""
         for name, value in values.items():
             self.scope.find_var(name).get_tensor().set(value, paddle.CPUPlace())
 
     def step(self, feed: Feed) -> float:
-        """One step; the loss."""
+        """Runs one step; returns the loss."""
         with paddle.static.scope_guard(self.scope):  # a schedule knows no other
             (loss,) = self.executor.run(self.main, feed=feed, fetch_list=[self.loss])
         if (rate := getattr(self.main, "lr_scheduler", None)) is not None:
@@ -127,7 +127,7 @@ class Training:
 
 
 def train(network: str) -> dict[str, Any]:
-    """Trains a network on this rank: losses, variables at the end, runs of the engine."""
+    """Trains a network on this rank; returns losses, final variables, and engine runs."""
     training = Training(network, wrap=distributed.distributed_optimizer)
     training.start()
     found: dict[str, Any] = {}

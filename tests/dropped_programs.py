@@ -1,7 +1,7 @@
-"""Programs that are made and dropped while the garbage collector waits, one frontend after another.
+"""Programs that are created and dropped without garbage collection, one frontend after another.
 
 ``MALLOC_PERTURB_=165 python -m tests.dropped_programs [FRONTEND ...]`` fills freed memory, so that
-a Value that points into it ends the process. Prints each frontend and the runs of the engine.
+a Value that points into it ends the process. Prints each frontend and the number of engine runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-PROGRAMS, GRAPHS = 50, 3  # for each frontend: natively in between, and of its own
+PROGRAMS, GRAPHS = 50, 3  # for each frontend: by Paddle in between, and its own
 BATCH = 4
 
 
@@ -60,7 +60,7 @@ def _loaded(path: str) -> Any:
 
 
 def live(frontends: list[str]) -> None:
-    """Makes programs natively, and some by each frontend; all are dropped at once."""
+    """Creates programs of Paddle, and some of each frontend; all are dropped at once."""
     import paddle_ngraph
     from paddle_ngraph.settings import SETTINGS
     from tests.dynamic import dynamic_mode

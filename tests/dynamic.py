@@ -1,4 +1,4 @@
-"""Networks in dynamic mode, run natively and through the engine."""
+"""Networks in dynamic mode, run by Paddle and by the engine."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ BY = pytest.mark.parametrize("by_ast", [True, False], ids=["AST", "SOT"])
 
 @contextmanager
 def dynamic_mode() -> Iterator[None]:
-    """Dynamic mode, in which every graph is one and goes to the engine, however small."""
-    trace_graph._training_scope_ids = itertools.count(1)  # each test may make as many as a process
+    """Dynamic mode without a minimum size of graphs, so that small ones go to the engine, too."""
+    trace_graph._training_scope_ids = itertools.count(1)  # each test may make a process's share
     trace_graph._loop_scope_ids = itertools.count(1)
     paddle.disable_static()
     before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
@@ -59,7 +59,7 @@ def calls(
 
 
 def made(build: Callable[[], Any], seed: int = 3) -> Any:
-    """What ``build`` makes, with the same parameters and names each time."""
+    """Returns the result of ``build``, with equal parameters and names each time."""
     with paddle.utils.unique_name.guard():
         paddle.seed(seed)
         return build()
@@ -72,15 +72,15 @@ def static(layer: Any, by_ast: bool = True) -> Any:
 def twice(
     scenario: Callable[[], Any], runs: int = 1, rtol: float = 1e-4, atol: float = 1e-5
 ) -> Any:
-    """Plays a scenario natively and through the engine, and compares all that it returns.
+    """Runs a scenario by Paddle and by the engine, and compares all results.
 
     Args:
-        scenario: Makes what it needs; returns arrays, tensors or numbers, nested.
-        runs: So many times at least the engine has to run.
+        scenario: Creates its objects; returns arrays, tensors or scalars, nested.
+        runs: The minimum number of engine runs.
         rtol, atol: As for ``assert_allclose``.
 
     Returns:
-        What the engine made.
+        The results of the engine.
     """
     before = paddle_ngraph.stats()["engine_runs"]
     expected = list(flat(alone(scenario, engine=False)))
@@ -93,7 +93,7 @@ def twice(
 
 
 def alone(scenario: Callable[[], Any], engine: bool) -> Any:
-    """Plays a scenario as the first one of the process: random numbers, and what SOT knows."""
+    """Runs a scenario as the first one of the process: random numbers, and the state of SOT."""
     OpcodeExecutorCache().clear()
     paddle.seed(11)
     with paddle_ngraph.use_ngraph(engine):
@@ -164,7 +164,7 @@ def mobilenet() -> Any:
 
 
 class Encoder(nn.Layer):
-    """As BERT: words and positions, encoders, the first word decides. For [N, 9] words."""
+    """As BERT, for [N, 9] tokens: embeddings with positions, encoders; the first token decides."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class Encoder(nn.Layer):
 
 
 class Recurrent(nn.Layer):
-    """A bidirectional layer over words, the mean over time decides. For [N, 9] words."""
+    """A bidirectional layer over tokens, the mean over time decides. For [N, 9] tokens."""
 
     def __init__(self, kind: Any) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def labels(number: int = 0, size: int = 6) -> Any:
 
 
 def trained(layer: Any, build: Any, steps: int) -> list[Any]:
-    """The losses of so many steps with momentum, on batches of 16 for ``build``."""
+    """The losses of ``steps`` steps with momentum, on batches of 16 for ``build``."""
     optimizer = paddle.optimizer.Momentum(0.003, 0.9, layer.parameters())
     losses = []
     for step in range(steps):

@@ -1,4 +1,4 @@
-"""Floating-point environments of a thread: what arithmetic does beside IEEE 754's default."""
+"""Floating-point environments of a thread: deviations from IEEE 754's default."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Signals that come while the core calls Python. Run by tests/utils/test_signals.py.
+"""Signals that arrive while the core calls Python. Run by tests/utils/test_signals.py.
 
-Handlers of signals run in the main thread, which tests do not have for themselves, and a fault of
-the kind looked for hangs: so this is a script of its own, ``python -m tests.interruptions CASE``.
+Handlers of signals run in the main thread, which tests do not have exclusively, and a fault of this
+type hangs: so this is a script of its own, ``python -m tests.interruptions CASE``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from paddle_ngraph.utils import signals
 from tests.programs import Program, chain, cores_of_plans, floats
 from tests.zips import zip_equal
 
-# So often the run of each kind is interrupted by a timer.
+# Number of times that a timer interrupts runs of each type.
 TRIES = 12
 
 WAIT = background_compile.wait  # also where calls of it are interrupted
@@ -52,7 +52,7 @@ def assert_close(found: Any, expected: Any) -> None:
 
 @contextmanager
 def once_at(module: str, name: str, act: Callable[[], None], is_late: bool) -> Iterator[list[int]]:
-    """Does something at the first call of a function of the package, before or after it."""
+    """Calls ``act`` at the first call of a function of the package, before or after it."""
     home = importlib.import_module(module)
     original = getattr(home, name)
     calls: list[int] = []
@@ -92,7 +92,7 @@ def labels() -> Any:
 
 
 class Play:
-    """A program, a run in which something fails, and what a right run gives."""
+    """A program, a run with a failure, and the result of a correct run."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Play:
         self.feeds = feeds or [{"x": floats(rows, 4)} for rows in (2, 3, 5)]
 
     def __call__(self, module: str, name: str, is_late: bool) -> int:
-        """Interrupts a call; returns how many there were."""
+        """Interrupts a call; returns the number of calls."""
         program = Program(self.make)
         expected = [program.run(False, **feed) for feed in self.feeds]
         paddle_ngraph.clear_cache()
@@ -127,7 +127,7 @@ class Play:
         if calls:
             assert len(met) == 1, f"{name}: {len(met)} of {len(calls)} calls raised it"
         before = paddle_ngraph.stats()["engine_runs"]
-        if self.fails_at:  # its operators stay native
+        if self.fails_at:  # its operators fall back
             denylist.clear()
             program = Program(self.make)
         assert denylist.count() == 0, f"{name}: an interruption is no failure"
@@ -154,7 +154,7 @@ def by_name(module: str, name: str, is_late: bool) -> int:
 
 
 def acquitted(module: str, name: str, is_late: bool) -> int:
-    """Paddle, too, refuses what it is fed."""
+    """Paddle, too, rejects the feed."""
     program = Program(labels)
     bad = {"x": floats(2, 4), "label": np.array([[0], [7]])}
     good = {"x": floats(2, 4), "label": np.array([[0], [2]])}
@@ -192,7 +192,7 @@ def loaded(module: str, name: str, is_late: bool) -> int:
 
 
 def awaited(module: str, name: str, is_late: bool) -> int:
-    """A run that waits for what another has ordered."""
+    """A run that waits for the compile job of another one."""
     if name != "wait":
         return 0
     program = Program(chain)
@@ -217,13 +217,13 @@ def awaited(module: str, name: str, is_late: bool) -> int:
 
 
 def ever_new_shapes() -> Any:
-    """No function serves several of them."""
+    """Shapes without a common function."""
     x = paddle.static.data("x", [2, -1, 4], "float32")
     return paddle.tanh(paddle.sort(x * 2.0, axis=1))
 
 
 def left(module: str, name: str, is_late: bool) -> int:
-    """A run of a shape that has come too seldom for a function."""
+    """A run of a shape that has occurred too rarely for a function."""
     if name != "may_leave":
         return 0
     feeds = [{"x": floats(2, length, 4)} for length in range(2, 20)]
@@ -231,7 +231,7 @@ def left(module: str, name: str, is_late: bool) -> int:
 
 
 def open_when(gate: threading.Event, calls: list[int]) -> None:
-    """Opens it at the first call, or after a minute."""
+    """Opens the gate at the first call, or after a minute."""
     until = time.monotonic() + 60
     while not calls and time.monotonic() < until:
         time.sleep(0.01)
@@ -239,24 +239,24 @@ def open_when(gate: threading.Event, calls: list[int]) -> None:
 
 
 def calls(of: int, parts: int) -> None:
-    """Each call, interrupted before and after; one that nobody has interrupted is an error."""
+    """Interrupts each call before and after; fails if a call was never interrupted."""
     plays: list[Callable[[str, str, bool], int]] = [
         Play(chain),
         Play(around_native, feeds=[{"x": floats(rows, 6)} for rows in (2, 3, 5)]),
         Play(chain, fails_at="compile"),
-        Play(chain, fails_at="compile", fails_from=2),  # a function with open sizes
+        Play(chain, fails_at="compile", fails_from=2),  # a function with dynamic sizes
         Play(chain, background="1"),
         *(by_name, acquitted, loaded, awaited, left),
     ]
     for module, name in _core.python_callbacks[of::parts]:
-        if name == "NgraphError":  # which is no function
+        if name == "NgraphError":  # not a function
             continue
         met = sum(play(module, name, is_late) for play in plays for is_late in (False, True))
         print(name, met)
         assert met > 0, f"nothing here calls {module}.{name}"
 
 
-# -- everything that runs programs ----------------------------------------------------------------
+# -- every frontend -------------------------------------------------------------------------------
 
 
 def network() -> Any:
@@ -266,7 +266,7 @@ def network() -> Any:
 
 
 def around_native() -> Any:
-    """Two intervals with a native operator between them, in training."""
+    """Two subgraphs around an operator that falls back, in training."""
     x = paddle.static.data("x", [-1, 6], "float32")
     hidden = paddle.lgamma(paddle.abs(paddle.nn.Linear(6, 4)(x)) + 1.5)
     loss = paddle.mean(paddle.nn.Linear(4, 1)(hidden) ** 2)
@@ -328,7 +328,7 @@ def dynamic(wrap: Callable[[Any], Any], trains: bool) -> Callable[[], Any]:
         paddle.enable_static()
 
     def run() -> Any:
-        before = paddle.in_dynamic_mode()  # a handler finds the mode of what it came into
+        before = paddle.in_dynamic_mode()  # a handler finds the mode of the interrupted code
         paddle.disable_static()
         try:
             x = paddle.to_tensor(floats(3, 6), stop_gradient=not trains)
@@ -375,7 +375,7 @@ def of_predictor(
     def run() -> Any:
         is_on = paddle_ngraph.is_enabled()
         with paddle_ngraph.use_ngraph(is_on and not is_by_name):
-            # One that is made at each call, or the same again.
+            # A new one at each call, or one for all calls.
             if not is_on or is_made_anew:
                 predictor = made(is_on)
             else:
@@ -408,14 +408,14 @@ RUNNERS: dict[str, Callable[[], Callable[[], Any]]] = {
 
 
 def at_any_moment(name: str) -> None:
-    """Runs are interrupted at random moments, by a timer; each later run is right."""
+    """Interrupts runs at random times, by a timer; each later run is right."""
     run = RUNNERS[name]()
     native = run()
     paddle_ngraph.enable()
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     drawn, interrupted, total = random.Random(name), 0, 0
     took = 0.0
-    # More often where the machine has become faster meanwhile.
+    # More interruptions if the machine has become faster since the measurement.
     while total < TRIES or (interrupted < TRIES // 6 and total < 10 * TRIES):
         paddle_ngraph.clear_cache()
         start = time.perf_counter()
@@ -442,7 +442,7 @@ def at_any_moment(name: str) -> None:
 
 
 def from_a_handler(name: str) -> None:
-    """A handler runs what is being run, when a signal comes during its build; both are right."""
+    """A handler runs the interrupted program when a signal arrives in a build; both are right."""
     run = RUNNERS[name]()
     native = run()
     paddle_ngraph.enable()
@@ -471,11 +471,11 @@ def from_a_handler(name: str) -> None:
     print(name, len(found))
 
 
-# -- others ---------------------------------------------------------------------------------------
+# -- other cases ----------------------------------------------------------------------------------
 
 
 def timeouts() -> None:
-    """An error that a handler raises reaches the user, and is no failure of a converter's."""
+    """An exception of a handler reaches the user, and is no failure of a converter."""
     signal.signal(signal.SIGALRM, out_of_time)
     home = build.PASSES
     for name, make in RUNNERS.items():
@@ -505,7 +505,7 @@ def out_of_time(*_: Any) -> None:
 
 
 def converters() -> None:
-    """The import of the converters, at its 50th registration; and what else a module may raise."""
+    """The import of the converters, at its 50th registration; and other exceptions of a module."""
     original, count = registry._check_roles, 0
 
     def check(*args: Any) -> None:
@@ -527,7 +527,7 @@ def converters() -> None:
 
 
 def exits() -> None:
-    """What ends a process is no failure either."""
+    """An exception that ends a process is no failure either."""
     program = Program(network)
     home = build.PASSES
     build.PASSES = (build.Pass("exit", "", lambda _: sys.exit(7)), *home)
@@ -541,7 +541,7 @@ def exits() -> None:
 
 
 def in_another_thread() -> None:
-    """What ends the thread that builds ends that build; a later run gives another order."""
+    """An exception that ends the building thread ends that build; a later run submits a job."""
     program = Program(chain)
     right = program.run(False, x=floats(2, 4))
     flags.set("ngraph_background_compile", "1")
@@ -585,12 +585,12 @@ def during_a_build() -> None:
     assert paddle_ngraph.stats()["engine_runs"] == 1
 
 
-# -- what handlers do, and what others have set ---------------------------------------------------
+# -- actions of handlers, and existing handlers ---------------------------------------------------
 
 
 @contextmanager
 def in_a_build(act: Callable[[], Any]) -> Iterator[Callable[[], None]]:
-    """A function that runs a program; each run builds a function and does something meanwhile."""
+    """Returns a function that runs a program; each run builds a function and calls ``act``."""
     program = Program(chain)
     right = program.run(False, x=floats(2, 4))
     home = build.PASSES
@@ -612,13 +612,13 @@ def in_a_build(act: Callable[[], Any]) -> Iterator[Callable[[], None]]:
         build.PASSES = home
 
 
-# Of every kind: Paddle's own DataLoader has a handler of SIGCHLD, profilers have those of timers.
+# Every category: Paddle's own DataLoader has a handler of SIGCHLD, profilers have those of timers.
 SOME = [signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD, signal.SIGPROF, signal.SIGWINCH]
 SOME += [signal.SIGUSR1, signal.SIGRTMIN]
 
 
 def handlers_that_raise() -> None:
-    """All of those whose signals came run once, when the run is over."""
+    """All handlers whose signals arrived run once, after the run."""
     came: list[int] = []
 
     def handle(number: int, frame: Any) -> None:
@@ -645,7 +645,7 @@ def handlers_that_raise() -> None:
 
 
 def others_settings() -> None:
-    """What was set for a signal is there after a run, in Python and in the system."""
+    """Settings for a signal are restored after a run, in Python and in the system."""
     numbers: list[int] = []
 
     def note(number: int, _: Any) -> None:
@@ -654,7 +654,7 @@ def others_settings() -> None:
     def note_as_well(number: int, _: Any) -> None:
         numbers.append(-number)
 
-    # asyncio, which is told by a byte in a file.
+    # asyncio, which is notified by a byte in a file.
     told: list[str] = []
     loop = asyncio.new_event_loop()
     loop.add_signal_handler(signal.SIGUSR1, told.append, "came")
@@ -664,7 +664,7 @@ def others_settings() -> None:
     assert told == ["came"]
     loop.remove_signal_handler(signal.SIGUSR1)
     loop.close()
-    # A handler in C that somebody has put before Python's.
+    # A handler in C that was installed before Python's.
     signal.signal(signal.SIGUSR2, note)
     with tempfile.TemporaryFile() as file, in_a_build(lambda: None) as run:
         faulthandler.register(signal.SIGUSR2, file=file, chain=False)
@@ -672,7 +672,7 @@ def others_settings() -> None:
         signal.raise_signal(signal.SIGUSR2)
         faulthandler.unregister(signal.SIGUSR2)
         assert not numbers and file.seek(0, 2) > 0
-    # A handler that is set meanwhile; and the one that was found then, set again.
+    # A handler set during the run; and the handler found then, set again.
     signal.signal(signal.SIGHUP, note)
     found: list[Any] = []
     with in_a_build(lambda: found.append(signal.signal(signal.SIGHUP, note_as_well))) as run:
@@ -681,7 +681,7 @@ def others_settings() -> None:
     signal.signal(signal.SIGHUP, found[0])
     signal.raise_signal(signal.SIGHUP)
     assert numbers == [signal.SIGHUP]
-    # A handler that gives the signal back to the system.
+    # A handler that returns the signal to the system.
     signal.signal(signal.SIGHUP, lambda number, _: signal.signal(number, signal.SIG_IGN))
     with in_a_build(lambda: signal.raise_signal(signal.SIGHUP)) as run:
         run()
@@ -690,7 +690,7 @@ def others_settings() -> None:
 
 @contextmanager
 def at_exchange(place: int, act: Callable[[], None], is_late: bool) -> Iterator[list[int]]:
-    """Does something before or after a handler is exchanged; notes which signals are."""
+    """Calls ``act`` before or after a handler is exchanged; records the signals exchanged."""
     original = _core.set_signal_handler
     exchanged: list[int] = []
 
@@ -711,7 +711,7 @@ def at_exchange(place: int, act: Callable[[], None], is_late: bool) -> Iterator[
 
 
 def at_any_exchange() -> None:
-    """A signal at each exchange of a handler leaves all of them as they were, and is handled."""
+    """A signal at each exchange of a handler leaves all of them unchanged, and is handled."""
     came: list[int] = []
 
     def handle(number: int, _: Any) -> None:
@@ -744,7 +744,7 @@ def at_any_exchange() -> None:
 
 
 def other_threads() -> None:
-    """Threads that may set no handlers run all the same, whichever Python takes for its main."""
+    """Threads that may set no handlers run, too, whichever thread Python considers the main one."""
     signal.signal(signal.SIGUSR1, lambda *_: None)
     failed: list[BaseException] = []
 
@@ -778,7 +778,7 @@ NAMES = list(RUNNERS)
 
 
 def where_autograd_calls() -> None:
-    """Paddle has words of its own for what is raised by what it calls in a backward pass."""
+    """Paddle replaces the message of an exception that its calls in a backward pass raise."""
     run = dynamic(paddle_ngraph.compile, True)
     native = run()
     paddle_ngraph.enable()
@@ -809,7 +809,7 @@ def where_autograd_calls() -> None:
 
 @contextmanager
 def once_at_method(kind: type, name: str, act: Callable[[], None]) -> Iterator[list[str]]:
-    """Does something before the first call of a method."""
+    """Calls ``act`` before the first call of a method."""
     original = getattr(kind, name)
     calls: list[str] = []
 
@@ -827,7 +827,7 @@ def once_at_method(kind: type, name: str, act: Callable[[], None]) -> Iterator[l
 
 
 def gradients_stay_on() -> None:
-    """Ctrl-C at any moment of sections without gradients: they are on again afterwards."""
+    """Ctrl-C at any point of sections without gradients: they are enabled again afterwards."""
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     drawn = random.Random(0)
     for _ in range(3000):

@@ -1,4 +1,4 @@
-"""Jobs of several processes, as the tests start them: with a time limit, and killed as a whole."""
+"""Jobs of several processes for the tests: with a time limit, and killed as a whole."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _reserved: list[socket.socket] = []
 
 
 class Ended(NamedTuple):
-    """How a process has ended, and what it has printed."""
+    """The exit status of a process, and its output."""
 
     status: int
     output: str
 
 
 def free_port() -> int:
-    """A port that nobody else gets while this process lives: bound, but nobody listens there."""
+    """A port reserved while this process lives: bound, but without a listener."""
     _reserved.append(socket.socket())
     _reserved[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _reserved[-1].bind(("", 0))
@@ -37,12 +37,12 @@ def free_port() -> int:
 
 
 def new_group() -> int:
-    """The number of a process group that nobody in this process has: Paddle never gives one up."""
+    """The id of a process group that this process does not contain: Paddle never releases one."""
     return next(_groups)
 
 
 def of_rank(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """What ``paddle.distributed.launch`` tells a rank."""
+    """The environment that ``paddle.distributed.launch`` gives a rank."""
     endpoints = [f"127.0.0.1:{port + number}" for number in range(ranks)]
     return {
         "PADDLE_TRAINER_ID": str(rank),
@@ -58,10 +58,10 @@ def of_rank(rank: int, ranks: int, port: int) -> dict[str, str]:
 def run(
     folder: Path, commands: Sequence[tuple[Sequence[str], dict[str, str]]], limit: float = LIMIT
 ) -> list[Ended]:
-    """Runs Python processes at once, each with arguments and variables of the environment.
+    """Runs Python processes at once, each with arguments and environment variables.
 
-    Each has a process group of its own and a file for its output; after ``limit`` seconds, or a
-    few after one has failed, all groups are killed.
+    Each has a process group of its own and a file for its output; after ``limit`` seconds, or a few
+    after one has failed, all groups are killed.
     """
     path = os.pathsep.join(filter(None, [str(ROOT), os.getenv("PYTHONPATH")]))
     started = []
@@ -86,7 +86,7 @@ def run(
     try:
         while any(process.poll() is None for process in started) and time.monotonic() < end:
             if any(process.poll() for process in started):
-                end = min(end, time.monotonic() + 60)  # for what the others say about it
+                end = min(end, time.monotonic() + 60)  # for reports of the others about it
             time.sleep(0.05)
     finally:
         for process in started:
@@ -107,6 +107,6 @@ def run_ranks(folder: Path, script: str, ranks: int) -> list[Ended]:
 
 
 def assert_fine(ended: Sequence[Ended]) -> None:
-    """Every process has ended well."""
+    """Asserts that every process has ended well."""
     texts = [f"-- {each.status}\n{each.output[-4000:]}" for each in ended]
     assert all(each.status == 0 for each in ended), "\n".join(texts)

@@ -1,6 +1,6 @@
-"""Kills and stops ranks of a training at random, and compares with one that nobody disturbs.
+"""Kills and stops ranks of a training at random, and compares with an undisturbed one.
 
-    python -m tests.kills --kills 20 --seed 1
+python -m tests.kills --kills 20 --seed 1
 
 Half of the kills come while a checkpoint is being written; half are SIGKILL, half SIGSTOP.
 """
@@ -49,12 +49,12 @@ class Job:
             )
 
     def lines(self, rank: int) -> list[list[str]]:
-        """What a rank has written: starts, and the loss of each step."""
+        """Returns the lines that a rank has written: starts, and the loss of each step."""
         path = self.folder / f"losses_{rank}.txt"
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def losses(self, rank: int) -> dict[int, set[str]]:
-        """All losses of each step: more than one, if it was done again with another result."""
+        """All losses of each step: several, if it was repeated with another result."""
         found: dict[int, set[str]] = {}
         for line in self.lines(rank):
             if line[0].isdecimal():
@@ -62,7 +62,7 @@ class Job:
         return found
 
     def starts(self, rank: int) -> list[tuple[int, int]]:
-        """For each start the step it began with, and how many were done and written before."""
+        """For each start its first step, and the number of steps done and written before."""
         done, found = 0, []
         for line in self.lines(rank):
             if line[0] == "start":
@@ -72,18 +72,18 @@ class Job:
         return found
 
     def output(self) -> str:
-        """What the launcher and rank 0 have printed."""
+        """Returns the output of the launcher and rank 0."""
         return self._output.read_text()
 
     def wait(self, limit: float) -> int:
-        """The exit status."""
+        """Waits; returns the exit status."""
         try:
             return self.process.wait(limit)
         finally:
             self.kill()
 
     def kill(self) -> None:
-        """Ends it, and with it the ranks."""
+        """Ends the job with its ranks."""
         self.process.kill()
         self.process.wait()
 
@@ -98,7 +98,7 @@ def _wait_for(job: Job, condition: object, limit: float = jobs.LIMIT) -> bool:
 
 
 def disturb(job: Job, kills: int, seed: int) -> list[str]:
-    """Kills and stops ranks, each after some steps since the last start. Says which."""
+    """Kills and stops ranks, each after some steps since the last start; returns a list of them."""
     draw, done = random.Random(seed), []
     plan = [("SIGKILL", False), ("SIGSTOP", True), ("SIGKILL", True), ("SIGSTOP", False)]
     for kill in range(kills):
@@ -126,7 +126,7 @@ def disturb(job: Job, kills: int, seed: int) -> list[str]:
 
 
 def check(folder: Path, kills: int, seed: int, steps: int) -> list[str]:
-    """Raises AssertionError if kills make a difference. Returns what was done."""
+    """Raises AssertionError if kills make a difference; returns a summary."""
     calm = Job(folder / "calm", steps)
     try:
         assert calm.wait(LIMIT) == 0, calm.output()

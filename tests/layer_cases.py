@@ -1,6 +1,6 @@
-"""Layers that are played natively and with the engine, in a process of their own.
+"""Layers run by Paddle and with the engine, in a separate process.
 
-See ``run_layer_cases``, which has them played.
+``run_layer_cases`` starts it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 SAME, DIFFERENT, NATIVE_TOO, SKIPPED = "same", "different", "fails natively too", "skipped"
 WAYS = ("to_static", "sot", "compile", "enable")
-RUNS = 3  # the first ones of a function differ from later ones: they are native, or make it
+RUNS = 3  # first runs of a function differ from later ones: they fall back, or build it
 ULPS, FACTOR, LEAST = 4, 6.0, 1e-5
 
 
@@ -26,7 +26,7 @@ class Case:
 
     Attributes:
         outcome: ``same``, ``different``, ``fails natively too`` or ``skipped``.
-        message: What differs, or why it failed or was skipped.
+        message: The difference, or why it failed or was skipped.
         engine_runs: How often the engine ran.
     """
 
@@ -38,12 +38,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Play:
-    """How cases are played.
+    """Settings for running cases.
 
     Attributes:
         way: One of ``WAYS``.
         trains: Whether they train, or are evaluated without gradients.
-        most: Larger inputs than so many numbers are skipped.
+        most: Cases with inputs of more elements are skipped.
     """
 
     way: str
@@ -51,7 +51,7 @@ class Play:
     most: int
 
     def case(self, path: Path) -> Case:
-        """Plays a file."""
+        """Runs a file."""
         import paddle_ngraph
 
         name = path.name
@@ -149,7 +149,7 @@ def _module(path: Path) -> Any:
 
 
 def _small_graphs() -> AbstractContextManager[None]:
-    """SOT leaves graphs of few operators to dynamic mode otherwise, and keeps those of others."""
+    """SOT leaves graphs of few operators to dynamic mode otherwise, and caches those of others."""
     from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
     from paddle.jit.sot.utils.envs import min_graph_size_guard
 
@@ -182,7 +182,7 @@ def _has_gradient(value: Any) -> bool:
 
 
 def _weighed(value: Any) -> Any:
-    """A sum in which each number has a weight of its own: normalized ones sum up to a constant."""
+    """A sum with a separate weight for each element, since normalized ones sum up to a constant."""
     import paddle
 
     weights = paddle.cos(paddle.arange(value.size, dtype=value.dtype)).reshape(value.shape)
@@ -201,11 +201,11 @@ def _said(error: Exception) -> str:
 
 
 def differences(expected: Any, found: Any, moved: Any = None) -> str:
-    """What differs by more than rounding, or nothing.
+    """Describes differences beyond rounding; empty if there are none.
 
     Args:
-        expected, found: Arrays, lists of them and other values, natively and with the engine.
-        moved: What is natively made of inputs with errors, if that is known.
+        expected, found: Arrays, lists of them and other values, by Paddle and with the engine.
+        moved: Paddle's results for perturbed inputs, if known.
     """
     ours, native = list(_flat(found)), list(_flat(expected))
     others = native if moved is None else list(_flat(moved))

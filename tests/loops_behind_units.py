@@ -1,6 +1,7 @@
-"""Programs whose elementwise operators join a unit of the plugin with another loop.
+"""Programs in which elementwise operators join a fused unit of the plugin with another loop.
 
-Run as a script, as such a program may end the process. Prints the name of each that was computed.
+Run as a script, as such a program may end the process. Prints the name of each program that was
+computed.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _residual(x, blocks: int):
 
 
 def compute(name: str) -> None:
-    """Runs a program natively and with the engine, and compares."""
+    """Runs a program by Paddle and with the engine, and compares."""
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
     shape, build = PROGRAMS[name]
     x = np.random.default_rng(5).random(shape, dtype=np.float32)

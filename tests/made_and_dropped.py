@@ -1,7 +1,7 @@
-"""What is left of programs, predictors and layers that are made, used and dropped.
+"""Memory that remains after programs, predictors and layers were created, used and dropped.
 
-``python -m tests.made_and_dropped`` lives a number of lives of each kind, natively and with the
-engine, and prints what the later ones have left.
+``python -m tests.made_and_dropped`` runs several lives of each type, by Paddle and with the engine,
+and prints the remains of the later ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIVES: dict[str, Callable[[bool, int], None]] = {}
 
 
 def life(function: Callable[[bool, int], None]) -> Callable[[bool, int], None]:
-    """One kind: it is told whether the engine is on, and its number."""
+    """Registers a type of life; it receives whether the engine is on, and its index."""
     LIVES[function.__name__] = function
     return function
 
@@ -137,7 +137,7 @@ class Layer(nn.Layer):
     """A small network.
 
     Args:
-        factor: Another one makes another graph.
+        factor: Another factor gives another graph.
     """
 
     def __init__(self, factor: float = 1.0) -> None:
@@ -228,7 +228,7 @@ def compiled_layer_that_fails(on: bool, number: int) -> None:
     raise AssertionError("8 columns are no 5")
 
 
-# -- what is left --------------------------------------------------------------------------------
+# -- remaining objects ---------------------------------------------------------------------------
 
 
 def _count() -> dict[str, int]:
@@ -238,7 +238,7 @@ def _count() -> dict[str, int]:
 
 
 def values() -> int:
-    """How often objects of Python hold Values of programs, which the caches need not be empty for.
+    """Counts references from Python objects to Values of programs; caches may hold some.
 
     The collector does not track tuples and dicts of nothing but Values.
     """
@@ -249,7 +249,7 @@ def values() -> int:
 
 
 def _left(kind: str, on: bool) -> dict[str, int]:
-    """Objects of Python and entries of tables that some lives have left, and runs of the engine."""
+    """Returns Python objects and entries of tables that remain of some lives, and engine runs."""
     is_static = kind in PROGRAMS
     paddle.enable_static() if is_static else paddle.disable_static()
     with paddle_ngraph.use_ngraph(on):

@@ -1,7 +1,7 @@
-"""Examples of every nGraph operator of the core, and what becomes of them where a size is 0.
+"""Examples of every nGraph operator of the core, and their results where a size is 0.
 
-``python -m tests.own_operators`` evaluates them with each size 0 in turn, on several numbers of
-threads, and prints a line of JSON for each operator: after a crash the rest is missing.
+``python -m tests.own_operators`` evaluates them with each size 0, one at a time, on several numbers
+of threads, and prints a line of JSON for each operator: after a crash the rest is missing.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ class Example:
     """An operator on inputs whose sizes have names.
 
     Attributes:
-        name: Of the operator.
-        inputs: The dimensions of each input: sizes by name, multiples of them (``8B``) or numbers.
-            After a colon what it holds instead of normally distributed numbers: whole numbers
-            below a size, ``positive`` numbers, or numbers in ``bfloat16``.
+        name: The name of the operator.
+        inputs: The dimensions of each input: sizes by name, multiples of them (``8B``) or integers.
+            After a colon its contents, if not normally distributed values: integers below a size,
+            ``positive`` values, or values in ``bfloat16``.
         sizes: The sizes by name; some are of attributes only.
-        attributes: Of the operator, from the sizes.
+        attributes: Attributes of the operator, from the sizes.
         refused: The sizes that must not be 0.
-        nothing: Where a size is 0, the number that each output is filled with, or the input whose
-            numbers it has; None stands for any. All are 0 for a size that is not here.
-        tells_places: Whether its output is where inputs are: evaluated, it is what is there.
+        nothing: Where a size is 0, the value that each output is filled with, or the input whose
+            values it has; None stands for any. All are 0 for a size that is not here.
+        tells_places: Whether its output holds addresses of inputs: evaluated, it is the values
+            there.
     """
 
     name: str
@@ -49,17 +50,17 @@ class Example:
     tells_places: bool = False
 
     def arrays(self, sizes: Sizes) -> list[np.ndarray]:
-        """The inputs for such sizes."""
+        """The inputs for these sizes."""
         return [_array(text, sizes) for text in self.inputs]
 
     def evaluate(self, threads: int, sizes: Sizes) -> list[np.ndarray]:
-        """The outputs for such sizes, computed on so many threads."""
+        """The outputs for these sizes, computed on ``threads`` threads."""
         given = [_tensor(array) for array in self.arrays(sizes)]
         inputs = [opset15.parameter(t.get_shape(), t.get_element_type()) for t in given]
         node = extension(self.name, inputs, **self.attributes(sizes))
         outputs = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
         for output in outputs:
-            output.data[...] = 77  # and not what the memory happens to hold
+            output.data[...] = 77  # and not uninitialized memory
         _core.run_with_threads(threads, lambda: node.evaluate(outputs, given))
         if self.tells_places:
             return [
@@ -68,7 +69,7 @@ class Example:
         return [np.array(output.data) for output in outputs]
 
     def without(self, size: str, threads: int) -> str:
-        """What becomes of the operator where a size is 0: the error, ``as expected``, or not."""
+        """Returns the outcome for a size of 0: the error, ``as expected``, or a description."""
         sizes = {**self.sizes, size: 0}
         try:
             outputs = self.evaluate(threads, sizes)
@@ -102,13 +103,13 @@ def _array(text: str, sizes: Sizes) -> np.ndarray:
 
 
 def _at(place: int, size: int) -> np.ndarray:
-    """So many floats at this address."""
+    """``count`` floats at this address."""
     floats = (ctypes.c_float * int(size)).from_address(int(place)) if size else ()
     return np.array(floats, "float32")
 
 
 def _tensor(array: np.ndarray) -> ov.Tensor:
-    """A tensor of these numbers; those of 16 bits are the bits of bfloat16."""
+    """A tensor of these values; 16-bit integers are the bits of bfloat16."""
     if array.dtype == np.uint16:
         return ov.Tensor(array, array.shape, ov.Type.bf16)
     return ov.Tensor(array)
@@ -126,7 +127,7 @@ def _always(**attributes: Any) -> Callable[[Sizes], dict[str, Any]]:
 
 
 def _pool(*names: str) -> Callable[[Sizes], dict[str, Any]]:
-    """The attribute `input` where an operator has it is the size of these names."""
+    """The attribute `input`, for operators that have it, is the size of these names."""
     frame = {"kernel": [3, 3], "strides": [2, 2], "pads": [1, 1]}
     frame = {**frame, "adaptive": False, "exclusive": True}
 
@@ -173,7 +174,7 @@ _ADAM = ("A B",) * 3 + ("A B:positive",) + ("1:positive",) * 3
 _STEP = {"beta1": 0.9, "beta2": 0.99, "epsilon": 1e-8, "decays": True, "ratio": 1.0, "decay": 0.1}
 _NORM = {"epsilon": 0.25, "momentum": 0.9, "rectified": False, "ceiling": 0.0}
 _RECTIFIED = {"rectified": True, "ceiling": 6.0}
-# Of nothing: statistics that do not move, a mean of 0 and a deviation of sqrt(epsilon).
+# Empty batches: statistics do not change, a mean of 0 and a deviation of sqrt(epsilon).
 _STILL = [None, "input 3", "input 4", 0.0, 2.0]
 
 EXAMPLES = (
@@ -225,7 +226,7 @@ EXAMPLES = (
             {"N": 3, "M": 50, "K": 70, "L": 90}, _always(transpose_a=False, transpose_b=False)),
     Example("Bfloat16Gemm", ("K M:bfloat16", "N K:bfloat16"), {"M": 512, "K": 70, "N": 300},
             _always(transpose_a=True, transpose_b=True)),
-    # Fewer samples, groups and blocks of channels than threads: rows are divided, too.
+    # Fewer samples, groups and blocks of channels than threads: rows are split, too.
     Example("BlockedConvolution", ("N 1 64 33 8", "8 8 3 3"), _ONE, _conv("8")),
     Example("BlockedConvolution", ("N 1 64 33 8", "11 6 3 3"), _ONE, _conv("8")),
     Example("BlockedConvolution", ("N 3 64 65", "8 3 7 7"), _ONE, _conv("8", pad=3, stride=2)),
@@ -318,7 +319,7 @@ EXAMPLES = (
 
 
 def main() -> None:
-    """See the module."""
+    """Prints a line for each operator."""
     for number, example in enumerate(EXAMPLES):
         outcomes = {
             f"{size} {threads}": example.without(size, threads)

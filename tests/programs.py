@@ -33,7 +33,7 @@ def strict_runs(strict: bool = True) -> Iterator[None]:
 
 
 class Program:
-    """A static program, its startup program and a scope of its own.
+    """A static program, its startup program and a separate scope.
 
     Args:
         build: Called inside the program; returns the variables to fetch.
@@ -51,17 +51,17 @@ class Program:
             self.executor.run(self.startup)
 
     def run(self, engine: bool = True, **feed: np.ndarray) -> list[np.ndarray]:
-        """One run, through the engine or natively."""
+        """Runs the program once, by the engine or by Paddle."""
         with paddle.static.scope_guard(self.scope), paddle_ngraph.use_ngraph(engine):
             return self.executor.run(self.main, feed=feed, fetch_list=self.fetches)
 
     def run_as_is(self, **feed: np.ndarray) -> list[np.ndarray]:
-        """One run, as the flag stands."""
+        """Runs the program once, with the flag unchanged."""
         with paddle.static.scope_guard(self.scope):
             return self.executor.run(self.main, feed=feed, fetch_list=self.fetches)
 
     def both(self, **feed: np.ndarray) -> list[np.ndarray]:
-        """Runs natively and through the engine, asserts that the engine ran and agreed."""
+        """Runs by Paddle and by the engine; asserts that the engine ran and the results agree."""
         native = self.run(engine=False, **feed)
         before = paddle_ngraph.stats()["engine_runs"]
         results = self.run(engine=True, **feed)
@@ -77,7 +77,7 @@ class Program:
 
 
 def is_ended(scope: Any) -> bool:
-    """Whether a scope has ended; it has afterwards."""
+    """Whether a scope was destroyed; afterwards it is."""
     try:
         remove_scope(scope)
     except Exception as error:
@@ -88,7 +88,7 @@ def is_ended(scope: Any) -> bool:
 
 @contextmanager
 def cores_of_plans(count: int) -> Iterator[None]:
-    """Plans find so many cores, whatever the machine has: a core is a name to them."""
+    """Sets the number of cores that plans find: a core is only a name to them."""
     with ExitStack() as stack:
         for module in (devices, data_dependency_engine):
             stack.enter_context(patch.object(module, "usable_cores", lambda: tuple(range(count))))
@@ -96,7 +96,7 @@ def cores_of_plans(count: int) -> Iterator[None]:
 
 
 def at_once(work: Callable[[int], None], count: int = 4) -> None:
-    """Runs ``work(thread)`` in some threads that start together; raises what one of them raises.
+    """Runs ``work(thread)`` in threads that start together; raises an exception of one of them.
 
     Each is in the mode of the caller, static or dynamic, which is a setting of each thread.
     """
@@ -122,7 +122,7 @@ def at_once(work: Callable[[int], None], count: int = 4) -> None:
 
 
 def summary(error: BaseException) -> list[str]:
-    """The words of Paddle's error, without the lines of the user's and the operators around it."""
+    """The message of Paddle's error, without call stack and operator lines."""
     text = str(error).partition("[operator")[0].rpartition("Error: ")[2]
     return re.sub(r"^\(\w+\) ", "", text).split()
 
@@ -133,7 +133,7 @@ def floats(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def parameter(*shape: int, seed: int = 0) -> Any:
-    """A parameter of the program that is being built, with the same small numbers in each run."""
+    """A parameter of the program that is being built, with equal small values in each run."""
     return paddle.static.create_parameter(
         list(shape),
         "float32",
@@ -142,7 +142,7 @@ def parameter(*shape: int, seed: int = 0) -> Any:
 
 
 def varied(*shape: int) -> np.ndarray:
-    """The same, others for each shape."""
+    """A parameter with different values for each shape."""
     return floats(*shape, seed=sum(shape) + len(shape))
 
 
@@ -165,7 +165,7 @@ def linear_regression() -> Any:
 def counted(
     turn: Callable, *start: Any, end: Any, first: int = 0, goes_on: Callable | None = None
 ) -> list[Any]:
-    """A loop that counts: ``turn`` has the count first, and returns all but that."""
+    """A counting loop: ``turn`` takes the counter first, and returns all but the counter."""
 
     def more(i: Any, *h: Any) -> Any:
         return i < end if goes_on is None else paddle.logical_and(i < end, goes_on(*h))
@@ -183,12 +183,12 @@ def fed_limit() -> Any:
 
 
 def counts_of_two_processes(module: str, folder: Path, seconds: float = 120) -> list[list[int]]:
-    """How many functions ``once_on_disk`` of a module builds and loads, in one process and a next.
+    """Returns how many functions ``once_on_disk`` of a module builds and loads, in two processes.
 
     Args:
         module: Its ``once_on_disk`` prints "counts" and the two numbers.
-        folder: Where functions are kept.
-        seconds: How long each may take.
+        folder: Where functions are stored.
+        seconds: The time limit of each process.
     """
     settings = {
         "FLAGS_ngraph_cache_dir": str(folder),

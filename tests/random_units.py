@@ -1,4 +1,4 @@
-"""Random models of layers, attention, normalizations and what joins them: the plugin compiles them.
+"""Random models of layers, attention and normalizations, for the plugin to compile.
 
 Run as a script, as a model may end the process: ``random_units.py FIRST END`` prints each seed
 before its model is compiled. Models that are marked for loops apart are left out.
@@ -45,7 +45,7 @@ def _turned(x):
 
 
 class _Draw:
-    """One model: what it has computed so far, and the draws."""
+    """A random model: its values so far, and the generator."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -79,7 +79,7 @@ class _Draw:
         return ops.constant(self._numbers.standard_normal(shape).astype(np.float32) * 0.1)
 
     def _product(self, a, b):
-        """The product of two matrices, each as it is or turned twice: by a node and by a flag."""
+        """The matmul of two matrices, each plain or transposed twice: by a node and by a flag."""
         turned = [self._random.random() < 0.2 for _ in range(2)]
         a, b = (_turned(x) if turn else x for x, turn in zip((a, b), turned))
         return ops.matmul(a, b, *turned)
@@ -109,7 +109,7 @@ class _Draw:
         return self._product(scores, x)
 
     def _gradient(self, x):
-        """Of the weights of a layer, by which others are multiplied."""
+        """The gradient of the weights of a layer, by which others are multiplied."""
         if len(_shape(x)) != 2:
             return self._one(x)
         weights = ops.matmul(x, self._two(x), True, False)
@@ -125,7 +125,7 @@ class _Draw:
 
 
 def main(first: int, end: int) -> None:
-    """Compiles the models of these seeds; tells how many were compiled and how many left out."""
+    """Compiles the models of these seeds; prints how many were compiled and how many left out."""
     core, compiled, marked = ov.Core(), 0, 0
     for seed in range(first, end):
         model = _Draw(seed).model()

@@ -1,8 +1,8 @@
 """A training that is interrupted, as ``python -m paddle_ngraph launch`` starts it.
 
 Each rank trains through the engine, with dropout, Adam, a schedule of the learning rate, gradients
-that accumulate, and batches that NumPy draws. It writes the losses of each step to a file; a step
-that is done again after a restart writes them again.
+that accumulate, and batches that NumPy samples. It writes the losses of each step to a file; a step
+that is repeated after a restart writes them again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH = 8
 
 
 class Network:
-    """Two runs make an update."""
+    """A network with an update in every second run."""
 
     def __init__(self) -> None:
         main, startup = paddle.static.Program(), paddle.static.Program()
@@ -49,7 +49,7 @@ class Network:
 
 
 def batch() -> dict[str, np.ndarray]:
-    """The next one: NumPy's stream is part of a checkpoint."""
+    """The next batch: NumPy's stream is part of a checkpoint."""
     x = np.random.normal(size=(BATCH, 12)).astype("float32")
     return {"x": x, "y": x[:, :1] * x[:, 1:2]}
 

@@ -1,10 +1,10 @@
-"""Plays Paddle's layers of real networks natively and with the engine: ``--cases DIR``.
+"""Runs Paddle's layers of real networks by Paddle and with the engine: ``--cases DIR``.
 
 They are those of PaddlePaddle's repository PaddleTest, ``framework/e2e/PaddleLT_new``: files that
-define ``LayerCase`` and ``create_numpy_inputs()``, cut out of detectors, classifiers and readers of
-text, or for one function each. Results, gradients of inputs and parameters, and statistics are
-compared. Where they differ, a third life is native again, with errors of a few ulps on its inputs:
-the engine may be further off than that by ``FACTOR``. Crashes and files that take too long cost one
+define ``LayerCase`` and ``create_numpy_inputs()``, cut out of detectors, classifiers and text
+recognizers, or for one function each. Results, gradients of inputs and parameters, and statistics
+are compared. Where they differ, Paddle runs again, with errors of a few ulps on the inputs: the
+engine may be further off than that by ``FACTOR``. Crashes and files that take too long cost one
 case.
 """
 
@@ -33,10 +33,10 @@ _SETTINGS = {
 
 
 class Player:
-    """Has cases played in a process, which is another one after a crash.
+    """Runs cases in a process, which is replaced after a crash.
 
     Args:
-        play: How.
+        play: The settings.
         timeout: Seconds for a case.
     """
 
@@ -54,7 +54,7 @@ class Player:
             self._worker = None
 
     def play(self, path: Path) -> Case:
-        """Plays a file."""
+        """Runs a file."""
         if self._worker is None:
             self._worker = Worker(_SETTINGS, self._timeout)
         try:
@@ -67,7 +67,7 @@ class Player:
 
 
 def run_all(files: Sequence[Path], play: Play, jobs: int, timeout: float) -> list[Case]:
-    """Plays files, some side by side."""
+    """Runs files, several concurrently."""
     from tqdm import tqdm
 
     waiting: queue.SimpleQueue[Path] = queue.SimpleQueue()
@@ -96,7 +96,7 @@ def run_all(files: Sequence[Path], play: Play, jobs: int, timeout: float) -> lis
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plays the cases; 0 when none differs."""
+    """Runs the cases; 0 when none differs."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n\n")[0])
     parser.add_argument("--cases", type=Path, metavar="DIR", help="a folder of cases, all below it")
     parser.add_argument("--way", choices=WAYS, default="to_static", help="what runs them")

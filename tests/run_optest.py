@@ -1,9 +1,10 @@
 """Runs Paddle's own operator tests with the engine on: ``--paddle-source DIR``.
 
 The tests are those of a Paddle source tree that you have, of the release that is installed
-(``test/legacy_test/test_*_op.py`` with its ``OpTest``). Each file runs in a process of its own. A
-file with a case that fails is run again without the engine, so that what fails natively too (no
-GPU, another release) is told apart. ``optest_manifest.json`` names what is skipped, and why.
+(``test/legacy_test/test_*_op.py`` with its ``OpTest``). Each file runs in a separate process. A
+file with a case that fails is run again without the engine, to separate cases that also fail in
+plain Paddle (no GPU, another release). ``optest_manifest.json`` lists skipped files and cases, with
+reasons.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MANIFEST = Path(__file__).with_name("optest_manifest.json")
 TESTS = Path("test") / "legacy_test"
 PASSED, FAILED, SKIPPED, NATIVE_TOO = "passed", "failed", "skipped", "fails natively too"
-_CRASHES = 5  # after so many a file is given up
+_CRASHES = 5  # a file is given up after this many
 _REST = "the rest of the file"
 
 
@@ -42,9 +43,9 @@ class Case:
     Attributes:
         outcome: ``passed``, ``failed``, ``skipped`` or ``fails natively too``.
         message: Why it failed or was skipped.
-        engine_runs: How often the engine ran in it.
-        converted: The operators that ran through the engine.
-        native: The operators that stayed native, with the reason.
+        engine_runs: The number of engine runs.
+        converted: The operators that ran in the engine.
+        native: The operators that fell back, with the reason.
     """
 
     name: str
@@ -147,7 +148,7 @@ def _name_of(test: Any) -> str:
 def _run_file(
     path: Path, engine: bool, results: Path, only: Sequence[str], skip: Sequence[str]
 ) -> None:
-    """Runs a test file as a script, with its ``unittest.main`` in our hands."""
+    """Runs a test file as a script, with its ``unittest.main`` replaced."""
     import paddle_ngraph
 
     if engine:
@@ -210,7 +211,7 @@ class Runner:
 
     Args:
         timeout: Seconds for a file.
-        manifest: What is skipped.
+        manifest: Skipped files and cases.
     """
 
     def __init__(self, timeout: float, manifest: Manifest) -> None:
@@ -218,7 +219,7 @@ class Runner:
         self._manifest = manifest
 
     def run(self, path: Path) -> list[Case]:
-        """The cases of a file, with the engine; those that fail natively too say so."""
+        """The cases of a file, with the engine; cases that fail in plain Paddle too are marked."""
         cases = self._run(path, engine=True)
         failed = [case for case in cases if case.outcome == FAILED]
         if failed:
@@ -226,7 +227,7 @@ class Runner:
             native = self._run(path, engine=False)
             outcomes = {case.name: case.outcome for case in native}
             for case in failed:
-                # setUpClass and tearDownClass are only heard of when they fail.
+                # setUpClass and tearDownClass are only reported when they fail.
                 unheard = PASSED if native and case.name.endswith(")") else FAILED
                 if outcomes.get(case.name, unheard) not in (PASSED, SKIPPED):
                     case.outcome = NATIVE_TOO
@@ -248,7 +249,7 @@ class Runner:
             name = running or "the file itself"
             cases[name] = Case(name, FAILED, trouble)
             if running is not None and time.monotonic() > end:
-                # The file is out of time, perhaps not the case that was running.
+                # The time limit applies to the file, perhaps not to the case that was running.
                 alone = time.monotonic() + self._timeout
                 found, _, trouble = self._attempt(path, engine, [name], (), alone)
                 cases.update(found)
@@ -347,7 +348,7 @@ def _is_float64(case: Case) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the tests; 0 when nothing fails that passes natively."""
+    """Runs the tests; 0 when nothing fails that passes in plain Paddle."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--paddle-source", type=Path, help="a Paddle source tree")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")

@@ -1,9 +1,9 @@
-"""Lives of programs on scopes, against what each run has to give.
+"""Lives of programs on scopes, compared with the expected result of each run.
 
 tests/frontends/executor/test_scope_tracking.py runs them.
 
-A step of a life runs a program or makes variables anew; what a run gives depends on nothing but
-the number of training steps since the variables were made. A fault of the kind looked for ends the
+A step of a life runs a program or creates variables again; the result of a run depends on nothing
+but the number of training steps since the variables were created. A fault of this type ends the
 process, so that this is a script of its own: ``python -m tests.scope_lives KIND PART OF``.
 """
 
@@ -27,7 +27,7 @@ KINDS = ("whole", "cut", "kid", "old_style")
 
 
 def network(kind: str, trains: bool) -> tuple[Any, Any]:
-    """Prediction and loss. The engine runs the whole program, but where it is cut."""
+    """Prediction and loss. The engine runs the whole program, unless it is split."""
     x = paddle.static.data("x", [-1, 6], "float32")
     y = paddle.static.data("y", [-1, 1], "int64")
     first, last = (
@@ -49,7 +49,7 @@ def network(kind: str, trains: bool) -> tuple[Any, Any]:
 
 
 class Life:
-    """Programs that share parameters, and the scopes that they run on."""
+    """Programs that share parameters, and their scopes."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -76,39 +76,39 @@ class Life:
         return found
 
     def start(self) -> None:
-        """The startup program: initial parameters."""
+        """Runs the startup program: initial parameters."""
         self._run(self.startup, [], {})
         self.trained = 0
 
     def train(self) -> Any:
-        """A training step: its loss."""
+        """Runs a training step; returns its loss."""
         feed = {"x": floats(7, 6, seed=self.trained), "y": np.arange(7).reshape(7, 1) % 3}
         self.trained += 1
         return self._run(self.main, [self.loss], feed)[0]
 
     def infer(self) -> Any:
-        """A prediction; nothing is written."""
+        """Returns a prediction; writes no variable."""
         feed = {"x": floats(3, 6, seed=99), "y": np.zeros([3, 1], "int64")}
         return self._run(self.test, [self.logits], feed)[0]
 
     def switch(self) -> None:
-        """The other way from now on."""
+        """Switches between Paddle and the engine."""
         paddle_ngraph.disable() if paddle_ngraph.is_enabled() else paddle_ngraph.enable()
 
     def start_elsewhere(self) -> None:
-        """The startup program by another Executor, which erases variables that are there."""
+        """Runs the startup program by another Executor, which erases existing variables."""
         executor, self.executor = self.executor, paddle.static.Executor(paddle.CPUPlace())
         self.start()
         self.executor = executor
 
     def erase(self) -> None:
-        """Every variable of the scope goes, and is made anew."""
+        """Erases every variable of the scope, and creates it again."""
         for name in self.root.local_var_names():
             self.root.erase([name])
         self.start()
 
     def end_scope(self) -> None:
-        """The scope goes; the next one may be at the same address."""
+        """Ends the scope; the next one may be at the same address."""
         self.root.drop_kids() if self._kind == "kid" else self.root._remove_from_pool()
         if self._kind == "kid":
             self.scope = self.root.new_scope()
@@ -121,7 +121,7 @@ STEPS = ("start", "train", "infer", "switch", "start_elsewhere", "erase", "end_s
 
 
 def expected(life: Life) -> tuple[list[Any], list[Any]]:
-    """Natively, and without a restart: the loss of each step, the prediction before each step."""
+    """By Paddle, without a restart: the loss of each step, the prediction before each step."""
     losses, predictions = [], []
     for _ in range(2 * LENGTH + 2):
         predictions.append(life.infer())
@@ -130,7 +130,7 @@ def expected(life: Life) -> tuple[list[Any], list[Any]]:
 
 
 def live(life: Life, steps: tuple[str, ...], losses: list[Any], predictions: list[Any]) -> None:
-    """A life; training and inference between its steps."""
+    """Runs a life; training and inference between its steps."""
     for step in ("train", *steps, "infer", "train"):
         at = life.trained
         found = getattr(life, step)()
@@ -140,7 +140,7 @@ def live(life: Life, steps: tuple[str, ...], losses: list[Any], predictions: lis
 
 
 def main(kind: str, part: int, of: int) -> None:
-    """Every ``of``-th life of a kind."""
+    """Runs every ``of``-th life of a type."""
     with OldIrGuard() if kind == "old_style" else nullcontext():
         losses, predictions = expected(Life(kind))
         lives = list(itertools.product(STEPS, repeat=LENGTH))

@@ -1,6 +1,6 @@
 """One process of a job with a parameter server and two trainers, of which the second fails.
 
-First a user's error ends it, then it is killed.
+First an error of the user ends it, then it is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.server_networks import Network, batches
 
 
 def serve_or_train(network: Network, kills: bool) -> str:
-    """Returns the sentence that it ends with."""
+    """Returns the final message."""
     try:
         if distributed.rank() == 0:
             distributed.serve(network.executor, network.form, network.scope)

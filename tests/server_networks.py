@@ -1,6 +1,6 @@
 """One process of a job with a parameter server: rank 0 serves, the others train.
 
-The networks are trained synchronously and asynchronously; rank 0 then trains them natively, alone,
+The networks are trained synchronously and asynchronously; rank 0 then trains them by Paddle, alone,
 on whole batches.
 """
 
@@ -64,7 +64,7 @@ def batches(network: str) -> Iterator[Feed]:
 
 
 class Network:
-    """The program of a network, in a scope of its own, its parameters those of every process."""
+    """The program of a network, in a separate scope, with the same parameters in every process."""
 
     def __init__(self, name: str) -> None:
         self.main, startup = paddle.static.Program(), paddle.static.Program()
@@ -82,7 +82,7 @@ class Network:
 
 
 def alone(name: str) -> dict[str, Any]:
-    """What one process computes natively, of whole batches."""
+    """Returns the results of one process by Paddle, on whole batches."""
     network, losses = Network(name), []
     for feed in batches(name):
         (loss,) = network.executor.run(

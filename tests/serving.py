@@ -2,10 +2,10 @@
 
 ``tests/frontends/predictor/test_serving.py`` runs it.
 
-    python tests/serving.py WAY PROGRAM PARAMETERS REQUESTS
+python tests/serving.py WAY PROGRAM PARAMETERS REQUESTS
 
-WAY: ``threads`` (8 clones of a predictor), ``spawned`` or ``forked`` (4 processes). Prints how
-often the engine ran, how many answers were wrong and by how many megabytes a process grew.
+WAY: ``threads`` (8 clones of a predictor), ``spawned`` or ``forked`` (4 processes). Prints the
+number of engine runs, the number of wrong answers, and the megabytes by which a process grew.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def answer(predictor: Any, number: int) -> Any:
 
 
 def expected_answers(files: tuple[str, str]) -> list[Any]:
-    """Natively."""
+    """Returns the answers of plain Paddle."""
     import paddle_ngraph
 
     with paddle_ngraph.use_ngraph(False):
@@ -69,7 +69,7 @@ def count_wrong(predictor: Any, expected: list[Any], first: int, count: int) -> 
 def serve(
     files: tuple[str, str], expected: list[Any], first: int, count: int, clones: int, results: Any
 ) -> None:
-    """Answers ``count`` requests in each of so many threads; memory counts after a quarter."""
+    """Answers ``count`` requests in each of several threads; memory counts after a quarter."""
     import paddle_ngraph
 
     paddle_ngraph.enable()
@@ -98,7 +98,7 @@ def serve(
 
 
 def in_processes(way: str, target: Any, shares: list[tuple[Any, ...]]) -> list[Any]:
-    """What ``target(*share, results)`` puts into ``results``, each in a process of its own."""
+    """Returns the results that ``target(*share, results)`` puts, each from a separate process."""
     context = multiprocessing.get_context("fork" if way == "forked" else "spawn")
     results = context.SimpleQueue()
     processes = [context.Process(target=target, args=(*share, results)) for share in shares]
@@ -111,7 +111,7 @@ def in_processes(way: str, target: Any, shares: list[tuple[Any, ...]]) -> list[A
 
 
 def put_expected(files: tuple[str, str], results: Any) -> None:
-    """The right answers, from a process that is gone then: whoever forks has run nothing."""
+    """Computes the right answers in a process that ends then: a parent of forks has run nothing."""
     results.put(expected_answers(files))
 
 

@@ -1,8 +1,8 @@
-"""Bad input for models: an error in a sentence, never a crash, and the process goes on.
+"""Invalid input for models: an error in a sentence, never a crash, and the process continues.
 
-Each case is tried natively in a process of its own, for Paddle may end it, and then with the engine
-in one process for all cases. Where Paddle computes the right numbers, so has the engine to; in
-every other case there has to be an error, also where Paddle has none.
+Each case is run by Paddle in a separate process, since Paddle may end it, and then with the engine
+in one process for all cases. Where Paddle computes the right values, so has the engine to; in every
+other case there has to be an error, also where Paddle has none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.frontends.saved_models.test_old_models import classifier
 from tests.frontends.saved_models.test_saving import Built
 
 ROOT = Path(__file__).parents[1]
-# Form of a model: how it is built, and its files.
+# Formats of a model: its builder, and its files.
 FORMS = {
     "json": ("pir", "model.json", "model.pdiparams"),
     "engine": ("pir", "model.json", "model.pdiparams"),
@@ -90,7 +90,7 @@ DAMAGES = {
     "one byte": lambda path: path.write_bytes(path.read_bytes()[:1]),
     **{f"cut at {share}": cut(share) for share in (0, 0.003, 0.01, 0.09, 0.3, 0.6, 0.95)},
 }
-# What another release may write.
+# Changes that another release may write.
 NEWER = {
     "pir": {
         "a newer version": replaced(b'"version":4', b'"version":99'),
@@ -112,7 +112,7 @@ NEWER_OPERATOR = {
     "json": {"a new operator": replaced(b'"1.relu"', b'"1.rela"')},
     "engine": {"a graph of another release": replaced(_HEADER, b"ngraph_engine 0 ")},
 }
-# What is fed instead of {"x": [2, 3, 13, 13] of float32}.
+# Feeds instead of {"x": [2, 3, 13, 13] of float32}.
 FEEDS = {
     "no such name": {"nothing": np.ones((2, 3, 13, 13), "float32")},
     "nothing": {},
@@ -228,7 +228,7 @@ DRIVER = textwrap.dedent(
 
 
 def cases_of(form, folder):
-    """Writes the cases of a form: damaged copies of a model, and arrays to feed a whole one."""
+    """Writes the cases of a format: damaged copies of a model, and arrays to feed an intact one."""
     kind, program, parameters = FORMS[form]
     good = folder / "good"
     good.mkdir()
@@ -285,7 +285,7 @@ pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
 
 def fault(case, ours, theirs, expected):
-    """What is wrong with an outcome, or ``None``."""
+    """Describes the fault of an outcome, or ``None``."""
     if case["what"].startswith("fed "):
         if theirs[0] not in (ours[0], "died"):
             return "another error"

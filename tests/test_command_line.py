@@ -43,7 +43,7 @@ def test_run_compiles_plain_layers_when_asked(tmp_path):
         "print('runs', runs)\n"
         "paddle.enable_static()\n"
     )
-    few, enough = "20", "5000"  # until trying it costs little beside that
+    few, enough = "20", "5000"  # until a trial costs little in comparison
     assert run_alone([str(script), few]) == 0
     assert run_alone(["--dynamic", str(script), enough]) > 0
     training = script.read_text().replace("with paddle.no_grad():", "if True:")
@@ -54,7 +54,7 @@ def test_run_compiles_plain_layers_when_asked(tmp_path):
 
 
 def run_alone(arguments: list[str]) -> int:
-    """How often the engine ran in a process of its own."""
+    """Returns the number of engine runs in a separate process."""
     command = [sys.executable, "-W", "ignore", "-m", "paddle_ngraph", "run", *arguments]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return int(text.rpartition("runs ")[2].split()[0])

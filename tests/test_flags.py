@@ -1,4 +1,4 @@
-"""Flags: one place, four ways to set them."""
+"""Flags: one definition, four methods to set them."""
 
 from __future__ import annotations
 

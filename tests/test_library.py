@@ -1,4 +1,4 @@
-"""The compiled core: a missing or misfit one is a sentence, never a crash."""
+"""The compiled core: if it is missing or does not match, a sentence says so, without a crash."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_another_release_is_said_in_one_sentence(build_info, field, package):
     setattr(build_info, field, "1.2.3")
     with pytest.raises(paddle_ngraph.NgraphError, match=f"compiled against {package} 1.2.3"):
         paddle_ngraph.enable()
-    paddle_ngraph.disable()  # has nothing to do, and says nothing
+    paddle_ngraph.disable()  # prints nothing
 
 
 def test_a_build_without_the_engine_says_how_to_get_it(build_info):

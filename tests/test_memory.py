@@ -1,4 +1,4 @@
-"""What is kept from run to run is bounded, and clear_cache gives it back."""
+"""Caches are bounded, and clear_cache releases them."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_an_engine_goes_with_its_functions() -> None:
 
 @pytest.mark.slow("starts a process")
 def test_nothing_is_left_of_what_was_made_and_dropped() -> None:
-    """Of programs, predictors and layers of all kinds; Paddle itself leaves some of each."""
+    """Covers programs, predictors and layers of all types; Paddle itself leaves some of each."""
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.made_and_dropped"],
         capture_output=True,
@@ -224,6 +224,6 @@ def test_nothing_is_left_of_what_was_made_and_dropped() -> None:
     assert found.returncode == 0, found.stderr[-2000:]
     for kind, (native, engine) in json.loads(found.stdout.splitlines()[-1]).items():
         assert engine.pop("runs") >= made_and_dropped.COUNTED, kind
-        # Paddle has names for the programs of captured graphs, which it keeps.
+        # Paddle names the programs of captured graphs, and retains the names.
         assert engine.pop("objects") <= native["objects"] + 12 * made_and_dropped.COUNTED, kind
         assert all(size <= 0 for size in engine.values()), (kind, engine)

@@ -1,4 +1,4 @@
-"""Merged cases and tiers: what fails alone, and which tests a tier runs."""
+"""Merged cases and tiers: cases that fail alone, and selection of tests by a tier."""
 
 from __future__ import annotations
 

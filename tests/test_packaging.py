@@ -1,4 +1,4 @@
-"""The package: what is pinned is pinned once, and what names a file or a module names one."""
+"""The package: each version is pinned once, and names of files and modules are valid."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_the_core_calls_is_there():
 
 
 def test_converters_of_the_package_are_its_own():
-    """The disk cache is off for programs with others."""
+    """The disk cache is disabled for programs with converters of users."""
     registry.load_converters()
     assert len(registry.all_converters()) > 500
     assert not registry.foreign_types()

@@ -1,4 +1,4 @@
-"""The runner of layer cases, on some of our own."""
+"""The runner of layer cases, on some cases of this file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create_numpy_inputs():
     return (np.random.random([{rows}, 4]).astype("float32"),)
 """
 ON = "paddle_ngraph.is_enabled()"
-# By name: what is done before, the second result, and how many rows the input has.
+# By name: the preceding statement, the second result, and the number of rows of the input.
 CASES = {
     "same": ("pass", "x * 2.0", 2, SAME),
     "wrong": ("pass", f"x * (2.0 + {ON})", 2, DIFFERENT),

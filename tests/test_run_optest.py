@@ -1,4 +1,4 @@
-"""The runner of Paddle's operator tests, on a small source tree of our own."""
+"""The runner of Paddle's operator tests, on a small source tree."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def strict_zips(path: Path) -> list[str]:
 def test_no_zip_has_an_argument_that_python_39_rejects():
     settings = (ROOT / "pyproject.toml").read_text()
     lowest = re.findall(r'requires-python = ">=3\.(\d+)', settings)
-    # Ruff then rejects syntax that is newer; no rule of ruff knows the arguments of functions.
+    # Ruff then rejects newer syntax; no rule of ruff knows the arguments of functions.
     assert lowest == re.findall(r'target-version = "py3(\d+)"', settings) == ["9"]
     files = [ROOT / "setup.py"]
     for folder in FOLDERS:

@@ -1,8 +1,8 @@
-"""Which tests `make check`, `make test` and `make test-all` run (``--tier check|test|all``).
+"""Selects the tests of `make check`, `make test` and `make test-all` (``--tier check|test|all``).
 
 ``all``: every test.
 
-``test``: those not marked ``slow(reason)``. Of a parametrized test as many variants as show every
+``test``: those not marked ``slow(reason)``. Of a parametrized test as many variants as cover every
 value of every parameter once, instead of the full product. Tests marked ``merged`` keep all
 variants, since a variant costs little there, unless they are marked ``thinned``, too.
 
@@ -21,7 +21,7 @@ from tests.ops import merging
 
 TIERS = ("check", "test", "all")
 DRAWS = 2
-# Parameters that number draws of a generator: their values differ in nothing else.
+# Parameters that are seeds or counts of random samples: their values are interchangeable.
 DRAWN = ("seed",)
 
 
@@ -62,7 +62,7 @@ def _thinned(items: Sequence[pytest.Function]) -> Iterator[pytest.Function]:
 
 
 def _values(item: pytest.Function) -> frozenset[tuple[str, str]]:
-    """What each decorator ``parametrize`` gives a variant: names, values."""
+    """Returns, for each ``parametrize`` decorator, parameter names and the variant's values."""
     params = item.callspec.params
     marks = [mark.args[0] for mark in item.iter_markers("parametrize")]
     names = [mark.replace(" ", "").split(",") if isinstance(mark, str) else mark for mark in marks]
@@ -78,7 +78,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def each_value_once(variants: Sequence[frozenset[Any]]) -> list[int]:
-    """The positions of a small subset that has every element of every set, greedily chosen."""
+    """The indices of a small subset that has every element of every set, greedily chosen."""
     missing: set[Any] = set().union(*variants)
     chosen = []
     while missing:

@@ -1,7 +1,7 @@
-"""Loads the engine into a Paddle that lacks something; a process of its own for each.
+"""Loads the engine into a Paddle that lacks a name; a separate process for each.
 
-Reads a JSON list of ``[owner, name, signature, fault]`` from its input, writes what is wrong with
-what the package says of each.
+Reads a JSON list of ``[owner, name, signature, fault]`` from its input, writes the mistakes in the
+package's report about each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-import paddle.inference  # all of Paddle, as it is without the package
+import paddle.inference  # all of Paddle, before the package changes it
 import paddle.jit.pir_translated_layer  # noqa: F401
 
 FAULTS = ("removed", "called otherwise")
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def package_without_engine() -> Any:
-    """Imports the package as if it had no engine: it does not look at Paddle then."""
+    """Imports the package as if it had no engine: it does not check Paddle then."""
     from importlib import import_module, util
 
     info = types.ModuleType("paddle_ngraph._build_info")
@@ -72,7 +72,7 @@ def load(
     signature: str | None,
     fault: str,
 ) -> str | None:
-    """What is wrong with what the package does of a Paddle with the fault; ``None``: nothing."""
+    """Describes the mistakes in the package's reaction to the fault; ``None``: none."""
     import paddle_ngraph
 
     installation.why_unavailable.cache_clear()
@@ -114,7 +114,7 @@ def resolve(owner: str) -> Any:
 
 
 def remove(place: Any, name: str) -> None:
-    """Removes a name where it is defined: in the module, or a class that the owner is made of."""
+    """Removes a name where it is defined: in the module, or a base class of the owner."""
     kinds = place.__mro__ if isinstance(place, type) else [place]
     for kind in kinds:
         if name in vars(kind) and kind not in (object, threading.local):
@@ -130,7 +130,7 @@ def rename_in_methods(kind: type, name: str) -> None:
 
 
 def contents(owners: Iterable[Any]) -> list[dict[str, int]]:
-    """The identity of everything in these modules and classes."""
+    """The identity of all contents of these modules and classes."""
     return [{name: id(member) for name, member in vars(each).items()} for each in owners]
 
 

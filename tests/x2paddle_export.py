@@ -1,8 +1,8 @@
-"""A detector of the YOLO kind with random weights, as X2Paddle exports one from PyTorch.
+"""A detector of the YOLO type with random weights, as X2Paddle exports one from PyTorch.
 
-X2Paddle writes a folder: ``x2paddle_code.py`` (one layer, modules by kind and number, a line for
-each operator of the trace), ``model.pdparams`` and ``inference_model``, what ``paddle.jit.save``
-makes of these. So does :func:`export`, in lines of the same form.
+X2Paddle writes a folder: ``x2paddle_code.py`` (one layer, modules by type and number, a line for
+each operator of the trace), ``model.pdparams`` and ``inference_model``, the output of
+``paddle.jit.save`` for these. So does :func:`export`, in lines of the same format.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Writer:
         return name
 
     def module(self, layer: str, kind: str, x: str, **arguments: Any) -> str:
-        """A module of its own, called on ``x``."""
+        """A separate module, called on ``x``."""
         name = f"{kind}{self._kinds[kind]}"
         self._kinds[kind] += 1
         given = ", ".join(f"{key}={value}" for key, value in arguments.items())
@@ -57,7 +57,7 @@ class Writer:
         return name
 
     def several(self, count: int, x: str) -> list[str]:
-        """Takes a list of variables apart."""
+        """Unpacks a list of variables."""
         names = [f"x{self._values + 1 + i}" for i in range(count)]
         self._values += count
         self._lines.append(f"{', '.join(names)} = {x}")
@@ -120,7 +120,7 @@ class Detector:
         return self.w.function("concat", x=self.w.value(f"[{', '.join(values)}]"), axis=axis)
 
     def block(self, x: str, inside: int, outside: int) -> str:
-        """Half of the channels go through two convolutions, and around them."""
+        """Half of the channels pass through two convolutions, and around them."""
         x = self.unit(x, inside, outside)
         parts = self.w.function("split", x=x, num_or_sections=2, axis=1)
         first, second = self.w.several(2, parts)
@@ -145,7 +145,7 @@ class Detector:
         )
 
     def head(self, x: str, channels: int) -> str:
-        """Distances and classes, each by convolutions of its own."""
+        """Distances and classes, with separate convolutions."""
         boxes = self.unit(self.unit(x, channels, 12, 3), 12, 12, 3)
         classes = self.unit(x, channels, channels, 3, groups=channels)
         classes = self.unit(self.unit(classes, channels, 10), 10, 10, 3)
@@ -192,7 +192,7 @@ class Detector:
 
 
 def export(folder: Path, size: int = 96, width: int = 8) -> str:
-    """Writes what X2Paddle writes. Returns the path of the model to serve, without its ending."""
+    """Writes the files of X2Paddle; returns the path of the model to serve, without its suffix."""
     import numpy as np
     import paddle
 

@@ -1,6 +1,6 @@
-"""Paddle's own mixed precision in bfloat16: its programs run through the engine, in intervals.
+"""Programs with Paddle's mixed precision in bfloat16 run through the engine, in subgraphs.
 
-Natively many of them end the process on CPUs, so they are judged by float32 runs and by NumPy.
+Many of them end the process in plain Paddle on CPUs, so the references are float32 runs and NumPy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.programs import Program, floats
 
 
 class Perceptron(nn.Layer):
-    """Sizes above those from which products are worth bfloat16's units."""
+    """Layers large enough for matmuls on bfloat16 units."""
 
     def __init__(self, width: int = 96) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def training(
     optimizer: Callable[..., Any] = paddle.optimizer.AdamW,
     **lists: Any,
 ) -> Program:
-    """A program that trains; AMP as Paddle's users write it."""
+    """A training program with AMP as users of Paddle write it."""
 
     def build() -> Any:
         paddle.seed(7)
@@ -88,7 +88,7 @@ def batch(shape: list[int], seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def ran() -> int:
-    """How many intervals have run; every operator is in one, and Paddle computed none."""
+    """Returns the number of subgraph runs; all operators are in subgraphs, without fallback."""
     stats = paddle_ngraph.stats()
     assert stats["ops_native"] == 0 and stats["native_runs"] == 0, stats["native_by_type"]
     return int(stats["engine_runs"])
@@ -118,7 +118,7 @@ _erf = np.vectorize(math.erf)
 
 @pytest.mark.slow("compiles many or large functions")
 def test_the_first_loss_is_numpys() -> None:
-    """Operands and results of products are rounded, and nothing else."""
+    """Operands and results of matmuls are rounded, and no other values."""
     make, shape = NETWORKS["perceptron"]
     program, feed = training(make, shape), batch(shape)
     given = {name: program.variable(name) for name in ("linear_0.w_0", "linear_1.w_0")}
@@ -132,7 +132,7 @@ def test_the_first_loss_is_numpys() -> None:
     h = product(0.5 * h * (1 + _erf(h / np.sqrt(2))), "linear_1.w_0")
     loss, out = program.run(**feed)
     assert ran() == 1
-    # Sums on two sides of a tie, or of an operand's tie, are another number of bfloat16.
+    # Sums on two sides of a tie, or of an operand's tie, are different bfloat16 values.
     np.testing.assert_allclose(out, h, atol=2e-2)
     assert np.mean(out != h) < 0.05
     chosen = np.take_along_axis(h, feed["y"], 1)
@@ -143,7 +143,7 @@ def test_the_first_loss_is_numpys() -> None:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_without_units_the_numbers_are_the_same(name: str, kinds, monkeypatch) -> None:
-    """Products of rounded numbers are exact in float32; only ties of sums may fall otherwise."""
+    """Products of rounded values are exact in float32; only ties of sums may round differently."""
     make, shape = NETWORKS[name]
     losses = []
     for units in (processor.has_bfloat16(), False):
@@ -158,7 +158,7 @@ def test_without_units_the_numbers_are_the_same(name: str, kinds, monkeypatch) -
     paddle_ngraph.clear_cache()  # others have the units
 
 
-# -- which operators ---------------------------------------------------------------------------
+# -- operators ---------------------------------------------------------------------------------
 
 _BOTH = {"custom_black_list": {"matmul", "matmul_v2"}}
 LISTS: dict[str, tuple[dict[str, Any], set[str]]] = {
@@ -171,7 +171,7 @@ LISTS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 @pytest.mark.parametrize("name", LISTS)
 def test_lists_are_honoured(name: str) -> None:
-    """What is in the black list is computed in float32, what is in the white list rounded."""
+    """Operators of the black list compute in float32, those of the white list are rounded."""
     lists, short = LISTS[name]
 
     def build(amp: bool) -> Any:
@@ -241,7 +241,7 @@ def test_to_static_trains_and_evaluates(name: str, in_dynamic_mode, kinds) -> No
 
 
 def test_pure_bfloat16_of_old_programs() -> None:
-    """Parameters and states of the optimizer are bfloat16 too; Paddle has no kernels for them."""
+    """Parameters and optimizer states are bfloat16 too, for which Paddle has no kernels."""
     scope = paddle.static.Scope()
     with paddle.pir_utils.OldIrGuard(), paddle.static.scope_guard(scope):
         main, startup = paddle.static.Program(), paddle.static.Program()
@@ -271,7 +271,7 @@ def test_pure_bfloat16_of_old_programs() -> None:
 
 
 def test_bfloat16_parameters_of_level_o2() -> None:
-    """Paddle's update leaves the master copy alone, and stays native for that."""
+    """Paddle's update ignores the master copy, and falls back for that reason."""
 
     def build(amp: bool) -> Any:
         paddle.seed(7)
@@ -297,7 +297,7 @@ def test_bfloat16_parameters_of_level_o2() -> None:
 
 
 def test_feeds_parameters_and_results_are_bfloat16() -> None:
-    """As natively; Paddle's executor, which runs first, changes the program it is given."""
+    """Dtypes equal Paddle's; Paddle's executor, which runs first, modifies its program."""
     feed = (floats(40, 48).view("uint32") >> 16).astype("uint16")
 
     def build() -> Any:
@@ -319,7 +319,7 @@ def test_feeds_parameters_and_results_are_bfloat16() -> None:
 
 
 def test_a_native_run_leaves_a_program_with_bfloat16_in_branches_as_it_is() -> None:
-    """Paddle's executor would put oneDNN's operators into it, for good."""
+    """Paddle's executor would permanently insert oneDNN operators into the program."""
 
     def build() -> Any:
         x = paddle.static.data("x", [40, 48])
@@ -337,7 +337,7 @@ def test_a_native_run_leaves_a_program_with_bfloat16_in_branches_as_it_is() -> N
 
 @pytest.fixture
 def background() -> Iterator[None]:
-    """Everything that can be is compiled in the background."""
+    """Compiles everything possible in the background."""
     before = {name: flags.get(name) for name in ("ngraph_background_compile", "ngraph_cache_dir")}
     paddle_ngraph.clear_cache()
     flags.set("ngraph_background_compile", "1")
@@ -350,7 +350,7 @@ def background() -> Iterator[None]:
 
 @pytest.mark.parametrize("in_branch", [False, True])
 def test_paddle_runs_nothing_of_bfloat16_while_it_is_compiled(background, in_branch: bool) -> None:
-    """Its convolution raises, and its softplus is that of other numbers."""
+    """Paddle's convolution raises there, and its softplus has wrong results."""
 
     def convolve(x: Any, kernel: Any) -> Any:
         product = F.conv2d(x.astype("bfloat16"), kernel.astype("bfloat16"))
@@ -381,7 +381,7 @@ def test_paddle_runs_nothing_of_bfloat16_while_it_is_compiled(background, in_bra
 def test_results_in_bfloat16_of_a_predictor_that_is_switched(
     tmp_path, made_on: bool, rows: int
 ) -> None:
-    """The handle has the other way's result, in its type."""
+    """Output handles have the values of the other executor, in its dtype."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, 7])
@@ -403,7 +403,7 @@ def test_results_in_bfloat16_of_a_predictor_that_is_switched(
         ):
             handle = predictor.get_output_handle(name)
             assert handle.type() == paddle.inference.DataType.BFLOAT16
-            found = handle.copy_to_cpu()  # of float32, with the bits in its first half
+            found = handle.copy_to_cpu()  # as float32, with the bits in its upper half
             assert found.shape == expected.shape
             bits = found.ravel().view("uint16")[: found.size]
             np.testing.assert_array_equal(bits, rounded(expected).ravel().view("uint32") >> 16)
@@ -411,11 +411,11 @@ def test_results_in_bfloat16_of_a_predictor_that_is_switched(
     assert ran() == (2 if made_on else 1)
 
 
-# -- what the engine cannot run ------------------------------------------------------------------
+# -- failures of the engine ----------------------------------------------------------------------
 
 
 def test_a_run_that_paddle_would_not_survive_is_an_error() -> None:
-    """A label out of range is Paddle's to tell, whose own kernels would end the process."""
+    """Paddle would end the process for a label out of range."""
     make, shape = NETWORKS["perceptron"]
     program, feed = training(make, shape), batch(shape)
     program.run(**feed)

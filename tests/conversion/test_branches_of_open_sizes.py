@@ -1,4 +1,4 @@
-"""What branches make is there for those who read it, in the first run of each size, too."""
+"""Results of branches are valid for later readers, in the first run of each size, too."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import paddle_ngraph
 from tests.programs import Program
 
 WIDTHS = (4, 8, 32, 128)
-# The first two are compiled as they are, the others run through one function of open sizes.
+# The first two are compiled as they are, the others run through one function with dynamic sizes.
 ROWS = (65, 7, 11, 13, 9, 40, 200)
 
 
 class Drawn:
-    """A network that is drawn: products, branches, loops, and results that are read later.
+    """A random network: matmuls, branches, loops, and results with late readers.
 
     Args:
-        seed: It and its weights are drawn with this.
+        seed: For the network and its weights.
     """
 
     def __init__(self, seed: int) -> None:
@@ -27,7 +27,7 @@ class Drawn:
 
     def __call__(self):
         x = paddle.static.data("x", [-1, 4], "float32")
-        h = self._branch(self._product(x))  # at least one, with growing results behind it
+        h = self._branch(self._product(x))  # at least one, followed by growing results
         for _ in range(self._rng.integers(3, 7)):
             steps = [self._product] * 3 + [self._branch, self._loop, self._keep, self._join]
             h = steps[self._rng.integers(len(steps))](h)
@@ -42,7 +42,7 @@ class Drawn:
         return paddle.nn.functional.relu(made)
 
     def _branch(self, h):
-        """A condition that some batches meet and others do not."""
+        """A condition that is true for some batches only."""
         meets = paddle.mean(paddle.sin(50.0 * h)) > 0.0
         made = paddle.static.nn.cond(
             meets, lambda: (paddle.tanh(h), h + 1.0), lambda: (0.5 * h + 0.1, paddle.exp(-h))
@@ -51,7 +51,7 @@ class Drawn:
         return made[0]
 
     def _loop(self, h):
-        """Turns with a branch in them."""
+        """Iterations with a branch in them."""
         turns = int(self._rng.integers(1, 4))
         i, end = paddle.full([1], 0, "int64"), paddle.full([1], turns, "int64")
 

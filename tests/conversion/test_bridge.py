@@ -116,7 +116,7 @@ def test_inputs_read_by_value_are_constants(register):
     "make", [paddle.sum, paddle.max, lambda x: paddle.sum(x, 1), lambda x: paddle.matmul(x, x)]
 )
 def test_divisions_by_and_of_constants_are_right(make, is_divisor):
-    """The engine gets some wrong that it joins to a reduction or a product."""
+    """The plugin gets some wrong that it fuses with a reduction or a multiplication."""
 
     def build():
         total = make(paddle.static.data("x", [4, 4], "float32"))

@@ -1,4 +1,4 @@
-"""The passes of a build: after each the model is valid, and computes what it did before."""
+"""The passes of a build: after each the model is valid, with unchanged results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def training_cnn() -> Any:
 
 
 def classifier() -> Any:
-    """Its batch is worth parts."""
+    """A network whose batch is worth splitting."""
     x = paddle.static.data("x", [8, 16, 40, 40])
     hidden = F.relu(nn.Conv2D(16, 32, 3, padding=1)(x))
     hidden = F.hardswish(nn.Conv2D(32, 32, 3, padding=1)(hidden)) / 3.0
@@ -43,7 +43,7 @@ def classifier() -> Any:
 
 
 def encoder() -> Any:
-    """As BERT: attention over padded sequences."""
+    """Attention over padded sequences, as in BERT."""
     ids = paddle.static.data("ids", [-1, -1], "int64")
     hidden = nn.Embedding(30, 16)(ids)
     mask = paddle.unsqueeze((ids == 0).astype("float32") * -1e4, [1, 2])
@@ -58,14 +58,14 @@ def recurrent() -> Any:
 
 
 def comparing() -> Any:
-    """A comparison, and |x| beside x."""
+    """A comparison, and |x| next to x."""
     x = paddle.static.data("x", [-1, 130])
     wide = paddle.matmul(x, paddle.static.create_parameter([130, 96], "float32"))
     return (wide > 0.25).astype("float32") + wide.abs() / 3.0 + wide
 
 
 def scalar() -> Any:
-    """The only element of a product."""
+    """The only element of a matmul."""
     x = paddle.static.data("x", [4, 130])
     return paddle.matmul(x.reshape([1, 520]), paddle.ones([520, 1])).reshape([]) / 7.0
 
@@ -101,7 +101,7 @@ def tensors_read(op: Any) -> Iterator[Any]:
 
 
 def drafts(name: str, is_open: bool, keeps_weights: bool) -> Iterator[tuple[Draft, list[Any]]]:
-    """Models as the bridge makes them of a program's intervals, and what to run them on."""
+    """Yields models as the bridge builds them for a program's subgraphs, and their inputs."""
     make, feed_of = MODELS[name]
     program = Program(make)
     main = program.main.clone()
@@ -137,14 +137,14 @@ def drafts(name: str, is_open: bool, keeps_weights: bool) -> Iterator[tuple[Draf
         yield draft, arrays
 
 
-# The plugin computes them wrong, or crashes, before the passes that avoid its faults.
+# The plugin computes them wrong, or crashes, without the passes that work around its bugs.
 FAULTY = ("comparing", "scalar", "moments")
 
 Border = list[tuple[str, ov.PartialShape]]
 
 
 def border(model: ov.Model) -> tuple[Border, Border]:
-    """dtype and shape of every parameter and of every result."""
+    """Returns dtype and shape of every parameter and of every result."""
     parameters = [node.output(0) for node in model.get_parameters()]
     return tuple(
         [(o.get_element_type().get_type_name(), o.get_partial_shape()) for o in side]
@@ -153,7 +153,7 @@ def border(model: ov.Model) -> tuple[Border, Border]:
 
 
 def assert_kept(before: Border, after: Border, name: str, parts: int) -> None:
-    """A pass keeps number, dtypes and shapes, except those that it is there to change."""
+    """Asserts that a pass preserves count, dtypes and shapes, except those it has to change."""
     assert [kind for kind, _ in before] == [kind for kind, _ in after]
     for (_, old), (_, new) in zip(before, after):
         if name == "open dimensions":
@@ -165,7 +165,7 @@ def assert_kept(before: Border, after: Border, name: str, parts: int) -> None:
 
 
 def computed(draft: Draft, given: list[np.ndarray]) -> list[np.ndarray]:
-    """The results, those of the parts of a batch side by side."""
+    """Returns the results, with those of the chunks of a batch concatenated."""
     arrays = [given[position] for position in draft.positions]
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = ov.Core().compile_model(draft.model.clone(), "CPU", settings)
@@ -178,7 +178,7 @@ def computed(draft: Draft, given: list[np.ndarray]) -> list[np.ndarray]:
 def without_updated(
     draft: Draft, before: tuple[Border, Border], values: list[np.ndarray] | None
 ) -> tuple[tuple[Border, Border], list[np.ndarray] | None]:
-    """What is left of parameters and results where steps write states."""
+    """Returns the parameters and results that remain where optimizer updates write states."""
     _, num_outputs = draft.bridge.boundary_sizes()
     written = {num_outputs + state for update in draft.updates for state in update.states}
 
@@ -191,7 +191,7 @@ def without_updated(
 
 @pytest.fixture(autouse=True)
 def without_packed_weights() -> Iterator[None]:
-    """The engine gets what would otherwise run with packed weights."""
+    """Lets the engine convert layers that otherwise run with packed weights."""
     flags.set("use_mkl_packed", False)
     yield
     flags.set("use_mkl_packed", True)
@@ -215,12 +215,12 @@ def test_each_pass_leaves_a_valid_model_that_computes_the_same(name, is_open, ke
                 assert bool(draft.updates) == (name == "training_cnn" and not keeps_weights)
                 before, expected = without_updated(draft, before, expected)
             after = border(draft.model)
-            if draft.updates:  # what the steps read follows
+            if draft.updates:  # inputs of the updates follow
                 after = after[0], after[1][: len(before[1])]
             for old, new in zip(before, after):
                 assert_kept(old, new, step.name, draft.parts)
             before = after
-            if expected is None and step.name == "compare from below":  # the last of the faults
+            if expected is None and step.name == "compare from below":  # last of the workarounds
                 expected = computed(draft, arrays)
             for value, known in zip(computed(draft, arrays) if expected else (), expected or ()):
                 np.testing.assert_allclose(value, known, rtol=1e-4, atol=1e-5, err_msg=step.name)
@@ -268,7 +268,7 @@ def test_the_engine_runs_every_pass_in_its_order(monkeypatch):
     paddle_ngraph.clear_cache()
     program = Program(comparing)
     names = [step.name for step in PASSES]
-    # Two shapes have functions of their own, the third opens them.
+    # Two shapes have functions of their own, the third makes the function dynamic.
     for rows, built in ((3, names), (5, names), (7, names), (9, [])):
         seen.clear()
         program.both(x=floats(rows, 130))
@@ -285,7 +285,7 @@ def test_a_build_tells_the_engine_by_name():
     built = build.build_model(text, signature, {}, {}, "f32", 2)
     assert sorted(built.parameter_inputs) == list(range(len(graph.inputs)))
     assert list(built.draws) == list(built.open_sizes) == list(built.guards) == []
-    # The weights are parameters, of another size than the batch.
+    # The weights are parameters, with a size other than the batch.
     assert built.parts == 1
 
 
@@ -294,7 +294,7 @@ def test_a_build_tells_the_engine_by_name():
     [
         ("AVX2", {"avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "avx_vnni"}, set(), False),
         ("AVX2_VNNI", {"avx512f", "avx512_vnni", "amx_int8"}, {"avx_vnni"}, True),
-        # AVX-VNNI is there, but not used beside AVX-512.
+        # AVX-VNNI is available, but not used alongside AVX-512.
         ("AVX512_CORE", {"avx512_vnni", "avx512_bf16", "amx_bf16"}, {"avx512f"}, False),
         ("AVX512_CORE_VNNI", {"avx512_bf16", "amx_tile"}, {"avx512f", "avx512_vnni"}, True),
         ("DEFAULT", set(), {"avx512f", "amx_int8"}, True),

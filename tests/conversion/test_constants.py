@@ -1,4 +1,4 @@
-"""What is computed of weights alone, and weights that are read in several ways."""
+"""Values computed from weights alone, and weights with several kinds of readers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def data(*shape: int) -> Any:
 
 
 def check(build: Callable[[], Any], *shape: int) -> None:
-    """Every run is like the native one, and functions keep the weights."""
+    """Compares every run with Paddle, and asserts that functions keep the weights."""
     program = Program(build)
     for seed in range(4):
         program.both(x=floats(*shape, seed=seed))
@@ -205,7 +205,7 @@ SUMS = {
 @pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_of_exact_numbers_with_constants(name: str, dtype: str, small: str) -> None:
-    """The plugin would sum up the constants first, and lose what is small beside them."""
+    """The plugin would add the constants first, and lose small values next to them."""
 
     def build() -> Any:
         mask = paddle.static.data("mask", [-1, 4], dtype).astype("float32")

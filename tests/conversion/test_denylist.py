@@ -1,4 +1,4 @@
-"""A converter that raises: its operator stays native, the reason is told, nothing else changes."""
+"""A converter that raises: its operator falls back with a reported reason, and no other effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broken_converter(type):
 
     registry.unregister(type)
     registry.converter(type)(broken)
-    paddle_ngraph.clear_cache()  # of functions that other tests have built of the same graph
+    paddle_ngraph.clear_cache()  # functions that other tests have built for the same graph
     yield
     registry.unregister(type)
     registry.converter(type)(entry.function)
@@ -133,7 +133,7 @@ def test_random_numbers_are_taken_once(broken_exp, native_tanh):
 
 
 def weights_then_exp():
-    """A step that writes the weights, then natively ``tanh`` of them, then ``exp``."""
+    """A step that writes the weights, then ``tanh`` of them by fallback, then ``exp``."""
     loss = linear_regression()
     weights = paddle.static.default_main_program().global_block().all_parameters()[0]
     z = paddle.static.data("z", [-1, 1], "float32")
@@ -155,7 +155,7 @@ def test_a_run_that_wrote_variables_goes_on(broken_exp, native_tanh):
 
 
 def test_an_error_that_is_kept_holds_no_frames(broken_exp, monkeypatch):
-    """Those of whoever runs a program hold the program and its values."""
+    """Frames of a caller retain the program and its values."""
     kept = []
     monkeypatch.setattr(denylist, "record_provisional_failure", lambda _, error: kept.append(error))
     program = Program(lambda: chain_of(paddle.static.data("x", [-1, 4], "float32")))
@@ -169,7 +169,7 @@ def test_a_feed_that_paddle_refuses_too_refuses_nothing():
     program = Program(linear_regression)
     feed = {"x": floats(8, 4), "y": floats(8, 1)}
     (before,) = program.run(**feed)
-    denylist.clear()  # runs without an Executor leave suspicions
+    denylist.clear()  # runs without an Executor leave provisional failures
     with pytest.raises(ValueError, match=r"(?i)mismatch|dimension|shape|width"):
         program.run(x=floats(8, 5), y=floats(8, 1))
     assert native_operators(program) == {}
@@ -179,7 +179,7 @@ def test_a_feed_that_paddle_refuses_too_refuses_nothing():
 
 
 def one_channel():
-    """A program of which the CPU plugin of OpenVINO 2026.4 makes a graph that it refuses itself."""
+    """A program whose graph the CPU plugin of OpenVINO 2026.4 itself rejects."""
     x = paddle.static.data("x", [2, 2, 2, 5], "float32")
     filters = paddle.static.data("filters", [1, 2, 1, 1], "float32")
     y = paddle.static.data("y", [5, 3], "float32")
@@ -205,7 +205,7 @@ def test_an_interval_that_cannot_be_compiled_stays_native():
 
 
 def mean_of_a_difference():
-    """The mean of ``x - y``, where ``y`` is complex: Paddle declares a real result."""
+    """The mean of ``x - y`` with a complex ``y``: Paddle declares a real result."""
     x, y = paddle.static.data("x", [3], "float32"), paddle.static.data("y", [3], "complex64")
     block = paddle.static.default_main_program().global_block()
     difference, mean = (block.create_var(dtype="float32") for _ in range(2))
@@ -216,7 +216,7 @@ def mean_of_a_difference():
 
 
 def check_runs_of_paddle(program, feed, reason):
-    """Paddle computes what is fed, nothing is refused, and whoever asks learns why."""
+    """Asserts that Paddle runs the feed, without a denylist entry, and that strict runs raise."""
     denylist.clear()
     (native,) = program.run(engine=False, **feed)
     for _ in range(2):
@@ -285,7 +285,7 @@ def test_clear_cache_gives_another_chance():
 
 @pytest.mark.parametrize("dtypes", itertools.product(["int64", "int32"], repeat=3), ids=" ".join)
 def test_a_run_of_another_dtype_leaves_the_others_to_the_engine(dtypes):
-    """Paddle takes a label in int32, where int64 is declared."""
+    """Paddle accepts a label in int32 where int64 is declared."""
 
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")

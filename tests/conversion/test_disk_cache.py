@@ -1,4 +1,4 @@
-"""Compiled functions on disk: found by the next process, and never where they do not fit."""
+"""Compiled functions on disk: found by the next process, and never used where they do not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ X = floats(3, 4)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A cache of its own for each test, in which every function is worth a file."""
+    """A separate cache for each test, in which every function is worth a file."""
     settings = {"ngraph_cache_dir": str(tmp_path / "cache"), "ngraph_cache_min_ms": 0}
     before = {name: flags.get(name) for name in settings}
     for name, value in settings.items():
@@ -44,13 +44,13 @@ def built_and_loaded() -> tuple[int, int]:
 
 
 def start_anew() -> None:
-    """What a new process knows: nothing but the files."""
+    """Leaves the state of a new process: only the files remain."""
     paddle_ngraph.clear_cache()
     paddle_ngraph.reset_stats()
 
 
 def run_twice(build: Any, **feed: np.ndarray) -> list[list[np.ndarray]]:
-    """Results of the same program, first built and then loaded; asserts that they were."""
+    """Runs a program that is built, then loaded; asserts that and returns both results."""
     results = []
     for expected in ((1, 0), (0, 1)):
         start_anew()
@@ -69,7 +69,7 @@ def stored(folder: Path) -> Path:
     return path
 
 
-# -- what is found again -------------------------------------------------------------------------
+# -- reuse ---------------------------------------------------------------------------------------
 
 
 def test_a_function_is_loaded_and_computes_the_same():
@@ -159,7 +159,7 @@ def test_a_function_from_disk_serves_what_its_guards_admit():
     for expected in ((4, 0), (0, 4)):
         start_anew()
         program = Program(head)
-        for length in (20, 30, 40, 46, 101, 33, 90):  # the last two met their functions before
+        for length in (20, 30, 40, 46, 101, 33, 90):  # the last two found their functions before
             program.both(x=floats(2, length, seed=length))
         assert built_and_loaded() == expected
 
@@ -187,7 +187,7 @@ def test_a_program_of_known_shapes_is_not_converted_again(monkeypatch):
     assert built_and_loaded() == (0, 1)
 
 
-# -- what is not taken ---------------------------------------------------------------------------
+# -- rejected files ------------------------------------------------------------------------------
 
 
 def damage(path: Path, how: str) -> None:
@@ -296,7 +296,7 @@ def test_only_the_user_can_read_it(folder):
     assert stored(folder).stat().st_mode & 0o777 == 0o600
 
 
-# -- where nothing is stored ---------------------------------------------------------------------
+# -- functions that are not stored ---------------------------------------------------------------
 
 
 def test_without_a_folder_nothing_is_stored(folder):
@@ -332,7 +332,7 @@ def test_a_read_only_folder_is_read(folder):
     folder.chmod(0o700)
 
 
-# -- how much ------------------------------------------------------------------------------------
+# -- limits of size ------------------------------------------------------------------------------
 
 
 def scaled(factor: float) -> Any:
@@ -413,7 +413,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
 
 
 def answer(process: subprocess.Popen[str]) -> tuple[list[str], list[str]]:
-    """Functions built and loaded, and the numbers computed."""
+    """Returns the counts of functions built and loaded, and the results."""
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     words = output.split()

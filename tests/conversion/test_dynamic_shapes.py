@@ -1,4 +1,4 @@
-"""One function for many shapes: the same numbers, and no function more than needed."""
+"""One function for many shapes: results equal Paddle's, with no more functions than needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = [(2, 32), (3, 48), (2, 20), (4, 33), (5, 21), (2, 63), (3, 40)]
 def run_all(
     build: Callable[[], Any], feed: Callable[[int, int], dict[str, np.ndarray]], sizes: Any = SIZES
 ) -> Program:
-    """Runs a program at every size; ``Program.both`` asserts engine and agreement."""
+    """Runs a program at every size; ``Program.both`` asserts an engine run and equal results."""
     paddle_ngraph.clear_cache()
     program = Program(build)
     for batch, size in sizes:
@@ -60,7 +60,7 @@ def text(batch: int, length: int) -> dict[str, np.ndarray]:
 
 
 def characters() -> Any:
-    """Rows of as many classes as text recognizers have."""
+    """Rows with as many classes as text recognizers have."""
     ids = paddle.static.data("ids", [-1, -1], "int64")
     return paddle.nn.functional.softmax(paddle.nn.Embedding(50, 4096)(ids))
 
@@ -131,11 +131,11 @@ def test_many_shapes_need_one_place_in_the_cache():
     assert paddle_ngraph.cache_info().currsize == SETTINGS.static_shapes_before_dynamic + 1
 
 
-# -- numbers in inputs that are read by value ------------------------------------------------------
+# -- scalars in inputs that are read by value ------------------------------------------------------
 
 ROWS = 12
 COUNTED = [3, 7, 5, 2, 9, 4]
-# The ends of the axis and of 32 bits, and what lies beyond.
+# The ends of the axis and of int32, and values beyond.
 AT_THE_EDGE = [0, 1, 11, 12, 13, -1, -2, -12, -13, 2**31 - 1]
 BEYOND_32_BITS = [2**31, 2**32 + 3, -(2**32) + 3, -(2**40)]
 
@@ -175,7 +175,7 @@ def repeated(x: Any, i: Any) -> Any:
 
 
 def counting(build: Callable[[Any, Any], Any], dtype: str) -> Program:
-    """``build`` of x [-1, 12, 5] and a number that is fed."""
+    """Returns a program of ``build`` for x [-1, 12, 5] and a fed scalar."""
 
     def program() -> Any:
         x = paddle.static.data("x", [-1, ROWS, 5], "float32")
@@ -187,7 +187,7 @@ def counting(build: Callable[[Any, Any], Any], dtype: str) -> Program:
 
 
 def outcome(program: Program, engine: bool, **feed: Any) -> Any:
-    """What a run returns, or the type and words of its error."""
+    """Returns the results of a run, or the type and message of its error."""
     try:
         return program.run(engine, **feed)[0]
     except Exception as error:
@@ -213,10 +213,9 @@ def test_many_numbers_share_a_function(build, dtype):
     for i in COUNTED:
         program.both(x=floats(2, ROWS, 5), i=np.array(i, dtype))
     assert paddle_ngraph.stats()["native_runs"] == 0
-    assert (
-        built() <= SETTINGS.static_shapes_before_dynamic + 2
-    )  # int32 is computed with in an interval before
-    if build in (repeated, first_numbers):  # of so many elements as the number says
+    # A subgraph computes with int32 first.
+    assert built() <= SETTINGS.static_shapes_before_dynamic + 2
+    if build in (repeated, first_numbers):  # a tensor with as many elements as the scalar
         return
     for i in [*AT_THE_EDGE, *BEYOND_32_BITS] if dtype == "int64" else AT_THE_EDGE[::3]:
         feed = {"x": floats(2, ROWS, 5), "i": np.array(i, dtype)}
@@ -249,7 +248,7 @@ def evenly_spaced(x: Any, i: Any) -> Any:
 
 @pytest.mark.parametrize("build", [cropped, cropped_to, inferred, summed_along, evenly_spaced])
 def test_numbers_that_paddle_refuses_are_refused(build):
-    """Some are met before sizes open, some by a function that has opened them."""
+    """Some occur before sizes become dynamic, some in a function with dynamic sizes."""
     program = counting(build, "int32")
     refused = 0
     for i in (5, 11, 4, 7, 2, 6, 8, 10, 9, 12, 40):
@@ -264,7 +263,7 @@ def test_numbers_that_paddle_refuses_are_refused(build):
 
 
 def test_three_numbers_that_are_always_as_far_apart():
-    """Each follows from the first, none from one that follows itself."""
+    """All follow from the first, none from a scalar that follows itself."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, ROWS, 5], "float32") * 2.0
@@ -281,12 +280,12 @@ def test_three_numbers_that_are_always_as_far_apart():
     for i in (2, 5, 3, 6, 4, 7):
         run(i, i + 1, i + 3)
     assert built() == SETTINGS.static_shapes_before_dynamic + 1
-    run(4, 6, 7)  # no longer as far apart: another function
+    run(4, 6, 7)  # other distances: another function
     assert built() == SETTINGS.static_shapes_before_dynamic + 2
 
 
 def test_numbers_and_shapes_open_together():
-    """A window of a text that grows: where it begins, and of how many, are always equal."""
+    """A growing window of a text, with equal start and length in each run."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, -1, 5], "float32")
@@ -304,7 +303,7 @@ def test_numbers_and_shapes_open_together():
 
 
 def test_numbers_that_are_computed_with_are_computed_in_the_run():
-    """A position that is also an operand."""
+    """An index that is also an operand."""
 
     def build(x: Any, i: Any) -> Any:
         return x[:, i] * paddle.cast(i, "float32")

@@ -1,4 +1,4 @@
-"""Gradients that stay in the memory of a function until the steps of optimizers are taken."""
+"""Gradients that stay in the memory of a function until the optimizer updates have run."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ WIDTH = 192  # a square matrix of this width is just large enough
 
 @pytest.fixture
 def all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small gradients are held too."""
+    """Small gradients are pinned too."""
     monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", 0)
 
 
 def held_by(draft: Draft) -> list[str]:
-    """The types of the nodes whose values a draft holds."""
+    """Returns the types of the nodes whose values a draft pins."""
     gradient_pinning.pin_gradients(draft)
     last = draft.model.get_results()[-1].input_value(0).get_node()
     if last.get_type_name() != "PinValues":
@@ -58,7 +58,7 @@ def held_by(draft: Draft) -> list[str]:
 
 
 def deep(optimizer: str = "adam", depth: int = 3) -> Callable[[], Any]:
-    """Layers whose gradients are large, with an embedding and small parameters."""
+    """Layers with large gradients, an embedding, and small parameters."""
 
     def build() -> Any:
         ids = static.data("ids", [8, 1], "int64")
@@ -80,7 +80,7 @@ def feed_of(step: int) -> dict[str, np.ndarray]:
 
 
 def held_in(run: Callable[[], Any]) -> int:
-    """How many gradients a run reads in the memory of a function."""
+    """Returns the number of gradients that a run reads in the memory of a function."""
     before = paddle_ngraph.stats()["gradients_held"]
     run()
     return int(paddle_ngraph.stats()["gradients_held"] - before)
@@ -93,7 +93,7 @@ def test_large_gradients_are_no_results() -> None:
     draft = draft_of(deep("momentum"))
     found = held_by(draft)
     assert sorted(found) == ["EmbeddingGrad", "MatMul", "MatMul", "MatMul"]
-    # The gradients of what is added, then the places of the others; nothing is fetched.
+    # Gradients of terms, then indices of the other gradients; no results are fetched.
     assert len(draft.model.get_results()) == 3 + 1
     read = sorted(-1 - source for update in draft.updates for source in update.gradients)
     assert read == list(range(3 + 4))
@@ -105,7 +105,7 @@ def test_small_gradients_are_results(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def viewed() -> Any:
-    """Each parameter gets a view of something, or what somebody else has too."""
+    """Each gradient is a view of another value, or is shared with another reader."""
     x, w, v = static.data("x", [8, WIDTH], "float32"), *map(square, "wv")
     loss = paddle.mean(paddle.tanh(x @ w) @ v)
     of_w, of_v = static.gradients(loss, [w, v])
@@ -154,7 +154,7 @@ def test_open_shapes_hold_nothing() -> None:
 
 
 def test_open_shapes_inside_hold_nothing() -> None:
-    """How many numbers are found is known at the end."""
+    """The number of elements found is known only at the end of a run."""
 
     def build() -> Any:
         x = static.data("x", [8, WIDTH], "float32")
@@ -172,11 +172,11 @@ def test_open_shapes_inside_hold_nothing() -> None:
         assert_same_states(native, engine)
 
 
-# -- numbers ---------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------
 
 
 def states_after(program: Program, steps: Sequence[dict[str, np.ndarray]]) -> list[Any]:
-    """What runs return, and the states after each."""
+    """Returns the results of the runs, and the states after each."""
     found: list[Any] = []
     for feed in steps:
         try:
@@ -188,7 +188,7 @@ def states_after(program: Program, steps: Sequence[dict[str, np.ndarray]]) -> li
 
 
 def assert_equal(one: Any, other: Any) -> None:
-    """To the bit."""
+    """Compares bit by bit."""
     if isinstance(one, (list, dict)):
         assert len(one) == len(other)
         items = zip(one, other) if isinstance(one, list) else ((one[n], other[n]) for n in one)
@@ -203,7 +203,7 @@ def assert_equal(one: Any, other: Any) -> None:
 def with_and_without(
     monkeypatch: pytest.MonkeyPatch, build: Callable[[], Any], steps: Sequence[Any]
 ) -> int:
-    """Asserts that what is held changes no bit. Returns how many gradients were held."""
+    """Asserts that pinning changes no bit; returns the number of pinned gradients."""
     counts, found = [], []
     for least in (1 << 60, 0):
         monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", least)
@@ -232,7 +232,7 @@ def test_the_numbers_are_those_of_paddle() -> None:
 
 @pytest.mark.slow("draws many programs")
 def test_the_numbers_of_lives(monkeypatch: Any, native_in_order: None) -> None:
-    """Drawn programs; some hold nothing. A wrong label stops a run."""
+    """Random programs, some without pinned gradients. A wrong label aborts a run."""
     counts = []
     for seed in range(6):
         steps = []
@@ -242,11 +242,11 @@ def test_the_numbers_of_lives(monkeypatch: Any, native_in_order: None) -> None:
             steps.append({"x": floats(3, 4, seed=step), "label": labels})
         counts.append(with_and_without(monkeypatch, Life(seed).build, steps))
     assert sum(count > 0 for count in counts) >= 3
-    assert all(count % 3 == 0 for count in counts)  # all but the run that was stopped
+    assert all(count % 3 == 0 for count in counts)  # all but the aborted run
 
 
 def results_of_all_types() -> Any:
-    """Results that the plugin converts, loops and branches are beside what is held."""
+    """Results that the plugin converts, loops and branches alongside pinned values."""
     x, label = static.data("x", [8, WIDTH], "float32"), static.data("label", [8, 1], "int64")
     w, v = square("w"), square("v")
     hidden = paddle.tanh(x @ w)
@@ -297,7 +297,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_what_reads_a_gradient_leaves_it_there(monkeypatch: Any, reader: str) -> None:
-    """The plugin writes some results over what they are computed from."""
+    """The plugin computes some results in place of their operands."""
 
     def build() -> Any:
         x, weights = static.data("x", [4, 32], "float32"), [square(name, 32) for name in "pqr"]
@@ -320,10 +320,10 @@ def test_what_reads_a_gradient_leaves_it_there(monkeypatch: Any, reader: str) ->
 
 
 class Training:
-    """A drawn program that trains, and the batches of its steps.
+    """A random program that trains, and the batches of its steps.
 
-    Gradients are clipped, only added up, as those of micro-batches, or found to be infinite, as
-    with scaled losses: then they are zeros.
+    Gradients are clipped, only summed, as those of micro-batches, or found to be infinite, as with
+    scaled losses: then they are zeros.
     """
 
     def __init__(self, seed: int) -> None:
@@ -394,11 +394,11 @@ def test_drawn_training(monkeypatch: Any, native_in_order: None) -> None:
     assert paddle_ngraph.stats()["native_runs"] == 0
 
 
-# -- turns -----------------------------------------------------------------------------------------
+# -- exclusive runs --------------------------------------------------------------------------------
 
 
 def trained_beside(optimizer: str, numbers: Sequence[int], steps: int) -> list[Any]:
-    """The states that programs end with, one after the other, with gradients as results."""
+    """Returns the final states of programs that train one after the other, without pinning."""
     before, SETTINGS.min_pinned_gradient_bytes = SETTINGS.min_pinned_gradient_bytes, 1 << 60
     try:
         paddle_ngraph.clear_cache()
@@ -418,7 +418,7 @@ def train(program: Program, number: int, steps: int) -> Any:
 
 @pytest.mark.slow("runs several threads for a while")
 def test_threads_take_turns() -> None:
-    """They run one function, each with states of its own."""
+    """Threads share one function, each with separate states."""
     with paddle_ngraph.use_ngraph():
         expected = trained_beside("adam", range(4), 6)
         programs = [Program(deep()) for _ in range(4)]
@@ -456,7 +456,7 @@ def test_nobody_computes_where_steps_have_yet_to_read() -> None:
             feed = feed_of(100 * number + 1)
             threads.append(in_thread(lambda p=program, f=feed: p.run(**f)))
             until(lambda: _core.num_blocked_threads() == 1)
-        time.sleep(0.3)  # the second one would come to the same place
+        time.sleep(0.3)  # the second one would use the same memory
         assert _core.num_blocked_threads() == 1
         _core.fail_at("")
         for thread in threads:
@@ -482,7 +482,7 @@ def test_a_failure_ends_the_turn(step: str) -> None:
     program.run(**feed_of(0))
     _core.fail_at(step)
     if step == "run":
-        program.run(**feed_of(1))  # Paddle does it, once
+        program.run(**feed_of(1))  # falls back once
     else:
         with pytest.raises(OSError, match="while it was writing states"):
             program.run(**feed_of(1))
@@ -494,7 +494,7 @@ def test_a_failure_ends_the_turn(step: str) -> None:
     _core.reset_denylist()
     functions = paddle_ngraph.stats()["functions_built"]
     assert held_in(lambda: Program(deep("momentum")).run(**feed_of(2))) == 4
-    assert paddle_ngraph.stats()["functions_built"] == functions  # the same one has a turn again
+    assert paddle_ngraph.stats()["functions_built"] == functions  # the function can run again
 
 
 def test_a_stopped_run_takes_no_step() -> None:
@@ -568,11 +568,11 @@ def output_of(script: str, **environment: str) -> str:
 
 @pytest.mark.slow("starts a process")
 def test_a_fork_has_a_turn_of_its_own() -> None:
-    """One thread computes: a fork has none of the others."""
+    """A forked process has one thread, and none of the parent's other threads."""
     assert output_of(FORKED, FLAGS_ngraph_num_threads="1").endswith("done\n")
 
 
-# -- where functions come from ---------------------------------------------------------------------
+# -- sources of functions --------------------------------------------------------------------------
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -593,12 +593,12 @@ def test_a_function_from_disk(tmp_path: Path) -> None:
     assert_equal(state_of(engine), state_of(twin))
 
 
-# -- where something would be computed after what is held ------------------------------------------
+# -- operators after pinned values -----------------------------------------------------------------
 
 
 @pytest.mark.slow("compiles many or large functions")
 def test_what_is_computed_later_would_write_there(monkeypatch: Any) -> None:
-    """The gradients are results where the plugin executes anything after the Hold."""
+    """Gradients are results where the plugin executes an operator after the Hold."""
 
     def hold_and_go_on(draft: Draft) -> None:
         gradient_pinning.pin_gradients(draft)
@@ -649,7 +649,7 @@ LAYERS, NUMBERS = 12, 1024
 
 
 def wide() -> Any:
-    """Activations are as large as gradients, and gone when those come."""
+    """Activations are as large as gradients, and freed before the gradients are computed."""
     hidden = static.data("x", [NUMBERS, NUMBERS], "float32")
     for layer in range(LAYERS):
         hidden = paddle.tanh(hidden @ parameter(f"w{layer}", NUMBERS, NUMBERS))

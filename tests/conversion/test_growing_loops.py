@@ -1,4 +1,4 @@
-"""Loops whose turns add to what they hand on: words and attention to them, caches."""
+"""Loops with carried values that grow: tokens and attention over them, caches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WIDTH, WORDS = 6, 11
 
 
 def agree(program: Program, **feed: np.ndarray) -> list[np.ndarray]:
-    """Runs natively and through the engine, which is asked once, and does it."""
+    """Compares Paddle and the engine, which has to run the program in one call."""
     native = program.run(engine=False, **feed)
     for _ in range(2):
         paddle_ngraph.reset_stats()
@@ -45,12 +45,12 @@ def agree(program: Program, **feed: np.ndarray) -> list[np.ndarray]:
 
 
 def is_one_operator(program: Program) -> bool:
-    """Whether all of a program is one interval."""
+    """Whether the program is one subgraph."""
     report = paddle_ngraph.explain(program.main)
     return len(report.intervals) == 1 and not report.native
 
 
-# -- drawn loops -----------------------------------------------------------------------------------
+# -- random loops ----------------------------------------------------------------------------------
 
 
 def attention(new: Any, kept: Any, weight: Any) -> Any:
@@ -59,7 +59,7 @@ def attention(new: Any, kept: Any, weight: Any) -> Any:
 
 
 def causal(new: Any, kept: Any, weight: Any) -> Any:
-    """All rows look at those before them, the last result counts."""
+    """Causal attention over all rows, of which the last result is used."""
     rows = paddle.matmul(kept, weight)
     length = paddle.shape(kept)[1]
     place = paddle.arange(length)
@@ -86,7 +86,7 @@ def branch(new: Any, kept: Any, weight: Any) -> Any:
 
 
 def inner_loop(new: Any, kept: Any, weight: Any) -> Any:
-    """A loop inside, which reads what grows around it."""
+    """An inner loop with the growing value as invariant input."""
 
     def turn(i: Any, h: Any) -> Any:
         return [paddle.tanh(paddle.matmul(h, weight)) + paddle.mean(kept, 1, True)]
@@ -95,7 +95,7 @@ def inner_loop(new: Any, kept: Any, weight: Any) -> Any:
 
 
 def inner_growth(new: Any, kept: Any, weight: Any) -> Any:
-    """A loop inside, in which grows what has grown around it."""
+    """An inner loop in which the growing value of the outer loop grows further."""
 
     def turn(i: Any, h: Any, rows: Any) -> Any:
         h = paddle.tanh(paddle.matmul(h, weight)) + paddle.mean(rows, 1, True)
@@ -134,7 +134,7 @@ READERS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 class Drawn:
-    """A loop that keeps rows, drawn by a number: how many of what, and what it reads of them."""
+    """A random loop that collects rows: their number, and their readers, depend on a seed."""
 
     def __init__(self, seed: int) -> None:
         draw = np.random.default_rng(seed)
@@ -197,11 +197,11 @@ def test_a_drawn_loop_grows(seed: int) -> None:
     assert is_one_operator(program)
 
 
-# -- forms -----------------------------------------------------------------------------------------
+# -- variants --------------------------------------------------------------------------------------
 
 
 def greedy() -> Any:
-    """A decoder that adds a word, and then looks at all of them again, until all end."""
+    """A greedy decoder that appends a token, and reads all tokens again, until all rows end."""
     ids = paddle.static.data("ids", [-1, -1], "int64")
     table, out = parameter(WORDS, WIDTH, seed=1), parameter(WIDTH, WORDS, seed=2)
     weight = parameter(WIDTH, WIDTH, seed=3)
@@ -230,14 +230,14 @@ def data() -> Any:
 
 
 def grows_by_what_is_fed() -> Any:
-    """Each turn adds as many rows as are fed."""
+    """Each iteration appends as many rows as the feed has."""
     x = data()
     turn = lambda i, h: [paddle.concat([h, paddle.tanh(x + paddle.mean(h, 1, True))], 1)]  # noqa: E731
     return counted(turn, x * 1.0, end=fed_limit())
 
 
 def along_several_axes() -> Any:
-    """One value along an axis of its own, one along two axes at once, one not at all."""
+    """One value grows along one axis, one along two axes at once, one not at all."""
     x = data()
     last = paddle.mean(x, axis=1)
 
@@ -254,7 +254,7 @@ def along_several_axes() -> Any:
 
 
 def sizes_that_follow() -> Any:
-    """A mask that is as long as something else, which nothing shows before a turn."""
+    """A mask with the size of another value, which no input shows before an iteration."""
     x = data()
 
     def turn(i: Any, h: Any, mask: Any) -> Any:
@@ -265,7 +265,7 @@ def sizes_that_follow() -> Any:
 
 
 def read_afterwards() -> Any:
-    """What has grown is read by operators, its size too, and by other loops."""
+    """The grown value and its size are read by operators and by other loops."""
     x = data()
     _, h = counted(lambda i, h: [paddle.concat([h, h[:, :1] * 0.5], 1)], x * 1.0, end=fed_limit())
     once = counted(lambda i, g: [g * 0.5 + paddle.mean(h, 1)], x[:, 0] * 1.0, end=fed_limit())[1]
@@ -277,7 +277,7 @@ def read_afterwards() -> Any:
 
 
 def likeliest_place() -> Any:
-    """A position along what grows."""
+    """An index along the growing axis."""
     x = data()
 
     def turn(i: Any, h: Any, place: Any) -> Any:
@@ -288,7 +288,7 @@ def likeliest_place() -> Any:
 
 
 def joins_what_it_hands_on() -> Any:
-    """What is added is itself handed on, as it is or in another shape, and as the next turn's."""
+    """The appended value is itself carried, directly or reshaped, also into the next iteration."""
     x = data()
     seen = paddle.cast(x[:, :, 0] > 0, "int64")
 
@@ -311,7 +311,7 @@ FORMS: list[tuple[Callable[[], Any], Callable[..., dict[str, np.ndarray]]]] = [
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build, feed", FORMS)
 def test_what_nothing_reads_grows_too(build: Callable, feed: Callable) -> None:
-    """nGraph leaves results of a loop out that nothing reads."""
+    """nGraph drops outputs of a loop that have no reader."""
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
         count = len(build())
     for number in range(count):
@@ -328,11 +328,11 @@ def test_a_form_grows(build: Callable, feed: Callable) -> None:
     assert is_one_operator(program)
 
 
-# -- as often as sizes allow -----------------------------------------------------------------------
+# -- as many iterations as sizes allow -------------------------------------------------------------
 
 
 def adds_many_rows() -> Any:
-    """One, as many as are fed, and twice as many; what follows reads how many there are."""
+    """Appends one row, as many as are fed, and twice as many; later operators read the count."""
     x = data()
 
     def turn(i: Any, one: Any, h: Any, g: Any) -> Any:
@@ -344,7 +344,7 @@ def adds_many_rows() -> Any:
 
 
 def reads_many_numbers() -> Any:
-    """A row in each turn, but what reads the rows has them in one list."""
+    """One row in each iteration, with a reader that flattens all rows to one list."""
     x = data()
 
     def turn(i: Any, h: Any) -> Any:
@@ -357,7 +357,7 @@ def reads_many_numbers() -> Any:
 
 
 def divides_sizes() -> Any:
-    """Half as many places as there are rows; nGraph divides sizes as float32."""
+    """Half as many elements as there are rows; nGraph divides sizes as float32."""
     x = data()
 
     def turn(i: Any, h: Any) -> Any:
@@ -369,7 +369,7 @@ def divides_sizes() -> Any:
 
 
 def grows_inside_of_a_loop() -> Any:
-    """The loop inside adds what is fed to what grows around it, and reads all in one list."""
+    """The inner loop appends feeds to the outer loop's growing value, and flattens it."""
     x = data()
 
     def add(i: Any, h: Any) -> Any:
@@ -390,7 +390,7 @@ LONG = [(3, 2), (200, 3), (7, 4), (3000, 2), (128, 0), (64, 5), (500, 1)]
 @pytest.mark.slow("compiles loops of many lengths")
 @pytest.mark.parametrize("build", OFTEN)
 def test_what_fits_is_never_refused(build: Callable) -> None:
-    """Loops turn as often as 32 bits allow, whatever is fed first."""
+    """Loops run as many iterations as int32 allows, whatever the first feed was."""
     for feeds in (LONG, LONG[::-1]):
         denylist.clear()
         paddle_ngraph.clear_cache()
@@ -406,7 +406,7 @@ def test_what_fits_is_never_refused(build: Callable) -> None:
 def test_a_run_beyond_what_fits_is_paddles(
     build: Callable, is_open: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That run alone."""
+    """Only the run beyond the limits falls back."""
     monkeypatch.setattr(size_rules, "_INT32_MAX", 12_000)
     monkeypatch.setattr(size_rules, "_MAX_EXACT_FLOAT32_INTEGER", 100)
     paddle_ngraph.clear_cache()
@@ -425,10 +425,10 @@ def test_a_run_beyond_what_fits_is_paddles(
             np.testing.assert_array_equal(actual, expected)
     agree(program, **rows(lengths[-1], 1), limit=np.array([4]))
     assert is_one_operator(program)
-    paddle_ngraph.clear_cache()  # what is built with these limits
+    paddle_ngraph.clear_cache()  # functions built with these limits
 
 
-# -- slices as long as a count -------------------------------------------------------------------
+# -- slices up to a counter ----------------------------------------------------------------------
 
 COLUMNS = 9
 
@@ -460,7 +460,7 @@ def from_the_count_on() -> Any:
 
 
 def between_two_counts() -> Any:
-    """Slices that grow and shrink, by steps, and of what is made inside."""
+    """Slices that grow and shrink, with steps, of values computed in the loop."""
     x = columns()
 
     def turn(i: Any, j: Any, h: Any) -> Any:
@@ -473,7 +473,7 @@ def between_two_counts() -> Any:
 
 
 def a_cache_of_fixed_size() -> Any:
-    """A decoder that writes into a place that it has, and looks at what it has written."""
+    """A decoder that writes into a cache of fixed size, and reads the rows it has written."""
     x = columns()
     weight = parameter(WIDTH, WIDTH)
     cache = paddle.zeros_like(x)
@@ -490,7 +490,7 @@ def a_cache_of_fixed_size() -> Any:
 
 
 def as_many_as_there_are() -> Any:
-    """The size of what is fed is the limit of the count."""
+    """The size of a feed limits the counter."""
     x = data()
     end = paddle.cast(paddle.shape(x)[1], "int64")
     turn = lambda i, h: [i + 1, paddle.tanh(paddle.mean(x[:, : i + 1], axis=1) + h)]  # noqa: E731
@@ -498,7 +498,7 @@ def as_many_as_there_are() -> Any:
 
 
 def of_what_grows() -> Any:
-    """What is counted is less than what has grown."""
+    """The counter is less than the size of a growing value."""
     x = columns()
 
     def turn(i: Any, h: Any) -> Any:
@@ -532,7 +532,7 @@ def test_a_slice_is_as_long_as_a_count_that_a_size_limits() -> None:
     assert paddle_ngraph.stats()["functions_built"] == 0
 
 
-# -- what stays native -----------------------------------------------------------------------------
+# -- fallback --------------------------------------------------------------------------------------
 
 
 def doubles() -> Any:
@@ -570,7 +570,7 @@ def grows_in_a_branch() -> Any:
 
 
 def becomes_what_has_grown() -> Any:
-    """One is what another one was, a row longer; and two of one size exchange their places."""
+    """One value becomes another one with an extra row; two values of one size are swapped."""
     x = data()
     longer = paddle.concat([x, x[:, :1]], 1)
 
@@ -582,7 +582,7 @@ def becomes_what_has_grown() -> Any:
 
 
 def meets_one_row() -> Any:
-    """What grows is multiplied by what it has the size of in the first turn only."""
+    """The growing value is multiplied by a value of equal size in the first iteration only."""
     x = data()
 
     def turn(i: Any, h: Any) -> Any:
@@ -599,14 +599,14 @@ def counts_from_nothing() -> Any:
 
 
 def counts_beyond_the_end() -> Any:
-    """Only a run tells how often it counts."""
+    """Only a run determines the end of the counter."""
     x = data()
     turn = lambda i, h: [h + paddle.mean(x[:, : i[0] + 1], axis=1)]  # noqa: E731
     return counted(turn, x[:, 0] * 1.0, end=fed_limit())
 
 
 def sorts_what_grows() -> Any:
-    """The engine's own operators have sizes among their attributes."""
+    """The core's own operators have sizes among their attributes."""
 
     def turn(i: Any, h: Any) -> Any:
         return [paddle.concat([paddle.sort(h, axis=1), paddle.mean(h, 1, True)], 1)]
@@ -639,7 +639,7 @@ def test_what_no_turn_may_decide_is_paddles(build: Callable) -> None:
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
     reasons = [op.reason for op in native_of(program) if op.type == "pd_op.while"]
     assert reasons
-    for reason in reasons:  # a sentence of ours, not the words of a library
+    for reason in reasons:  # a sentence of this package, not a message of a library
         assert not set("\n<>") & set(reason) and ".cpp" not in reason and "C++" not in reason
         assert any(word in reason for word in ("turn", "shapes", "becomes", "only a run tells"))
 
@@ -649,7 +649,7 @@ def native_of(program: Program) -> Any:
 
 
 def test_a_loop_that_starts_from_nothing_is_paddles() -> None:
-    """The engine computes nothing of no rows, which is what there is before the first turn."""
+    """The engine computes nothing from zero rows, the size before the first iteration."""
 
     def build() -> Any:
         x = data()
@@ -666,7 +666,7 @@ def test_a_loop_that_starts_from_nothing_is_paddles() -> None:
         assert expected.shape == found.shape == (2, limit, WIDTH)
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
         stats = paddle_ngraph.stats()
-        assert stats["native_runs"] == (limit > 0)  # the first turn
+        assert stats["native_runs"] == (limit > 0)  # the first iteration
         assert stats["engine_runs"] >= limit
     (reason,) = [op.reason for op in native_of(program) if op.type == "pd_op.while"]
     assert "starts from an empty tensor" in reason
@@ -676,7 +676,7 @@ def test_a_loop_that_starts_from_nothing_is_paddles() -> None:
 
 
 def once_on_disk() -> None:
-    """What another process runs, too."""
+    """Runs the program in this and in another process."""
     program = Program(greedy)
     for seed, (length, limit) in enumerate([(2, 5), (3, 0), (4, 2), (5, 3)]):
         feed = {**feed_of_greedy(length, seed), "limit": np.array([limit])}

@@ -1,4 +1,4 @@
-"""What a loop starts from stays there for others: by NumPy, for natively it is a race."""
+"""Initial values of loops remain valid for other readers: compared with NumPy, as Paddle races."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_two_loops_start_from_one_value():
 
 
 def counted_from_one_constant():
-    """Two loops count from one 0, which is read beside them too; a third starts from it inside."""
+    """Two loops count from one 0 that has other readers; a third starts from it inside."""
     x = paddle.static.data("x", [-1, 7], "float32")
     first, h = paddle.full([1], 0, "int64"), paddle.exp(x * 0.25)
 

@@ -1,7 +1,7 @@
-"""Numbers of 16 bits: bfloat16 with all roundings of Paddle's kernels, float16 native.
+"""16-bit floats: bfloat16 with all roundings of Paddle's kernels, float16 by fallback.
 
 The CPU plugin keeps float16 in float32 from operator to operator, so a cast to float16 and back
-would change nothing there. What stands around it runs in the engine all the same.
+would have no effect there. Operators around it still run in the engine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import paddle_ngraph
 from tests.ops.harness import check
 from tests.programs import Program, floats
 
-# Operators with such kernels on Paddle's CPU, beside those of its oneDNN mode.
+# Operators with such kernels on Paddle's CPU, in addition to those of its oneDNN mode.
 OPERATORS: dict[str, Callable[[Any], Any]] = {
     "argsort": lambda x: paddle.argsort(x, axis=1),
     "assign": paddle.assign,
@@ -61,12 +61,12 @@ def test_float16_stays_native_and_the_rest_does_not(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(OPERATORS.keys() - FLOAT16_ALONE))
 def test_bfloat16_is_rounded_as_paddle_rounds(name: str) -> None:
-    """A rounding more or less would be 2^-9 of a number, and what is compared here is 1e-5."""
+    """One rounding more or less would be 2^-9 of a value; the tolerance is 1e-5."""
     build, x = _through(name, "bfloat16"), {"x": floats(2, 3, 4, 4)}
     check(build, x, ["multiply", "cast", name], gradients=False)
 
 
-# Whose results, or attributes, are rounded on the way.
+# Results or attributes of these are rounded on the way.
 STEPS: dict[str, Callable[[Any], Any]] = {
     "dropout": lambda x: F.dropout(x, 0.3),
     "mean": lambda x: paddle.mean(x, 1),

@@ -1,4 +1,4 @@
-"""Random programs that decide by sizes, over many sizes: what native Paddle computes, at each."""
+"""Random programs that branch on sizes, over many sizes, compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import paddle_ngraph
 from tests.programs import Program
 
-# Of thresholds and sizes; neither small powers of two nor neighbours of each other.
+# Thresholds and sizes; neither small powers of two nor neighbours of each other.
 _THRESHOLDS = (3, 7, 11, 19, 26, 37, 58, 71, 113)
 
 Step = Callable[[random.Random, Any], Any]
@@ -22,7 +22,7 @@ _STEPS: list[Step] = []
 
 
 def step(function: Step) -> Step:
-    """A piece of a program: a matrix to a matrix."""
+    """A random step of a program: a matrix to a matrix."""
     _STEPS.append(function)
     return function
 
@@ -36,7 +36,7 @@ def columns(x: Any) -> Any:
 
 
 def bound(draw: random.Random, x: Any) -> Any:
-    """An end of a slice: a number, from the end, none, or computed of the size."""
+    """An end of a slice: a constant, from the end, none, or computed from the size."""
     n = columns(x)
     return draw.choice(
         [
@@ -221,7 +221,7 @@ def build_has_open_rows(seed: int) -> bool:
 
 
 def attempt(program: Program, x: np.ndarray) -> Any:
-    """What native Paddle computes, if it does."""
+    """Returns the results of plain Paddle, or ``None`` if it fails."""
     try:
         return program.run(engine=False, x=x)[0]
     except Exception:
@@ -229,20 +229,20 @@ def attempt(program: Program, x: np.ndarray) -> Any:
 
 
 def check(seed: int) -> tuple[int, int]:
-    """Runs one program natively and through the engine; how often the engine ran and built."""
+    """Compares Paddle and the engine on one program; returns engine runs and builds."""
     paddle_ngraph.clear_cache()
     paddle_ngraph.reset_stats()
     native, engine = Program(build(seed)), Program(build(seed))
     for rows, length in sizes(seed):
         x = np.random.default_rng(length).normal(size=(rows, length)).astype("float32")
         expected = attempt(native, x.copy())
-        if expected is None:  # native Paddle has no answer either
+        if expected is None:  # plain Paddle fails as well
             continue
         (found,) = engine.run(engine=True, x=x.copy())
         assert found.shape == expected.shape, f"{seed}: {rows}, {length}"
         np.testing.assert_allclose(found, expected, 1e-4, 1e-4, err_msg=f"{seed}: {rows}, {length}")
     stats = paddle_ngraph.stats()
-    # Paddle runs what is empty in the middle: an engine operator's interval, at its word.
+    # Paddle runs subgraphs with empty intermediate tensors at the request of the engine.
     assert stats["engine_runs"] + stats["native_runs"] > 0, "no engine operator ran"
     return int(stats["engine_runs"]), int(stats["functions_built"])
 
@@ -252,5 +252,5 @@ def check(seed: int) -> tuple[int, int]:
 def test_random_programs_at_random_sizes(start):
     found = [check(seed) for seed in range(start, start + 4)]
     assert sum(runs > 0 for runs, _ in found) >= 3, "the engine did not run"
-    # Open functions served sizes that they were not built at.
+    # Functions with dynamic shapes served sizes other than those of their builds.
     assert sum(built < runs / 2 for runs, built in found) >= 2

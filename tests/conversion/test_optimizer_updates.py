@@ -1,4 +1,4 @@
-"""Steps of optimizers that write where parameters and their states are."""
+"""Optimizer updates that write in place to parameters and their states."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parameter(name: str, *shape: int) -> Any:
 
 
 def variable(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
-    """Zeros."""
+    """A variable of zeros."""
     zeros = paddle.nn.initializer.Constant(0)
     attribute = paddle.ParamAttr(name, initializer=zeros, trainable=False)
     return static.create_parameter(list(shape), dtype, attr=attribute)
@@ -61,7 +61,7 @@ def trained(optimizer: str) -> Any:
 
 
 def draft_of(build: Callable[[], Any]) -> Draft:
-    """What is built for a program of one interval."""
+    """Returns the draft for a program of one subgraph."""
     main = Program(build).main.clone()
     program_pass.apply(main, open_size=None)
     (text,) = [op.attrs()["graph"] for op in main.global_block().ops if "engine" in op.name()]
@@ -97,7 +97,7 @@ def test_steps_leave_the_model(optimizer):
     assert steps_left(draft) == 0
     assert len(draft.updates) == 2
     assert [len(update.states) for update in draft.updates] == [STATES[optimizer]] * 2
-    # What only a step reads is no parameter of the model: x, w and b, and powers of beta are.
+    # Inputs of updates alone are no parameters of the model: x, w and b, and powers of beta are.
     powers = 4 if "adam" in optimizer or optimizer == "amsgrad" else 0
     assert len(draft.model.get_parameters()) == len(draft.positions) == 3 + powers
 
@@ -121,7 +121,7 @@ def test_a_clipped_gradient_is_multiplied_by_the_step():
 
 
 def given_gradients(count: int, factor: float | None = None) -> Callable[[], Any]:
-    """The gradient is a sum of what is fed."""
+    """The gradient is a sum of feeds."""
 
     def build():
         w = parameter("w", 700, 3)
@@ -155,7 +155,7 @@ def test_slices_of_a_gradient_are_added_by_the_step(count, factor):
 
 
 def test_sums_in_the_function_are_not_kept_apart():
-    """The terms of a recurrent network's gradient are many."""
+    """The gradient of a recurrent network has many terms."""
 
     def build():
         x, w = static.data("x", [-1, 4], "float32"), parameter("w", 4, 4)
@@ -170,7 +170,7 @@ def test_sums_in_the_function_are_not_kept_apart():
 
 
 def read_again():
-    """What the step has made is read in the same function."""
+    """The update's result is read in the same function."""
     x, w = static.data("x", [-1, 4], "float32"), parameter("w", 4, 4)
     loss = paddle.mean((x @ w) ** 2)
     O.Momentum(0.1, 0.9).minimize(loss)
@@ -181,7 +181,7 @@ def read_again():
 
 
 def twice():
-    """Two steps on one parameter."""
+    """Two updates of one parameter."""
     x, w = static.data("x", [-1, 4], "float32"), parameter("w", 4, 4)
     w.stop_gradient = False
     loss = paddle.mean((x @ w) ** 2)
@@ -268,7 +268,7 @@ def test_a_failure_after_writing_is_not_repeated(strict):
         _core.fail_at("")
     after = paddle_ngraph.stats()
     assert after["native_runs"] == stats["native_runs"]
-    # One step, not two.
+    # One update, not two.
     velocity = {n: v for n, v in before.items() if "velocity" in n}
     assert velocity
     twin = Program(lambda: trained("momentum"))
@@ -286,13 +286,13 @@ def test_a_failure_before_writing_changes_nothing():
     for _ in range(2):
         twin.run(engine=False, x=floats(5, 4))
     _core.fail_at("run")
-    program.run(x=floats(5, 4))  # Paddle does it, once
+    program.run(x=floats(5, 4))  # falls back once
     assert paddle_ngraph.stats()["native_runs"] == 1
     assert_same_states(twin, program)
 
 
 def classifier_with_loop():
-    """Labels are checked inside of a branch as well."""
+    """Labels are checked inside a branch as well."""
     x = static.data("x", [-1, 4], "float32")
     label = static.data("label", [-1, 1], "int64")
     w = parameter("w", 4, 3)
@@ -325,16 +325,16 @@ def test_wrong_labels_change_nothing(native_in_order):
     assert paddle_ngraph.stats()["steps_in_place"] == 3
 
 
-# -- lives -----------------------------------------------------------------------------------------
+# -- random programs -------------------------------------------------------------------------------
 
 PARAMETERS = {"p": (4, 6), "q": (4, 6), "r": (24,), "s": (6,), "t": (1,), "u": (6, 4)}
 
 
 class Life:
-    """A drawn program, and what is done with it.
+    """A random program, and the actions on it.
 
-    Its parameters are read in several ways; some get other things than their gradients: another
-    parameter, or a view of one, themselves, sums of gradients, numbers.
+    Its parameters are read in several ways; some receive other values than their gradients: another
+    parameter, or a view of one, themselves, sums of gradients, constants.
     """
 
     def __init__(self, seed: int) -> None:
@@ -388,7 +388,7 @@ class Life:
 
 
 class Held:
-    """What somebody who holds the memory of a parameter sees."""
+    """The view of another holder of a parameter's memory."""
 
     def __init__(self, program: Program, name: str) -> None:
         self.name = name
@@ -412,13 +412,13 @@ def test_a_life(seed, native_in_order):
     held: list[tuple[Held, Held]] = []
     for step in range(8):
         action = life.draw.randrange(8)
-        if action == 0:  # somebody holds views
+        if action == 0:  # another holder has views
             names = life.draw.sample(sorted(PARAMETERS), 2)
             for name in names:
                 held.append(tuple(Held(program, name) for program in (native, engine)))
         elif action == 1:
             held.clear()
-        elif action == 2:  # memory of the user's
+        elif action == 2:  # the user's memory
             for program in (native, engine):
                 tensor = program.scope.find_var("q").get_tensor()
                 array = floats(4, 6, seed=step)
@@ -491,7 +491,7 @@ SHARING = {
 
 @pytest.mark.parametrize("build", SHARING.values(), ids=SHARING)
 def test_states_that_share_memory(native_in_order, build):
-    """Two variables are one memory: Paddle does what it does."""
+    """Two variables have the same memory: the run falls back."""
     native, engine = Program(build), Program(build)
     for program in (native, engine):
         share(program, "p", "q")
@@ -505,7 +505,7 @@ def test_states_that_share_memory(native_in_order, build):
 
 
 def test_slices_of_a_batch():
-    """The slices hand their gradients to the steps."""
+    """The slices pass their gradients to the updates."""
 
     def build():
         x = static.data("x", [-1, 4], "float32")
@@ -529,12 +529,12 @@ def test_slices_of_a_batch():
 
 SUM_KINDS = ["plain", "fed", "swapped", "old", "itself", "other", "counted"]
 SUM_KINDS += ["new", "twice", "spread", "whole", "widened", "filled", "moved"]
-# What is a step that the engine takes in place; the others stay in the function.
+# Updates that the engine runs in place; the others stay in the function.
 IN_PLACE = {"plain", "fed", "swapped", "old", "itself", "other", "filled", "moved"}
 
 
 class Sums:
-    """A drawn program that adds to its states, or fills them."""
+    """A random program that adds to its states, or fills them."""
 
     def __init__(self, kinds: Sequence[str], is_clear: bool = False) -> None:
         self.kinds = kinds
@@ -551,7 +551,7 @@ class Sums:
         for number, kind in enumerate(self.kinds):
             added = fed if kind == "fed" else gradient
             results += self.change(f"{kind}_{number}", kind, added, other)
-        if self.is_clear:  # what steps have read is filled
+        if self.is_clear:  # an operand of updates is filled
             state = parameter("clear", 4, 6)
             w.stop_gradient = False
             O.SGD(0.5, parameters=[w]).apply_gradients([(w, paddle.scale(state, 0.25))])
@@ -642,7 +642,7 @@ def test_drawn_sums(seed, native_in_order):
 
 
 def test_a_sum_is_exact():
-    """The same float32 numbers as ``a + b``, infinities and NaN among them."""
+    """Results are the float32 values of ``a + b``, infinities and NaN included."""
 
     def build():
         state = variable("state", [5000])
@@ -666,7 +666,7 @@ def test_a_sum_is_exact():
 
 
 def test_nothing_but_a_sum():
-    """Its function has no result."""
+    """The function of a lone sum has no result."""
 
     def build():
         state = variable("state", [6])
@@ -682,7 +682,7 @@ def test_nothing_but_a_sum():
 
 
 def test_views_follow_a_sum(native_in_order):
-    """The memory of a state stays the same, for all who hold it."""
+    """The memory of a state stays the same for all its holders."""
     build = Sums(["plain", "filled"]).build
     native, engine = Program(build), Program(build)
     run_sums(engine, True, 0)
@@ -728,7 +728,7 @@ def test_wrong_labels_leave_sums_as_they_are(native_in_order):
 
 
 def test_what_steps_have_read_is_filled():
-    """Sums of gradients, which begin anew: the step reads them where they are."""
+    """Sums of gradients that restart at zero: the update reads them in place."""
     draft = draft_of(Sums([], is_clear=True).build)
     step, fill = sorted(draft.updates, key=lambda update: update.optimizer)
     assert (step.optimizer, fill.optimizer, fill.attributes) == (0, FILL_STATE, [2.0])

@@ -1,4 +1,4 @@
-"""Weights that are written while a function is built: it is filed under what it was built of."""
+"""Weights written during a build: the function is cached under the weights it was built from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FLAGS_ngraph_precision in inference: float32 unless bfloat16 is asked for."""
+"""FLAGS_ngraph_precision in inference: float32 unless bfloat16 is requested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def float32_afterwards() -> Iterator[None]:
 
 
 class _Network:
-    """A layer."""
+    """A small network."""
 
     def __init__(self) -> None:
         paddle.seed(3)

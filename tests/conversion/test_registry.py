@@ -1,4 +1,4 @@
-"""The registry: one converter an operator, limits as data."""
+"""The registry: one converter for each operator, limits as data."""
 
 from __future__ import annotations
 

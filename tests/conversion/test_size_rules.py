@@ -1,4 +1,4 @@
-"""Converters and passes ask for shapes where open sizes are known, or not at all."""
+"""Converters and passes read shapes where symbolic sizes are known, or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHAPES = frozenset(
         *("get_partial_shape", "get_output_partial_shape", "get_input_partial_shape"),
     }
 )
-# Made of complete models, whose open dimensions are dynamic, or of the parts of a closed batch.
+# Sources: complete models with dynamic dimensions, or the chunks of a static batch.
 _OF_MODELS = frozenset(
     {"algebra", "batch_split", "constants", "functions", "fusion", "gradient_pinning"}
     | {"int8", "mixed_precision", "plugin_workarounds", "matmuls"}
@@ -104,7 +104,7 @@ def test_rules_tell_what_ngraph_infers_at_any_size(name):
     found = [shapes.of(output) for output in NODES[name](x).outputs()]
     assert guards.fixed() == {}
     told_open = any(isinstance(dim, Size) for dims in found for dim in dims)
-    assert told_open or name in ("top", "einsum", "slice")  # of as many elements at every size
+    assert told_open or name in ("top", "einsum", "slice")  # equal counts at every size
     for size in (2, 5, 9, 22, 24, 39, 41, 230):
         if not all(guard.holds({7: size}) for guard in guards.remaining()):
             continue

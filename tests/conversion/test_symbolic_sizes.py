@@ -1,4 +1,4 @@
-"""Sizes compute like numbers, and their guards tell for which other sizes the same would happen."""
+"""Symbolic sizes compute like integers; guards state the sizes with equal decisions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def expression(draw: random.Random, sizes: list[Any], depth: int) -> Any:
 
 
 def decisions(seed: int, sizes: list[Any]) -> list[Any]:
-    """What a random piece of Python computes of sizes, and what it decides by them."""
+    """Random Python computations with sizes, and decisions that depend on them."""
     draw = random.Random(seed)
     found: list[Any] = []
     for _ in range(4):
@@ -157,7 +157,7 @@ def test_a_decision_made_twice_is_one_guard():
         assert n > 20
         assert n + 5 > 20
         assert 2 * n > 40
-    assert len(guards.remaining()) == before  # a tighter one in the place of the least size
+    assert len(guards.remaining()) == before  # a tighter one replaces that of the least size
     assert not _core.guards_hold(to_words(guards.remaining(), {0: 0}), [20])
     assert _core.guards_hold(to_words(guards.remaining(), {0: 0}), [21])
 
@@ -181,7 +181,7 @@ def test_malformed_guards_do_not_hold(words):
 
 @pytest.mark.parametrize("start", range(0, 1500, 250))
 def test_what_is_decided_holds_in_every_turn(start):
-    """One size is open, others grow from turn to turn of a loop in another one."""
+    """One size is dynamic, others grow from iteration to iteration of a loop inside another one."""
     decided = checked = 0
     for seed in range(start, start + 250):
         draw = random.Random(~seed)
@@ -211,7 +211,7 @@ def test_what_is_decided_holds_in_every_turn(start):
 
 
 def small_decisions(seed: int, sizes: list[Any]) -> list[Any]:
-    """The same as :func:`decisions`, of what is simple enough to be certain now and then."""
+    """Random decisions as in :func:`decisions`, simple enough to be certain now and then."""
     draw = random.Random(seed)
     found: list[Any] = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Runs that overlap: each has some of the threads to itself, and every answer is right."""
+"""Concurrent runs: each has some of the threads exclusively, and every result is right."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALLERS, CALLS = 8, 30
 SHAPES = [(1, 3, 90, 90), (2, 3, 90, 90), (3, 3, 83, 97)]
 
 
-# Each test has an engine of its own, which has seen no other runs.
+# Each test has a new engine, which has seen no other runs.
 NUMBERS = itertools.count(1)
 
 
@@ -69,7 +69,7 @@ def answer(predictor, data):
 
 
 def overlapping(predictor, work, callers=CALLERS):
-    """What ``work(clone, number)`` returns in threads that begin at once."""
+    """Returns the results of ``work(clone, number)`` in threads that start together."""
     clones = [predictor.clone() for _ in range(callers)]
     barrier = threading.Barrier(callers)
 
@@ -82,8 +82,8 @@ def overlapping(predictor, work, callers=CALLERS):
 
 
 def kinds_of_groups(threads):
-    """How many numbers of groups there may be: powers of two, up to one for each core."""
-    paddle.set_flags({"FLAGS_ngraph_num_threads": 0})  # all that affinity and quotas leave
+    """The possible numbers of groups: powers of two, up to one for each core."""
+    paddle.set_flags({"FLAGS_ngraph_num_threads": 0})  # all within affinity and quotas
     cores = _core.num_threads()
     paddle.set_flags({"FLAGS_ngraph_num_threads": threads})
     return int(math.log2(min(CALLERS, max(threads, cores))))

@@ -1,4 +1,4 @@
-"""The build: steps of the Makefile say what to do, and headers stay light."""
+"""The build: steps of the Makefile name a remedy, and headers stay light."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_command_that_is_not_there_is_in_the_log(tmp_path):
 
 
 def test_a_signal_that_ends_a_step_ends_its_processes(tmp_path):
-    """The command starts a process of its own, as setup.py starts Ninja."""
+    """The command starts a child process, as setup.py starts Ninja."""
     code = "sleep 60 & echo $! > pid; touch begun; wait"
     command = [sys.executable, str(ROOT / "tools" / "step.py"), "Working", "sh", "-c", code]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
@@ -109,7 +109,7 @@ def test_warnings_of_tools_are_not_on_the_screen(tmp_path):
 
 @pytest.fixture
 def setup(tmp_path, monkeypatch):
-    """The module setup.py, in an empty folder."""
+    """Loads the module setup.py, in an empty folder."""
     monkeypatch.setattr(setuptools, "setup", lambda **options: None)
     specification = importlib.util.spec_from_file_location("setup_of_core", ROOT / "setup.py")
     module = importlib.util.module_from_spec(specification)
@@ -160,7 +160,7 @@ def test_a_file_in_the_way_of_the_build_is_named(setup):
 
 
 def test_headers_bring_no_large_ones_of_others():
-    """Each would cost every source that includes the header seconds."""
+    """Each large header would cost every source that includes it seconds."""
     large = re.compile(r"#include .(paddle/extension|paddle/utils/pybind|pybind11/(?!pytypes))")
     headers = [path for path in CORE.rglob("*.h") if "project" not in path.parts]
     assert len(headers) > 90

@@ -162,7 +162,7 @@ def test_a_failed_build_names_the_operator_and_changes_no_state():
 def test_memory_that_the_plugin_has_not_taken_is_given_again():
     engine = NgraphEngine(relu_graph())
     x = [floats(400, 200, seed=seed) for seed in range(2)]
-    io = [engine.build_ng_io([array]) for array in x]  # at two places, both in use
+    io = [engine.build_ng_io([array]) for array in x]  # at two addresses, both in use
     engine.run(io[0])
     _core.fail_at("bind")
     with pytest.raises(MemoryError):
@@ -194,7 +194,7 @@ def overwritten(shape):
     return build
 
 
-# 40 x 50 numbers exchange buffers, few are copied.
+# 40 x 50 values exchange buffers, few are copied.
 SHAPES = [(40, 50), (50, 40), (60, 50), (20, 50), (3,), ()]
 
 
@@ -259,7 +259,7 @@ def test_a_function_whose_fused_loops_find_too_few_registers():
 
 @pytest.mark.slow("starts a process")
 def test_functions_of_little_work_start_no_threads():
-    # In a process of its own: threads of other tests come and go.
+    # In a separate process, since threads of other tests come and go.
     code = """
 import os
 import paddle_ngraph

@@ -1,4 +1,4 @@
-"""The core's own nGraph operators: made by the bridge, compiled and run by the CPU plugin."""
+"""The core's own nGraph operators: created by the bridge, compiled and run by the CPU plugin."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parameters(*arrays: np.ndarray) -> list[Node]:
 def run(node: Node, inputs: Sequence[Node], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     model = ov.Model([opset15.result(out) for out in node.outputs()], list(inputs), "test")
     compiled = ov.compile_model(model, "CPU")
-    if compiled.get_property("INFERENCE_NUM_THREADS") == 1:  # of its own, which loses errors
+    if compiled.get_property("INFERENCE_NUM_THREADS") == 1:  # loses errors
         compiled = ov.compile_model(model, "CPU", {"NUM_STREAMS": 0})
     return list(compiled(list(arrays)).values())
 
@@ -138,7 +138,7 @@ def test_the_first_maximum_takes_the_gradient(bridge):
 
 
 def test_softmax_of_a_row_that_has_none(bridge):
-    """Native Paddle agrees for short rows only; its kernel for long ones loses the NaN."""
+    """Plain Paddle agrees for short rows only; its kernel for long rows loses the NaN."""
     rows = np.random.default_rng(0).normal(size=(6, 37)).astype("float32")
     rows[0, 30], rows[1, 36], rows[2, 3], rows[3, 5:7] = np.nan, np.nan, np.inf, [np.nan, np.inf]
     rows[4] = -np.inf
@@ -327,17 +327,17 @@ def test_optimizers_refuse_tensors_of_another_shape(bridge):
 
 
 def bits_of(data: np.ndarray) -> np.ndarray:
-    """float32 that bfloat16 holds, as the bits of bfloat16."""
+    """Float32 values that bfloat16 represents, as the bits of bfloat16."""
     return (data.view("uint32") >> 16).astype("uint16")
 
 
 def drawn(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    """Small whole numbers: bfloat16 holds them, and float32 their products and sums."""
+    """Random small integers, exact in bfloat16, with products and sums exact in float32."""
     return generator.integers(-8, 9, shape).astype("float32")
 
 
 def evaluated(name: str, arrays: Sequence[np.ndarray], threads: int, **attributes) -> np.ndarray:
-    """The output of an operator that reads bits of bfloat16, on so many threads."""
+    """The output of an operator that reads bits of bfloat16, computed by ``threads`` threads."""
     given = [ov.Tensor(array, array.shape, ov.Type.bf16) for array in arrays]
     inputs = [opset15.parameter(t.get_shape(), t.get_element_type()) for t in given]
     node = extension(name, inputs, **attributes)
@@ -349,7 +349,7 @@ def evaluated(name: str, arrays: Sequence[np.ndarray], threads: int, **attribute
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("transpose_b", [False, True])
 def test_products_in_bfloat16(transpose_a, transpose_b):
-    """Of sizes around those at which the parts of threads begin."""
+    """Sizes around those at which the slices of threads begin."""
     generator = np.random.default_rng(0)
     for _ in range(60):
         m, n, k = generator.choice([1, 2, 15, 16, 17, 31, 33, 100, 257], 3)
@@ -366,7 +366,7 @@ def test_products_in_bfloat16(transpose_a, transpose_b):
 
 
 def filter_grad(data: np.ndarray, grad: np.ndarray, size: int, stride: int, pad: int) -> np.ndarray:
-    """Of a filter [O, C, 1, size]."""
+    """The gradient of a filter [O, C, 1, size]."""
     width = (grad.shape[3] - 1) * stride + 1
     wide = np.pad(data, ((0, 0), (0, 0), (0, 0), (pad, size + width)))
     parts = [wide[..., i : i + width : stride] for i in range(size)]
@@ -375,7 +375,7 @@ def filter_grad(data: np.ndarray, grad: np.ndarray, size: int, stride: int, pad:
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
 def test_filter_gradients_in_bfloat16_read_only_what_is_written(stride):
-    """Of narrow images, after one that leaves NaN in the workspace."""
+    """Narrow images, computed after one that leaves NaN in the workspace."""
     generator = np.random.default_rng(stride)
     computed = 0
     for width in range(1, 9):
@@ -403,7 +403,7 @@ def test_filter_gradients_in_bfloat16_read_only_what_is_written(stride):
     assert computed > 8 or not processor.has_bfloat16()
 
 
-# -- all of them -------------------------------------------------------------------------------
+# -- all operators -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("channels", [1, 3, 8, 11, 16, 40])
@@ -424,7 +424,7 @@ def test_channels_are_last_in_bfloat16(channels, block, threads):
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """Finite numbers rounded to the nearest of bfloat16, ties to even."""
+    """Finite values rounded to the nearest bfloat16, ties to even."""
     bits = x.view("uint32").astype("uint64")
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype("uint32").view("float32")
 
@@ -451,7 +451,7 @@ def computed(name: str, given: Sequence[ov.Tensor], threads: int, **attributes) 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolutions_of_channels_last(size, stride):
-    """Whole numbers, whose products and sums float32 holds: as the kernels of float32 in blocks."""
+    """Integers, with products and sums exact in float32: results equal the blocked kernels'."""
     generator = np.random.default_rng(size * 10 + stride)
     for turn in range(14):
         channels = int(generator.choice([3, 8, 20, 40, 64, 96, 144]))
@@ -491,7 +491,7 @@ def test_there_is_an_example_of_every_operator():
 
 @pytest.fixture(scope="module")
 def without_a_size() -> dict[int, dict[str, str]]:
-    """What became of each example where a size is 0; in a process of its own, for it may crash."""
+    """Runs each example with a size of 0, in a separate process, since it may crash."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.own_operators"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=600)
     lines = [json.loads(line) for line in found.stdout.splitlines() if line.startswith("[")]

@@ -1,4 +1,4 @@
-"""Results do not depend on the floating-point environment of a thread, now or earlier."""
+"""Results do not depend on a thread's floating-point environment, present or earlier."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.programs import Program
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
-# On the thread that calls, on a few, on all.
+# On the calling thread, on a few threads, on all.
 SIZES = [15, 4099, 1_000_003]
 
 
 def masks(size: int) -> Program:
-    """Sums, and a gradient that a denormal decides on."""
+    """Sums, and a gradient that depends on a denormal."""
 
     def build():
         x = paddle.static.data("x", [size], "float32")
@@ -44,7 +44,7 @@ def feed(size: int) -> dict[str, np.ndarray]:
 
 
 def assert_ieee(program: Program, size: int, environment: int = 0) -> None:
-    """The engine's results in this environment are native Paddle's in the default one."""
+    """Compares the engine in this environment with plain Paddle in the default one."""
     given = feed(size)
     expected = program.run(engine=False, **given)
     before = paddle_ngraph.stats()["engine_runs"]
@@ -62,7 +62,7 @@ def assert_ieee(program: Program, size: int, environment: int = 0) -> None:
 def test_the_callers_environment_is_neither_used_nor_changed(name, size):
     bits = ENVIRONMENTS[name]
     program = masks(size)
-    assert_ieee(program, size, bits)  # built there
+    assert_ieee(program, size, bits)  # the function is built there
     assert_ieee(program, size)
     assert_ieee(program, size, bits)
 

@@ -1,4 +1,4 @@
-"""Positions out of range: the engine refuses them as Paddle does, wherever they come from."""
+"""Indices out of range: the engine rejects them as Paddle does, for every source of indices."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_id(row, column, value):
 def test_an_id_out_of_range_is_refused(build, value):
     program = Program(build)
     program.both(ids=IDS)
-    if value == -1:  # Paddle takes it for "no padding", and reads what lies before the table
+    if value == -1:  # Paddle treats it as "no padding", and reads memory before the table
         shapes = [program.run(e, ids=with_id(1, 2, value))[0].shape for e in (False, True)]
         assert shapes[0] == shapes[1]
         return

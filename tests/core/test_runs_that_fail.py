@@ -1,4 +1,4 @@
-"""Runs that are refused in their middle leave nothing behind: others compute what they should."""
+"""Runs that fail in their middle leave no state behind: later runs compute right results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.programs import (
 from tests.zips import zip_equal
 
 WIDTH, CLASSES = 6, 5
-# A number that every sample has; one of a sample that makes a run fail is this.
+# A value in every sample; this value in one sample makes a run fail.
 GOOD, BAD = (2, 3), CLASSES + 2
 SIZES = [(2, 3), (3, 4), (2, 5), (4, 3), (2, 4), (5, 3)]
 
@@ -40,7 +40,7 @@ def data() -> Any:
 
 
 def number_of(x: Any) -> Any:
-    """The number that each sample has: computed, so that nobody can look at it before a run."""
+    """The value of each sample: computed, so that it is unknown before a run."""
     return paddle.cast(paddle.max(x, [1, 2]), "int64")
 
 
@@ -53,7 +53,7 @@ def gathered(x: Any) -> Any:
 
 
 def divided(x: Any) -> Any:
-    """A bad number makes a divisor that is 0."""
+    """A bad value gives a divisor of 0."""
     divisor = paddle.cast(paddle.max(x, [1, 2]), "int32") - BAD
     return paddle.cast(paddle.floor_divide(paddle.full_like(divisor, 100), divisor), "float32")
 
@@ -77,17 +77,17 @@ def appended(x: Any, turns: Any) -> Any:
 
 
 def no_element(x: Any) -> Any:
-    """There is none with a bad number."""
+    """A bad value leaves the array empty."""
     return appended(x, BAD - paddle.max(number_of(x)))
 
 
 def one_element(x: Any) -> Any:
-    """There is only one with a bad number."""
+    """A bad value leaves one element."""
     return appended(x, BAD + 1 - paddle.max(number_of(x)))
 
 
 def found_in_a_turn(x: Any) -> Any:
-    """The second turn looks up what the first one has made."""
+    """The second iteration looks up a result of the first one."""
     table, count = parameter(CLASSES, WIDTH), paddle.full([1], 3, "int64")
 
     def turn(i: Any, h: Any) -> Any:
@@ -102,7 +102,7 @@ CHECKS: list[Callable[[Any], Any]] = [
 
 
 class Drawn:
-    """What may fail, among other things that depend on the sizes at hand."""
+    """A random operator that may fail, among others that depend on dynamic sizes."""
 
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -144,7 +144,7 @@ def close(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(2 * len(CHECKS)))
 def test_runs_after_one_that_fails(seed: int) -> None:
-    """Sizes come back after others, for which a run has failed."""
+    """Earlier sizes return after other sizes, for which a run has failed."""
     program = Program(Drawn(seed).build)
     random = np.random.default_rng(seed)
     counts = {"engine": 0, "failed": 0}
@@ -167,7 +167,7 @@ def test_runs_after_one_that_fails(seed: int) -> None:
 @pytest.mark.slow("runs several threads for a while")
 @pytest.mark.parametrize("check", [looked_up, divided, no_element, one_element])
 def test_threads_of_which_some_fail(check: Callable) -> None:
-    """They share a function: the error is that of the run that has it."""
+    """Threads share a function: the error belongs to the run that caused it."""
     build = lambda: (lambda x: [check(x), paddle.cumsum(x, 1), paddle.mean(x, 1)])(data())  # noqa: E731
     program = Program(build)
     scopes = [paddle.static.Scope() for _ in range(8)]
@@ -213,7 +213,7 @@ def test_threads_of_which_some_fail(check: Callable) -> None:
 
 
 def once_on_disk() -> None:
-    """What another process runs, too."""
+    """Runs the program in this and in another process."""
     for seed in range(len(CHECKS)):
         program = Program(Drawn(seed).build)
         for number in range(24):

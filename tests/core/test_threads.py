@@ -1,4 +1,4 @@
-"""How many threads the engine takes: the flag, affinity, quotas of control groups."""
+"""Number of threads of the engine: the flag, affinity, quotas of control groups."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_there_are_no_more_threads_than_cores() -> None:
         flags.set("ngraph_num_threads", cores + 7)
         assert _core.num_threads() == cores + 7
     finally:
-        _core.allow_more_threads_than_cores(True)  # as conftest.py has set it
+        _core.allow_more_threads_than_cores(True)  # set by conftest.py
         flags.set("ngraph_num_threads", before)
 
 
@@ -102,8 +102,9 @@ def test_an_error_is_told_by_a_single_thread_too(one_thread: None) -> None:
         program.both(x=ones * 6, y=ones * 3)
 
 
-# On one core. The plugin would have one thread there, whatever it is asked for, and lose what its
-# operators throw. The first program finds that out, the second one meets what is known.
+# On one core. The plugin would have one thread there, whatever number is requested, and lose
+# exceptions of its operators. The first program detects that, the second one finds the result
+# cached.
 ON_ONE_CORE = """
 import sys
 import numpy as np, paddle

@@ -1,4 +1,4 @@
-"""Weights as constants of a function: kept while they stay as they are, never stale."""
+"""Weights as constants of a function: cached while unchanged, never stale."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ shift = 0.0
 
 @pytest.fixture(autouse=True)
 def graph_of_its_own(request: pytest.FixtureRequest) -> None:
-    """What is known of weights is kept by graph: each test has another."""
+    """Each test has another graph, since the state of weights is stored by graph."""
     global shift
     shift = float(zlib.crc32(request.node.name.encode()) % 1000)
 
@@ -39,7 +39,7 @@ def train() -> Any:
 
 
 def predictor() -> Program:
-    """A program whose function keeps its weights, which has run."""
+    """A program whose function has constant weights, after one run."""
     program = Program(predict)
     check(program)
     assert paddle_ngraph.stats()["functions_with_weights"] == 1
@@ -47,7 +47,7 @@ def predictor() -> Program:
 
 
 def check(program: Program) -> None:
-    """What the engine computes follows from the weights that the scope holds."""
+    """Asserts that the engine's results follow from the weights in the scope."""
     before = paddle_ngraph.stats()["engine_runs"]
     (result,) = program.run(x=X)
     assert paddle_ngraph.stats()["engine_runs"] == before + 1, "the engine did not run"
@@ -59,7 +59,7 @@ def other_weights() -> np.ndarray:
     return floats(8, 4, seed=7)
 
 
-# -- every way to write ------------------------------------------------------------------------
+# -- every method of writing -------------------------------------------------------------------
 
 
 def by_tensor_set(program: Program, _: Any) -> None:
@@ -143,7 +143,7 @@ def test_what_bypasses_paddle_is_seen_soon():
     check(program)  # small weights are read in each run
 
 
-# -- when they are kept ------------------------------------------------------------------------
+# -- when weights are constants ----------------------------------------------------------------
 
 
 def test_weights_that_come_back_are_kept_after_some_runs():
@@ -214,7 +214,7 @@ def a_megabyte() -> Iterator[None]:
 
 
 def large(number: int) -> Program:
-    """A program of its own with 640 KB of weights."""
+    """A separate program with 640 KB of weights."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, 8], "float32")
@@ -224,7 +224,7 @@ def large(number: int) -> Program:
 
 
 def run(program: Program, times: int = 1) -> list[int]:
-    """In which of the runs a function was built."""
+    """Returns, for each run, whether it built a function."""
     found = []
     native = program.run(engine=False, x=X)[0]
     for number in range(times):
@@ -255,7 +255,7 @@ def test_functions_without_weights_stay_where_there_is_no_room_for_weights():
 def test_room_that_nobody_uses_any_more_is_free_in_the_end():
     first, second = large(0), large(1)
     run(first)
-    run(second)  # keeps its weights instead of the first
+    run(second)  # has constant weights instead of the first
     with_weights = paddle_ngraph.stats()["functions_with_weights"]
     assert run(first, 3) == [0]  # its weights are inputs
     assert paddle_ngraph.stats()["functions_with_weights"] == with_weights
@@ -283,7 +283,7 @@ def test_feeds_do_not_count_as_writes():
     assert paddle_ngraph.stats()["functions_with_weights"] == 2
 
 
-# -- models that are loaded again and again ------------------------------------------------------
+# -- models that are loaded repeatedly -----------------------------------------------------------
 
 
 def reload_in_place(program: Program, number: int) -> Program:
@@ -293,11 +293,11 @@ def reload_in_place(program: Program, number: int) -> Program:
 
 
 def reload_at_the_same_place(program: Program, number: int) -> Program:
-    """A new scope may have its variables where those of a former scope were."""
+    """A new scope may have its variables at the addresses of a former scope's."""
     for name in (WEIGHT, "linear_0.b_0"):
         tensor = program.scope.find_var(name).get_tensor()
         array = floats(*tensor.shape(), seed=number)
-        # It takes its memory again where that is large enough.
+        # The allocator reuses the memory if it is large enough.
         tensor.set(floats(1000 * (number + 1)), paddle.CPUPlace())
         tensor.set(array, paddle.CPUPlace())
     return program
@@ -340,7 +340,8 @@ def test_models_that_serve_few_runs_cost_few_functions(load, runs):
         for _ in range(runs):
             check(program)
     assert paddle_ngraph.stats()["functions_built"] <= 4
-    # Whatever was before, they are kept when they serve for long, and pay for the next ones.
+    # Whatever happened before, weights become constants after long service, and pay for the next
+    # ones.
     for number in range(3):
         for _ in range(600):
             check(program)
@@ -350,7 +351,7 @@ def test_models_that_serve_few_runs_cost_few_functions(load, runs):
 
 
 def test_weights_are_kept_beside_a_program_that_trains_another_model():
-    """Each of its steps may have written all weights: they are read when the wait is over."""
+    """Each step may have written all weights: they are read when the wait is over."""
     program = predictor()
     training = Program(train)
     by_tensor_set(program, None)
@@ -362,7 +363,7 @@ def test_weights_are_kept_beside_a_program_that_trains_another_model():
 
 def test_weights_that_change_while_nobody_looks_are_no_constants():
     program = predictor()
-    for number in range(700):  # a wait of any length ends with a look
+    for number in range(700):  # a wait of any length ends with a check
         reload_in_place(program, number)
         check(program)
     assert paddle_ngraph.stats()["functions_built"] == 2

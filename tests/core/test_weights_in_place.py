@@ -1,4 +1,4 @@
-"""Weights that functions read where the variables are: in memory once, and never stale."""
+"""Weights that functions read in the variables' memory: stored once, and never stale."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ shift = 0.0
 
 @pytest.fixture(autouse=True)
 def graph_of_its_own(request: pytest.FixtureRequest) -> None:
-    """What is known of weights is kept by graph: each test has another."""
+    """Each test has another graph, since the state of weights is stored by graph."""
     global shift
     shift = float(zlib.crc32(request.node.name.encode()) % 1000) / 1000
     paddle_ngraph.clear_cache()
 
 
-# -- how much memory ----------------------------------------------------------------------------
+# -- memory use ---------------------------------------------------------------------------------
 
-# Six weights, three of which a function packs and three of which it only looks things up in or
-# computes others of, each of 32 MB.
+# Six weights of 32 MB each: a function packs three of them, and only looks up rows of the other
+# three or computes values from them.
 _MEASURED = """
 import gc, json, sys
 import numpy as np, paddle, paddle_ngraph
@@ -157,7 +157,7 @@ def test_where_they_have_to_be_copied_they_are_copied_once() -> None:
 def test_copies_go_of_which_something_else_was_made() -> None:
     found = measured("folded")
     assert found["functions_with_weights_in_place"] == 1
-    # A table, and what was made of the others, as it is and packed.
+    # A table, and the value computed from the others, plain and packed.
     assert found["stays"] < 32 + 2 * PACKED + SLACK
 
 
@@ -172,26 +172,26 @@ def test_a_function_from_disk_leaves_there_what_it_has_packed(tmp_path: Path) ->
     assert loaded["peak"] < WEIGHTS + PACKED + SLACK  # pages of the file
 
 
-# -- what they hold -----------------------------------------------------------------------------
+# -- contents -----------------------------------------------------------------------------------
 
 
 def address_of(tensor: Any) -> int:
-    """Where it lies; nobody is told that somebody knows."""
+    """Reads the address of a tensor without an exposure."""
     return int(core.DenseTensor._ptr.__wrapped__(tensor))
 
 
 def numbers_of(tensor: Any) -> np.ndarray:
-    """Its memory, as somebody writes to it who has the tensor and tells nobody."""
+    """A view of a tensor's memory without an exposure: writes to it are not reported."""
     pointer = ctypes.cast(address_of(tensor), ctypes.POINTER(ctypes.c_float))
     return np.ctypeslib.as_array(pointer, tuple(tensor.shape()))
 
 
 class Model:
-    """Matrices that are packed, one of them twice, one that something is computed of, and a table.
+    """Packed matrices, one of them packed twice, one with a value computed from it, and a table.
 
     Args:
-        seed: Of the numbers.
-        rows: Of what is fed; -1: any.
+        seed: For the weights.
+        rows: Rows of the feed; -1: any.
     """
 
     names = ("table", "square", "scaled", "bias")
@@ -224,7 +224,7 @@ class Model:
         self.contents[name] = numbers
 
     def move(self, name: str) -> None:
-        """Other memory, the same numbers."""
+        """Moves a weight to other memory, with equal values."""
         self.moves += 1
         other = self.program.scope.var(f"other {self.moves}").get_tensor()
         other.set(self.contents[name], CPU)
@@ -244,7 +244,7 @@ class Model:
 
 
 def built() -> tuple[int, int]:
-    """How many functions were built, and how many of them read weights in place."""
+    """Returns the numbers of functions built, and of those that read weights in place."""
     stats = paddle_ngraph.stats()
     return stats["functions_built"], stats["functions_with_weights_in_place"]
 
@@ -296,7 +296,7 @@ def test_a_function_reads_no_weights_of_another_model() -> None:
 
 
 def test_an_executor_that_looks_at_variables_hands_none_out(monkeypatch) -> None:
-    """A function that packs in runs would not know whether it was a write."""
+    """A function that packs in runs could not tell a look from a write."""
     model = Model()
     model.check(2)
     handed_out: list[Any] = []
@@ -327,7 +327,7 @@ def test_one_parameter_that_is_given_twice_is_packed_in_both_ways() -> None:
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What is called in the next builds: a pair before the passes, and after them."""
+    """Calls a pair of functions in the next builds: before the passes, and after them."""
     calls: list[Any] = []
 
     def call(number: int) -> Any:
@@ -361,7 +361,7 @@ def test_what_others_wrote_during_a_build_is_in_no_function(meanwhile, folder, r
     model = Model(rows=rows)
     numbers = model.contents["scaled"]
     others = [floats(SIZE, SIZE, seed=7), floats(SIZE, SIZE, seed=8)]
-    # The value of something that is computed of it is a constant of its own, which stays.
+    # A value computed from a weight is a separate constant, which stays.
     meanwhile.append(
         (lambda: model.write("scaled", others[0]), lambda: model.write("scaled", numbers))
     )
@@ -374,7 +374,7 @@ def test_what_others_wrote_during_a_build_is_in_no_function(meanwhile, folder, r
 
 
 class Large:
-    """One weight of 64 MB: the system has its memory back when it is freed."""
+    """A weight of 64 MB: the system gets its memory back when it is freed."""
 
     def __init__(self) -> None:
         self.program = Program(self.build)
@@ -387,7 +387,7 @@ class Large:
         return paddle.matmul(x, weight) + shift
 
     def move(self) -> None:
-        """Other memory, twice the numbers."""
+        """Moves the weight to other memory, with doubled values."""
         other = self.program.scope.var("other").get_tensor()
         other.set(2 * self.numbers, CPU)
         self.program.scope.find_var("weight").get_tensor()._share_data_with(other)
@@ -410,7 +410,7 @@ def test_weights_that_move_during_a_build_are_there_until_it_is_over(meanwhile) 
 
 @pytest.mark.slow("compiles many or large functions")
 def test_weights_that_move_before_a_build_are_there_until_it_is_over(folder) -> None:
-    """When a run looks for a function on disk, it has decided what the build will read."""
+    """A run that looks for a function on disk has already chosen the weights for its build."""
     large = Large()
     _core.fail_at("load", blocks=True)
 
@@ -427,7 +427,7 @@ def test_weights_that_move_before_a_build_are_there_until_it_is_over(folder) -> 
             _core.fail_at("")
 
     at_once(work, 2)
-    assert built() == (2, 0)  # one of what was there before
+    assert built() == (2, 0)  # one from the earlier weights
     large.check_moved()
 
 
@@ -457,7 +457,7 @@ def test_a_function_that_packs_in_a_run_goes_if_others_write_meanwhile(number: i
     assert built() == (4, 3)
 
 
-# What happens before a run, and how often.
+# Events before a run, and their frequency.
 EVENTS = {
     "nothing": 0.48,
     "write": 0.08,
@@ -476,7 +476,7 @@ EVENTS = {
 @pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(12))
 def test_lives_of_weights(meanwhile, seed: int) -> None:
-    """Two models of one graph; whatever happens to their weights, each run reads its own."""
+    """Two models of one graph: each run reads its own weights, whatever happens to them."""
     generator = np.random.default_rng(seed)
     rows = int(generator.choice([-1, 3]))
     models = [Model(0, rows), Model(int(generator.integers(2)), rows)]
@@ -526,13 +526,13 @@ def test_lives_of_weights(meanwhile, seed: int) -> None:
 @pytest.mark.parametrize("fails", [False, True], ids=["at once", "after a run that failed"])
 @pytest.mark.parametrize("writes", [False, True], ids=["nobody writes", "somebody writes"])
 def test_the_first_run_that_packs_is_the_one_that_asks(fails: bool, writes: bool) -> None:
-    """A run whose input was refused has packed nothing yet."""
+    """A run whose input was rejected has packed nothing yet."""
     model = Model(rows=3)
     if fails:
         with pytest.raises(Exception, match=r"out of range|should|[Ee]xpected"):
             model.program.run(ids=np.array([1, 99, 2]))
         assert built() == (1, 1), "it was refused before there was a function"
-    _core.fail_at("run", blocks=True)  # when all is computed
+    _core.fail_at("run", blocks=True)  # after all computation
     try:
         run = threading.Thread(target=model.check)
         run.start()

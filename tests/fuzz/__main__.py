@@ -1,8 +1,8 @@
 """``python -m tests.fuzz``: random programs, lives and damaged graph strings.
 
-They are checked in shares, each with a seed of its own. What passed is kept in a file
-(``--state``): the next run goes on where this one stopped, whichever way it did, and draws first
-what failed. A failure prints the seed and the smallest script that fails; the other shares go on.
+They are checked in shares, each with one seed. Passed shares are stored in a file (``--state``):
+the next run continues where this one ended, for whatever reason, and repeats failures first. A
+failure prints the seed and the smallest script that fails; the other shares continue.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from tests.fuzz.check import Tally
 from tests.fuzz.lives import shrunk
 from tests.fuzz.shares import DEFAULT_FILE, ROOT, SIZES, Share, State, revision
 
-_HUNG_SECONDS = 900  # nothing takes a share as long
+_HUNG_SECONDS = 900  # no share takes that long
 _SHRINK_SECONDS = 90
-# Paddle keeps something of each program for good: interpreters, call stacks of its operators.
+# Paddle permanently retains data of each program: interpreters, call stacks of its operators.
 _MOST_MEGABYTES = 2048
-_LINE = f"{'-' * 80}\n"  # between what happened and the script
+_LINE = f"{'-' * 80}\n"  # between the event and the script
 
 
 def _environment() -> dict[str, str]:
-    # A core for each process: what one takes would be another's.
+    # One core for each process, since they would compete.
     return {"GLOG_minloglevel": "3", "FLAGS_ngraph_num_threads": "1", **os.environ}
 
 
 def _megabytes(process: int) -> int:
-    """What a process has in memory."""
+    """Returns the memory of a process in megabytes."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
 class _Worker:
-    """A process that checks shares, one after another; made anew when it crashed or has grown."""
+    """A process that checks shares, one after another; started again after a crash or growth."""
 
     def __init__(self, folder: Path) -> None:
         self._last = folder / "example.py"
@@ -54,7 +54,7 @@ class _Worker:
         self._process: subprocess.Popen[str] | None = None
 
     def check(self, kind: str, seed: int, until: float) -> tuple[Share, Tally] | None:
-        """Checks a share; ``None`` when time is up first."""
+        """Checks a share; ``None`` if time is up first."""
         process = self._process or self._start()
         assert process.stdin is not None
         self._last.unlink(missing_ok=True)
@@ -64,7 +64,7 @@ class _Worker:
         try:
             print(kind, seed, file=process.stdin, flush=True)
             share, tally, done = self._listen(process, Share(kind, seed, 0, ""))
-        except BrokenPipeError:  # it ended before it was asked
+        except BrokenPipeError:  # it ended before its first share
             share, tally, done = Share(kind, seed, 0, ""), Tally(), False
         finally:
             timer.cancel()
@@ -73,7 +73,7 @@ class _Worker:
                 self.stop()
             return share, tally
         self.stop()
-        if share.failure:  # told before time was up, or before it crashed while it was shrunk
+        if share.failure:  # reported before time was up, or before a crash while shrinking
             return share, tally
         if time.monotonic() >= until:
             return None
@@ -165,7 +165,7 @@ class _Run:
                 return
 
     def _shrink(self, share: Share) -> None:
-        """Leaves out the steps that a life does not need to fail."""
+        """Removes the steps that a life does not need to fail."""
         head, line, text = share.failure.partition(_LINE)
         until = min(self._until, time.monotonic() + _SHRINK_SECONDS)
 
@@ -187,7 +187,7 @@ class _Run:
         share.revision = self._revision
         if share.failure and share.kind == "lives":
             with self._lock:
-                self._state.add(share)  # whatever becomes of the shrinking
+                self._state.add(share)  # whatever the result of shrinking
             self._shrink(share)
         with self._lock:
             self._state.add(share)
@@ -209,7 +209,7 @@ class _Run:
 
 
 def main() -> int:
-    """Checks what is not in the state yet; 0 when nothing in it failed."""
+    """Checks shares that are missing in the state; 0 if none in it failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     for kind, size in SIZES.items():
         parser.add_argument(f"--{kind}", type=int, default=0, help=f"how many, {size} a share (0)")

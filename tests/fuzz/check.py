@@ -1,14 +1,14 @@
-"""Runs a random program natively and through the engine, and judges whether they agree.
+"""Runs a random program by Paddle and by the engine, and judges whether they agree.
 
-Numbers that agree to float32 rounding are fine, and whole numbers and truth have to be equal. A
-difference beyond that is a fault of the engine, unless the program itself cannot say better: a
-comparison of two rounded numbers, a kink, a sum that cancels. Whether that is so is measured, only
-for the numbers that differ, with Monte Carlo arithmetic: the same lines run natively in float64,
-with noise of the size of a float32 rounding error on the operands and the result of each operator
-that rounds (and, by differentiation, in its gradient). The engine is wrong where it is further from
-the noiseless float64 result than the noise explains, and further than native Paddle is. Operators
-that only move or select elements, and arithmetic of short numbers, get no noise: ties and zeros
-that are exact stay exact there, and have to be treated exactly as natively.
+Values that agree to float32 rounding are right; integers and bools have to be equal. A difference
+beyond that is a fault of the engine, unless the program itself is ill-conditioned: a comparison of
+two rounded values, a kink, a sum that cancels. Ill-conditioning is measured, only for values that
+differ, with Monte Carlo arithmetic: Paddle runs the same lines in float64, with noise of the size
+of a float32 rounding error on the operands and the result of each operator that rounds (and, by
+differentiation, in its gradient). The engine is wrong where its distance from the noiseless float64
+result exceeds the noise, and that of plain Paddle. Operators that only move or select elements, and
+arithmetic of short values, get no noise: ties and zeros that are exact stay exact there, and have
+to be treated exactly as in Paddle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPREAD = 6.0  # times the spread of the samples
 
 @dataclass
 class Tally:
-    """What many programs came to."""
+    """The outcomes of many programs."""
 
     programs: int = 0
     lines: int = 0
@@ -59,7 +59,7 @@ class Tally:
                 setattr(self, name, getattr(self, name) + value)
 
     def as_dict(self) -> dict[str, Any]:
-        """What JSON can hold, and :meth:`from_dict` reads."""
+        """Returns a representation for JSON, which :meth:`from_dict` reads."""
         return {**vars(self), "native": dict(self.native)}
 
     @staticmethod
@@ -85,18 +85,18 @@ class Tally:
 
 
 class Mismatch(AssertionError):
-    """The engine and native Paddle part."""
+    """The engine and plain Paddle differ."""
 
 
 class NativeFailure(Exception):
-    """Native Paddle does not run the program: it says nothing about the engine."""
+    """Plain Paddle does not run the program, which is then no evidence about the engine."""
 
 
 def check(program: Program, tally: Tally | None = None) -> None:
     """Asserts that the engine runs the program as Paddle does.
 
     Raises:
-        Mismatch: It does not, or the engine did not run.
+        Mismatch: The results differ, or the engine did not run.
         NativeFailure: Paddle cannot run it.
     """
     try:
@@ -133,21 +133,21 @@ def check(program: Program, tally: Tally | None = None) -> None:
 
 
 def _may_stay_native(program: Program) -> bool:
-    """Whether Paddle chooses its elements while it runs, or runs intervals, which are empty."""
+    """Whether Paddle chooses its elements in a run, or runs subgraphs that are empty."""
     chosen = ("nonzero", "masked_select", "[0:0]")
     return any(word in line.code for line in program.lines for word in chosen)
 
 
 def _check_batch(program: Program, built: Built, rows: int, tally: Tally | None) -> None:
-    """Asserts that the engine runs the program at another size, where Paddle does.
+    """Asserts that the engine runs the program at another size, if Paddle does.
 
-    Paddle's kernels do not look at every shape of what they are given; its shape inference does.
-    Of nothing, some kernels write nothing: what is fetched then is what memory happened to hold.
+    Paddle's kernels do not check every shape of their operands; its shape inference does. For empty
+    operands some kernels write no output: the fetched memory is then arbitrary.
     """
     try:
         sized = Built(program, rows=rows)
         native, _ = built.run(engine=False, rows=rows)
-    except Exception:  # the program is not one for any size
+    except Exception:  # the program requires its first size
         return
     if not sized.are_declared(native):
         return
@@ -169,7 +169,7 @@ class Built:
         program: The program.
         real: The dtype of its floats.
         noisy: Whether to build noise into it.
-        rows: Another size of the first dimension, if not the one that was drawn.
+        rows: A size of the first dimension that replaces the sampled one.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Built:
         self._rows = rows
         try:
             namespace = self._build(noisy, program.open_dims and not noisy and rows is None)
-        except Exception:  # not every operator takes open dimensions, or tells them right
+        except Exception:  # not every operator accepts or infers dynamic dimensions
             if not program.open_dims:
                 raise
             program.open_dims = False
@@ -226,7 +226,7 @@ class Built:
         return array.astype(self._real) if array.dtype.kind == "f" else array
 
     def are_declared(self, results: Mapping[str, np.ndarray]) -> bool:
-        """Whether what was fetched in the first run has the shapes that Paddle infers."""
+        """Whether the fetched values of the first run have the shapes that Paddle infers."""
         found = [np.shape(results[f"fetch {n} of run 0"]) for n in range(len(self._fetches))]
         return all(
             len(have) == len(value.shape)
@@ -240,12 +240,12 @@ class Built:
         """Runs it, from its initial state.
 
         Args:
-            engine: Whether through the engine.
-            seed: Of the random numbers.
-            rows: See :class:`Built`; here for one that is built with open dimensions.
+            engine: Whether the engine runs it.
+            seed: For the random numbers.
+            rows: See :class:`Built`; here for a program with dynamic dimensions.
 
         Returns:
-            Everything that comes out of it by name, and the counters.
+            All outputs by name, and the counters.
         """
         results: dict[str, np.ndarray] = {}
         executor = paddle.static.Executor(paddle.CPUPlace())
@@ -270,7 +270,7 @@ class Built:
 
 
 class _ClipGradByNorm(paddle.nn.ClipGradByNorm):  # type: ignore[misc]
-    """Gradients clipped to a norm, in float64, which Paddle's own operator does not take."""
+    """Clips gradients to a norm in float64, which Paddle's own operator does not support."""
 
     def _pir_clip(self, params_grads: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         return [(parameter, self._clipped(grad)) for parameter, grad in params_grads]
@@ -281,7 +281,7 @@ class _ClipGradByNorm(paddle.nn.ClipGradByNorm):  # type: ignore[misc]
 
 
 def _check_declared(line: Line, namespace: Mapping[str, Any]) -> None:
-    """Fails for a mistake in the table of operators, which is none of the engine."""
+    """Fails for a mistake in the table of operators, which is no fault of the engine."""
     for value in line.targets:
         found = namespace[value.name]
         shape = tuple(found.shape)
@@ -295,12 +295,12 @@ def _check_declared(line: Line, namespace: Mapping[str, Any]) -> None:
 
 
 def _noise(value: Any) -> Any:
-    """A float tensor with a rounding error on each element, or on none: drawn for each run."""
+    """Returns rounding errors for a float tensor: in each run for all elements, or for none."""
     dtype = str(value.dtype).rsplit(".", 1)[-1].lower()
     if dtype != "float64":
         return value
     error = paddle.uniform(list(value.shape), "float64", -NOISE, NOISE)
-    # A rounding may leave a tie as it is in one run and break it in the next.
+    # A rounding may preserve a tie in one run and break it in the next.
     happens = paddle.uniform([], "float64", 0.0, 1.0) < 0.5
     return value * (1 + error * paddle.cast(happens, "float64"))
 
@@ -341,7 +341,7 @@ def _judge(
 
 
 def _is_nearer(exact: np.ndarray, engine: np.ndarray, native: np.ndarray) -> np.ndarray:
-    """Where the engine is at least as near to the exact result as native Paddle is."""
+    """Where the engine is at least as near to the exact result as plain Paddle is."""
     if exact.dtype.kind != "f":
         return np.zeros(exact.shape, bool)
     with np.errstate(invalid="ignore"):  # NaN is near to nothing
@@ -349,7 +349,7 @@ def _is_nearer(exact: np.ndarray, engine: np.ndarray, native: np.ndarray) -> np.
 
 
 def _explained(exact: np.ndarray, samples: list[np.ndarray], engine: np.ndarray) -> np.ndarray:
-    """Where rounding errors explain what the engine says."""
+    """Where rounding errors explain the engine's result."""
     if exact.dtype.kind != "f":
         moved: np.ndarray = np.any([sample != exact for sample in samples], axis=0)
         return moved | (engine == exact)
@@ -359,6 +359,6 @@ def _explained(exact: np.ndarray, samples: list[np.ndarray], engine: np.ndarray)
         within = error <= SPREAD * spread + RTOL * np.abs(exact) + ATOL
     odd = ~np.isfinite(exact)
     same = np.where(odd, (engine == exact) | (np.isnan(engine) & np.isnan(exact)), within)
-    # An infinity or NaN that comes and goes with the noise says nothing.
+    # An infinity or NaN that comes and goes with the noise is no evidence.
     unsteady = np.any([np.isfinite(sample) == odd for sample in samples], axis=0)
     return np.asarray(same | unsteady)

@@ -1,8 +1,8 @@
-"""Damaged graph strings: each is refused in a sentence, or is a graph.
+"""Damaged graph strings: each is rejected in a sentence, or is a graph.
 
-A saved program holds graph strings, and whoever changes one can make its digest fit again. So the
-strings of real programs are changed in bytes, numbers, fields and whole parts, mostly under a
-digest that fits, and parsed.
+A saved program contains graph strings, and whoever changes one can recompute its digest. So the
+strings of real programs are changed in bytes, numbers, fields and whole components, mostly with a
+matching digest, and parsed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from paddle_ngraph import NgraphError
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
 
-SECONDS = 2.0  # of the processor: no string takes as long to parse
-MEGABYTES = 512  # what many strings may leave or have taken
+SECONDS = 2.0  # of processor time: no string takes as long to parse
+MEGABYTES = 512  # limit of memory growth over many strings
 
 _ODD_NUMBERS = (
     "-1", "0", "1", "2", "7", "-2", "255", "2147483647", "2147483648", "4294967296",
@@ -113,7 +113,7 @@ def _nest(rng: random.Random, text: str) -> str:
 
 
 def _structure(rng: random.Random, text: str) -> str:
-    """A field removed, doubled, exchanged with another, or of another kind."""
+    """Removes, doubles, swaps or replaces a field by one of another type."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -139,12 +139,12 @@ def _structure(rng: random.Random, text: str) -> str:
             container[key] = rng.randrange(40)
     try:
         return json.dumps(data, separators=(",", ":"))
-    except (ValueError, RecursionError):  # a part exchanged with what holds it
+    except (ValueError, RecursionError):  # a component swapped with its container
         return _flip(rng, text)
 
 
 def _places(data: Any) -> list[tuple[Any, Any]]:
-    """Every item of the data: what holds it, and where."""
+    """Yields every item of the data, with its container and key."""
     found: list[tuple[Any, Any]] = []
     waiting = [data]
     while waiting and len(found) < 5000:
@@ -163,7 +163,7 @@ _CHANGES: tuple[Change, ...] = (
 
 
 def damaged(rng: random.Random) -> str:
-    """A string that is not what the pass wrote."""
+    """Returns a string that the pass did not write."""
     header, _, body = rng.choice(strings()).partition("\n")
     if rng.random() < 0.8:
         body = rng.choice(_CHANGES)(rng, body)
@@ -184,7 +184,7 @@ def _digest_of(body: str) -> str:
 
 
 def _refitted(header: str, body: str) -> str:
-    """The header with counts that agree with the body, where it still has some."""
+    """The header with counts that agree with the body, as far as that has the fields."""
     try:
         data = json.loads(body)
         counts = [len(data["inputs"]) + len(data["states"]), len(data["states"])]
@@ -201,19 +201,19 @@ def _refitted(header: str, body: str) -> str:
     return " ".join([*words[:3], *map(str, counts), *lists, *words[9:]])
 
 
-# --- judgement ---------------------------------------------------------------------------------
+# --- check -------------------------------------------------------------------------------------
 
 
 class Accepted(AssertionError):
-    """A string that is neither refused nor a graph, or takes too much."""
+    """A string that is neither rejected nor a graph, or takes too much time or memory."""
 
 
 def check(text: str, with_core: bool = True) -> bool:
-    """Asserts that the string is refused in a sentence, or is a graph; returns which: a graph.
+    """Asserts that the string is rejected in a sentence, or is a graph; returns whether it is one.
 
     Args:
         text: The string.
-        with_core: Whether the core is to read it too, which keeps what it takes.
+        with_core: Whether the core reads it too, which caches accepted strings.
     """
     start = time.thread_time()
     try:
@@ -243,7 +243,7 @@ def _check_core(text: str, graph: Graph | None) -> None:
     if graph is None:
         if _digest_of(text.partition("\n")[2]) in text:
             raise Accepted("the core accepts what is no graph")
-        return  # it knows the whole string of this digest, and has taken that one
+        return  # the core has accepted and cached the string of this digest
     counts = (engine.num_inputs, engine.num_states, engine.num_outputs)
     if counts != (
         len(graph.inputs) + len(graph.states),
@@ -254,7 +254,7 @@ def _check_core(text: str, graph: Graph | None) -> None:
 
 
 def check_many(count: int, seed: int, tell: Callable[[int], None] = lambda done: None) -> int:
-    """Checks ``count`` damaged strings; returns how many of them are graphs nevertheless."""
+    """Checks ``count`` damaged strings; returns the number of graphs among them."""
     rng = random.Random(seed)
     graphs = 0
     strings()

@@ -1,8 +1,8 @@
-"""The layers that the programs of a life are made of: each takes and gives ``[-1, 4]``.
+"""The layers of the programs of a life: each maps ``[-1, 4]`` to ``[-1, 4]``.
 
-Values stay near 1 and nothing amplifies a rounding error, so that many steps of training later
-the engine and native Paddle still agree to a few digits. ``k`` is a small number: which parameter,
-which threshold, how many turns.
+Values stay near 1 and no layer amplifies a rounding error, so that after many training steps the
+engine and plain Paddle still agree to a few digits. ``k`` is a small integer: a parameter, a
+threshold, or a number of iterations.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ WIDE = 128  # a weight of 64 KB: more than is compared at once
 
 Layer = Callable[["Context", Any, int], Any]
 LAYERS: dict[str, Layer] = {}
-# Layers that an old-style program has too.
+# Layers that a ProgramDesc program has too.
 OLD: list[str] = []
 # Layers that write into the fed tensor.
 FEED_WRITERS: list[str] = []
 
 
 class Context:
-    """What a layer may use while a program is built.
+    """Resources of a layer while a program is built.
 
     Attributes:
         feed: The variable that is fed.
         test: Whether the program is one for tests.
-        old: Whether it is an old-style program.
+        old: Whether it is a ProgramDesc program.
         parameters: Those of the program by name.
     """
 
@@ -54,7 +54,7 @@ class Context:
     def parameter(
         self, name: str, shape: tuple[int, ...], scale: float = 0.6, trainable: bool = True
     ) -> Any:
-        """The parameter of this name: what it begins with depends on the name alone."""
+        """The parameter of this name: its initial value depends on the name alone."""
         if name not in self.parameters:
             self.parameters[name] = self.once_more(name, shape, scale, trainable)
         return self.parameters[name]
@@ -62,7 +62,7 @@ class Context:
     def once_more(
         self, name: str, shape: tuple[int, ...], scale: float = 0.6, trainable: bool = True
     ) -> Any:
-        """The parameter, declared as if no layer before had."""
+        """The parameter, declared again as if no layer before had declared it."""
         rng = np.random.default_rng(sum(name.encode()))
         data = rng.uniform(-scale, scale, shape).astype("float32")
         attr = paddle.ParamAttr(
@@ -80,7 +80,7 @@ class Context:
 
 
 def _old_operator(type: str, inputs: dict[str, Any], **attributes: Any) -> Any:
-    """An operator of an old-style program, for which Paddle's function takes no variables."""
+    """An operator of a ProgramDesc program, for which Paddle's function takes no variables."""
     helper = paddle.base.layer_helper.LayerHelper(type)
     out = helper.create_variable_for_type_inference(dtype="float32")
     helper.append_op(type=type, inputs=inputs, outputs={"Out": out}, attrs=attributes)
@@ -131,7 +131,7 @@ def shared(c: Context, h: Any, k: int) -> Any:
 
 @layer()
 def tied(c: Context, h: Any, k: int) -> Any:
-    """An embedding and the product with it."""
+    """An embedding and a matmul with its table."""
     table = c.parameter("table", (5, WIDTH))
     ids = paddle.argmax(c.product(h, table, transpose_y=True), axis=-1)
     return 0.5 * h + F.embedding(ids, table)
@@ -187,14 +187,14 @@ def last(c: Context, h: Any, k: int) -> Any:
 
 @layer()
 def counted(c: Context, h: Any, k: int) -> Any:
-    """Some rows by their number."""
+    """Some rows by index."""
     kept = paddle.cast(paddle.arange(_rows(h)) < 4 * k + 3, "float32")
     return h * paddle.unsqueeze(kept, -1)
 
 
 @layer()
 def attention(c: Context, h: Any, k: int) -> Any:
-    """Every row with those before it, and a few after."""
+    """Attention of each row over earlier rows, and over a few later ones."""
     scores = paddle.tril(c.product(h, h, transpose_y=True), diagonal=3 * k)
     return c.tanh(0.1 * c.product(scores, h)) + 0.5 * h
 
@@ -220,7 +220,7 @@ def softmax(c: Context, h: Any, k: int) -> Any:
 
 @layer()
 def chosen(c: Context, h: Any, k: int) -> Any:
-    """Rows that are chosen, often none, through a product."""
+    """Selected rows, often none, through a matmul."""
     rows = paddle.nonzero(h[:, 0] > (0.2, 1.7, 9.0)[k % 3])
     some = paddle.gather(h, paddle.reshape(rows, [-1]))
     some = c.tanh(c.product(some, c.parameter("w1", (WIDTH, WIDTH))))
@@ -229,7 +229,7 @@ def chosen(c: Context, h: Any, k: int) -> Any:
 
 @layer()
 def nothing(c: Context, h: Any, k: int) -> Any:
-    """No rows beside all: in one interval, which Paddle then runs in the engine's place."""
+    """Empty rows next to all rows: in one subgraph, which then falls back."""
     return 0.5 * h + 0.25 * paddle.concat([h[0:0], h])
 
 
@@ -241,7 +241,7 @@ def masked(c: Context, h: Any, k: int) -> Any:
 
 @layer()
 def cut_away(c: Context, h: Any, k: int) -> Any:
-    """A slice that holds nothing where there are few rows."""
+    """A slice that is empty where there are few rows."""
     rest = h[3 * k + 1 :]
     rest = F.layer_norm(rest, [WIDTH], epsilon=0.001)
     return h + 0.1 * paddle.sum(rest, axis=0)
@@ -261,7 +261,7 @@ def branch(c: Context, h: Any, k: int) -> Any:
 
 
 def _start(h: Any) -> Any:
-    """What a loop starts from is gone afterwards, natively: others read ``h``, too."""
+    """Copies an initial value of a loop: plain Paddle overwrites it, and ``h`` has readers."""
     return paddle.assign(h)
 
 
@@ -278,7 +278,7 @@ def loop(c: Context, h: Any, k: int) -> Any:
 
 @layer()
 def nested(c: Context, h: Any, k: int) -> Any:
-    """A branch in each turn of a loop, as many turns as rows."""
+    """A branch in each iteration of a loop with as many iterations as rows."""
     i = paddle.full([], 0, "int64")
     end = paddle.minimum(_rows(h), paddle.full([], 3 + k, "int64"))
 
@@ -294,7 +294,7 @@ def nested(c: Context, h: Any, k: int) -> Any:
 
 @layer()
 def bfloat16(c: Context, h: Any, k: int) -> Any:
-    """Through bfloat16, numbers that it holds as they are."""
+    """A round trip through bfloat16, of values that it represents."""
     short = paddle.clip(paddle.round(c.feed * 4) / 4, -2.0, 2.0)
     return h + 0.1 * paddle.cast(paddle.cast(short, "bfloat16") * 2.0, "float32")
 
@@ -311,7 +311,7 @@ def in_place(c: Context, h: Any, k: int) -> Any:
 
 @layer(old=True)
 def counter(c: Context, h: Any, k: int) -> Any:
-    """How often the program ran, in the scope."""
+    """The number of runs of the program, in the scope."""
     steps = c.parameter("steps", (1,), 0.0, trainable=False)
     paddle.assign(steps + 0.125, output=steps)
     return h + 0.1 * steps
@@ -319,7 +319,7 @@ def counter(c: Context, h: Any, k: int) -> Any:
 
 @layer(old=True, writes_feed=True)
 def feed_incremented(c: Context, h: Any, k: int) -> Any:
-    """The fed tensor is written to after it was read."""
+    """Writes to the fed tensor after it was read."""
     return h + 0.1 * paddle.assign(c.feed + 1.0, output=c.feed)
 
 
@@ -339,7 +339,7 @@ OPTIMIZERS = ("SGD", "Momentum", "Adam", "AdamW", "RMSProp")
 
 
 def optimizer(name: str) -> Any:
-    """An optimizer whose steps are no larger than its gradients, to a factor."""
+    """An optimizer whose updates are no larger than its gradients, to a factor."""
     kinds: dict[str, Callable[[], Any]] = {
         "SGD": lambda: paddle.optimizer.SGD(0.05),
         "Momentum": lambda: paddle.optimizer.Momentum(0.05, 0.9),

@@ -1,12 +1,12 @@
-"""Lives: programs that share parameters, and what happens to them, natively and through the engine.
+"""Lives: programs that share parameters, and events, run by Paddle and by the engine.
 
-A life is a list of steps. Two sides take each step: one with the engine, and its native twin, with
-a scope and programs of its own. After every step what came out, all variables of the scope, the fed
-arrays and the results kept from earlier steps have to agree. They may part by rounding; where they
-part further, native twins with noise on every number that is put in say how much of it rounding
+A life is a list of steps. Two sides take each step: one with the engine, and a reference by Paddle,
+with a separate scope and programs. After every step outputs, all variables of the scope, the fed
+arrays and the results retained from earlier steps have to agree up to rounding; for larger
+differences, perturbed reference runs with noise on every input determine how much of them rounding
 explains.
 
-What runs and what is printed for a failure are one thing: a step is a call of a method.
+The script that runs is the one that is printed for a failure: a step is a call of a method.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tests.fuzz.layers import LAYERS, WIDTH, Context, optimizer
 
 Outcome = dict[str, np.ndarray]
 
-TWINS = 6  # with noise, where the two sides part
+TWINS = 6  # with noise, where the two sides differ
 _CLOSED_ROWS = 3
 _CACHE = "FUZZ_CACHE_DIR"  # where a new process finds the functions on disk
-_KEPT = 6  # results whose memory nobody may write to
+_KEPT = 6  # results whose memory nothing may overwrite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Raised:
 
 
 class _Program:
-    """A program of a side, and what is needed to run it."""
+    """A program of a side, and the state needed to run it."""
 
     def __init__(self, main: Any, startup: Any, fetches: list[Any], old: bool, rows: int) -> None:
         self.main = main
@@ -60,11 +60,11 @@ class _Program:
 
 
 class Side:
-    """One of the two: its programs, scopes and steps. Natively, if it is not an :class:`Engine`.
+    """One of the two: its programs, scopes and steps. By Paddle, if it is not an :class:`Engine`.
 
     Args:
         folder: Where it saves.
-        noise: Relative errors come from there, on what is put in; ``None``: no errors.
+        noise: The source of relative errors on inputs; ``None``: no errors.
     """
 
     engine = False
@@ -107,7 +107,7 @@ class Side:
                     h = LAYERS[name](context, h, k)
                     fetches.append(h)
                 loss = 0.01 * context.total((h - 0.3) * (h - 0.3))
-                # The last one is large enough to be handed over as it is, without a copy.
+                # The last one is large enough to be returned without a copy.
                 fetches = [loss, h, *fetches[-3:-1], paddle.tile(h, [1, 4200])]
                 if gradient:
                     fetches += paddle.static.gradients(loss, [x])
@@ -121,13 +121,13 @@ class Side:
         return {}
 
     def clone(self, program: int) -> Outcome:
-        """A copy of a program; of an old-style one, the program for tests."""
+        """A copy of a program; of a ProgramDesc program, the program for tests."""
         source = self._programs[program]
         with _ir(source.old):
             if source.old:
                 copy = source.main.clone(for_test=True)
                 fetches = [value.name for value in source.fetches[:2]]
-            else:  # which takes no ``for_test``
+            else:  # has no ``for_test``
                 copy = source.main.clone()
                 fetches = [_same_value(source.main, copy, value) for value in source.fetches[:2]]
         clone = _Program(copy, source.startup, fetches, source.old, source.rows)
@@ -135,7 +135,7 @@ class Side:
         return {}
 
     def append(self, program: int) -> Outcome:
-        """More operators at the end of a program that may have run."""
+        """Appends operators to a program that may have run."""
         target = self._programs[program]
         with _ir(target.old):
             guard = paddle.static.program_guard(target.main, target.startup)
@@ -157,13 +157,13 @@ class Side:
         """Runs a program.
 
         Args:
-            program: Its number.
+            program: Its index.
             rows: Rows of the feed.
-            seed: Of the feed and of the random numbers.
+            seed: For the feed and the random numbers.
             fetches: Bits: which variables are fetched.
-            again: Feeds the array of the last run, as it is.
-            thread: In a thread of its own.
-            cache: Whether Paddle may keep its preparations.
+            again: Feeds the array of the last run, unchanged.
+            thread: In a separate thread.
+            cache: Whether Paddle may cache its preparations.
         """
         target = self._programs[program]
         array = self._array(target.rows if target.rows > 0 else rows, seed, again)
@@ -194,7 +194,7 @@ class Side:
         return found
 
     def _forget_fetches(self) -> None:
-        """Paddle would hand what a failed run has fetched to the next one."""
+        """Drops fetches, since Paddle would return those of a failed run from the next one."""
         if (variable := self._scope.find_var("fetch")) is not None:
             variable.get_fetch_list()._move_to_list()
 
@@ -222,7 +222,7 @@ class Side:
                     tensor.set(self._noised(np.array(tensor)), paddle.CPUPlace())
 
     def scope(self, number: int) -> Outcome:
-        """Goes on in another scope; a new one is started with every program."""
+        """Switches to another scope; a new one is started with every program."""
         while len(self._scopes) <= number:
             self._scopes.append(paddle.static.Scope())
             for program in self._programs:
@@ -232,14 +232,14 @@ class Side:
         return {}
 
     def executor(self) -> Outcome:
-        """Goes on with another executor."""
+        """Switches to another executor."""
         self._executor = paddle.static.Executor(paddle.CPUPlace())
         return {}
 
     # Writers.
 
     def write(self, name: str, how: str, seed: int = 0, program: int = 0) -> Outcome:
-        """Writes to a parameter, in one of :data:`WRITERS`."""
+        """Writes to a parameter, by one of :data:`WRITERS`."""
         tensor = self._tensor(name, self._scope)
         if tensor is None:
             return {}
@@ -249,14 +249,14 @@ class Side:
         return WRITERS[how](self, name, tensor, values, self._programs[program]) or {}
 
     def view(self, name: str) -> Outcome:
-        """Keeps NumPy's view of a parameter, for a later step."""
+        """Retains NumPy's view of a parameter, for a later step."""
         tensor = self._tensor(name, self._scope)
         if tensor is not None:
             self._views[name] = view_of(tensor)
         return {}
 
     def write_view(self, name: str, row: int, value: float) -> Outcome:
-        """Writes to a part of a parameter through the view kept, where it is still one."""
+        """Writes to a slice of a parameter through the retained view, if it is still one."""
         view, tensor = self._views.get(name), self._tensor(name, self._scope)
         if view is None or tensor is None or view.size == 0:
             return {}
@@ -276,7 +276,7 @@ class Side:
         return {}
 
     def load(self, slot: int) -> Outcome:
-        """Loads what was saved."""
+        """Loads the saved model."""
         if slot not in self._saved:
             return {}
         target = self._programs[self._saved[slot]]
@@ -284,10 +284,10 @@ class Side:
             paddle.static.load(target.main, str(self._folder / f"saved{slot}"), self._executor)
         return {}
 
-    # What only the engine feels.
+    # Steps that affect the engine only.
 
     def switch(self, on: bool) -> Outcome:
-        """Turns the engine on or off from here on."""
+        """Switches the engine on or off from here on."""
         return {}
 
     def clear(self, collect: bool = False) -> Outcome:
@@ -295,21 +295,21 @@ class Side:
         return {}
 
     def threads(self, number: int) -> Outcome:
-        """Has the engine use so many threads."""
+        """Sets the number of threads of the engine."""
         return {}
 
     def fail(self, type: str) -> Outcome:
-        """Has a converter raise."""
+        """Makes a converter raise."""
         return {}
 
     def heal(self) -> Outcome:
         """Ends :meth:`fail`."""
         return {}
 
-    # Looking, without a trace.
+    # Reading without side effects.
 
     def variables(self) -> Outcome:
-        """The variables of the scope. Nothing learns that they were read."""
+        """The variables of the scope, read without an exposure."""
         found = {}
         for name in self.names:
             tensor = self._tensor(name, self._scope)
@@ -318,7 +318,7 @@ class Side:
         return found
 
     def overwritten(self) -> int:
-        """How many results of earlier runs have changed since."""
+        """Returns the number of changed results of earlier runs."""
         return sum(not np.array_equal(now, then, equal_nan=True) for now, then in self._kept)
 
     def _tensor(self, name: str, scope: Any) -> Any:
@@ -447,10 +447,10 @@ class Life:
     """The two sides, step by step.
 
     Args:
-        in_turns: Whether each step is taken by both before the next; otherwise the native side
-            takes all of them at the end, in :meth:`end`.
-        disk: Whether functions are kept on disk, however quickly they are built: caches that are
-            cleared are filled from there, and so are those of :meth:`in_new_process`.
+        in_turns: Whether each step is taken by both before the next; otherwise Paddle's side takes
+            all of them at the end, in :meth:`end`.
+        disk: Whether all functions are stored on disk, even if built quickly: cleared caches are
+            filled from there, and so are those of :meth:`in_new_process`.
     """
 
     def __init__(self, in_turns: bool = True, disk: bool = False) -> None:
@@ -477,10 +477,10 @@ class Life:
         return folder
 
     def do(self, step: str, **arguments: Any) -> bool:
-        """Takes a step; returns whether it was taken, or raised, on either side the same.
+        """Takes a step; returns whether it succeeded, or raised, equally on both sides.
 
         Raises:
-            Mismatch: The two sides part.
+            Mismatch: The two sides differ.
         """
         if self._parted:
             return True
@@ -505,10 +505,10 @@ class Life:
         )
 
     def end(self) -> int:
-        """Ends the life; returns how often the engine ran.
+        """Ends the life; returns the number of engine runs.
 
         Raises:
-            Mismatch: The two sides part, or the engine did not run though it was to.
+            Mismatch: The two sides differ, or the engine did not run although it should.
         """
         if not self.in_turns:
             for number in range(len(self.steps)):
@@ -520,7 +520,7 @@ class Life:
         return runs
 
     def in_new_process(self) -> None:
-        """Lives it once more in a new process, with the functions that this one left on disk.
+        """Repeats the life in a new process, with the functions that this one left on disk.
 
         Raises:
             Mismatch: It failed there.
@@ -533,7 +533,7 @@ class Life:
             raise Mismatch(f"in a new process, ended with {done.returncode}: {done.stderr[-1000:]}")
 
     def close(self) -> None:
-        """Leaves nothing behind."""
+        """Releases everything."""
         self._engine.heal()
         flags = {"FLAGS_ngraph_cache_dir": "", "FLAGS_ngraph_cache_min_ms": 100}
         paddle.set_flags({"FLAGS_ngraph_num_threads": _THREADS, **flags})
@@ -564,10 +564,10 @@ class Life:
     def _compare_errors(
         self, number: int, place: str, native: Outcome | Raised, engine: Outcome | Raised
     ) -> None:
-        """After an error all is as native Paddle leaves it, or as it was before."""
+        """Asserts that an error leaves the state of plain Paddle, or the state before."""
         told = f"{place}:\nnative {_told(native)}\nengine {_told(engine)}"
         if isinstance(native, Raised) and _NO_MEMORY in str(native.error):
-            self._parted = True  # Paddle reads what a branch has left empty: no rule to go by
+            self._parted = True  # Paddle reads outputs of a branch that were never written
             return
         if not isinstance(native, Raised) or not isinstance(engine, Raised):
             raise Mismatch(told)
@@ -577,14 +577,14 @@ class Life:
             return
         before = self._found[number - 1]
         known = before.variables if isinstance(before, Raised) else before
-        # Paddle runs operators side by side: which of them came before the error is a race.
+        # Paddle runs operators concurrently: those that precede the error depend on a race.
         if native.variables.keys() != engine.variables.keys() or not all(
             _agree({name: known.get(name)}, {name: found})
             or _agree({name: native.variables[name]}, {name: found})
             for name, found in engine.variables.items()
         ):
             raise Mismatch(f"{told}\nvariables are neither as they were nor as native leaves them")
-        self._parted = True  # native Paddle has written something: the sides are no twins any more
+        self._parted = True  # plain Paddle has written a variable: the sides differ from now on
 
     def _judge(
         self, number: int, place: str, native: Outcome, engine: Outcome, suspects: Outcome
@@ -602,7 +602,7 @@ class Life:
                 )
 
     def _twin(self, last: int, seed: int) -> Outcome:
-        """What a native side with noise says after the same steps."""
+        """Returns the results of a perturbed reference run of the same steps."""
         with tempfile.TemporaryDirectory() as folder:
             twin = Side(Path(folder), np.random.default_rng(seed))
             found: Outcome | Raised = {}
@@ -617,8 +617,8 @@ def shrunk(text: str, fails: Callable[[str], bool]) -> str:
 
     Args:
         text: The script.
-        fails: Whether a script fails; in a process of its own, for what a life leaves behind may
-            cure the next one. What fails may be another difference than at first: it is one.
+        fails: Whether a script fails; in a separate process, since the state that a life leaves may
+            prevent the next failure. Any difference is a failure, also another than at first.
     """
     lines = text.splitlines(keepends=True)
     size = sum(map(_is_step, lines)) // 2
@@ -669,7 +669,7 @@ def _told(outcome: Outcome | Raised) -> str:
 
 
 def _outcome(side: Side, step: str, arguments: dict[str, Any]) -> Outcome | Raised:
-    """What a step comes to: what came out and what is there afterwards, or the error."""
+    """Returns the outcome of a step: outputs and state afterwards, or the error."""
     try:
         found = getattr(side, step)(**arguments)
     except Exception as error:
@@ -678,7 +678,7 @@ def _outcome(side: Side, step: str, arguments: dict[str, Any]) -> Outcome | Rais
 
 
 def _agree(expected: Mapping[str, Any], found: Outcome) -> bool:
-    """Whether two sets of variables are equal, but for rounding."""
+    """Whether two sets of variables are equal, up to rounding."""
     try:
         return expected.keys() == found.keys() and not any(
             expected[name] is None or _differences(expected[name], found[name]).any()
@@ -689,7 +689,7 @@ def _agree(expected: Mapping[str, Any], found: Outcome) -> bool:
 
 
 def _explained(native: np.ndarray, engine: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
-    """Where errors of what is put in explain the difference."""
+    """Where errors on inputs explain the difference."""
     if native.dtype.kind != "f":
         return np.asarray(np.any([twin != native for twin in drawn], axis=0))
     with np.errstate(invalid="ignore"):
@@ -698,7 +698,7 @@ def _explained(native: np.ndarray, engine: np.ndarray, drawn: list[np.ndarray]) 
 
 
 def _contents(tensor: Any) -> np.ndarray:
-    """A copy of a tensor's memory that no hook and no counter of references sees."""
+    """A copy of a tensor's memory that no hook and no reference counter notices."""
     shape, dtype = tuple(tensor.shape()), str(tensor._dtype()).rsplit(".", 1)[-1].lower()
     array = np.empty(shape, {"fp32": "float32", "bool": "bool"}.get(dtype, dtype))
     if array.nbytes:
@@ -707,7 +707,7 @@ def _contents(tensor: Any) -> np.ndarray:
 
 
 def _persistable(startup: Any) -> set[str]:
-    """The variables of the scope that a startup program makes."""
+    """The variables of the scope that a startup program creates."""
     if hasattr(startup, "desc"):
         return {variable.name for variable in startup.list_vars() if variable.persistable}
     names = set()

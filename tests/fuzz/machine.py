@@ -1,4 +1,4 @@
-"""The rule-based state machine that draws lives."""
+"""The rule-based state machine that samples lives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fuzz.lives import WRITERS, Life, call_of
 
 MOST_PROGRAMS = 5
 
-# Sizes around those at which layers turn, powers of two and a tile of the kernels.
+# Sizes around those at which layers change behaviour, powers of two and a tile of the kernels.
 _ROWS = st.sampled_from([3, 1, 2, 0, 4, 5, 7, 8, 9, 11, 15, 16, 17, 33, 65, 130])
 _SEEDS = st.integers(0, 9)
 _PARAMETERS = st.sampled_from(
@@ -37,12 +37,12 @@ _PIR_LAYERS, _OLD_LAYERS = _layers(list(LAYERS)), _layers(OLD)
 
 
 class LifeMachine(RuleBasedStateMachine):
-    """Draws the steps of a life.
+    """Samples the steps of a life.
 
     Attributes:
         watch: Called with each step before it is taken, ``begin`` and ``end`` among them; raises
-            what it is known to come to.
-        ended: Called with a life that ended well, and with how often the engine ran.
+            the known failure of a step.
+        ended: Called with a life that ended well, and with the number of engine runs.
         failed: Called with a life that failed.
     """
 
@@ -106,7 +106,7 @@ class LifeMachine(RuleBasedStateMachine):
         self, layers: Any, train: str | None, gradient: bool, test: bool, closed: bool
     ) -> None:
         if any(name in FEED_WRITERS for name, _ in layers):
-            train, gradient = None, False  # Paddle has no gradient of a variable written over
+            train, gradient = None, False  # Paddle has no gradient of an overwritten variable
         test = test and train is None
         self._build(layers, train=train, gradient=gradient, test=test, closed=closed)
 
@@ -158,7 +158,7 @@ class LifeMachine(RuleBasedStateMachine):
     def run_in_thread(self, program: int, rows: int) -> None:
         self._do("run", program=self._program(program), rows=rows, thread=True)
 
-    # Writes, each between runs that would not notice if something were kept.
+    # Writes, each between runs that would miss them if values were cached.
 
     @rule(name=_PARAMETERS, how=st.sampled_from(list(WRITERS)), seed=_SEEDS, program=_ANY)
     def write(self, name: str, how: str, seed: int, program: int) -> None:
@@ -192,7 +192,7 @@ class LifeMachine(RuleBasedStateMachine):
     def startup(self, program: int) -> None:
         self._do("startup", program=self._program(program))
 
-    # Where and how it runs.
+    # Scopes, executors and settings.
 
     @rule(number=st.integers(0, 2))
     def scope(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The table of operators: each function draws its arguments and appends one operator or a few.
+"""The table of operators: each function samples its arguments and appends one or a few operators.
 
 Values stay bounded and away from poles, so that results are well conditioned wherever they can be.
 Where they cannot (ties after rounding, kinks, cancellation) :mod:`tests.fuzz.check` decides.
@@ -13,7 +13,7 @@ from tests.fuzz.programs import LARGEST, Builder, Shape, Value, broadcast, joint
 
 Operator = Callable[[Builder], object]
 
-# Drawn with these weights; the first ones are what failing programs shrink to.
+# Sampled with these weights; failing programs shrink to the first ones.
 TABLE: list[tuple[Operator, int]] = []
 
 
@@ -118,7 +118,7 @@ def activation(b: Builder) -> None:
 
 @operator(6)
 def kinked(b: Builder) -> None:
-    """What selects or cuts: no rounding, but a kink."""
+    """Selects or cuts: no rounding, but a kink."""
     x = b.real()
     code, bound = b.choose(_KINKED)
     b.select(code, x, shape=x.shape, bound=min(max(x.bound, 1.0), bound))
@@ -126,7 +126,7 @@ def kinked(b: Builder) -> None:
 
 @operator(2)
 def whole_numbers(b: Builder) -> None:
-    """Rounds to whole numbers."""
+    """Rounds to integers."""
     x = b.real()
     b.select(b.choose(_ROUNDING), x, shape=x.shape, bound=x.bound + 1)
 
@@ -171,7 +171,7 @@ def smooth(b: Builder) -> None:
 
 @operator(5)
 def extremum(b: Builder) -> None:
-    """Larger and smaller of two."""
+    """Maximum and minimum of two."""
     x, y, shape = _pair(b)
     kind = b.choose(["maximum", "minimum", "fmax", "fmin"])
     b.select(f"paddle.{kind}({{0}}, {{1}})", x, y, shape=shape)
@@ -199,12 +199,12 @@ def quotient(b: Builder) -> None:
     b.emit(code, x, y, shape=shape, bound=bound)
 
 
-# --- whole numbers, comparisons, truth ---------------------------------------------------------
+# --- integers, comparisons, bools --------------------------------------------------------------
 
 
 @operator(5)
 def integers(b: Builder) -> None:
-    """Arithmetic of whole numbers, within 31 bits."""
+    """Integer arithmetic, within 31 bits."""
     x, y, shape = _pair(b, "whole")
     kind = b.choose(["add", "subtract", "maximum", "minimum", "multiply", "floor_divide", "mod"])
     bound = {"multiply": x.bound * y.bound, "add": x.bound + y.bound, "subtract": x.bound + y.bound}
@@ -221,7 +221,7 @@ def integers(b: Builder) -> None:
 
 @operator(5)
 def comparison(b: Builder) -> None:
-    """Comparisons of floats, whole numbers and truth."""
+    """Comparisons of floats, integers and bools."""
     kind = b.choose(
         ["greater_than", "less_than", "greater_equal", "less_equal", "equal", "not_equal"]
     )
@@ -231,7 +231,7 @@ def comparison(b: Builder) -> None:
 
 @operator(3)
 def logic(b: Builder) -> None:
-    """Truth."""
+    """Logical operators."""
     x = b.truth()
     kind = b.choose(["logical_and", "logical_or", "logical_xor", "logical_not"])
     if kind == "logical_not":
@@ -245,7 +245,7 @@ def logic(b: Builder) -> None:
 
 @operator(2)
 def finite(b: Builder) -> None:
-    """What kind of number."""
+    """Tests for NaN, infinities and finite values."""
     x = b.real()
     kind = b.choose(["isfinite", "isnan", "isinf"])
     b.emit(f"paddle.{kind}({{0}})", x, shape=x.shape, dtype="bool", bound=1, rounds=False)
@@ -269,7 +269,7 @@ def where(b: Builder) -> None:
 
 @operator(2)
 def masked_fill(b: Builder) -> None:
-    """A number wherever a condition holds."""
+    """A scalar wherever a condition is true."""
     x = b.real(low=1)
     mask = b.of_shape(x.shape, "bool")
     b.select("paddle.masked_fill({0}, {1}, -0.5)", x, mask, shape=x.shape)
@@ -282,7 +282,7 @@ def cast(b: Builder) -> None:
     target = b.choose(["real", "int32", "bool", "int64"])
     if target == x.dtype or (target == "real" and x.bound > 2**20):
         return
-    if x.dtype == "real" and target != "bool":  # no NaN: a cast of it means nothing
+    if x.dtype == "real" and target != "bool":  # no NaN: a cast of it is undefined
         code = f'paddle.cast(paddle.where(paddle.isfinite({{0}}), {{0}}, {{0}} * 0), "{target}")'
         code = code.replace("{0} * 0", "paddle.zeros_like({0})")
     else:
@@ -339,7 +339,7 @@ def reduction(b: Builder) -> None:
 
 @operator(3)
 def positions(b: Builder) -> None:
-    """Where the largest and the smallest are."""
+    """Indices of the maximum and the minimum."""
     x = b.real(low=1)
     axis, keepdim = b.axis(x), b.chance(50)
     kind, dtype = b.choose(["argmax", "argmin"]), b.choose(["int64", "int32"])
@@ -362,7 +362,7 @@ def truth_reduction(b: Builder) -> None:
 
 @operator(2)
 def whole_reduction(b: Builder) -> None:
-    """Reductions of whole numbers."""
+    """Reductions of integers."""
     x = b.whole(lambda value: value.rank > 0)
     if x.rank == 0:
         return
@@ -457,7 +457,7 @@ def small_products(b: Builder) -> None:
 
 @operator(7)
 def reshape(b: Builder) -> None:
-    """The same elements in another shape."""
+    """Equal elements in another shape."""
     x = b.any_value()
     kind = b.choose(["reshape", "flatten", "unsqueeze", "squeeze"])
     if kind == "unsqueeze" and x.rank < 5:
@@ -553,7 +553,7 @@ def split(b: Builder) -> None:
 
 @operator(6)
 def slice_(b: Builder) -> None:
-    """A part of a tensor, with positive and negative positions and steps."""
+    """A slice of a tensor, with positive and negative indices and steps."""
     x = b.any_value(low=1)
     if x.rank == 0:
         return
@@ -595,7 +595,7 @@ def expand(b: Builder) -> None:
 
 @operator(3)
 def pad(b: Builder) -> None:
-    """Numbers around a tensor, or half of a matrix."""
+    """Padding around a tensor, or a triangle of a matrix."""
     kind = b.choose(["pad", "pad2d", "tril", "triu"])
     if kind == "pad":
         x = b.real(low=1, high=4)
@@ -619,7 +619,7 @@ def pad(b: Builder) -> None:
 
 @operator(6)
 def gather(b: Builder) -> None:
-    """Elements at positions."""
+    """Elements at indices."""
     x = b.any_value(low=1, high=4)
     if x.rank == 0 or x.dtype == "bool":
         return
@@ -648,7 +648,7 @@ def gather(b: Builder) -> None:
 
 @operator(4)
 def embedding(b: Builder) -> None:
-    """Rows of a table, and rows with a single one."""
+    """Rows of a table, and rows of a table with one row."""
     ids = b.new_ids(b.shape(1, 2), 5)
     if b.chance(40):
         b.emit(
@@ -700,7 +700,7 @@ def counting(b: Builder) -> None:
 
 
 def _image(b: Builder, low: int = 2, calm: bool = False) -> Value:
-    """A tensor [n, c, h, w] with h, w of ``low`` at least."""
+    """A tensor [n, c, h, w] with h, w of at least ``low``."""
 
     def fits(value: Value) -> bool:
         return min(value.shape[2:]) >= low and not (calm and value.wild)
@@ -714,7 +714,7 @@ def _image(b: Builder, low: int = 2, calm: bool = False) -> Value:
 @operator(5)
 def conv(b: Builder) -> None:
     """Convolutions, grouped and transposed ones too."""
-    # Natively, infinite weights make NaN of the zeros around an image.
+    # In plain Paddle, infinite weights give NaN for the zeros around an image.
     x = _image(b, 2, calm=True)
     channels = x.shape[1]
     groups = channels if channels > 1 and b.chance(30) else 1
@@ -739,9 +739,9 @@ def conv(b: Builder) -> None:
 
 
 def _above_least(code: str, x: Value) -> str:
-    """The maximum ``code`` of windows of ``x``, without the least number there is.
+    """The maximum ``code`` of windows of ``x``, without the lowest float.
 
-    A window of nothing but NaN and -infinity gives it. Its square leaves float32, and in a
+    A window of NaN and -infinity alone yields it. Its square overflows float32, and in a
     normalization Paddle's root of that infinity is NaN where its loop is vectorized.
     """
     return f"paddle.maximum({code}, paddle.full([], -16.0, REAL))" if x.wild else code
@@ -771,7 +771,7 @@ def pool(b: Builder) -> None:
         kernel, stride, padding = 2, b.choose([2, 1]), b.choose([0, 1])
         ceil = b.chance(30)
         sides = _pooled(x.shape[2:], kernel, stride, padding, ceil)
-        # The maximum of a window that holds nothing but padding is the least number there is.
+        # The maximum of a window with padding alone is the lowest float.
         if any((n - 1) * stride - padding >= dim for n, dim in zip(sides, x.shape[2:])):
             ceil = False
             sides = _pooled(x.shape[2:], kernel, stride, padding, ceil)
@@ -792,7 +792,7 @@ def normalization(b: Builder) -> None:
     if kind == "layer_norm":
         x = b.real(low=2, high=4, where=varied)
         w, bias = b.of_shape(x.shape[-1:]), b.of_shape(x.shape[-1:])
-        # Of one tensor for both, Paddle's gradient of float64, the reference, may have no memory.
+        # If both are one tensor, Paddle's gradient of float64, the reference, may have no memory.
         bias = b.new_real(x.shape[-1:]) if bias is w else bias
         code = f"F.layer_norm({{0}}, {list(x.shape[-1:])}, {{1}}, {{2}}, 0.001)"
         b.emit(code, x, w, bias, shape=x.shape, bound=w.bound * 4 + bias.bound)
@@ -828,7 +828,7 @@ def softmax(b: Builder) -> None:
 
 @operator(6)
 def loss(b: Builder) -> None:
-    """Losses of classes and of numbers."""
+    """Losses for classes and for values."""
     kind = b.choose(
         ["cross_entropy", "nll", "soft", "bce_logits", "bce", "smooth_l1", "l1", "kl", "mse"]
     )
@@ -869,7 +869,7 @@ def loss(b: Builder) -> None:
 
 @operator(2)
 def bfloat16(b: Builder) -> None:
-    """There and back, for numbers of at most 8 binary digits."""
+    """A round trip, for values of at most 8 binary digits."""
 
     def is_short(value: Value) -> bool:
         return value.bits is not None and value.bits + math.log2(max(value.bound, 1.0)) <= 7
@@ -886,7 +886,7 @@ def bfloat16(b: Builder) -> None:
 
 @operator(4)
 def empty(b: Builder) -> None:
-    """Tensors that hold nothing, or may: chosen elements, none of them, slices of no length."""
+    """Tensors that are or may be empty: selected elements, no elements, slices of length 0."""
     x = b.real(low=1, high=4, where=lambda value: not value.wild)
     if x.wild:
         return
@@ -934,7 +934,7 @@ def _body(b: Builder, x: Value) -> tuple[str, float]:
 
 
 def _branch(b: Builder, x: Value, condition: str) -> tuple[str, float]:
-    """The code of a branch, and the bound of what it gives."""
+    """The code of a branch, and the bound of its yielded value."""
     (one, first), (other, second) = _body(b, x), _body(b, x)
     code = f"paddle.static.nn.cond({condition}, lambda: {one}, lambda: {other})"
     return code, max(min(x.bound, first), min(x.bound, second)) + 0.5
@@ -943,7 +943,7 @@ def _branch(b: Builder, x: Value, condition: str) -> tuple[str, float]:
 def _loop(turns: int, body: str, x: str = "{0}") -> str:
     """The code of a loop over ``i`` and ``h``.
 
-    What it starts from is gone afterwards, natively: others read ``x``, too.
+    Plain Paddle overwrites the initial value, although ``x`` has other readers: it is copied.
     """
     return (
         f"paddle.static.nn.while_loop(lambda i, h: i < {turns}, lambda i, h: [i + 1, {body}], "
@@ -953,7 +953,7 @@ def _loop(turns: int, body: str, x: str = "{0}") -> str:
 
 @operator(3)
 def branch(b: Builder) -> None:
-    """One of two ways, by a truth that is not known before."""
+    """A branch by a condition that is unknown before a run."""
     x, truth = b.real(where=lambda value: not value.wild), b.truth()
     code, bound = _branch(b, x, "paddle.any({1})")
     b.emit(code, x, truth, shape=x.shape, bound=bound)
@@ -961,7 +961,7 @@ def branch(b: Builder) -> None:
 
 @operator(3)
 def loop(b: Builder) -> None:
-    """A few turns, none too; around a branch, or in one."""
+    """A few iterations, or none; around a branch, or in one."""
     x = b.real(where=lambda value: not value.wild)
     turns, kind = b.choose([2, 0, 1, 4]), b.choose(["plain", "branch inside", "in a branch"])
     if kind == "plain":
@@ -977,7 +977,7 @@ def loop(b: Builder) -> None:
         b.emit(_loop(turns, body.replace("{0}", "h")), x, shape=x.shape, bound=x.bound + 1)
 
 
-# --- writing over memory -----------------------------------------------------------------------
+# --- in-place operators ------------------------------------------------------------------------
 
 _IN_PLACE = (
     ("F.relu_({0})", False),
@@ -991,7 +991,7 @@ _IN_PLACE = (
 
 @operator(2)
 def in_place(b: Builder) -> None:
-    """Operators that write over their input."""
+    """Operators that overwrite their input."""
     fresh = [v for v in reversed(b.values) if v.dtype == "real" and b.is_fresh(v)]
     if not fresh:
         return

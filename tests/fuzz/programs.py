@@ -1,8 +1,8 @@
-"""Random programs: what they are, how they are drawn, how they read as Python code.
+"""Random programs: their definition, sampling, and rendering as Python code.
 
-A program is a list of inputs and of lines of code. It is kept as code, so that what runs and what
-is printed for a failure are one thing. The same lines can be built in float64, and with noise of
-the size of a rounding error in every place that rounds (:mod:`tests.fuzz.check` says why).
+A program is a list of inputs and of lines of code. It is stored as code, so that the script that
+runs is the one that is printed for a failure. The same lines can be built in float64, and with
+noise of the size of a rounding error at every rounding (see :mod:`tests.fuzz.check`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 LARGEST = 600  # elements of a tensor
 MAX_RANK = 5
-_REAL_BOUND = 16.0  # what is larger is scaled down, by a power of two
+_REAL_BOUND = 16.0  # larger values are scaled down, by a power of two
 _EXACT_BITS = 21
 _INTEGER_BOUND = 2.0**30
 
@@ -34,8 +34,8 @@ class Value:
         shape: Its shape.
         dtype: ``real`` (float32, or float64 in the reference), ``int32``, ``int64`` or ``bool``.
         bound: No element is larger in magnitude (NaN and infinity in ``special`` inputs aside).
-        bits: A real that is computed without any rounding has at most so many binary digits after
-            the point; ``None`` for others.
+        bits: The maximum number of binary digits after the point of a real that is computed without
+            any rounding; ``None`` for others.
         leaf: An input or a parameter.
         wild: NaN and infinities are among its elements.
     """
@@ -61,7 +61,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Input:
-    """What is fed, or what a parameter begins with: an expression of numpy."""
+    """A feed or initial value of a parameter: an expression of numpy."""
 
     value: Value
     data: str
@@ -71,7 +71,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the program: ``{0}``, ``{1}``, ... in the code stand for the arguments."""
+    """A line of the program, with ``{0}``, ``{1}``, ... as placeholders for the arguments."""
 
     targets: tuple[Value, ...]
     code: str
@@ -102,12 +102,12 @@ class Program:
     Attributes:
         inputs: Feeds and parameters.
         lines: The operators.
-        fetches: Names of what is fetched.
-        targets: Outputs whose gradients are taken, beside the names of their cotangents.
+        fetches: Names of fetched values.
+        targets: Outputs whose gradients are taken, with the names of their cotangents.
         optimizer: The optimizer's constructor, if parameters are trained.
         open_dims: Whether the first dimension of feeds is declared as -1.
         runs: How often it runs.
-        batches: Further sizes of the first dimension, where it is open.
+        batches: Further sizes of the first dimension, where it is dynamic.
     """
 
     inputs: list[Input] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Program:
         return next((item.value.shape[0] for item in self.feeds if item.value.shape), None)
 
     def resized(self, array: np.ndarray, rows: int | None) -> np.ndarray:
-        """A fed array with as many rows, if it is one of the batch."""
+        """A fed array resized to ``rows`` rows, if its first dimension is the batch."""
         if rows is None or array.shape[:1] != (self.rows,):
             return array
         return np.resize(array, (rows, *array.shape[1:]))
@@ -143,7 +143,7 @@ class Program:
     def body(
         self, noisy: bool = False, open_dims: bool | None = None, rows: int | None = None
     ) -> str:
-        """The code that builds the program; it leaves the variables to fetch in ``fetches``."""
+        """The code that builds the program; it stores the variables to fetch in ``fetches``."""
         open_dims = self.open_dims if open_dims is None else open_dims
         lines = [_declaration(item, open_dims, {self.rows: rows}) for item in self.inputs]
         lines += [line.render(noisy) for line in self.lines]
@@ -177,7 +177,7 @@ class Program:
         return [name for name in self.fetches if name in real][:3] + trained
 
     def script(self) -> str:
-        """A script of its own that runs the program natively and through the engine."""
+        """A stand-alone script that runs the program by Paddle and by the engine."""
         feeds = "".join(f'    "{item.value.name}": {item.data},\n' for item in self.feeds)
         body = self.body().replace("REAL", '"float32"')
         return _SCRIPT.format(
@@ -247,11 +247,11 @@ for native, engine in zip(*results):
 
 
 class Builder:
-    """Draws a program piece by piece; the operators in :mod:`tests.fuzz.operators` work on it.
+    """Samples a program piece by piece; the operators in :mod:`tests.fuzz.operators` work on it.
 
     Args:
-        draw: Draws from a hypothesis strategy.
-        parameters: How many percent of the new float inputs are parameters.
+        draw: Samples from a hypothesis strategy.
+        parameters: The percentage of new float inputs that are parameters.
     """
 
     def __init__(self, draw: Callable[[Any], Any], parameters: int = 15) -> None:
@@ -262,10 +262,10 @@ class Builder:
         self._used: set[str] = set()
         self._counter = 0
 
-    # Drawing. Everything shrinks to the first option.
+    # Sampling. All choices shrink to the first option.
 
     def integer(self, first: int, last: int) -> int:
-        """A number from ``first`` to ``last``."""
+        """An integer from ``first`` to ``last``."""
         return first if first == last else self._draw(st.integers(first, last))
 
     def choose(self, options: Sequence[T]) -> T:
@@ -381,7 +381,7 @@ class Builder:
     def new_real(self, shape: Shape, calm: bool = False) -> Value:
         """A new float input, or a parameter."""
         kind = self.choose(["uniform"] * 6 + ["grid"] * 3 + ["special"] * (not calm))
-        if kind == "grid":  # many equal numbers: ties, zeros
+        if kind == "grid":  # many equal values: ties, zeros
             data = f'(RNG.integers(-4, 5, {shape}) / 2).astype("float32")'
             return self.add_input(
                 shape, "real", data, 2.0, bits=1, parameter=self._parameter(shape)
@@ -394,7 +394,7 @@ class Builder:
         return self.add_input(shape, "real", data, 2.0, parameter=self._parameter(shape))
 
     def new_ids(self, shape: Shape, count: int) -> Value:
-        """A new input of positions below ``count``."""
+        """A new input of indices below ``count``."""
         dtype = self.choose(["int64", "int32"])
         data = f'RNG.integers(0, {count}, {shape}).astype("{dtype}")'
         return self.add_input(shape, dtype, data, count - 1)
@@ -426,7 +426,7 @@ class Builder:
         trainable: bool = True,
         wild: bool = False,
     ) -> Value:
-        """A new input, or a parameter; ``RNG`` in its data is a generator of its own."""
+        """A new input, or a parameter; ``RNG`` in its data is a separate generator."""
         number = len(self.program.inputs)
         name = f"{'p' if parameter else 'x'}{number}"
         value = Value(name, shape, dtype, bound, bits, leaf=True, wild=wild)
@@ -452,13 +452,13 @@ class Builder:
         """Appends a line with one result.
 
         Args:
-            code: ``{0}``, ``{1}``, ... stand for the arguments.
+            code: ``{0}``, ``{1}``, ... are placeholders for the arguments.
             arguments: The tensors read.
             shape: The result's shape.
             dtype: The result's dtype.
             bound: The result's bound; that of the largest argument if not given.
-            rounds: Whether it rounds. Not for what moves or selects elements.
-            bits: See :class:`Value`, for what does not round as long as the numbers are short.
+            rounds: Whether it rounds; false for operators that move or select elements.
+            bits: See :class:`Value`, for operators that do not round short values.
             keep: Whether other operators may read the result.
         """
         if bound is None:
@@ -493,7 +493,7 @@ class Builder:
         x: Value,
         shapes: Sequence[Shape],
     ) -> list[Value]:
-        """Appends a line with several results, which are parts of ``x``."""
+        """Appends a line with several results, which are slices of ``x``."""
         results = [
             Value(self._name(), shape, x.dtype, x.bound, x.bits, wild=x.wild) for shape in shapes
         ]
@@ -504,13 +504,13 @@ class Builder:
         return results
 
     def in_place(self, code: str, value: Value, bound: float, rounds: bool) -> Value:
-        """Appends a line that writes over a value, which nothing else reads then."""
+        """Appends a line that overwrites a value, which has no later readers."""
         self.values = [other for other in self.values if other is not value]
         bits = None if rounds else value.bits
         return self.emit(code, value, shape=value.shape, bound=bound, rounds=rounds, bits=bits)
 
     def is_fresh(self, value: Value) -> bool:
-        """Whether a value is the result of an operator and nothing reads it yet."""
+        """Whether a value is the result of an operator and has no reader yet."""
         return not value.leaf and value.name not in self._used
 
     def _name(self) -> str:

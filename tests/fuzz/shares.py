@@ -1,8 +1,8 @@
-"""What was checked so far: shares of programs, lives and damaged graphs, kept in a file.
+"""A record of shares of programs, lives and damaged graphs, in a file.
 
-A share is a number of examples drawn with a seed of its own. The file says which shares passed and
-under which sources, and which failed: these are drawn again first. It is written anew after each
-share, to another name and then renamed, so that it is whole whenever the machine is switched off.
+A share is a number of examples sampled with one seed. The file lists which shares passed and under
+which sources, and which failed: these run again first. The file is rewritten after each share,
+under another name and then renamed, so that it is complete whenever the machine is switched off.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ FORMAT = 1
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_FILE = ROOT / ".fuzz" / "state.json"
 
-# How many examples a share has. Small: what is not finished in time is drawn again.
+# Number of examples in a share; small, since a share not finished in time is repeated.
 SIZES = {"programs": 40, "lives": 8, "graphs": 10_000}
 
 
 @dataclass
 class Share:
-    """What became of a share.
+    """The outcome of a share.
 
     Attributes:
         kind: ``programs``, ``lives`` or ``graphs``.
@@ -43,7 +43,7 @@ class Share:
 
     @property
     def key(self) -> str:
-        """Its name in the file."""
+        """The name of the share in the file."""
         return f"{self.kind} {self.seed}"
 
 
@@ -52,7 +52,7 @@ class State:
     """The shares so far, in a file.
 
     Args:
-        path: The file; it need not be there.
+        path: The file; it may be missing.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class State:
 
     @staticmethod
     def read(path: Path) -> State:
-        """The state that a file holds. Raises ValueError when the file is none of ours."""
+        """Reads the state from a file. Raises ValueError for a file of another format."""
         state = State(path)
         if path.exists():
             data = json.loads(path.read_text())
@@ -72,7 +72,7 @@ class State:
         return state
 
     def add(self, share: Share) -> None:
-        """Takes down a share, and writes the file."""
+        """Adds a share, and writes the file."""
         self.shares[share.key] = share
         self.path.parent.mkdir(parents=True, exist_ok=True)
         other = self.path.with_name(f"{self.path.name}.{os.getpid()}")
@@ -81,7 +81,7 @@ class State:
         os.replace(other, self.path)
 
     def passed(self, kind: str, revision: str | None = None) -> int:
-        """How many examples passed, in all or with these sources."""
+        """Returns how many examples passed, in all or with these sources."""
         return sum(
             share.passed
             for share in self.shares.values()
@@ -89,11 +89,11 @@ class State:
         )
 
     def failed(self, kind: str | None = None) -> list[Share]:
-        """The shares that failed when they were last drawn."""
+        """The shares whose last run failed."""
         return [s for s in self.shares.values() if s.failure and kind in (None, s.kind)]
 
     def wanted(self, kind: str, count: int, first: int) -> list[tuple[str, int]]:
-        """The shares to draw: what failed, then what ``count`` examples from ``first`` on lack."""
+        """The shares to run: failed, then missing ones of ``count`` examples from ``first``."""
         again = [(kind, share.seed) for share in self.failed(kind)]
         seeds = range(first, first - (-count // SIZES[kind]))
         return again + [(kind, n) for n in seeds if f"{kind} {n}" not in self.shares]
@@ -113,7 +113,7 @@ class State:
 
 
 def revision() -> str:
-    """What names the sources: the commit, where there is one, and a digest of what is compiled."""
+    """Identifies the sources: the commit, if there is one, and a digest of compiled files."""
     digest = hashlib.sha256()
     for path in sorted(ROOT.glob("paddle_ngraph/**/*")):
         if path.suffix in (".py", ".cc", ".h"):

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from tests.fuzz.operators import CHOICES, OPTIMIZERS, arithmetic
 from tests.fuzz.programs import Builder, Program, Value
 
-# What reads beyond the end of a smaller batch, or leaves its result as it was if that is empty.
+# Operators that read beyond the end of a smaller batch, or leave the result of an empty one.
 _UNCHECKED = ("gather_nd", "take_along_axis", "paddle.gather(")
 BATCHES = (1, 2, 3, 4, 6, 9, 13, 17, 30)
 
 
 def the_same_examples(count: int) -> settings:
-    """Settings to draw ``count`` examples: the same in each run, without a deadline.
+    """Settings to sample ``count`` examples: the same in each run, without a deadline.
 
-    That is, in each run of the same tests: hypothesis draws constants of imported modules, too.
+    They are equal in runs of the same tests only: hypothesis samples constants of imported modules,
+    too.
     """
     return settings(
         max_examples=count,
@@ -65,13 +66,13 @@ def _finish(b: Builder, purpose: str) -> None:
         b.program.open_dims = b.chance(25)
     if b.program.parameters:
         b.program.runs = 2
-    # What no state remembers runs at other sizes too.
+    # Programs without state run at other sizes too.
     elif b.program.open_dims and not _reads_unchecked(b.program):
         b.program.batches = [b.choose(BATCHES) for _ in range(3)]
 
 
 def _reads_unchecked(program: Program) -> bool:
-    """Whether it has an operator of Paddle's that does not look at the size of what it reads."""
+    """Whether an operator of Paddle's does not check the size of its operand."""
     return any(name in line.code for line in program.lines for name in _UNCHECKED)
 
 

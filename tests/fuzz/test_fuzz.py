@@ -40,7 +40,7 @@ def test_random_programs_agree() -> None:
 
 
 def _program(write: Callable[[Builder], Any], data: str) -> Program:
-    """A program of one input ``x`` [4] and of what ``write`` makes of it."""
+    """A program of one input ``x`` [4] and the result of ``write`` for it."""
     b = Builder(lambda strategy: 0)
     b.add_input((4,), "real", data, 2.0)
     b.program.fetches = [write(b).name]
@@ -66,18 +66,18 @@ def _tanh(b: Builder) -> Any:
 
 
 def _cancelled(b: Builder) -> Any:
-    """0, but for rounding."""
+    """0, up to rounding."""
     x = _tanh(b)
     return b.emit("paddle.sum({0}) - paddle.sum(paddle.flip({0}, axis=[0]))", x, shape=())
 
 
 def _compared(b: Builder) -> Any:
-    """What is said of a number that is 0 but for rounding."""
+    """A comparison of a value that is 0 up to rounding."""
     return b.emit("{0} > 0", _cancelled(b), shape=(), dtype="bool", rounds=False)
 
 
 def _position(b: Builder) -> Any:
-    """Where the largest is."""
+    """The index of the maximum."""
     return b.emit("paddle.argmax({0})", b.values[-1], shape=(), dtype="int64", rounds=False)
 
 
@@ -170,7 +170,7 @@ def test_a_failure_is_printed_as_it_ran(monkeypatch: pytest.MonkeyPatch, tmp_pat
     program = _program(_tanh, NUMBERS)
 
     def fail(program: Program, tally: Tally | None) -> None:
-        program.open_dims = False  # as Paddle takes no open dimension there
+        program.open_dims = False  # as Paddle rejects a dynamic dimension there
         raise Mismatch("wrong")
 
     monkeypatch.setattr(worker, "check", fail)

@@ -1,4 +1,4 @@
-"""A few thousand damaged graph strings in every run of the tests; ``make fuzz`` draws many."""
+"""A few thousand damaged graph strings in every run of the tests; ``make fuzz`` checks many."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ else:
 def test_paddle_checks_the_operators_of_a_graph_from_elsewhere(
     build: str, change: str, to: str
 ) -> None:
-    """Whose digest fits, but not its attributes: Paddle's kernels would not notice."""
+    """The digest matches but the attributes do not: Paddle's kernels would not notice."""
     arguments = [sys.executable, "-W", "ignore", "-c", _FORGED, build, change, to]
     found = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""Lives in every run of the tests, always the same ones; ``make fuzz`` lives many."""
+"""Lives in every run of the tests, always the same ones; ``make fuzz`` checks many."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.fuzz.shares import ROOT, State
 
 @pytest.mark.slow("draws lives of programs")
 def test_lives_agree(tmp_path: Path) -> None:
-    """In processes of their own: a crash ends one of them, and is told."""
+    """Runs in separate processes: a crash ends one of them, and is reported."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--lives", "16", "--jobs", "2"]
     state = tmp_path / "state.json"
     done = subprocess.run(
         [*command, "--state", str(state)], cwd=ROOT, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout[-5000:]
-    assert State.read(state).passed("lives") >= 16  # a share draws some lives again
+    assert State.read(state).passed("lives") >= 16  # a share samples some lives again
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_what_only_the_engine_side_does_is_found(
 def test_an_error_leaves_what_was_there(
     monkeypatch: pytest.MonkeyPatch, life: Life, writes: bool
 ) -> None:
-    """Native Paddle may have written something before it raised; the engine nothing else."""
+    """Plain Paddle may have written variables before it raised; the engine no others."""
     _trained(life)
 
     def run(self: Side, program: int, **options: Any) -> Any:
@@ -144,7 +144,7 @@ def test_an_error_leaves_what_was_there(
             life.do("run", program=0)
         return
     assert not life.do("run", program=0)
-    life.do("write", name="wide", how="set")  # they are no twins any more
+    life.do("write", name="wide", how="set")  # the sides differ from now on
     assert life.end() >= 3
 
 

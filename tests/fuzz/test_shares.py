@@ -1,4 +1,4 @@
-"""What is kept of the shares, and that it adds up."""
+"""The record of shares, and its sums."""
 
 from __future__ import annotations
 

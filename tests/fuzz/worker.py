@@ -1,4 +1,4 @@
-"""Checks shares in a process of its own: a crash of it tells which example it was.
+"""Checks shares in a separate process: after a crash, the example is known.
 
 Each line of the standard input names a share, ``lives 17``; each line of the output is an event.
 """
@@ -46,16 +46,16 @@ def main() -> None:
         _say(done=share.passed, tally=share.tally.as_dict())
         paddle_ngraph.clear_cache()
         gc.collect()  # executors hold threads
-    os._exit(0)  # at once: there is nothing to tidy up
+    os._exit(0)  # at once: no cleanup is needed
 
 
 class _Share:
-    """A share of any kind.
+    """A share of one type.
 
     Attributes:
-        tally: What the examples came to.
+        tally: The outcomes of the examples.
         passed: How many were fine.
-        smallest: The script of the smallest that fails.
+        smallest: The script of the smallest failing example.
     """
 
     def __init__(self, last: Path) -> None:
@@ -66,7 +66,7 @@ class _Share:
         self._failed_at: float | None = None
 
     def run(self, count: int, first: int) -> str | None:
-        """Checks ``count`` examples drawn with the seed ``first``; returns the failure, if any."""
+        """Checks ``count`` examples of the seed ``first``; returns the failure, if any."""
         try:
             self._draw(count, first)
         except Exception as error:
@@ -74,7 +74,7 @@ class _Share:
         return None
 
     def _note(self, error: Exception) -> None:
-        """Takes down a failure; the first one is told at once, for shrinking takes its time."""
+        """Records a failure; the first one is reported at once, since shrinking takes its time."""
         if self._failed_at is None:
             self._failed_at = time.monotonic()
             _say(failure=_told(error), script=self.smallest)
@@ -104,7 +104,7 @@ class _Programs(_Share):
 
     def __init__(self, last: Path) -> None:
         super().__init__(last)
-        self._failures: dict[str, tuple[Exception, str]] = {}  # by the script as drawn
+        self._failures: dict[str, tuple[Exception, str]] = {}  # by the script as sampled
 
     def _draw(self, count: int, first: int) -> None:
         @seed(first)
@@ -117,7 +117,7 @@ class _Programs(_Share):
 
     def _check(self, program: Program) -> None:
         text = program.script()
-        if text in self._failures:  # what failed once fails always, whatever the time
+        if text in self._failures:  # a failure must recur, whatever the time
             error, self.smallest = self._failures[text]
             raise error
         if self._is_late(_SHRINK_SECONDS):
@@ -128,7 +128,7 @@ class _Programs(_Share):
         except NativeFailure:
             reject()
         except Exception as error:
-            self.smallest = program.script()  # open dimensions that Paddle refused are closed now
+            self.smallest = program.script()  # rejected dynamic dimensions are static now
             self._note(error)
             self._failures[text] = error, self.smallest
             raise
@@ -140,7 +140,7 @@ class _Lives(_Share):
 
     def _draw(self, count: int, first: int) -> None:
         lines: list[str] = []
-        known: dict[tuple[str, ...], Exception] = {}  # what failed once fails always
+        known: dict[tuple[str, ...], Exception] = {}  # a failure must recur
 
         def watch(line: str) -> None:
             if line.startswith("begin"):
@@ -172,7 +172,7 @@ class _Lives(_Share):
         Machine.failed = staticmethod(failed)
         seed(first)(Machine)
         steps = 4 + first % 22  # a rule takes one step or a few
-        # Its steps are left out one by one where it is known to be a life (``lives.shrunk``).
+        # Steps are removed one by one where the failure is known to be a life (``lives.shrunk``).
         options = settings(self._settings(count, steps), phases=[Phase.generate])
         run_state_machine_as_test(Machine, settings=options)
 

@@ -1,7 +1,6 @@
-"""The gradients of one cell in NumPy, of products whose operands are in bfloat16.
+"""The gradients of one cell in NumPy, with matmul operands in bfloat16.
 
-They start from what the layer computed forwards, so that nothing is amplified but the roundings on
-the way back.
+Inputs are results of the layer's forward pass, so that only roundings of the backward pass count.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import numpy as np
 from tests.conversion.passes.test_mixed_precision import rounded
 
 GATES = {"LSTM": 4, "GRU": 3}
-# Products of fewer terms or columns keep float32.
+# Matmuls of fewer terms or columns keep float32.
 LEAST = 16
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell, what it read, what it made of that, and the gradients of its results.
+    """A cell, its inputs, its results, and the gradients of these.
 
     Attributes:
         states: h and, for LSTM, c before the first step, [batch, hidden].
@@ -43,7 +42,7 @@ class Cell:
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """A product of matrices as the provider for bfloat16 computes it."""
+    """Multiplies matrices as the bfloat16 provider does."""
     if len(a) > 1 and min(b.shape) >= LEAST:
         a, b = rounded(a), rounded(b)
     return np.matmul(a, b, dtype="float64").astype("float32")
@@ -54,11 +53,11 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def gradients(cell: Cell) -> dict[str, np.ndarray]:
-    """Of x, the states, the weights and the biases, by name."""
+    """Returns gradients of x, the states, the weights and the biases, by name."""
     steps, batch, hidden = cell.out.shape
     order = range(steps)[::-1] if cell.backwards else range(steps)
     gates, kept, c_before = _forwards(cell, order)
-    # Outputs are 0 after the end of a sequence: so is the h that a reversed one starts from.
+    # Outputs are 0 after the end of a sequence, and so is the initial h of a reversed one.
     h_before = np.stack([cell.states[0], *(cell.out[step] for step in order[:-1])])
     of_input = np.zeros((steps, batch, GATES.get(cell.mode, 1), hidden), "float32")
     of_state = np.zeros_like(of_input)
@@ -102,7 +101,7 @@ def gradients(cell: Cell) -> dict[str, np.ndarray]:
 
 
 def _forwards(cell: Cell, order: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The active gates, [steps, gates, batch, hidden]; what else the gradient reads; c before."""
+    """Returns active gates, [steps, gates, batch, hidden], other operands, and the former c."""
     steps, batch, hidden = cell.out.shape
     count = GATES.get(cell.mode, 1)
     shape = (steps, batch, count, hidden)
@@ -139,7 +138,7 @@ def _of_parameters(
     of_input, of_state = of_input.reshape(rows, -1), of_state.reshape(rows, -1)
     if cell.mode == "GRU":
         weights = product(of_input.T, x), product(of_state.T, h)
-    else:  # one product for both
+    else:  # one matmul for both
         both = product(of_state.T, np.concatenate([x, h], 1))
         weights = both[:, : x.shape[1]], both[:, x.shape[1] :]
     return {

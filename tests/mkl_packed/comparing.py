@@ -36,7 +36,7 @@ class Shape:
 
 
 def layer(mode: str, shape: Shape, packed: bool = False, **options: Any) -> Any:
-    """A layer of Paddle's, or of ours."""
+    """Paddle's layer, or the packed one."""
     place = mkl_packed if packed else nn
     if mode.startswith("RNN"):
         options["activation"] = mode[4:].lower()
@@ -45,7 +45,7 @@ def layer(mode: str, shape: Shape, packed: bool = False, **options: Any) -> Any:
 
 
 def pair(mode: str, shape: Shape, **options: Any) -> tuple[Any, Any]:
-    """Paddle's layer, and ours with the same weights."""
+    """Paddle's layer, and the packed one with equal weights."""
     paddle.seed(1)
     native = layer(mode, shape, **options)
     packed = layer(mode, shape, packed=True, **options)
@@ -55,7 +55,7 @@ def pair(mode: str, shape: Shape, **options: Any) -> tuple[Any, Any]:
 
 @dataclass
 class Data:
-    """An input, initial states, lengths, and gradients to start from."""
+    """An input, initial states, lengths, and gradients of the outputs."""
 
     x: np.ndarray
     states: list[np.ndarray]
@@ -84,7 +84,7 @@ def data(mode: str, shape: Shape, ragged: bool = False, time_major: bool = False
 
 
 def run(net: Any, given: Data, seed: int = 5) -> dict[str, np.ndarray]:
-    """Outputs, final states and every gradient, by name."""
+    """Returns outputs, final states and every gradient, by name."""
     paddle.seed(seed)
     x = paddle.to_tensor(given.x, stop_gradient=False)
     states = [paddle.to_tensor(state, stop_gradient=False) for state in given.states]
@@ -104,7 +104,7 @@ def run(net: Any, given: Data, seed: int = 5) -> dict[str, np.ndarray]:
 
 
 def assert_close(expected: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
-    """Every tensor within 1e-5 of its largest value."""
+    """Asserts that every tensor is within 1e-5 of its largest value."""
     assert expected.keys() == found.keys()
     for name, value in expected.items():
         error = np.abs(found[name] - value).max() / np.abs(value).max()
@@ -125,7 +125,7 @@ class Packs:
 def train_static(
     mode: str, shape: Shape, *, packed: bool, engine: bool, steps: int, **options: Any
 ) -> list[float]:
-    """The losses of some training steps in a static program."""
+    """Returns the losses of some training steps in a static program."""
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.utils.unique_name.guard(), paddle.static.program_guard(main, startup):
         x = paddle.static.data("x", [-1, -1, shape.input], "float32")

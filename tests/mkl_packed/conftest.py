@@ -1,4 +1,4 @@
-"""Each test of the packed layers runs with both providers, in dynamic graphs if it says nothing."""
+"""Each test of the packed layers runs with both providers, by default in dynamic mode."""
 
 from __future__ import annotations
 

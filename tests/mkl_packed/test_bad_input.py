@@ -1,4 +1,4 @@
-"""What cannot be computed is refused before anything is."""
+"""Invalid input is rejected before any computation."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_float64_is_paddles_own_business(net):
 
 
 def test_a_bias_that_is_missing():
-    # Paddle's own operator reads a bias that is not there.
+    # Paddle's own operator reads the missing bias.
     with pytest.raises(ValueError, match="there are 3 weights and biases, expected 4"):
         mkl_packed.GRU(4, 8, bias_ih_attr=False)(ones(2, 3, 4))
 

@@ -1,4 +1,4 @@
-"""FLAGS_ngraph_precision=bf16: the products of the packed layers have operands in bfloat16."""
+"""FLAGS_ngraph_precision=bf16: matmuls of the packed layers have operands in bfloat16."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def in_bfloat16(given: Data) -> Data:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("batch", [25, 96])
 def test_operands_are_rounded_and_sums_are_not(batch: int) -> None:
-    """In one step of this network all that is multiplied is given, but for what relu passes on."""
+    """In one step of this network all matmul operands are given, except the results of relu."""
     shape = Shape(40, 64, batch, 1, direction="bidirect")
     native, packed = pair("RNN_RELU", shape)
     given = data("RNN_RELU", shape)
@@ -95,9 +95,10 @@ def test_operands_are_rounded_and_sums_are_not(batch: int) -> None:
 def test_gradients_are_of_rounded_operands_and_of_nothing_else(
     mode: str, ragged: bool, features: int, hidden: int, batch: int, steps: int
 ) -> None:
-    """From the layer's own results on, NumPy computes the same: not nearly the same numbers.
+    """Starting from the layer's forward results, NumPy computes exactly equal gradients.
 
-    A sum in another order may round a gate's gradient to the neighbour: seldom, and then by 1/256.
+    A sum in another order may round a gate's gradient to a neighbouring value: seldom, and then by
+    1/256.
     """
     shape = Shape(features, hidden, batch, steps, direction="bidirect")
     packed = layer(mode, shape, packed=True, time_major=True)
@@ -141,7 +142,7 @@ def test_layers_stay_close(mode: str, ragged: bool) -> None:
     given = data(mode, shape, ragged)
     exact = run(native, given)
     for name, value in run(packed, given).items():
-        # Where relu reads nearly 0, a gradient comes through or does not.
+        # Where relu's input is nearly 0, a gradient passes or does not.
         assert 1e-5 < distance(value, exact[name]) < (0.1 if mode == "RNN_RELU" else 0.03), name
 
 
@@ -155,5 +156,5 @@ def test_what_would_gain_nothing_keeps_float32(features: int, hidden: int, batch
     flags.set("ngraph_precision", "f32")
     if batch > 1:
         np.testing.assert_array_equal(packed(*inputs)[0].numpy(), found)
-    else:  # but for the product over all steps, which has more than one row
+    else:  # except the matmul over all steps, which has more than one row
         assert difference(packed(*inputs)[0].numpy(), found) < 1e-2

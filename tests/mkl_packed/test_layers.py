@@ -1,4 +1,4 @@
-"""The packed layers against Paddle's own: outputs, states, gradients, training."""
+"""The packed layers compared with Paddle's: outputs, states, gradients, training."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_single_feature(mode, features, hidden):
     assert_close(run(native, given), run(packed, given))
 
 
-# One sequence has a product of its own: of columns in blocks of 64, whose last is not full here.
+# One sequence has a separate matmul: columns in blocks of 64, the last of which is not full here.
 @pytest.mark.parametrize("hidden", [1, 15, 16, 64, 100])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_single_sequence(mode, hidden):
@@ -132,7 +132,7 @@ def test_inference_of_no_sequences(mode):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("has_lengths", [False, True])
 def test_gradients_of_no_sequences(mode, has_lengths):
-    """Paddle's own operator computes none, and no more than one layer in one direction."""
+    """Paddle's own operator computes none, and only one layer in one direction."""
     shape = Shape(4, 8, 0, 3, layers=2, direction="bidirect")
     net = layer(mode, shape, packed=True, dropout=0.5)
     x = paddle.ones([0, 3, 4])
@@ -301,7 +301,7 @@ for batch in (1, 50, 64):
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=environment, check=True)
 
 
-# Three threads have 16 of 48 rows each; 8 and 50 rows do not divide into shares that are worth it.
+# Three threads have 16 of 48 rows each; 8 and 50 rows do not split into slices worth a thread.
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 8, 48, 50])
 @pytest.mark.parametrize(("mode", "ragged"), [("RNN_TANH", False), ("GRU", True), ("LSTM", True)])
@@ -323,7 +323,7 @@ def test_any_number_of_threads(mode, ragged, batch, threads):
 
 @pytest.mark.parametrize("batch", [3, 300])
 def test_denormals_count_whatever_the_thread_was_set_to(batch):
-    """A bias of 1e-40 opens the gate of a rectifier; see tests/core/test_float_environment.py."""
+    """A bias of 1e-40 opens the gate of a ReLU; see tests/core/test_float_environment.py."""
     hidden, steps = 40, 2
     net = mkl_packed.SimpleRNN(8, hidden, activation="relu")
     for name, parameter in net.named_parameters():

@@ -1,4 +1,4 @@
-"""What happens to a layer besides its runs: threads, forks, flags that are set, graphs that end."""
+"""Packed layers under threads, forks, changed flags and released graphs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .comparing import MODES, Packs, Shape, assert_close, data, layer, pair, run
 
 
 def train(kind, net, given):
-    """A pass forwards and backwards with weights of its own, in the memory of those of ``net``.
+    """Runs forward and backward with separate weights, in memory that follows that of ``net``.
 
-    Paddle adds up gradients without a lock, and ``paddle.grad`` stands one thread.
+    Paddle adds up gradients without a lock, and ``paddle.grad`` supports one thread only.
     """
     own = kind(net.input_size, net.hidden_size, net.num_layers)
     for mine, shared in zip(own.parameters(), net.parameters()):
@@ -63,7 +63,7 @@ def test_threads_train_and_infer_while_the_packed_weights_are_forgotten(name):
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.skipif(not processor.has_bfloat16(), reason="the processor has no units for bfloat16")
 def test_a_precision_that_is_set_during_a_run_is_that_of_later_runs(provider):
-    """A weight that is packed meanwhile is kept as what it is."""
+    """A weight that is packed concurrently is cached under its own precision."""
     if provider != "onednn":
         pytest.skip("bfloat16 has a provider of its own")
     net = layer("RNN_TANH", Shape(8, 1024, 2, 3), packed=True)
@@ -98,7 +98,7 @@ def test_a_precision_that_is_set_during_a_run_is_that_of_later_runs(provider):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_flags_that_are_set_between_the_passes(mode, provider):
-    """What the gradient reads of a forward pass depends on no flag."""
+    """Operands of the gradient that a forward pass saves depend on no flag."""
     shape = Shape(24, 48, 48, 3, layers=2, direction="bidirect")
     native, packed = pair(mode, shape)
     given = data(mode, shape)
@@ -124,7 +124,7 @@ def test_flags_that_are_set_between_the_passes(mode, provider):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("is_given", [False, True])
 def test_a_gradient_has_no_gradient(mode, is_given):
-    """As in Paddle, it is an error to ask for one; the gradient itself may be asked for so."""
+    """A gradient of a gradient is an error, as in Paddle; ``create_graph`` itself is allowed."""
     net = layer(mode, Shape(6, 16, 4, 5), packed=True)
     x = paddle.randn([4, 5, 6])
     x.stop_gradient = False
@@ -211,12 +211,13 @@ os._exit(failed)
 @pytest.mark.slow("forks processes while others compute")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_process_waits_for_no_thread_that_it_has_not(provider):
-    """Of locks that are taken in every pass.
+    """Covers locks that are taken in every pass.
 
-    Not of those that Paddle takes when a thread allocates, or meets a line of its code, for the
-    first time: its counts of memory, of lines that log, what Eigen makes once. Beside plain layers,
-    too, one child of some hundred waits for these where threads have just begun. Nor of the
-    linker's: the second pass, which adds to the gradients of the first, makes Paddle load MKL.
+    Locks that Paddle takes when a thread allocates, or runs a line of its code, for the first time
+    are not covered: its memory statistics, logging lines, one-time objects of Eigen. With plain
+    layers, too, about one child in a hundred waits for these where threads have just started. Nor
+    is the lock of the linker: the second pass, which adds to the gradients of the first, makes
+    Paddle load MKL.
     """
     script = f"PROVIDER = {provider!r}\n{_FORKS}"
     found = subprocess.run(
@@ -225,7 +226,7 @@ def test_a_forked_process_waits_for_no_thread_that_it_has_not(provider):
     assert found.returncode == 0, found.stdout + found.stderr[-2000:]
 
 
-# What oneDNN compiles when a product needs it first, of which it has no object: sgemm.
+# Code that oneDNN compiles when a matmul first needs it, without an object of its own: sgemm.
 _COMPILED = r"""
 import collections, pathlib, re
 import numpy as np
@@ -263,7 +264,7 @@ assert len(first) > 2 and compiled() == first and mkl_packed.pack_count() > 100
 def test_no_product_has_something_compiled_that_a_fork_does_not_wait_for(
     provider, precision, processor_of, tmp_path
 ):
-    """oneDNN has a lock meanwhile: it was compiled before, when there was no fork."""
+    """oneDNN holds a lock during compilation, so code is compiled earlier, before any fork."""
     if provider != "onednn":
         pytest.skip("it is not oneDNN that multiplies")
     environment = {**os.environ, "DNNL_JIT_DUMP": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -283,7 +284,7 @@ def test_no_product_has_something_compiled_that_a_fork_does_not_wait_for(
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("batch", [1, 3, 8])
 def test_steps_taken_alone_are_the_same(mode, batch):
-    """As they are where threads were late, from a step on or from the first one."""
+    """Results equal those where threads were late, from one step on or from the first one."""
     shape = Shape(40, 320, batch, 6, 1)
     native, packed = pair(mode, shape)
     given = data(mode, shape)
@@ -319,7 +320,7 @@ print("late", flush=True)
 
 @pytest.mark.slow("starts a process")
 def test_threads_that_are_late_are_noticed(provider):
-    """As where something else runs on each core; here the whole process stands still in a step."""
+    """As if other processes ran on each core; here the whole process stops within a step."""
     if provider == "mkl":  # one thread takes a row
         pytest.skip("no threads meet")
     job = subprocess.Popen(
@@ -332,7 +333,7 @@ def test_threads_that_are_late_are_noticed(provider):
             if select.select([job.stdout], [], [], 0.1)[0]:
                 break
             job.send_signal(signal.SIGSTOP)
-            time.sleep(0.2)  # for twice as long it goes on alone
+            time.sleep(0.2)  # for twice as long it runs alone
             job.send_signal(signal.SIGCONT)
         else:
             raise AssertionError("nobody has noticed")

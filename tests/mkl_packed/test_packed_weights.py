@@ -1,4 +1,4 @@
-"""Weights are packed once for each version of them, and never used stale."""
+"""Weights are packed once for each version, and never used stale."""
 
 from __future__ import annotations
 

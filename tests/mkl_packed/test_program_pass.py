@@ -83,7 +83,7 @@ def test_explain_counts_them():
 
 
 def test_inference_packs_once():
-    # Without eval(): what has no gradient and no dropout computes the same.
+    # Without eval(): operators without gradient and dropout compute the same.
     main, startup, fetches = build()
     executor = paddle.static.Executor(paddle.CPUPlace())
     random = np.random.default_rng(0)

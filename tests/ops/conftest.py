@@ -20,7 +20,7 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
 
 
 def _cases_of_file(item: pytest.Function) -> merging.MergedCases:
-    """The outcomes of a file's merged tests, as far as they were selected."""
+    """The outcomes of a file's merged tests, limited to the selected ones."""
     stash = item.getparent(pytest.Module).stash
     if _CASES not in stash:
         cases = stash[_CASES] = merging.MergedCases()

@@ -1,6 +1,6 @@
-"""Compares a Paddle program run through the engine with the same program run natively.
+"""Compares a Paddle program run by the engine with the same program run by Paddle.
 
-A test built on it fails when the engine did not run, or when an operator it is about stayed native.
+A test based on it fails if the engine did not run, or if an operator under test fell back.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Build = Callable[..., Any]
 
 @dataclass
 class Case:
-    """A small program and what to expect of it.
+    """A small program and its expectations.
 
     Attributes:
-        build: Gets the input variables by name, returns one output variable or several.
+        build: Receives the input variables by name, returns one output variable or several.
         inputs: The feeds.
         converted: Operator types that must run in the engine, without ``pd_op.``.
-        native: Operator types that must stay native.
+        native: Operator types that must fall back.
         gradients: Whether to compare the gradients of every float input too.
-        dynamic: Declares these inputs with open dimensions: name -> shape with -1.
-        rtol, atol: Tolerances for floats; whole numbers must be equal.
-        runs: How often to run: in-place state changes from run to run.
+        dynamic: Declares these inputs with dynamic dimensions: name -> shape with -1.
+        rtol, atol: Tolerances for floats; integers must be equal.
+        runs: The number of runs; in-place state changes from run to run.
     """
 
     build: Build
@@ -56,7 +56,7 @@ def check(
     converted: Sequence[str] = (),
     **options: Any,
 ) -> list[np.ndarray]:
-    """Runs a :class:`Case`, asserts that both ways agree, returns the engine's results.
+    """Runs a :class:`Case`, asserts that Paddle and engine agree, returns the engine's results.
 
     In tests marked :func:`~tests.ops.merging.merged` the case has run together with others.
     """
@@ -72,7 +72,8 @@ def check(
             f"output {number % outcome.outputs} of run {number // outcome.outputs}",
         )
     for number, (expected, actual) in enumerate(zip(outcome.native, outcome.fallback)):
-        # Not to the last bit: Paddle's kernels depend on where a tensor lies in memory.
+        # Results may differ in the last bit, since Paddle's kernels depend on the address of a
+        # tensor.
         near = replace(case, rtol=2e-6, atol=max(case.atol, 1e-6))
         _assert_same(expected, actual, near, f"output {number} of the fallback")
     return outcome.engine
@@ -80,7 +81,7 @@ def check(
 
 @dataclass
 class Outcome:
-    """Results of a case, all runs in a row: of native Paddle, the engine, and its fallback."""
+    """Results of all runs of a case: by plain Paddle, the engine, and its fallback."""
 
     outputs: int
     native: list[np.ndarray]
@@ -94,8 +95,8 @@ def run_together(cases: Sequence[Case]) -> list[Outcome]:
     Several cases have the same ``runs``.
 
     Raises:
-        AssertionError: The engine did not run, or operators that have to be converted were not,
-            or the other way round.
+        AssertionError: The engine did not run, or operators were rejected that have to be
+            converted, or vice versa.
     """
     group = _Group(cases)
     native = group.run("native")
@@ -111,7 +112,7 @@ def run_together(cases: Sequence[Case]) -> list[Outcome]:
 
 @contextmanager
 def reports_of_partitions() -> Iterator[list[Any]]:
-    """The reports of the programs that are partitioned inside the ``with`` block."""
+    """Collects the reports of the programs that are partitioned inside the ``with`` block."""
     original, reports = program_pass.apply, []
 
     def apply(*arguments: Any, **options: Any) -> Any:
@@ -124,7 +125,7 @@ def reports_of_partitions() -> Iterator[list[Any]]:
 
 @contextmanager
 def intervals_run_natively() -> Iterator[None]:
-    """Every run of an engine operator is left to Paddle's kernels."""
+    """Makes every run of an engine operator fall back."""
     _core.fail_at("data")
     try:
         yield
@@ -135,12 +136,12 @@ def intervals_run_natively() -> Iterator[None]:
 def check_native(
     build: Build, inputs: Mapping[str, np.ndarray], native: Sequence[str], **options: Any
 ) -> None:
-    """Asserts that operators out of the converters' limits stay native, and nothing changes."""
+    """Asserts that operators outside the converters' limits fall back, with unchanged results."""
     check(build, inputs, (), native=native, **options)
 
 
 def check_refused(build: Build, inputs: Mapping[str, np.ndarray], converted: Sequence[str]) -> None:
-    """Asserts that a run on ``inputs``, which the engine refuses, ends as it does natively."""
+    """Asserts that a run on ``inputs``, which the engine rejects, ends as in plain Paddle."""
     program = paddle.static.Program()
     with paddle.static.program_guard(program), paddle.utils.unique_name.guard():
         feeds = {n: paddle.static.data(n, v.shape, str(v.dtype)) for n, v in inputs.items()}
@@ -169,7 +170,7 @@ def check_kinds(build: Build, shape: Sequence[int], types: Sequence[str], **opti
 
 
 def both(name: str) -> list[str]:
-    """An operator and its gradient."""
+    """Returns the types of an operator and its gradient."""
     return [name, f"{name}_grad"]
 
 
@@ -179,7 +180,7 @@ def normal(shape: int | Sequence[int], seed: int = 0, scale: float = 1.0) -> np.
 
 
 def strange(*shape: int, seed: int = 3) -> np.ndarray:
-    """Normally distributed numbers, but what kernels get wrong in front."""
+    """Normally distributed values, preceded by values that kernels often get wrong."""
     x = floats(*shape, seed=seed)
     specials = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40], "float32")
     flat = x.reshape(-1)
@@ -188,7 +189,7 @@ def strange(*shape: int, seed: int = 3) -> np.ndarray:
 
 
 def pixels(*shape: int) -> np.ndarray:
-    """Normally distributed numbers with a NaN and both infinities far from each other."""
+    """Normally distributed values with a NaN and both infinities far from each other."""
     x = floats(*shape)
     flat = x.reshape(-1)
     flat[1], flat[-2], flat[flat.size // 2] = np.nan, np.inf, -np.inf
@@ -196,13 +197,13 @@ def pixels(*shape: int) -> np.ndarray:
 
 
 def whole(*shape: int) -> np.ndarray:
-    """int32 numbers that float32 cannot hold, and a few that it can."""
+    """int32 values that float32 cannot represent, and a few that it can."""
     edges = [2**24 + 1, -(2**24) - 1, 2**31 - 1, -(2**31), 2**30 + 1, 0, -7]
     return np.resize(np.array(edges, "int32"), shape)
 
 
 def truths(*shape: int) -> np.ndarray:
-    """Bools of either kind."""
+    """Random bools."""
     return np.resize(np.array([True, False, False, True, True]), shape)
 
 
@@ -210,7 +211,7 @@ MAKERS = [strange, whole, truths]
 
 
 def ids(high: int, *shape: int, dtype: str = "int64", low: int = 0) -> np.ndarray:
-    """Random whole numbers from ``low`` up to, but not including, ``high``."""
+    """Random integers from ``low`` up to, but not including, ``high``."""
     return np.random.default_rng(5).integers(low, high, shape).astype(dtype)
 
 
@@ -233,7 +234,7 @@ class _Group:
         self.bounds: list[tuple[int, int]] = []
         self._fetches: list[Any] = []
         self._types: list[Counter[str]] = []  # of each case's operators
-        self._targets: list[Any] = []  # outputs that gradients start from
+        self._targets: list[Any] = []  # outputs for which gradients are requested
         self._cotangents: list[str] = []  # names of their gradients, which are fed
         with paddle.static.program_guard(self.main, self.startup), paddle.utils.unique_name.guard():
             for number, case in enumerate(cases):
@@ -254,7 +255,7 @@ class _Group:
         self._types.append(_types_in(block) - before)
 
     def _gradients(self, outputs: list[Any], variables: list[Any], prefix: str) -> list[Any]:
-        """Gradients of every float input, for random gradients of every float output."""
+        """Returns gradients of every float input, for random gradients of every float output."""
         targets = [out for out in outputs if "float" in str(out.dtype) and not out.stop_gradient]
         sources = [variable for variable in variables if "float" in str(variable.dtype)]
         if not targets or not sources:
@@ -271,7 +272,7 @@ class _Group:
         return [gradient for gradient in found if gradient is not None]
 
     def _assert_partitions(self, reports: Sequence[Any]) -> None:
-        """Asserts what was converted in the run: its pass leaves native what it fails to convert.
+        """Asserts which operators were converted in a run, where trial conversions may fail.
 
         Programs with empty feeds are not partitioned.
         """
@@ -282,9 +283,9 @@ class _Group:
         assert reports or not any(case.converted for case in self.cases), "not partitioned"
 
     def _assert_partition(self, report: Any) -> None:
-        """Asserts of each case which of its operators were converted, and which were not.
+        """Asserts for each case which operators were converted, and which fell back.
 
-        In a program of several cases, an operator type has to have the same fate in all of them.
+        In a program of several cases, an operator type has to have the same outcome in all of them.
         """
         types = (kind for interval in report.intervals for kind in interval.types)
         converted = Counter(_out_of_place(kind) for kind in types)
@@ -308,13 +309,13 @@ class _Group:
                     raise merging.CannotMerge(f"{kind} is converted elsewhere")
 
     def run(self, by: str) -> list[np.ndarray]:
-        """Results of all runs, one run after the other.
+        """Returns results of all runs, one run after the other.
 
         Args:
-            by: ``"native"`` Paddle, the ``"engine"``, or the ``"fallback"`` of its intervals.
+            by: ``"native"`` Paddle, the ``"engine"``, or the ``"fallback"`` of its subgraphs.
 
         Raises:
-            AssertionError: Something else ran an interval.
+            AssertionError: Another path ran a subgraph.
         """
         results: list[np.ndarray] = []
         with paddle.static.scope_guard(self._scope), reports_of_partitions() as reports:
@@ -340,13 +341,15 @@ class _Group:
         return results
 
     def split(self, results: list[np.ndarray]) -> list[list[np.ndarray]]:
-        """Results of each case, of all runs in a row."""
+        """Splits the results by case, for all runs in a row."""
         each = len(self._fetches)
         runs = [results[first : first + each] for first in range(0, len(results), each)]
         return [[x for run in runs for x in run[start:stop]] for start, stop in self.bounds]
 
     def _make_cotangents(self) -> None:
-        """Draws the gradients of outputs, once; Paddle infers some shapes wrong, a run does not."""
+        """Samples the gradients of outputs once, with shapes of a run: Paddle infers some shapes
+        wrong.
+        """
         if not self._cotangents or self._cotangents[0] in self.feed:
             return
         forward = _Group(self.cases, differentiate=False)
@@ -360,7 +363,7 @@ class _Group:
 
 
 def _out_of_place(kind: str) -> str:
-    """The operator that makes a new variable: the pass prefers it to one that overwrites."""
+    """Returns the out-of-place variant of an operator, which the pass prefers."""
     return kind.removeprefix("pd_op.").removesuffix("_")
 
 

@@ -1,11 +1,11 @@
-"""Cases of one test file as one program, with one compile for many of them.
+"""Runs the cases of one test file as one program, with one compile for many of them.
 
-Alone, a case of three operators costs some 60 ms, of which nine tenths are the program's, the
-executor's and the compiler's fixed costs. So tests that only call ``check`` are marked
-:func:`merged`. Before the first of them runs, all of a file are called once to record their cases,
-and the cases run in programs of up to ``GROUP`` each. Then each test compares its own results.
-A program that fails is halved until the case to blame is alone, and fails in its own test. Where
-every half passes, cases fail only together, and all their tests fail.
+Alone, a case of three operators costs some 60 ms, of which nine tenths are the fixed costs of the
+program, the executor and the compiler. So tests that only call ``check`` are marked :func:`merged`.
+Before the first of them runs, all of a file are called once to record their cases, and the cases
+run in programs of up to ``GROUP`` each. Then each test compares its own results. A program that
+fails is halved until the failing case is alone, and fails in its own test. Where every half passes,
+cases fail only together, and all their tests fail.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 
 def merged(test: Test) -> Test:
-    """Marks a test that has no fixtures and does nothing but call ``check``."""
+    """Marks a test that has no fixtures and only calls ``check``."""
     return pytest.mark.merged(test)
 
 
 class CannotMerge(Exception):
-    """Cases that are right as programs of their own cannot be one program."""
+    """Cases that pass as separate programs cannot be merged into one."""
 
 
 class MergedCases:
@@ -86,13 +86,15 @@ class MergedCases:
 
 
 def _kind(case: Case) -> Any:
-    """What cases of one program have in common."""
+    """Returns the properties that cases of one program share."""
     has_empty = any(value.size == 0 for value in case.inputs.values())
     return case.runs, bool(case.dynamic), bool(case.native), bool(case.converted), has_empty
 
 
 class _Test:
-    """The test that runs: its name, how often it has called ``check``, and what becomes of it."""
+    """The running test: its name, the number of its calls of ``check``, and the use of the
+    outcomes.
+    """
 
     def __init__(self, name: str, recorded: dict[Any, Case] | None, merged: MergedCases | None):
         self.name, self.recorded, self.merged = name, recorded, merged
@@ -118,12 +120,12 @@ def _current(
 
 
 def comparing(item: pytest.Function, merged: MergedCases) -> Any:
-    """While a test runs: ``check`` finds the outcomes of the test's cases."""
+    """Runs a block in which ``check`` finds the outcomes of the test's cases."""
     return _current(item.nodeid, merged=merged)
 
 
 def records(case: Case) -> bool:
-    """Whether a case was recorded instead of being run."""
+    """Records the case while tests are being recorded; returns whether it did."""
     if not _tests or _tests[-1].recorded is None:
         return False
     inputs = {name: np.array(value) for name, value in case.inputs.items()}
@@ -134,7 +136,9 @@ def records(case: Case) -> bool:
 
 
 def _with_cells_of_now(build: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose captured variables keep their values when the test rebinds them."""
+    """Copies a function with the present values of its captured variables, which the test may
+    rebind.
+    """
     if not isinstance(build, FunctionType) or build.__closure__ is None:
         return build
     cells = tuple(CellType(cell.cell_contents) for cell in build.__closure__)
@@ -144,7 +148,7 @@ def _with_cells_of_now(build: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def outcome_of(case: Case) -> Outcome | None:
-    """The outcome of a case that has run with others.
+    """Returns the outcome of a case that ran together with others.
 
     Raises:
         AssertionError: The case passes alone, but not together with others.

@@ -34,7 +34,7 @@ ACTIVATIONS = {
 }
 normal = partial(harness.normal, scale=3.0)
 SHAPES = [(), (1,), (3, 5), (2, 1, 4), (2, 1, 2, 3, 2)]
-# Native Paddle answers the gradient of an infinite x with what its exp makes of -infinity, 3e-39.
+# Plain Paddle's gradient at an infinite x contains its exp of -infinity, 3e-39.
 NO_INFINITY = {"silu"}
 
 

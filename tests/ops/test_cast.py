@@ -1,4 +1,4 @@
-"""Converters of paddle_ngraph.ops.cast against native Paddle."""
+"""Converters of paddle_ngraph.ops.cast compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_cast(source, target):
         check(lambda x: paddle.cast(x, target), {"x": feed}, ["cast"], gradients=False)
 
 
-# Every sign and exponent, what is halfway between two numbers of bfloat16 and beside that.
+# Every sign and exponent, midpoints between two bfloat16 values, and the values next to them.
 _ENDS = [0x0000, 0x0001, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
 SPECIAL = (np.arange(1 << 16, dtype=np.uint32)[:, None] << 16 | np.array(_ENDS, np.uint32)).ravel()
 
 
 def _bits(build, x):
-    """The results natively and through the engine, as whole numbers."""
+    """Returns the results of Paddle and the engine as integers."""
     program = Program(lambda: build(paddle.static.data("x", [-1], paddle_name(x))))
     native = program.run(engine=False, x=x)
     found = program.run(x=x)
@@ -61,7 +61,7 @@ def paddle_name(x):
 
 
 def test_casts_to_bfloat16_have_the_bits_of_paddles():
-    """NaN, infinities, what is below the least normal number, and ties included."""
+    """Covers NaN, infinities, subnormal values and ties."""
 
     def build(x):
         short = paddle.cast(x, "bfloat16")

@@ -1,4 +1,4 @@
-"""Loops and branches that are one operator of an interval: drawn ones, and what stays native."""
+"""Loops and branches inside a subgraph: random programs, and cases that fall back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def while_loop(goes_on: Callable, turn: Callable, start: list[Any]) -> list[Any]
 
 
 def is_one_operator(program: Program, loops: int = 1) -> bool:
-    """Whether all of a program is one interval, with its loops and branches inside."""
+    """Whether the program is one subgraph, loops and branches included."""
     report = paddle_ngraph.explain(program.main)
     (interval,) = report.intervals
     kinds = [kind for kind in interval.types if kind in ("pd_op.while", "pd_op.if")]
@@ -41,10 +41,10 @@ def is_one_operator(program: Program, loops: int = 1) -> bool:
 def agree(
     program: Program, runs: int = 1, natively: Program | None = None, **feed: np.ndarray
 ) -> list[np.ndarray]:
-    """Runs natively and through the engine, which is asked exactly ``runs`` times.
+    """Compares Paddle and the engine, which has to be called exactly ``runs`` times.
 
     Args:
-        natively: What is run natively instead, and has to compute the same.
+        natively: A program for Paddle to run instead, with equal results.
     """
     native = (natively or program).run(engine=False, **feed)
     for _ in range(2):
@@ -59,14 +59,14 @@ def agree(
     return native
 
 
-# -- drawn loops -----------------------------------------------------------------------------------
+# -- random loops ----------------------------------------------------------------------------------
 
 
 class Drawn:
-    """A loop: what it counts with, when it ends, and what a turn does, drawn by a number.
+    """A random loop: its counter, its condition and its body depend on a seed.
 
-    It reads what is outside, parameters among it, and hands on a matrix [rows, WIDTH], a number of
-    times something happened, words (int64), and perhaps more.
+    Invariant inputs include parameters. Loop-carried are a matrix [rows, WIDTH], the number of
+    events, token ids (int64), and possibly more.
     """
 
     def __init__(self, seed: int) -> None:
@@ -154,7 +154,7 @@ def test_a_drawn_loop_is_one_operator(seed: int) -> None:
 
 
 def passed_around_by(seed: int) -> Callable:
-    """A loop that hands on values of several types, each made of what others of its type were."""
+    """A loop that carries values of several types, each computed from values of its own type."""
     draw = np.random.default_rng(seed)
     types = [
         (
@@ -169,14 +169,15 @@ def passed_around_by(seed: int) -> Callable:
         for each in places
     ]
 
-    # Paddle leaves out what stays as it is, and then reads beyond it if others become that.
+    # Paddle drops values that do not change, and then reads out of bounds if others take their
+    # values.
     chosen = [
         (place, 5 if place == number and how < 2 else int(how))
         for number, (place, how) in enumerate(chosen)
     ]
 
     def made(value: Any, how: int) -> Any:
-        """Itself, a view of it, something else of it, or what has nothing to do with it."""
+        """Returns the value, a view of it, a result computed from it, or an unrelated value."""
         if how < 2:
             return value
         if how == 2:
@@ -227,7 +228,7 @@ def test_values_of_all_types_are_passed_around(seed: int) -> None:
     assert stats["engine_runs"] > 0 and stats["native_runs"] == 0
 
 
-# -- forms of loops and branches -------------------------------------------------------------------
+# -- variants of loops and branches ----------------------------------------------------------------
 
 
 def data(*shape: int, name: str = "x", dtype: str = "float32") -> Any:
@@ -235,13 +236,13 @@ def data(*shape: int, name: str = "x", dtype: str = "float32") -> Any:
 
 
 def counted(turn: Callable, *start: Any, end: Any = 3) -> list[Any]:
-    """A loop that counts: ``turn`` has the count first, and returns all but that."""
+    """A counting loop: ``turn`` takes the counter first, and returns all but the counter."""
     first = paddle.full([1], 0, "int64")
     return while_loop(lambda i, *_: i < end, lambda i, *h: [i + 1, *turn(i, *h)], [first, *start])
 
 
 def nested() -> Any:
-    """A loop in a loop, which starts from and reads what the outer one counts."""
+    """A nested loop with initial values and inputs from the outer counter."""
     x = data(-1, WIDTH)
     weight = parameter(WIDTH, WIDTH)
 
@@ -257,7 +258,7 @@ def nested() -> Any:
 
 
 def branches() -> Any:
-    """A branch in a branch, in a loop, and a loop in a branch."""
+    """Nested branches, a branch in a loop, and a loop in a branch."""
     x = data(-1, WIDTH)
 
     def turn(i: Any, h: Any) -> Any:
@@ -274,7 +275,7 @@ def branches() -> Any:
 
 
 def handed_on_unread() -> Any:
-    """What a turn does not read, does not change, exchanges, and makes of constants alone."""
+    """Carried values that are unread, unchanged, swapped, or computed from constants alone."""
     x = data(-1, WIDTH)
     kept, other = paddle.exp(x), x * 2.0
     seven = paddle.full([2], 7.0, "float32")
@@ -286,7 +287,7 @@ def handed_on_unread() -> Any:
 
 
 def passed_around() -> Any:
-    """What a turn hands on is what others were, or a view of it, or that after idle nodes."""
+    """Carried values that become others, views of others, or others after identity nodes."""
     x = data(-1, WIDTH)
 
     def view(h: Any) -> Any:
@@ -301,7 +302,7 @@ def passed_around() -> Any:
 
 
 def exchanged() -> Any:
-    """Pairs and a round of three, of which nothing is computed."""
+    """Carried values swapped in pairs and rotated among three, without any computation."""
     x = data(-1, WIDTH)
     starts = [x * float(n) for n in range(1, 6)]
     return counted(
@@ -312,7 +313,7 @@ def exchanged() -> Any:
 
 
 def the_same_twice() -> Any:
-    """Two starts that are one value, two results that are one value, and what is outside."""
+    """Two initial values that are one value, two equal results, and an invariant input."""
     x = data(-1, WIDTH)
     twice = x + 1.0
 
@@ -324,7 +325,7 @@ def the_same_twice() -> Any:
 
 
 def without_a_count() -> Any:
-    """A condition in float32 alone, results that nobody reads, and a bool that is handed on."""
+    """A condition in float32 without a counter, unread results, and a carried bool."""
     x = data(-1, WIDTH)
     h, _, found = while_loop(
         lambda h, g, found: paddle.logical_not(found),
@@ -335,7 +336,7 @@ def without_a_count() -> Any:
 
 
 def written_in_place() -> Any:
-    """Views and in-place operators inside, which overwrite nothing outside."""
+    """Views and in-place operators in the body, which overwrite no value outside."""
     x = data(-1, WIDTH)
 
     def turn(i: Any, h: Any) -> Any:
@@ -352,7 +353,7 @@ def picks_a_row() -> Any:
 
 
 def without_a_turn() -> Any:
-    """Loops that no build gives a turn, outside and inside of others."""
+    """Loops without iterations in any build, both outermost and nested."""
     x = data(-1, WIDTH)
 
     def turn(i: Any, h: Any) -> Any:
@@ -365,7 +366,7 @@ def without_a_turn() -> Any:
 
 
 def as_often_as_the_size_says() -> Any:
-    """Loops over rows, of which some builds know that they have no turn."""
+    """Loops over rows, which in some builds are known to have no iterations."""
     x = data(-1, WIDTH)
     rows = paddle.cast(paddle.shape(x)[0], "int32")
     start = [paddle.full([], 0, "int32"), x * 1.0]
@@ -379,7 +380,7 @@ def adds_words() -> Any:
 
 
 def written_where_it_was_made() -> Any:
-    """What a turn makes, overwrites, reads by both names and hands on, once and twice."""
+    """A value that the body computes, overwrites, reads by both names and carries, also twice."""
     x = data(4, WIDTH)
 
     def turn(i: Any, a: Any, b: Any, c: Any) -> Any:
@@ -400,7 +401,7 @@ def written_where_it_was_made() -> Any:
 
 
 def exchanged_by_a_branch() -> Any:
-    """The count is known, and a branch that a build knows hands on what another input was."""
+    """The counter is known, and a branch that a build resolves yields another input's value."""
     x = data(-1, WIDTH)
 
     def turn(i: Any, a: Any, b: Any) -> Any:
@@ -432,7 +433,7 @@ def test_a_form_of_four_rows_is_one_operator(build: Callable) -> None:
 
 
 class BeamSearch:
-    """A decoder that keeps the best of all continuations, drawn by a number."""
+    """A random beam search: a decoder that keeps the best of all continuations."""
 
     def __init__(self, seed: int) -> None:
         draw = np.random.default_rng(seed)
@@ -494,7 +495,7 @@ def test_a_beam_search_is_one_operator(seed: int) -> None:
 
 
 def program_shape(program: Program) -> list[int]:
-    """The declared shape of what is fed as ``x``."""
+    """The declared shape of the feed ``x``."""
     (op,) = (op for op in program.main.global_block().ops if op.name() == "pd_op.data")
     return list(op.result(0).shape)
 
@@ -509,7 +510,7 @@ def test_what_no_turn_changes_is_there_afterwards(build: Callable) -> None:
 
 
 def test_no_turn_is_known_to_a_build() -> None:
-    """There every result is what the loop starts from."""
+    """Without iterations every result is its initial value."""
     program = Program(without_a_turn)
     assert is_one_operator(program, loops=2)
     for rows in (3, 5, 2, 1):
@@ -575,7 +576,7 @@ MOST = 2**31 - 1
     ],
 )
 def test_a_loop_counts_where_its_numbers_fit(build: Callable, fits: bool | str) -> None:
-    """A loop that may need more than 32 bits looks at them, and one that does is Paddle's."""
+    """Loops that may exceed int32 are checked, and runs that exceed it fall back."""
     program = Program(build)
     assert is_one_operator(program) if fits else not_converted(program)
     native = program.run(engine=False, x=floats(2, 3))
@@ -588,7 +589,7 @@ def test_a_loop_counts_where_its_numbers_fit(build: Callable, fits: bool | str) 
 
 
 def not_converted(program: Program) -> bool:
-    """Whether a loop or branch of a program stays native."""
+    """Whether a loop or branch of the program falls back."""
     return any(
         op.type in ("pd_op.while", "pd_op.if") for op in paddle_ngraph.explain(program.main).native
     )
@@ -596,7 +597,7 @@ def not_converted(program: Program) -> bool:
 
 @pytest.mark.parametrize("most", [4, MOST])
 def test_a_count_that_is_fed_has_32_bits(most: int) -> None:
-    """Beyond them Paddle does that run."""
+    """A run with a larger value falls back."""
 
     def build() -> Any:
         x = data(2, 3)
@@ -620,7 +621,7 @@ def test_a_count_that_is_fed_has_32_bits(most: int) -> None:
     agree(program, x=x, limit=np.array([most]))
 
 
-# -- what stays native -----------------------------------------------------------------------------
+# -- fallback --------------------------------------------------------------------------------------
 
 
 def drops() -> Any:
@@ -656,7 +657,7 @@ def has_no_converter() -> Any:
 
 
 def does_nothing() -> Any:
-    """Paddle leaves such a branch in the program, its blocks empty."""
+    """Paddle leaves such a branch in the program, with empty blocks."""
     x = data(4, WIDTH)
     paddle.static.nn.cond(paddle.mean(x) > 0.0, lambda: None, lambda: None)
     return x * 2.0
@@ -721,7 +722,9 @@ def test_gradients_of_loops_stay_native() -> None:
 
 
 def test_positions_are_checked_inside() -> None:
-    """Where a turn looks up what is out of range, Paddle does that run, or says what is wrong."""
+    """Where an iteration looks up an index out of range, the run falls back or raises Paddle's
+    error.
+    """
 
     def build() -> Any:
         x = data(2, 3)
@@ -740,7 +743,7 @@ def test_positions_are_checked_inside() -> None:
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("kind", ["gather", "index_select", "embedding"])
 def test_a_count_beyond_the_rows_is_refused(kind: str, rows: int) -> None:
-    """Also where there is one row only, which needs no position."""
+    """Covers a single row too, for which the index has no effect."""
 
     def take(rows: Any, i: Any) -> Any:
         if kind == "embedding":

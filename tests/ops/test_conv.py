@@ -1,4 +1,4 @@
-"""Convolutions and their gradients against native Paddle."""
+"""Convolutions and their gradients compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def test_float64_stays_native():
 
 
 def _drawn_readers(seed):
-    """A grouped filter, made in some way, and what else reads it before and after a factor."""
+    """A grouped filter of one of several producers, with readers before and after a factor."""
     draw = np.random.default_rng(seed)
     groups, multiplier = int(draw.choice([2, 3])), int(draw.choice([1, 2]))
     inputs, outputs, size = int(draw.choice([1, 2])), groups * multiplier, int(draw.choice([2, 3]))

@@ -43,7 +43,7 @@ def test_wide_integers_that_leave_stay_native():
 
 
 def test_arange_of_wide_integers_known_only_at_run_time():
-    """The first run finds out, and Paddle repeats it."""
+    """The first run detects the overflow, and Paddle repeats that run."""
 
     def build():
         bounds = [paddle.static.data(name, [1], "int64") for name in ("start", "end")]
@@ -67,7 +67,7 @@ def test_arange_of_positions():
 
 @merged
 def test_arange_to_an_open_size():
-    """The positions of a text of any length."""
+    """Position ids of a text of any length."""
 
     def build(x, words):
         positions = paddle.arange(0, paddle.shape(words)[1], dtype="int64").unsqueeze(0)

@@ -1,4 +1,4 @@
-"""Deformable convolution, at and beyond every border."""
+"""Deformable convolution with samples at and beyond every border."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_deformable_conv(case, mask):
 @pytest.mark.parametrize(
     "offsets",
     [
-        [-1.0, 0.0, 1.0],  # whole positions, the borders among them
+        [-1.0, 0.0, 1.0],  # integer coordinates, borders included
         [-0.5, 0.999999, -0.999999, -1.000001],
         [8.0, 9.0, 10.0, 11.0, -9.0, 10.999999],
         [1e9, -1e9, 3e38, -3e38],
@@ -72,6 +72,6 @@ def test_borders(case, offsets):
     given = drawn(case, mask=True)
     draw = np.random.default_rng(1)
     given["offset"] = draw.choice(np.float32(offsets), given["offset"].shape)
-    # Natively, gradients of offsets that are no numbers are read from anywhere.
+    # Paddle's gradients read out of bounds for offsets that are NaN or infinite.
     build = partial(convolution, case)
     check(build, given, ["deformable_conv"], gradients=False, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Converters of paddle_ngraph.ops.diagonal against native Paddle."""
+"""Converters of paddle_ngraph.ops.diagonal compared with plain Paddle."""
 
 from __future__ import annotations
 

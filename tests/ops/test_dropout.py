@@ -1,4 +1,4 @@
-"""Dropout: the same mask as Paddle's, whatever else takes numbers of the random stream."""
+"""Dropout: masks equal Paddle's, whichever other operators sample from the same generator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dropout_op(
     seed: int = 0,
     fix_seed: bool = False,
 ) -> Any:
-    """Paddle's operator, with what no function of Paddle makes of it."""
+    """Calls Paddle's operator with attributes that no Python function of Paddle sets."""
     mode = mode.replace("downscale", "downgrade")
     return paddle._C_ops.dropout(x, seed_tensor, p, is_test, mode, seed, fix_seed)
 
@@ -39,7 +39,7 @@ def mask_of(out: Any) -> Any:
 
 
 def same_stream(build: Any, turns: str, seed: int = 5, **feed: np.ndarray) -> Any:
-    """Runs natively, then by turns ("n" natively, "e" by the engine), from the same seed."""
+    """Runs by Paddle, then alternately ("n" by Paddle, "e" by the engine), from the same seed."""
     program = Program(build)
     results = []
     for plan in ("n" * len(turns), turns):
@@ -60,7 +60,7 @@ def test_dropout(shape, mode):
     check(lambda x: F.dropout(x * 2.0, 0.4, mode=mode), {"x": floats(*shape)}, BOTH, runs=3)
 
 
-# The core takes over the stream in blocks of 312 numbers, from 1248 on.
+# The core takes over the random stream in blocks of 312 numbers, from 1248 on.
 @pytest.mark.parametrize("count", [311, 1247, 1248, 1249, 1559, 1560, 1561, 5000])
 def test_the_stream_goes_on_behind_a_mask_of_any_size(count):
     def build(x: Any) -> Any:
@@ -161,7 +161,7 @@ def test_what_is_known_only_at_run_time_stays_native():
     check_native(seed, {"x": x, "s": np.array([3], "int32")}, ["dropout"])
 
 
-# -- what Paddle makes of random numbers instead ---------------------------------------------------
+# -- random operators composed by Paddle -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("axis", [0, [0, 2], [1, 2]])
@@ -188,7 +188,7 @@ def test_alpha_dropout(layer):
     check(lambda x: layer(0.4)(x * 2.0), {"x": floats(6, 7, 8)}, ["uniform"], runs=2)
 
 
-# -- the stream ------------------------------------------------------------------------------------
+# -- the random stream -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("turns", ["ee", "nene", "enne"])

@@ -53,7 +53,10 @@ def test_binary_of_open_shapes(name):
 
 
 def test_quotients_are_rounded_once():
-    """As IEEE 754 has it; native Paddle's own are one unit off on some processors (252 / 148)."""
+    """Division as in IEEE 754; plain Paddle is one ulp off on some processors (252
+
+    148).
+    """
     x = np.arange(1, 400, dtype="float32")
     y = x[::-1].copy()
 
@@ -192,7 +195,10 @@ def test_floored_division(name, left, right):
 @merged
 @pytest.mark.parametrize("shape", [(6, 7), (7,)], ids=str)
 def test_gradient_of_a_remainder_near_multiples(shape):
-    """1.5 / 0.3 is 5 once it is rounded, and 1.5 // 0.3 is 4."""
+    """1.5
+
+    0.3 is 5 after rounding, but 1.5 // 0.3 is 4.
+    """
     y = np.resize(np.array([0.3, 0.1, -0.7, 1e-3, 3.0, -0.2, 1e30], "float32"), shape)
     x = y * np.arange(6, dtype="float32")[:, None]
     x[5, :4] = [1.5, np.inf, -np.inf, np.nan]
@@ -202,7 +208,9 @@ def test_gradient_of_a_remainder_near_multiples(shape):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whole_numbers_that_fit_are_divided(seed):
-    """int64 of which the program says that 32 bits hold it: positions, times and plus constants."""
+    """int64 values that are representable in int32 by the program: indices, times and plus
+    constants.
+    """
     draw = np.random.default_rng(seed)
     factor, added, divisor = (
         int(draw.integers(1, 1000)) * int(draw.choice([-1, 1])) for _ in "123"
@@ -252,7 +260,7 @@ def test_clip_to_nothing_is_paddles_error(dtype):
     for engine in (False, True):
         with pytest.raises(ValueError, match="max should be greater than or equal to min"):
             program.run(engine, x=np.arange(4).astype(dtype))
-    x = np.arange(4, dtype="float32")  # other clips like it still go through the engine
+    x = np.arange(4, dtype="float32")  # other uses of clip still go through the engine
     Program(lambda: paddle.clip(paddle.static.data("x", [4], "float32"), 1, 2)).both(x=x)
 
 
@@ -463,7 +471,7 @@ def test_pow_of_a_number(exponent):
 @merged
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
 def test_pow_of_zero_and_of_what_is_not_finite(exponent):
-    """The gradient for an exponent of 0 is 0, whatever x is."""
+    """The gradient for an exponent of 0 is 0 for every x."""
     x = np.array([0, 1, -2, np.nan, np.inf, -np.inf, 3], "float32")
     check(lambda x: paddle._C_ops.pow(x, exponent), {"x": x}, both("pow"))
 
@@ -481,7 +489,7 @@ def test_pow_that_is_a_root(exponent):
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 4.0, -1.0, 1e-30, 1e30], "float32")
 
     def with_inverse(power):
-        return [power, 1.0 / power]  # which has the sign of a zero
+        return [power, 1.0 / power]  # keeps the sign of zero
 
     for build, name in (
         (lambda x: paddle._C_ops.pow(x, exponent), "pow"),

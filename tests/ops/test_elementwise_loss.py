@@ -1,4 +1,4 @@
-"""Losses of one prediction against one label each, and their gradients."""
+"""Losses of one prediction for one label each, and their gradients."""
 
 from __future__ import annotations
 

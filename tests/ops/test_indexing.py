@@ -1,4 +1,4 @@
-"""Converters of paddle_ngraph.ops.indexing against native Paddle."""
+"""Converters of paddle_ngraph.ops.indexing compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_embedding_of_joined_ids():
 
 
 def test_embedding_of_an_id_that_paddle_takes_for_no_padding():
-    """Paddle reads what lies before the table: nobody knows what, and nobody refuses it."""
+    """Paddle reads memory before the table for this id, and raises no error."""
     x = np.array([0, -1, 3], "int64")
     weight = floats(9, 4)
     program = paddle.static.Program()
@@ -249,7 +249,7 @@ def test_multiplex(shape):
     check(build, {**tables, "index": index}, ["multiplex"])
 
 
-# -- classes ---------------------------------------------------------------------------------------
+# -- one-hot classes -------------------------------------------------------------------------------
 
 
 @merged

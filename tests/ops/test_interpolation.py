@@ -1,4 +1,4 @@
-"""Interpolation and its gradients against native Paddle."""
+"""Interpolation and its gradients compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_nearest_from_corner_to_corner():
 
 @merged
 def test_many_sizes_of_one_line():
-    """Rows of the gradient with changing numbers of terms, and with none."""
+    """Rows of the gradient with different numbers of terms, including none."""
     for out in (7, 23, 61):
         check(
             lambda x, out=out: F.interpolate(x, [2, out], mode="nearest"),

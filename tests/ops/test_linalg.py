@@ -210,7 +210,7 @@ def test_addmm(shape, beta, alpha):
     )
 
 
-# -- chains, batches with a term, outer products ---------------------------------------------------
+# -- matmul chains, batched matmuls with a term, outer products ------------------------------------
 
 
 @merged
@@ -290,7 +290,7 @@ def test_einsum(equation, shapes):
 
 
 def product(equation, *operands):
-    """Of tensors that are computed, so that their gradients are read, and dropped nowhere."""
+    """Multiplies computed tensors, so that their gradients are read and not eliminated."""
     return paddle.einsum(equation, *(paddle.tanh(x) for x in operands))
 
 
@@ -356,7 +356,7 @@ def test_gradient_of_a_diagonal_by_einsum_stays_native():
 
 
 def test_what_einsum_keeps_for_its_gradient_is_no_result():
-    """Where a program asks for it, too, the operator runs natively; its gradient need not."""
+    """If a program requests this output, the operator falls back; its gradient need not."""
 
     def build(x, y):
         out = product("ij,jk->ik", x, y)

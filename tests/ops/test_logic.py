@@ -194,7 +194,7 @@ BEFORE = {
 @pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
 @pytest.mark.parametrize("is_open", [False, True])
 def test_kinds_of_numbers_behind_another_operator(name, before, is_open):
-    """The plugin computes both in one loop."""
+    """The plugin fuses both into one loop."""
     function = getattr(paddle, name)
 
     def build():
@@ -262,7 +262,7 @@ def edges(shape, seed):
 
 
 def whole_inputs(shape, y_shape=None):
-    """What CONDITIONS are made of: a mask, two of int32, a float."""
+    """Operands of CONDITIONS: a mask, two of int32, a float."""
     mask = np.asarray(small(shape, 3) > 0)
     y = edges(shape if y_shape is None else y_shape, 2)
     return {"c": mask, "x": edges(shape, 1), "y": y, "a": normal(shape)}

@@ -104,7 +104,7 @@ def test_softmax_of_nan_and_infinity(function, types, axis):
 @pytest.mark.parametrize("length", [4, 8, 12, 16, 23, 24, 40, 4096, 4100])
 @pytest.mark.parametrize("function, types", FUNCTIONS)
 def test_rows_of_nothing_but_minus_infinity(function, types, length):
-    """Uniform in Paddle's softmax if the length is a multiple of 8, else NaN."""
+    """Paddle's softmax is uniform there if the length is a multiple of 8, else NaN."""
     x = varied(2, 3, length)
     x[0, 1], x[1, 2], x[1, 0, 1:] = -np.inf, -np.inf, -np.inf
     check(lambda x: function(x), {"x": x}, types)
@@ -119,7 +119,7 @@ def test_rows_of_nothing_but_minus_infinity(function, types, length):
 )
 @pytest.mark.parametrize("function, types", FUNCTIONS)
 def test_columns_of_nothing_but_minus_infinity(function, types, shape, axis):
-    """Paddle takes what no axis but those of one element follows for rows."""
+    """Paddle treats an axis that only axes of size 1 follow as rows."""
     x = varied(*shape)
     x[0] = -np.inf
     check(lambda x: function(x, axis=axis), {"x": x}, types)
@@ -162,7 +162,7 @@ def test_cross_entropy_of_nothing_but_minus_infinity(length, soft):
     "shape", [(2, 6), (3, 5), (4, 6), (5, 3), (7, 2), (8, 9), (4, 2, 8), (12, 17)]
 )
 def test_one_bad_number_spoils_all_along_its_axis(function, value, shape):
-    """Whatever kernel the plugin chooses, and whatever it fuses."""
+    """Holds for every kernel that the plugin chooses and every fusion."""
 
     def build():
         x = paddle.static.data("x", [-1, *shape[1:]], "float32")
@@ -177,7 +177,7 @@ def test_one_bad_number_spoils_all_along_its_axis(function, value, shape):
 
 @pytest.mark.parametrize("length", [4095, 4096, 5003])
 def test_rows_of_many_classes(length):
-    """In inference; one number spoils its row (not in all kernels of Paddle's)."""
+    """Inference; a NaN or infinity spoils its row (not in all kernels of Paddle)."""
 
     def build():
         x = paddle.static.data("x", [-1, 3, length], "float32")

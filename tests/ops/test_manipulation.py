@@ -1,4 +1,4 @@
-"""Converters of paddle_ngraph.ops.manipulation against native Paddle."""
+"""Converters of paddle_ngraph.ops.manipulation compared with plain Paddle."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from tests.ops.harness import both, check, check_native
 from tests.ops.merging import merged
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 4), (2, 1, 2, 3, 2)]
-# Functions of positive numbers, of any numbers, and those without a gradient operator.
+# Functions of positive values, of any values, and functions without a gradient operator.
 POSITIVE = ["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"]
 ANY = ["exp", "expm1", "square", "abs", "erf", "floor", "ceil", "round", "trunc"]
 FLAT = ["sign"]
-# Fewer than a packet, for which native Paddle's square root of infinity is infinity, not NaN.
+# Fewer values than a SIMD packet, for which plain Paddle's sqrt of infinity is infinity, not NaN.
 STRANGE = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, -1.5], "float32")
 
 
@@ -70,7 +70,7 @@ def test_exp_of_large_numbers():
 @merged
 @pytest.mark.parametrize("name", ["floor", "ceil", "round", "trunc"])
 def test_steps_whose_gradient_is_strange(name):
-    """Paddle multiplies it by 0, which leaves NaN, except for trunc."""
+    """Paddle multiplies the gradient by 0, which leaves NaN, except for trunc."""
     x, y = sample(name, (4,)), np.array([1, np.nan, np.inf, -np.inf], "float32")
     build = lambda x, y: getattr(paddle, name)(x) * y  # noqa: E731
     check(build, {"x": x, "y": y}, [name, f"{name}_grad"])
@@ -193,7 +193,9 @@ def test_abs_of_whole_numbers():
 @merged
 @pytest.mark.parametrize("rank", [1, 2])
 def test_abs_leaves_what_it_reads_to_others(rank):
-    """The plugin's Abs writes over its operand, which matters behind what it does not fuse with."""
+    """The plugin's Abs overwrites its operand, which matters after nodes that it does not fuse
+    with.
+    """
 
     def build(x):
         joined = paddle.concat([x * 2.0, paddle.exp(x)], axis=rank - 1)

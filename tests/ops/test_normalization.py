@@ -1,4 +1,4 @@
-"""Normalizations against native Paddle."""
+"""Normalizations compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SHAPES = [
     ((2, 2, 3, 4, 3), "NDHWC"),
     ((1, 3, 1, 1), "NCHW"),
     ((1, 1, 4, 4), "NCHW"),
-    # More channels side by side than have their sums in registers, and a few that are left over.
+    # More channels side by side than fit with their sums into registers, and a remainder.
     ((80, 70), "NC"),
     ((5, 65, 1), "NCL"),
     ((2, 9, 8, 130), "NHWC"),
@@ -94,7 +94,7 @@ def test_batch_norm(shape, layout, mode):
 @pytest.mark.parametrize("shape", [(1, 3), (1, 3, 1, 1), (2, 3), (1, 3, 2, 1)])
 @pytest.mark.parametrize("wanted", ["x", "nothing of x", "no gradient of x"])
 def test_gradients_of_one_element(shape, wanted):
-    """Paddle's kernel computes that of the bias only where it need not compute that of x."""
+    """Paddle's kernel computes the bias gradient only where the gradient of x is not requested."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, *shape[1:]], "float32")
@@ -110,7 +110,7 @@ def test_gradients_of_one_element(shape, wanted):
         return paddle.static.gradients(loss, [scale, bias, *([x] if wanted == "x" else [])])
 
     program = Program(build)
-    for rows in (5, shape[0]):  # the first function has open rows, maybe
+    for rows in (5, shape[0]):  # the first function may have a dynamic batch
         program.both(x=floats(rows, *shape[1:]))
 
 
@@ -168,7 +168,7 @@ def test_training_steps_of_a_network_with_batch_norm(frozen):
 
 
 def test_batch_norm_twice_in_a_program():
-    """One after the other moves the running statistics; then they are used as they are."""
+    """The first updates the running statistics, which the second then reads."""
 
     def build() -> Any:
         x = paddle.static.data("x", [4, 3, 5], "float32")
@@ -200,7 +200,7 @@ def test_batch_norm_and_its_gradient_in_different_intervals():
 
 
 def check_training(build: Any, shape: tuple[int, ...]) -> Any:
-    """Runs some steps natively and through the engine; returns what was converted."""
+    """Runs some steps by Paddle and by the engine; returns the converted operators."""
     both = [Program(build) for _ in range(2)]
     for step in range(5):
         x = floats(*shape, seed=step)
@@ -214,7 +214,7 @@ def check_training(build: Any, shape: tuple[int, ...]) -> Any:
 
 
 def test_batch_norm_becomes_part_of_a_convolution():
-    """Where all of its parameters are constants: a multiply-add that needs no pass of its own."""
+    """With constant parameters it is a multiply-add that needs no separate pass."""
     shapes = [(2, 3, 8, 8), (4, 3, 3, 3), *[(4,)] * 4, (2, 4, 6, 6), (2, 4, 6, 6)]
     x, weight, mean, variance, scale, bias, middle, out = (
         TensorSpec(number, "float32", shape) for number, shape in enumerate(shapes)
@@ -248,7 +248,7 @@ def test_batch_norm_becomes_part_of_a_convolution():
 
 
 def test_statistics_in_use_are_only_read():
-    """Whatever evaluates a model may share its running statistics with other runs."""
+    """Every evaluation may share the running statistics with other runs."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, 3, 4, 4], "float32")
@@ -414,7 +414,7 @@ def test_instance_norm_of_what_is_not_finite(bad):
     ],
 )
 def test_scales_and_biases_that_are_not_finite(build, kind, name):
-    """An infinite scale of finite numbers makes an infinite gradient, no NaN."""
+    """An infinite scale of finite values gives an infinite gradient, not NaN."""
     inputs = affine(4)
     inputs[name][:3] = [np.inf, -np.inf, np.nan]
     check(build, {"x": floats(2, 4, 4, 4), **inputs}, [kind, f"{kind.removesuffix('_')}_grad"])

@@ -1,4 +1,4 @@
-"""Norms against native Paddle."""
+"""Norms compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.programs import Program, floats
 
 
 def mixed(*shape: int) -> np.ndarray:
-    """Numbers with zeros among them."""
+    """Random values with zeros among them."""
     x = floats(*shape)
     x.reshape(-1)[::3] = 0
     return x
@@ -55,7 +55,9 @@ def test_p_norm_of_zeros_and_of_what_is_not_finite(order):
 @merged
 @pytest.mark.parametrize("order", [np.inf, -np.inf])
 def test_p_norm_of_an_infinite_order_has_nan_in_the_gradient(order):
-    """The norm itself is NaN or not, depending on where in the axis the NaN is: natively, too."""
+    """The norm itself is NaN or not, depending on the index of the NaN along the axis, also in
+    Paddle.
+    """
     x = np.array([[0, 2, np.nan, 1], [1, -1, 0, 3]], "float32")
 
     def build(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Optimizers: the parameters and their state after many steps with given gradients."""
+"""Optimizers: parameters and optimizer state after many steps with given gradients."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Op
 from tests.programs import Program, floats
 
-# Enough for rounding to add up, and for states to be read and written several times.
+# Enough steps for rounding errors to accumulate and states to be read and written several times.
 STEPS = 12
 SHAPES: list[list[int]] = [[], [1], [7], [3, 5], [2, 3, 4, 5], [40, 30]]
 
 
 def gradients_are_given(make_optimizer: Callable[[], Any]) -> Callable[[], Any]:
-    """A program whose parameters, one of each shape, get what is fed as their gradients."""
+    """A program whose parameters, one of each shape, take the feeds as their gradients."""
 
     def build() -> Any:
         losses = []
@@ -47,10 +47,8 @@ def feeds(step: int, bad: bool = False) -> dict[str, np.ndarray]:
         f"gradient_{number}": np.asarray(generator.normal(size=shape), dtype="float32")
         for number, shape in enumerate(SHAPES)
     }
-    if bad:  # one in each of a few parameters
-        for name, value in list(zip(found, (np.nan, np.inf, -np.inf, np.nan, np.inf, -np.inf)))[
-            -4:-1
-        ]:
+    if bad:  # one element of each of up to three parameters
+        for name, value in zip(list(found)[-4:-1], (np.nan, np.inf, -np.inf)):
             found[name].flat[found[name].size // 2] = value
     return found
 
@@ -68,7 +66,7 @@ def states_after(make_optimizer: Callable[[], Any], engine: bool) -> Any:
 
 
 def check(make_optimizer: Callable[[], Any], kind: str) -> None:
-    """Asserts that ``kind`` ran in the engine and left what native steps leave."""
+    """Asserts that ``kind`` ran in the engine and left the same state as steps by Paddle."""
     _, native = states_after(make_optimizer, engine=False)
     paddle_ngraph.reset_stats()
     program, engine = states_after(make_optimizer, engine=True)
@@ -82,7 +80,7 @@ def check(make_optimizer: Callable[[], Any], kind: str) -> None:
 def assert_same_state(native: dict[str, np.ndarray], engine: dict[str, np.ndarray]) -> None:
     assert native.keys() == engine.keys()
     for name, expected in native.items():
-        # Every step rounds a few times; what a parameter is the sum of sets the scale.
+        # Every step rounds a few times; the terms of a parameter's sum set the scale.
         finite = expected[np.isfinite(expected)]
         scale = max(1.0, np.abs(finite).max(initial=0.0))
         np.testing.assert_allclose(engine[name], expected, 2e-6, 1e-6 * scale, err_msg=name)
@@ -139,7 +137,7 @@ def test_many_steps_and_bad_gradients(kind, make_optimizer):
 
 @pytest.mark.parametrize("kind", ["momentum_", "adam_", "adamw_"])
 def test_large_parameters(kind, monkeypatch):
-    """They are shared out to threads, in chunks."""
+    """Updates of large parameters are split among threads, in chunks."""
     monkeypatch.setattr(sys.modules[__name__], "SHAPES", [[520, 513], [3, 70001]])
     monkeypatch.setattr(sys.modules[__name__], "STEPS", 4)
     for make_optimizer in OPTIMIZERS[kind][:4]:
@@ -187,7 +185,7 @@ SCHEDULERS = {
 
 
 def losses_of(engine: bool, make_scheduler: Callable[[], Any], **options: Any) -> list[float]:
-    """Of six training steps of a small network, which must run in the engine as a whole."""
+    """Losses of six training steps of a small network, which must run in the engine as a whole."""
     scheduler = make_scheduler()
 
     def build() -> Any:

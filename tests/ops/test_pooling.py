@@ -1,4 +1,4 @@
-"""Pooling and its gradients against native Paddle."""
+"""Pooling and its gradients compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ INDEXED = ("max_pool2d_with_index", "max_pool2d_with_index_grad")
 
 
 def tied(*shape: int) -> np.ndarray:
-    """Few different values, many zeros: as after relu."""
+    """Few different values, many of them zero, as after a ReLU."""
     return np.random.default_rng(0).integers(0, 3, shape).astype("float32")
 
 
 def with_specials(*shape: int) -> np.ndarray:
-    """Many NaN and infinities."""
+    """Many NaNs and infinities."""
     data = floats(*shape)
     flat = data.reshape(-1)
     chosen = np.random.default_rng(1).permutation(flat.size)
@@ -169,7 +169,7 @@ def test_windows_beyond_the_input_have_no_position():
 
     _, mask = check(build, data, INDEXED[:1], gradients=False)
     assert (mask[:, :, 1] == -1).all()
-    # Not compared with native Paddle, whose gradient writes out of bounds at these.
+    # Plain Paddle is no reference here, since its gradient writes out of bounds.
     program = paddle.static.Program()
     with paddle.static.program_guard(program):
         x = paddle.static.data("x", [2, 2, 4, 7])

@@ -1,4 +1,4 @@
-"""Converters of paddle_ngraph.ops.quantization against native Paddle."""
+"""Converters of paddle_ngraph.ops.quantization compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from tests.ops.harness import (
 from tests.ops.merging import merged
 
 EVALUATES, TRAINS = True, False
-ROUNDS = [0, 1]  # to even, away from zero
-# Axis and scales, for [3, 4, 5]; the least is taken for zero.
+ROUNDS = [0, 1]  # ties to even, ties away from zero
+# Axis and scales for [3, 4, 5]; the smallest scale is treated as zero.
 SCALES = {
     "per tensor": (-1, [2.0]),
     "axis 0": (0, [1.0, 2.5, 3e-31]),
     "axis 1": (1, [4.0, 0.1, 0.0, 2.0]),
 }
 EXACT = {"gradients": False, "rtol": 0, "atol": 0}
-# Paddle multiplies by the scale and divides, in an order of its own.
+# Paddle multiplies by the scale and divides in a different order.
 DEQUANTIZED = {"gradients": False, "rtol": 3e-7, "atol": 0}
 
 
 def values(*shape):
-    """Strange numbers, and numbers beyond any scale here."""
+    """Special values, and values beyond every scale of these tests."""
     x = strange(*shape) * np.float32(3)
     return np.where(np.isinf(x), np.float32(1e30), x)
 
 
 def halves():
-    """What lies halfway between two whole numbers for a scale of 127, to beyond its bounds."""
+    """Midpoints between integers for a scale of 127, up to beyond the clipping bounds."""
     return np.arange(-262, 263, dtype="float32").reshape(-1, 1, 5) / 2
 
 
@@ -49,7 +49,7 @@ def tensors(*arrays):
 def quantize_linear(
     x, axis, scale, round_type=0, is_test=EVALUATES, only_observer=False, bits=8, made=tensors
 ):
-    """All results of ``quantize_linear``, as ``paddle.quantization`` calls it."""
+    """Returns all results of ``quantize_linear``, called as by ``paddle.quantization``."""
     scales, zeros, accum, state = made(scale, np.zeros(len(scale)), [1.5], [2.0])
     qmax = 2 ** (bits - 1) - 1
     return _C_ops.quantize_linear(
@@ -59,7 +59,9 @@ def quantize_linear(
 
 
 def parameters(*arrays):
-    """As a saved model has them: no interval makes them, and only what is read is in one."""
+    """Parameters as in a saved model: no subgraph computes them, and a subgraph contains those it
+    reads.
+    """
     return [
         paddle.create_parameter(
             array.shape, "float32", default_initializer=paddle.nn.initializer.Assign(array)
@@ -208,7 +210,9 @@ def codes(*shape):
 
 
 def run(build, x, shape):
-    """What a program computes with the engine on, whether by it or by Paddle's kernels."""
+    """Returns the results of a program with the engine enabled, computed by the engine or by
+    fallback.
+    """
     program = paddle.static.Program()
     with paddle.static.program_guard(program):
         out = build(paddle.static.data("x", shape, str(x.dtype)))
@@ -222,7 +226,7 @@ def run(build, x, shape):
 @pytest.mark.parametrize("axis, scale", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("bits", [8, 4])
 def test_dequantize_linear(axis, scale, bits):
-    """What its name says, as in dynamic mode: in PIR Paddle quantizes once more."""
+    """Dequantizes as in dynamic mode; in PIR, Paddle quantizes once more."""
     x = codes(3, 4, 5)
 
     def build(x):

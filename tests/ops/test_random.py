@@ -1,4 +1,4 @@
-"""Random numbers in an interval."""
+"""Random numbers in a subgraph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shuffles, patches and temporal shift against native Paddle."""
+"""Shuffles, patches and temporal shift compared with plain Paddle."""
 
 from __future__ import annotations
 

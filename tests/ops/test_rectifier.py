@@ -1,4 +1,4 @@
-"""Activations made of straight and bent pieces, and their gradients."""
+"""Piecewise linear activations and their smooth variants, with gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converters of paddle_ngraph.ops.recurrent against native Paddle."""
+"""Converters of paddle_ngraph.ops.recurrent compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.programs import Program, floats
 BOTH = ["rnn", "rnn_grad"]
 GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 MODES = list(GATES)
-# Gradients add up over the steps, and cancel.
+# Gradients accumulate over the steps, and cancel.
 CLOSE = {"rtol": 1e-4, "atol": 5e-6}
 
 pytestmark = pytest.mark.thinned
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.thinned
 
 @pytest.fixture(autouse=True)
 def converted():
-    """The engine gets what would otherwise run with packed weights."""
+    """Lets the engine convert layers that otherwise run with packed weights."""
     flags.set("use_mkl_packed", False)
     yield
     flags.set("use_mkl_packed", True)
@@ -39,7 +39,7 @@ def network(mode, layers=1, bidirectional=False, dropout=0.0, is_test=False):
 
     def build(x, h, c=None, lengths=None, **weights):
         hidden = h.shape[-1]
-        # A program that ends in rnn_grad leaves open which of its gradients are asked for.
+        # A program that ends in rnn_grad does not show which of its gradients are requested.
         x, h, *w = (1.0 * v for v in (x, h, *(weights[f"w{i}"] for i in range(len(weights)))))
         return flat(
             paddle._C_ops.rnn(
@@ -68,7 +68,7 @@ def flat(results):
 
 
 def feeds(mode, steps=5, batch=3, features=4, hidden=6, layers=1, bidirectional=False):
-    """Random contents for what :func:`network` takes."""
+    """Random values for the inputs of :func:`network`."""
     directions, rows = 1 + bidirectional, GATES[mode] * hidden
     values = {
         "x": floats(steps, batch, features),
@@ -171,7 +171,7 @@ SIZES_OF_CONSTANTS = [(6, 6, 1), (4, 16, 2), (16, 16, 3)]
     ],
 )
 def test_gradients_of_weights_that_nothing_trains(mode, features, hidden, layers, is_tied):
-    """They are constants: a square one is read as it is, and transposed, by loops and outside."""
+    """Weights are constants: a square one is read directly and transposed, in loops and outside."""
     values = feeds(mode, features=features, hidden=hidden, layers=layers, bidirectional=True)
     weights = {name: values.pop(name) for name in list(values) if name.startswith("w")}
 
@@ -213,7 +213,7 @@ def test_only_some_gradients():
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("layers, bidirectional", [(2, False), (3, True)])
 def test_dropout_between_layers(mode, layers, bidirectional):
-    """The same seed gives the masks of native Paddle, run after run."""
+    """Masks equal those of plain Paddle for the same seed, in every run."""
     values = feeds(mode, layers=layers, bidirectional=bidirectional)
     build = network(mode, layers, bidirectional, dropout=0.4)
     check(build, values, BOTH, runs=3, **CLOSE)
@@ -234,7 +234,7 @@ def test_dropout_that_draws_nothing(layers, dropout):
 
 
 def test_dropout_in_training():
-    """Layers as programs use them, between other operators that draw."""
+    """Layers in a typical program, between other stochastic operators."""
 
     def build():
         x = paddle.static.data("x", [-1, 5, 4], "float32")
@@ -262,7 +262,7 @@ def test_lengths_of_64_bits():
 
 @pytest.mark.parametrize("ends", [[6, 5, 5], [5, -1, 5]])
 def test_lengths_out_of_range(ends):
-    """Natively, they are memory errors."""
+    """Paddle reads out of bounds for such lengths."""
     program = paddle.static.Program()
     with paddle.static.program_guard(program), paddle.utils.unique_name.guard():
         inputs = {**feeds("GRU"), "lengths": lengths(*ends)}
@@ -274,14 +274,14 @@ def test_lengths_out_of_range(ends):
 
 
 def test_a_native_gradient_keeps_its_operator_native(monkeypatch):
-    """It reads ``reserve``, which the engine does not make."""
+    """The gradient reads ``reserve``, which the engine does not compute."""
     monkeypatch.delitem(registry._converters, "pd_op.rnn_grad")
     check_native(network("LSTM"), feeds("LSTM"), ["rnn", "rnn_grad"])
 
 
 @merged
 def test_a_gradient_in_another_interval():
-    """It stays native, and its operator too: Paddle's gradient reads Paddle's ``reserve``."""
+    """Both operators fall back, since Paddle's gradient reads Paddle's ``reserve``."""
     values = feeds("GRU")
 
     def build(x, h, **weights):
@@ -297,7 +297,7 @@ WORDS, CLASSES, STEPS = 60, 3, 12
 
 
 def classifier(layer, hidden, with_lengths):
-    """Trains word vectors, a recurrent layer of two layers and a linear one with Adam."""
+    """Trains embeddings, two recurrent layers and a linear one with Adam."""
 
     def build():
         words = paddle.static.data("words", [-1, -1], "int64")
@@ -363,7 +363,7 @@ def test_steps_written_out(cell):
 
 
 def test_the_gradient_computes_nothing_again():
-    """In one interval it shares the loops of its operator: two layers, there and back."""
+    """In one subgraph the gradient shares the loops of its operator: two bidirectional layers."""
 
     def build():
         x = paddle.static.data("x", [2, 3, 4])

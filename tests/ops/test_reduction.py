@@ -45,7 +45,7 @@ def test_axes(name, shape, axis):
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "amin", "prod"])
 def test_rank_five(name):
     x = {"x": normal((2, 2, 3, 2, 2))}
-    # Native Paddle leaves the gradient of such a maximum unwritten.
+    # Plain Paddle leaves the gradient of such a maximum unwritten.
     gradients = name in ("sum", "mean", "prod")
     check(lambda x: getattr(paddle, name)(x, [0, 1, 3]), x, [name], gradients=gradients)
 
@@ -107,7 +107,7 @@ def test_nothing_but_nan(name, shape):
 
 @pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
 def test_extremes_over_two_axes_of_five(name):
-    """Native Paddle leaves this gradient unwritten: compared with one over a single axis."""
+    """Plain Paddle leaves this gradient unwritten: compared with one over a single axis."""
 
     def build():
         x = paddle.static.data("x", [2, 3, 2, 5, 2], "float32")
@@ -314,7 +314,7 @@ SOURCES = {
 
 
 def _drawn_means(x, seed):
-    """Means that end up over samples, however many there are and what moves axes between them."""
+    """Means whose readers reduce over samples, with a chain of axis permutations between them."""
     draw, names = np.random.default_rng(seed), ["n", "c", "h", "w"]
     left = set(draw.permutation(names)[: int(draw.integers(1, 5))])
     while left:
@@ -342,7 +342,7 @@ def _drawn_means(x, seed):
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "all", "any", "logsumexp"])
 def test_reductions_behind_new_axes(name, keep):
-    """The plugin takes a new axis behind a reduction."""
+    """The plugin fuses an unsqueeze after a reduction."""
 
     def build():
         x = paddle.exp(paddle.static.data("x", [3, 2, 4], "float32"))
@@ -390,7 +390,7 @@ def test_means_over_samples_in_steps_are_the_same_in_each_run(seed, in_a_loop):
 @pytest.mark.parametrize("channels", [1, 2, 3, 8, 16])
 @pytest.mark.parametrize("source", SOURCES)
 def test_reductions_over_samples_are_the_same_in_each_run(source, channels, batch):
-    """The plugin's means are not: it keeps a batch of few channels in blocks."""
+    """The plugin's means vary: the plugin processes a batch of few channels in blocks."""
 
     def build():
         x = SOURCES[source](paddle.static.data("x", [batch, channels, 8, 8], "float32"))

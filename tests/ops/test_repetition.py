@@ -1,4 +1,4 @@
-"""Converters of paddle_ngraph.ops.repetition against native Paddle."""
+"""Converters of paddle_ngraph.ops.repetition compared with plain Paddle."""
 
 from __future__ import annotations
 

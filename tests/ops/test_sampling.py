@@ -1,4 +1,4 @@
-"""affine_grid and grid_sample against native Paddle."""
+"""affine_grid and grid_sample compared with plain Paddle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converters of paddle_ngraph.ops.scattering against native Paddle."""
+"""Converters of paddle_ngraph.ops.scattering compared with plain Paddle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_scatter(overwrite, dtype, count):
     }
     types = ["scatter", "scatter_grad"]
     check(build, feeds, types, dynamic={"x": [-1, 4], "updates": [-1, 4], "index": [-1]})
-    # Of the int32 sums some wrap around.
+    # Some of the int32 sums wrap around.
     check(build, {**feeds, "x": whole(5, 4), "updates": whole(count, 4)}, types[:1])
 
 

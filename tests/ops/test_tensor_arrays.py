@@ -1,4 +1,4 @@
-"""TensorArrays: lists that grow in loops, and what reads them."""
+"""TensorArrays: lists that grow in loops, and their readers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.zips import zip_equal
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
 WIDTH = 3
-# (rows, turns) of some runs: sizes open after two of them.
+# (rows, iterations) of some runs: sizes become dynamic after two of them.
 RUNS = [(2, 3), (2, 1), (5, 4), (3, 2), (1, 6), (4, 1)]
 
 
@@ -46,12 +46,12 @@ def one(value: int) -> Any:
 
 
 def append(array: Any, value: Any) -> None:
-    """As ``list.append`` does by ``to_static``."""
+    """Appends as ``to_static`` converts ``list.append``."""
     array_write(value, array_length(array), array)
 
 
 def last(array: Any, number: int) -> Any:
-    """An element, counted from the end, as ``list[-number]`` is."""
+    """An element counted from the end, like ``list[-number]``."""
     return paddle._pir_ops.slice_array_dense(array, [-number])
 
 
@@ -61,7 +61,9 @@ def joined(array: Any, axis: int = 0, stack: bool = True) -> Any:
 
 @contextmanager
 def in_program_order() -> Iterator[None]:
-    """Else Paddle does not always wait for what blocks write to a TensorArray."""
+    """Runs operators in program order, since Paddle may not wait for writes of blocks to a
+    TensorArray.
+    """
     paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
     try:
         yield
@@ -70,7 +72,7 @@ def in_program_order() -> Iterator[None]:
 
 
 def agree(program: Program, by_paddle: bool = False, **feed: np.ndarray) -> list[np.ndarray]:
-    """Runs natively and through the engine, which is asked once, and does it, or leaves it."""
+    """Compares Paddle and the engine, which is called once and runs the program or falls back."""
     with in_program_order():
         native = program.run(engine=False, **feed)
     for _ in range(2):
@@ -89,13 +91,13 @@ def is_one_operator(program: Program) -> bool:
     return len(report.intervals) == 1 and not report.native
 
 
-# -- drawn programs --------------------------------------------------------------------------------
+# -- random programs -------------------------------------------------------------------------------
 
 DTYPES = ["float32", "int64", "int32", "bool"]
 
 
 class Drawn:
-    """A program with some TensorArrays, which begin with some elements, and grow in loops."""
+    """A random program with TensorArrays, which have initial elements and grow in loops."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -144,7 +146,7 @@ class Drawn:
 
         found = []
         for loop in range(self.loops):
-            if loop:  # a count of the array would start over
+            if loop:  # a counter of the array would restart
                 self.by_count = False
             start = [x * 1.0, x * 0.5] if self.grows else [x * 1.0]
             found += counted(turn, *start, end=limit)[1:]
@@ -163,11 +165,11 @@ def test_a_drawn_array_grows(seed: int) -> None:
     assert is_one_operator(program)
 
 
-# -- forms -----------------------------------------------------------------------------------------
+# -- variants --------------------------------------------------------------------------------------
 
 
 def what_no_turn_changes() -> Any:
-    """Elements that are the same in each turn: a weight, a number, what is fed."""
+    """Loop-invariant elements: a weight, a scalar, a feed."""
     x, weight = rows(), parameter(2, WIDTH)
     arrays = [create_array("float32") for _ in range(4)]
 
@@ -180,7 +182,7 @@ def what_no_turn_changes() -> Any:
 
 
 def what_is_handed_on() -> Any:
-    """Elements that are what a turn starts from, and ends with."""
+    """Elements that are initial and yielded values of iterations."""
     x = rows()
     before, after = create_array("float32"), create_array("float32")
 
@@ -194,7 +196,7 @@ def what_is_handed_on() -> Any:
 
 
 def loop_inside() -> Any:
-    """Each turn fills an array of its own, and appends what becomes of it."""
+    """Each iteration fills an array, and appends a result computed from it."""
     x, limit = rows(), fed_limit()
     outer = create_array("float32")
 
@@ -214,7 +216,7 @@ def loop_inside() -> Any:
 
 
 def inputs_of_a_recurrent_layer() -> Any:
-    """A loop reads from one array, by its count, and appends to another."""
+    """A loop that reads from one array by its counter, and appends to another."""
     x = paddle.static.data("x", [-1, WIDTH], "float32")
     limit, weight = fed_limit(), parameter(WIDTH, WIDTH)
     inputs, outputs = create_array("float32"), create_array("float32")
@@ -250,7 +252,7 @@ def read_under_a_condition() -> Any:
 
 
 def computed_with_afterwards() -> Any:
-    """What reads all elements: sums, products, a softmax over them, slices, another loop."""
+    """Readers of all elements: sums, matmuls, a softmax over them, slices, another loop."""
     x = rows()
     array = create_array("float32")
     counted(lambda i, h: [append(array, h), h * 0.9 - 0.1][1:], x * 1.0, end=fed_limit())
@@ -265,7 +267,7 @@ def computed_with_afterwards() -> Any:
 
 
 def turns_that_follow_from_turns() -> Any:
-    """Each turn has a loop inside, which has one turn more each time."""
+    """Each iteration has an inner loop with one iteration more than the time before."""
     x = rows()
     outer = create_array("float32")
 
@@ -280,7 +282,7 @@ def turns_that_follow_from_turns() -> Any:
 
 
 def length_inside() -> Any:
-    """The number of elements is a number like others."""
+    """The number of elements is used as an operand."""
     x = rows()
     array = create_array("float32")
 
@@ -292,7 +294,7 @@ def length_inside() -> Any:
 
 
 def until_something_happens() -> Any:
-    """Only the numbers tell when it ends."""
+    """The number of iterations depends on tensor values."""
     start = counted(lambda i, h: [h * 0.7], rows() * 1.0, end=fed_limit())[1]
     array = create_array("float32")
 
@@ -305,7 +307,7 @@ def until_something_happens() -> Any:
 
 
 def read_in_its_loop() -> Any:
-    """A loop that reads what it has appended: the last element, all of them, how many there are."""
+    """A loop that reads the elements it has appended: the last one, all of them, their number."""
     x, weight = rows(), parameter(WIDTH, WIDTH)
     array, other = create_array("float32"), create_array("float32")
     array_write(x * 0.5, one(0), array)
@@ -324,7 +326,7 @@ def read_in_its_loop() -> Any:
 
 
 def read_by_the_turn_that_appended() -> Any:
-    """Of an array that starts without elements."""
+    """The array has no initial elements."""
     x = rows()
     array, pairs = create_array("float32"), create_array("float32")
 
@@ -343,7 +345,7 @@ def read_by_the_turn_that_appended() -> Any:
 
 
 def as_many_as_wanted() -> Any:
-    """The number of elements tells when it ends."""
+    """The loop condition is the number of elements."""
     x, limit = rows(), fed_limit()
     array = create_array("float32")
     turn = lambda h: [append(array, h), h * 0.9][1:]  # noqa: E731
@@ -355,7 +357,7 @@ def as_many_as_wanted() -> Any:
 
 
 def overwritten_afterwards() -> Any:
-    """An element is what it was when it was appended."""
+    """An element keeps the value it had when it was appended."""
     x = rows()
     array = create_array("float32")
     number = paddle.zeros([1])
@@ -396,11 +398,11 @@ def test_what_nothing_reads_is_appended_too(build: Callable, fetched: str) -> No
             agree(program, x=floats(size, WIDTH, seed=number), limit=np.array([limit]))
 
 
-# -- no turn ---------------------------------------------------------------------------------------
+# -- loops without iterations ----------------------------------------------------------------------
 
 
 def grown_array(x: Any, starts_with: int) -> Any:
-    """An array of so many elements, to which each turn of a loop appends one."""
+    """An array of ``number`` elements, to which each iteration of a loop appends one."""
     array = create_array("float32")
     for place in range(starts_with):
         array_write(x * (place + 1.0), one(place), array)
@@ -428,7 +430,7 @@ def test_a_run_without_a_turn_is_paddles(starts_with: int) -> None:
 
 
 def test_a_graph_of_another_process_runs_natively(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its operators are made as Paddle makes them, once."""
+    """The fallback program creates each operator once, with Paddle's own attributes."""
     monkeypatch.setattr(fallback, "_recorded_graphs", LRUCache(1))
     program = Program(one_array(2))
     x = floats(3, WIDTH)
@@ -447,7 +449,7 @@ def test_no_array_is_at_the_border_of_a_graph() -> None:
 
 
 def test_a_loop_inside_without_a_turn_is_paddles() -> None:
-    """Its error too: an array without elements makes no tensor."""
+    """Paddle raises an error there: an array without elements cannot become a tensor."""
     program = Program(loop_inside)
     agree(program, x=floats(2, WIDTH), limit=np.array([2]))
     with pytest.raises(Exception) as native:
@@ -479,7 +481,7 @@ def test_no_element_is_read_where_there_is_none() -> None:
 
 
 def element_of(elements: list[np.ndarray], start: int) -> np.ndarray | None:
-    """What Paddle's ``slice_array_dense`` reads; ``None`` where it does not look."""
+    """The result of Paddle's ``slice_array_dense``; ``None`` for a start beyond the end."""
     place = max(start + len(elements) if start < 0 else start, 0)
     return elements[place] if place < len(elements) else None
 
@@ -503,7 +505,7 @@ def one_element(is_fed: bool, where: str, starts_with: int, start: int) -> Calla
 @pytest.mark.parametrize("is_fed", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_no_element_is_read_that_is_not_there(where: str, is_fed: bool, seed: int) -> None:
-    """Paddle's kernel reads what is in memory there, or ends the process; what follows goes on."""
+    """Paddle's kernel reads arbitrary memory there, or ends the process; the engine runs on."""
     random = np.random.default_rng(seed)
     starts_with = seed % 2
     for known in [None] if is_fed else random.permutation(range(-6, 6))[:4]:
@@ -521,7 +523,7 @@ def test_no_element_is_read_that_is_not_there(where: str, is_fed: bool, seed: in
             expected = element_of(elements, start)
             paddle_ngraph.reset_stats()
             if expected is None:
-                with pytest.raises(RuntimeError):  # that of ``array_read``
+                with pytest.raises(RuntimeError):  # from ``array_read``
                     program.run(**feed)
                 runs["nobody"] += 1
                 continue
@@ -536,7 +538,7 @@ def test_no_element_is_read_that_is_not_there(where: str, is_fed: bool, seed: in
 
 
 def test_a_run_that_fails_leaves_nothing_to_the_next() -> None:
-    """Natively, elements of a run that failed are there in the next one."""
+    """In Paddle, elements of a failed run remain for the next one."""
 
     def build() -> Any:
         x = rows()
@@ -564,11 +566,11 @@ def test_a_run_that_fails_leaves_nothing_to_the_next() -> None:
     assert 6 < failed < 20
 
 
-# -- what stays native -----------------------------------------------------------------------------
+# -- fallback --------------------------------------------------------------------------------------
 
 
 def in_a_loop(turn: Callable[[Any, Any, Any], Any], starts_with: int = 1) -> Callable[[], Any]:
-    """A loop of three turns with an array; its length and first element are read."""
+    """A loop of three iterations with an array; its length and first element are read."""
 
     def build() -> Any:
         x = rows()
@@ -711,7 +713,7 @@ def test_fed_numbers_beyond_32_bits_are_paddles() -> None:
     assert "64 bits" in str(paddle_ngraph.explain(program.main))
 
 
-# -- lists by to_static ----------------------------------------------------------------------------
+# -- lists in to_static ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -722,7 +724,7 @@ def dynamic() -> Iterator[None]:
 
 
 class Lists(paddle.nn.Layer):
-    """Python's lists in a loop over a tensor."""
+    """Python lists in a loop over a tensor."""
 
     def __init__(self, body: Callable) -> None:
         super().__init__()
@@ -830,7 +832,7 @@ def test_a_list_is_one_operator(body: Callable, dynamic: None) -> None:
 
 
 def test_a_list_that_trains_is_paddles(dynamic: None) -> None:
-    """Paddle does not differentiate it: neither do we, and the error is Paddle's."""
+    """Paddle does not differentiate such lists, and its error is raised."""
     layer = paddle.jit.to_static(Lists(list_that_starts_with_something), full_graph=True)
     x, n = paddle.to_tensor(floats(2, WIDTH)), paddle.to_tensor(np.array([3]))
     x.stop_gradient = False
@@ -843,7 +845,7 @@ def test_a_list_that_trains_is_paddles(dynamic: None) -> None:
 
 
 def once_on_disk() -> None:
-    """What another process runs, too."""
+    """Runs the program in this and in another process."""
     for build in (read_in_its_loop, loop_inside):
         program = Program(build)
         for number, (size, limit) in enumerate(RUNS):

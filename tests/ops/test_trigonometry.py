@@ -10,7 +10,7 @@ from tests.ops.harness import both, check
 from tests.ops.merging import merged
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 2, 3, 2)]
-# Where each function is defined.
+# The domain of each function.
 RANGES = {
     "sin": (-50, 50),
     "cos": (-50, 50),
@@ -24,7 +24,7 @@ RANGES = {
     "acosh": (1, 50),
     "atanh": (-1, 1),
 }
-# Fewer than a packet, for which native Paddle's square root of infinity is infinity, not NaN.
+# Fewer values than a SIMD packet, for which plain Paddle's sqrt of infinity is infinity, not NaN.
 STRANGE = [[np.nan, np.inf, -np.inf], [0.0, -0.0, -1.5], [1.0, -1.0, 1e-40], [100.0, -100.0, 1e30]]
 
 

@@ -1,4 +1,4 @@
-"""Values of blocks are owned by whoever has them, so that programs can be dropped at any time."""
+"""Values of blocks have an owner each, so that programs can be dropped at any time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_value_of_a_block_is_a_copy_each_time(accessor: str) -> None:
 
 @pytest.mark.slow("starts a process")
 def test_programs_are_made_and_dropped_while_the_collector_waits() -> None:
-    """Natively and by each frontend; without the copies the first one ends the process."""
+    """By Paddle and by each frontend; without the copies the first one ends the process."""
     frontends = ["native", "to_static", "compile", "dynamic"]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.dropped_programs", *frontends],

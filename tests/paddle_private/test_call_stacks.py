@@ -1,4 +1,4 @@
-"""While programs are made Paddle gets no call stacks, and everybody else those that there are."""
+"""Paddle gets no call stacks while programs are built; other callers get complete ones."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 
 from paddle_ngraph.paddle_private.call_stacks import without_call_stacks
 
-# Code that does not name it, as Paddle's.
+# Code that does not contain the name `extract_stack`, like Paddle's.
 ask: Any = eval("lambda: getattr(traceback, 'extract' + '_stack')()", {"traceback": traceback})
 
 
 def name_of_asking() -> str | None:
-    """Python code that asks where it is."""
+    """Python code that inspects its caller."""
     found = traceback.extract_stack()
     return found[-1].name if found else None
 
@@ -31,7 +31,7 @@ def make_operators() -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many entries those who asked for a call stack got."""
+    """The number of entries in the call stacks that callers received."""
     original, counts = traceback.extract_stack, []
 
     def counting(*args: Any, **kwargs: Any) -> StackSummary:
@@ -64,7 +64,7 @@ def test_another_thread_that_makes_programs_gets_its_own(asked: list[int]) -> No
 
 
 class Asking:
-    """Its end asks, too."""
+    """An object whose destructor inspects the call stack."""
 
     def __init__(self, found: list[str | None]) -> None:
         self._found = found
@@ -74,7 +74,7 @@ class Asking:
 
 
 def test_what_runs_in_this_thread_meanwhile_gets_its_own() -> None:
-    """Natively ``[-1]`` is there."""
+    """``[-1]`` exists in plain Paddle."""
     found: list[str | None] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: found.append(name_of_asking()))
     try:
@@ -88,7 +88,7 @@ def test_what_runs_in_this_thread_meanwhile_gets_its_own() -> None:
 
 
 def test_what_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traceback, "extract_stack", traceback.extract_stack)  # put back at the end
+    monkeypatch.setattr(traceback, "extract_stack", traceback.extract_stack)  # restored at the end
     with without_call_stacks():
         stand_in = traceback.extract_stack
 
@@ -106,7 +106,7 @@ def test_what_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_process_that_is_forked_meanwhile_gets_its_own() -> None:
-    """Its threads may well have the numbers of those that it does not have."""
+    """Threads of the child may have ids of threads that only the parent has."""
     is_inside, ends = threading.Event(), threading.Event()
 
     def make() -> None:

@@ -27,9 +27,9 @@ SOURCES = [
     path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != PACKAGE / "paddle_private"
 ]
 
-# -- nothing else touches Paddle -----------------------------------------------------------------
+# -- names outside of paddle_private -------------------------------------------------------------
 
-# What of Paddle is imported outside of `paddle_private`: its public modules.
+# Modules of Paddle imported outside of `paddle_private`: its public ones.
 PUBLIC = {"paddle", "paddle.inference", "paddle.nn", "paddle.pir", "paddle.static", "paddle.utils"}
 # Private names that are neither Paddle's nor of the module that reads them.
 OF_OTHERS = {
@@ -37,16 +37,16 @@ OF_OTHERS = {
     "_at_fork_reinit": "Python's",
     "_Model__model": "OpenVINO's",
 }
-# What may be assigned to beside objects of the package.
+# Targets of assignments in addition to objects of the package.
 ASSIGNED = {"sys.excepthook", "sys.argv"}
 
 
 class Faults(ast.NodeVisitor):
-    """Collects what a module does to Paddle that only `paddle_private` may.
+    """Collects the accesses to Paddle in a module that are reserved for `paddle_private`.
 
     Args:
-        own: The attributes that classes of the package have.
-        classes: These classes, by their names.
+        own: The attributes of classes of the package.
+        classes: These classes, by name.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Faults(ast.NodeVisitor):
         self.visit(tree)
 
     def _bases_of(self, node: ast.ClassDef) -> list[ast.ClassDef]:
-        """Its base classes that are of the package."""
+        """Returns the base classes that belong to the package."""
         return [self._by_name[b.id] for b in node.bases if getattr(b, "id", "") in self._by_name]
 
     def _tell(self, node: ast.AST) -> None:
@@ -106,7 +106,7 @@ class Faults(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        # What a base class gives itself is the class's own too.
+        # Attributes that a base class sets belong to the class, too.
         self._classes.append(set().union(*map(attributes_in, [node, *self._bases_of(node)])))
         self.generic_visit(node)
         self._classes.pop()
@@ -140,7 +140,7 @@ def is_private(name: str) -> bool:
 
 
 def attributes_in(tree: ast.AST) -> set[str]:
-    """The names of functions, classes and fields in classes, and of what ``self`` is given."""
+    """Yields names of functions, classes and fields in classes, and of attributes of ``self``."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -174,7 +174,7 @@ def attributes_of_classes(tree: ast.AST) -> set[str]:
 
 @pytest.fixture(scope="module")
 def own() -> set[str]:
-    """The attributes that classes of the package have."""
+    """The attributes of classes of the package."""
     return {name for path in SOURCES for name in attributes_of_classes(ast.parse(path.read_text()))}
 
 
@@ -236,7 +236,7 @@ def test_what_does_not_is_not(text: str) -> None:
     assert faults_in(text) == []
 
 
-# -- what is expected of Paddle ------------------------------------------------------------------
+# -- expectations of Paddle ----------------------------------------------------------------------
 
 PLACES = list(check.patch_targets())
 
@@ -249,7 +249,7 @@ def test_each_place_is_told_once() -> None:
 
 @pytest.mark.parametrize("place", replaced.patch_targets(), ids=str)
 def test_each_place_is_replaced_by_something_called_alike(place: PatchTarget) -> None:
-    dynamic_hook.switch(True)  # what it replaces, it does when it is asked for
+    dynamic_hook.switch(True)  # calls the original only on request
     dynamic_hook.switch(False)
     capture.install()
     if place is replaced.PREDICTOR_POOL:
@@ -313,11 +313,11 @@ def test_the_signature_of_a_python_function() -> None:
     assert signature_of(one) == "(self, names, *rest, copy=..., **others)"
 
 
-# -- a Paddle that does not fit ------------------------------------------------------------------
+# -- a Paddle that does not match ----------------------------------------------------------------
 
 
 def faults() -> Iterator[tuple[str, str, str | None, str]]:
-    """Every way in which a place may be another than expected."""
+    """Yields every way in which a patch target may differ from the expectation."""
     for place in PLACES:
         yield (*place, "removed")
         if place.signature not in (None, ATTRIBUTE):

@@ -1,4 +1,4 @@
-"""Scopes of Paddle's that end with an object, wherever Python drops that."""
+"""Paddle scopes that end with an owning object, wherever Python drops it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def made() -> _core.OwnedScope:
 
 
 class User:
-    """What notes whether the scope is still there when it goes."""
+    """An object whose destructor notes whether the scope still exists."""
 
     def __init__(self, scope: Any, found: list[bool]) -> None:
         scope.var("x")
@@ -78,7 +78,7 @@ class Came(Exception):
 
 
 def with_an_executor() -> _core.OwnedScope:
-    """One that takes a while to end."""
+    """Returns a scope that takes a while to end."""
     own = made()
     with _IN_EXECUTOR:
         plan = PaddlePlan([PaddleJob("default")], {"default": paddle.pir.Program()})
@@ -87,7 +87,7 @@ def with_an_executor() -> _core.OwnedScope:
 
 
 def test_no_signal_is_lost_while_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a handler raises in ``__del__`` would be, and the rest of that left undone."""
+    """A handler's exception in ``__del__`` would be lost, and the cleanup incomplete."""
     lost: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
 
@@ -112,8 +112,8 @@ def test_no_signal_is_lost_while_one_ends(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def status_of_child(work: Callable[[], bool]) -> int:
-    """How a forked process ends that does some work: 0 if it returns true."""
-    gc.collect()  # a child that drops executors of Paddle's own is killed
+    """Returns the exit status of a forked process that does some work: 0 if it returns true."""
+    gc.collect()  # a child that drops Paddle's executors is killed
     child = os.fork()
     if child == 0:
         signal.alarm(60)
@@ -127,7 +127,7 @@ def status_of_child(work: Callable[[], bool]) -> int:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_it_does_not_end_in_a_forked_process() -> None:
-    """Which has none of the threads that executors wait for."""
+    """The child has no threads for which executors wait."""
     kept = [with_an_executor()]
     scope = kept[0].scope
     assert status_of_child(lambda: (kept.clear(), not is_ended(scope))[1]) == 0

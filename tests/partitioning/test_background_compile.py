@@ -1,4 +1,4 @@
-"""Compiling in the background: runs are native until the function is there, and as natively."""
+"""Background compilation: runs fall back until the function is ready, with Paddle's results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECONDS = 120  # a test that waits longer has failed
 
 @pytest.fixture(autouse=True)
 def in_background() -> Iterator[None]:
-    """Everything that can be is compiled in the background; nothing is left of other tests."""
+    """Compiles everything possible in the background, without leftovers of other tests."""
     before = {name: flags.get(name) for name in ("ngraph_background_compile", "ngraph_cache_dir")}
     paddle_ngraph.clear_cache()
     flags.set("ngraph_background_compile", "1")
@@ -48,31 +48,31 @@ def in_background() -> Iterator[None]:
 
 
 class Gate:
-    """Holds builds up until it is opened, so that a test decides when a function is there."""
+    """Blocks builds until it is opened, so that a test decides when a function is ready."""
 
     def __init__(self) -> None:
         self.reached, self._is_open = threading.Event(), threading.Event()
         self._is_for_all = True
 
     def hold(self, draft: Draft) -> None:
-        """The pass that waits."""
+        """The pass that blocks."""
         if self._is_for_all or "compiles" in threading.current_thread().name:
             self.reached.set()
             assert self._is_open.wait(SECONDS)
 
     def let_on(self) -> None:
-        """Lets those builds on that runs wait for."""
+        """Lets those builds continue that runs wait for."""
         self._is_for_all = False
 
     def open(self) -> None:
-        """Lets all go on, now and later; returns when nothing is compiled any more."""
+        """Opens permanently; returns when no build is left."""
         self._is_open.set()
         assert paddle_ngraph.wait_for_compiles(SECONDS)
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """Builds wait at it."""
+    """A gate at which builds wait."""
     found = Gate()
     held = build.Pass("hold", "a test decides when a function is there", found.hold)
     monkeypatch.setattr(build, "PASSES", (*build.PASSES, held))
@@ -81,7 +81,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 def counts() -> tuple[int, int, int]:
-    """Engine runs, runs that did not wait, functions that no run waited for."""
+    """Returns engine runs, fallback runs, and functions built in the background."""
     stats = paddle_ngraph.stats()
     return (
         stats["engine_runs"],
@@ -91,7 +91,7 @@ def counts() -> tuple[int, int, int]:
 
 
 def assert_close(expected: list[np.ndarray], found: list[np.ndarray]) -> None:
-    """Equal but for roundings, which a training carries on."""
+    """Compares up to rounding errors, which training propagates."""
     for one, other in zip_equal(expected, found):
         assert one.dtype == other.dtype and one.shape == other.shape
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
@@ -128,7 +128,7 @@ def dropped() -> Any:
 
 
 def around_native() -> Any:
-    """Two intervals with a native operator between them."""
+    """Two subgraphs around an operator that falls back."""
     x = paddle.static.data("x", [-1, 6], "float32")
     hidden = paddle.lgamma(paddle.abs(paddle.nn.Linear(6, 4)(x)) + 1.5)
     loss = paddle.mean(paddle.nn.Linear(4, 1)(hidden) ** 2)
@@ -137,7 +137,7 @@ def around_native() -> Any:
 
 
 def decoder() -> Any:
-    """A loop whose body is an interval."""
+    """A loop whose body is a subgraph."""
     x = paddle.static.data("x", [3, 6], "float32")
     layer = paddle.nn.Linear(6, 6)
     _, out = paddle.static.nn.while_loop(
@@ -158,7 +158,7 @@ SHAPES: dict[Callable[[], Any], list[tuple[int, ...]]] = {
 
 
 def life(make: Callable[[], Any], engine: bool, drawn: np.random.Generator) -> Any:
-    """Runs on shapes drawn; now and then it waits for what is compiled. All results, and states."""
+    """Runs on random shapes, with occasional waits for builds; returns all results, and states."""
     program, shapes = Program(make), SHAPES[make]
     paddle.seed(7)
     results = []
@@ -208,7 +208,7 @@ def test_programs_and_shapes_take_turns(native_in_order):
     assert counts()[1] > 0
 
 
-# -- when a run waits ----------------------------------------------------------------------------
+# -- runs that wait ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -246,12 +246,12 @@ def test_strict_runs_wait():
 
 @pytest.mark.parametrize("why", ["the flag is off", "runs are strict", "Paddle cannot run it"])
 def test_a_run_that_waits_takes_what_it_has_waited_for(gate, monkeypatch, why):
-    """The function of another run, which is compiled in the background meanwhile."""
+    """Another run's function, which is compiled in the background concurrently."""
 
     def fail(*_: Any) -> None:
         raise RuntimeError("no such kernel")
 
-    def wait(timeout: float | None = None) -> bool:  # what is compiled comes while the run waits
+    def wait(timeout: float | None = None) -> bool:  # the build ends while the run waits
         monkeypatch.setattr(background_compile, "wait", before)
         opening.start()
         return before(timeout)
@@ -281,7 +281,7 @@ def test_inside_of_awaited_runs_wait(gate):
     assert gate.reached.wait(SECONDS)
     opening = threading.Timer(0.0, gate.open)
     opening.start()
-    with background_compile.compile_synchronously():  # what is compiled comes first
+    with background_compile.compile_synchronously():  # the build ends first
         program.run(x=floats(3, 4))
         other.run(x=floats(2, 6))
     opening.join()
@@ -292,7 +292,7 @@ def test_inside_of_awaited_runs_wait(gate):
 
 @pytest.fixture
 def no_build_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of other tests may have been quick."""
+    """Drops measurements of other tests, which may have been quick."""
     monkeypatch.setattr(
         background_compile._queue,
         "us_per_operator",
@@ -309,10 +309,10 @@ def test_auto_compiles_in_the_background_what_takes_longer_than_twenty_native_ru
         return x
 
     flags.set("ngraph_background_compile", "auto")
-    Program(deep).run(x=floats(3, 4))  # 80 milliseconds, and a tenth of one
+    Program(deep).run(x=floats(3, 4))  # a build of 80 ms, a run of 0.1 ms
     assert paddle_ngraph.wait_for_compiles(SECONDS)
     assert counts() == (0, 1, 1)
-    Program(linear_regression).run(x=floats(3, 4), y=floats(3, 1))  # the same bits in each process
+    Program(linear_regression).run(x=floats(3, 4), y=floats(3, 1))  # equal bits in each process
     assert counts() == (1, 1, 1)
 
 
@@ -354,7 +354,7 @@ def test_auto_expects_a_build_to_take_what_others_took(builds, seconds, waits, m
 
 
 def test_what_paddle_would_not_check_is_not_run_natively():
-    """The engine raises where Paddle's kernel would write beyond its tensor."""
+    """The engine raises where Paddle's kernel would write out of bounds."""
 
     def build() -> Any:
         x = paddle.static.data("x", [4, 3], "float32")
@@ -379,7 +379,7 @@ def prelu_in_bfloat16(x: Any) -> Any:
 
 
 def in_a_branch(x: Any) -> Any:
-    """Inside of another operator."""
+    """Inside another operator."""
 
     def branch() -> Any:
         return softplus_in_bfloat16(x)
@@ -400,7 +400,7 @@ def test_bfloat16_waits(operator):
 
 
 def test_what_has_to_wait_waits_while_copies_of_others_fill_the_memory(gate):
-    """Positions that Paddle would not check, and in ``auto`` what trains."""
+    """Indices that Paddle would not check, and in ``auto`` training programs."""
 
     def build() -> Any:
         x = paddle.static.data("x", [4, 3], "float32")
@@ -475,13 +475,13 @@ def test_a_training_program_beside_one_that_infers():
     assert counts()[0] > 0 and counts()[1] > 0
 
 
-# -- other ways to run ---------------------------------------------------------------------------
+# -- other frontends -----------------------------------------------------------------------------
 
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("when", ["at once", "in the middle", "late"])
 def test_a_backward_pass_after_a_native_forward_pass(when):
-    """The function of one pass may be there before that of the other."""
+    """One pass may have its function before the other."""
 
     def scenario() -> list[Any]:
         net = paddle.nn.Sequential(
@@ -554,7 +554,7 @@ def test_slices_of_a_batch():
 
 @contextmanager
 def told() -> Iterator[list[str]]:
-    """The warnings of the package."""
+    """Returns the warnings of the package."""
     texts: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -597,7 +597,7 @@ def test_a_build_that_fails_is_told_whatever_the_shapes_of_the_next_run():
 
 
 def test_where_paddle_alone_fails_the_run_waits_for_the_engine(monkeypatch):
-    """And draws the random numbers that it would have drawn first."""
+    """The random numbers are those that the engine would have sampled first."""
 
     def build() -> Any:
         x = paddle.static.data("x", [8, 8], "float32")
@@ -635,7 +635,7 @@ def test_what_paddle_raises_meanwhile_is_raised_as_natively():
 
 
 def test_an_interval_that_paddle_cannot_run_waits():
-    """A graph of which only converters know the operators."""
+    """A graph with operators that only converters know."""
     program = Program(chain)
     texts: list[str] = []
     original, background_compile.wants = (
@@ -659,7 +659,7 @@ def test_an_interval_that_paddle_cannot_run_waits():
     assert counts() == (before[0] + 1, before[1], before[2])
 
 
-# -- what is kept --------------------------------------------------------------------------------
+# -- caches --------------------------------------------------------------------------------------
 
 
 def test_a_cleared_cache_stays_empty(gate):
@@ -808,7 +808,7 @@ program.both(x=floats(3, 4))
 print("done")
 """
 
-# What waits behind the build is not built any more.
+# Jobs that wait behind the build are not built any more.
 ENDING = """
 Program(lambda: chain() * 2.0).run(x=floats(3, 4))
 threading.Thread(target=lambda: (threading.main_thread().join(), opened.set())).start()
@@ -853,7 +853,7 @@ def test_a_process_that_forks_or_ends_during_a_build(script):
     assert script in (FORKING, INTERRUPTED) or "built 1" in done.stdout
 
 
-# Stands before the linker: libraries of the engine take long to load, and who forks can see it.
+# Blocks before the linker: libraries of the engine load slowly, which a forked process can see.
 SLOW_LINKER = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -906,7 +906,7 @@ assert loads.value > before and forks > 1, (before, loads.value, forks)
 
 @pytest.mark.slow("starts a process")
 def test_no_library_is_half_loaded_in_a_process_that_was_forked_during_a_build(tmp_path):
-    """The linker refuses to load any other there."""
+    """The linker cannot load any other library there."""
     compiler = shutil.which("cc")
     assert compiler, "the tests need a C compiler"
     source, library = tmp_path / "linker.c", tmp_path / "linker.so"
@@ -932,7 +932,7 @@ def test_no_library_is_half_loaded_in_a_process_that_was_forked_during_a_build(t
 
 def test_turns_that_are_short_already_stay_as_they_are():
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-7)  # which reads as 0, and cannot be set again
+    sys.setswitchinterval(1e-7)  # reads as 0, and cannot be set again
     try:
         with background_compile._short_switch_interval():
             assert sys.getswitchinterval() == 0

@@ -1,4 +1,4 @@
-"""What a forward program hands to its backward program: channels in blocks, as convolutions do."""
+"""Values passed from a forward to a backward program are in the blocked layout of convolutions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture
 def moved(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts what moves data between both layouts, in all functions that are built."""
+    """Counts conversions between both layouts, in all functions that are built."""
     counts: Counter[str] = Counter()
 
     def count(draft: Draft) -> None:
@@ -46,7 +46,7 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 class Block(nn.Layer):
-    """For [N, 3, H, W]: an image's convolution, then another one, and what is between them.
+    """For [N, 3, H, W]: an image's convolution, then another one, and operators between them.
 
     Args:
         between: For a blocked [N, C, H, W].
@@ -70,7 +70,7 @@ class Block(nn.Layer):
 
 
 def _trained(make: Callable[[], Any], run: Any = static, sizes: Any = ((4, 9, 9),) * 2) -> Any:
-    """Results, gradients and statistics of some steps."""
+    """Returns results, gradients and statistics of some steps."""
     layer = made(make)
     network = run(layer)
     found = []
@@ -121,14 +121,14 @@ def test_training_is_as_natively(moved, between, run):
 )
 def test_nothing_leaves_the_blocks(moved, channels, groups):
     twice(lambda: _trained(lambda: Block(F.relu, channels, groups)), runs=4, rtol=1e-3, atol=1e-4)
-    # Of both convolutions what the normalization reads, and what the ReLU makes of the first one.
+    # Inputs of both normalizations, and the output of the first ReLU.
     assert moved["copy"] >= 3
-    # Plain are the mean over places, what its gradient is given, and the gradient of the image.
+    # Plain are the mean over pixels, its upstream gradient, and the gradient of the image.
     assert moved["reorder"] <= 4
     assert moved["Transpose"] == 0
 
 
-# For [N, C, H, W]: what converters compute in the plain layout, though it is made of blocks.
+# For [N, C, H, W]: values that converters compute in the plain layout from blocked ones.
 PLAIN = {
     "gate of places": lambda x: x * F.sigmoid(x.mean(axis=1, keepdim=True)),
     "less the mean of channels": lambda x: F.relu(x - x.mean(axis=1, keepdim=True)),
@@ -225,7 +225,7 @@ def test_several_forward_passes_before_their_backward_passes(moved):
 
 
 def test_paddle_runs_the_same_programs():
-    """Where an interval is refused when it runs, its operators are Paddle's, the moves as well."""
+    """A subgraph rejected at run time falls back, with its layout conversions."""
     expected = _trained(lambda: Block(F.relu))
     _core.fail_at("compile")
     with pytest.warns(UserWarning, match="Paddle runs"), paddle_ngraph.use_ngraph():
@@ -247,7 +247,7 @@ def test_what_stays_native_moves_nothing(leave_native, moved, native):
 
 @pytest.mark.slow("compiles many or large functions")
 def test_an_interval_without_convolutions_transposes_nothing(leave_native, moved):
-    """The gradient of hardswish is between two operators that stay native."""
+    """The gradient of hardswish is between two operators that fall back."""
     leave_native("pd_op.tanh_grad")
 
     def between(x: Any) -> Any:
@@ -278,7 +278,7 @@ def test_convolutions_in_branches_alone_transpose_nothing(moved):
 
 
 def _programs() -> tuple[Any, Any, set[str]]:
-    """The forward and the backward program of a layer, as Paddle makes them, and what is kept."""
+    """Returns the forward and the backward program of a layer, as Paddle builds them."""
     layer = made(lambda: Block(F.relu))
     network = static(layer)
     network(floats(4, 3, 9, 9))

@@ -1,4 +1,4 @@
-"""Operators that talk to other processes: in the same order on every one, however each is cut."""
+"""Collectives keep one order on all ranks, however each rank's program is partitioned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddle_ngraph.partitioning import program_pass
 from paddle_ngraph.partitioning.analysis import block_view
 from tests import jobs
 
-# Two ranks, of which only the first goes through the engine.
+# Two ranks, of which only the first runs the engine.
 _RANK = """
 import os
 
@@ -48,7 +48,7 @@ assert rank != 0 or paddle_ngraph.stats()["engine_runs"] > 0, "the engine did no
 
 
 def chains():
-    """Three collectives; the third depends on nothing, so that it could come first."""
+    """Three collectives; the third has no dependencies, so that it could come first."""
     x = paddle.static.data("x", [4], "float32")
     first = paddle.tanh(x * 0.5) + 1.0
     paddle.distributed.all_reduce(first)
@@ -61,7 +61,7 @@ def chains():
 
 
 def marked(program):
-    """Gives each collective a number of its own in ``ring_id``."""
+    """Gives each collective a distinct ``ring_id``."""
     for number, op in enumerate(o for o in program.global_block().ops if o.has_attr("ring_id")):
         op.set_int_attr("ring_id", number)
     return program
@@ -82,7 +82,7 @@ def program(monkeypatch):
 
 
 def each_partition(test):
-    """However many intervals there are: converters are missing on one rank, say."""
+    """Yields several partitions, as if converters were missing on one rank."""
     native = [(), ("tanh",), ("scale",), ("exp", "add"), ("tanh", "scale"), ("concat", "exp")]
     names = ["+".join(each) or "none" for each in native]
     return pytest.mark.parametrize("native", native, ids=names)(test)
@@ -100,7 +100,7 @@ def test_order_is_that_of_the_program(program, native, leave_native):
 
 @each_partition
 def test_a_first_run_without_other_ranks_has_the_same_intervals(program, native, leave_native):
-    """So that what it builds are the functions of the first step."""
+    """The first run builds the functions of the first step."""
     leave_native(*(f"pd_op.{name}" for name in native))
     summed = next(op.result(0) for op in program.global_block().ops if "all_reduce" in op.name())
     silent, (fetched,) = first_run.single_rank_program(program, [summed])

@@ -1,4 +1,4 @@
-"""The cost rule: what is too small to pay stays native, and only that."""
+"""The cost model: subgraphs that are too small to pay fall back, and only those."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _program(*shape: int, length: int = 1):
 
 
 def _runs(executor, program, fetch, *shape: int) -> int:
-    """How often the engine runs; the result must be right."""
+    """Returns the number of engine runs; the result must be right."""
     x = np.random.default_rng(0).standard_normal(shape, "float32")
     before = paddle_ngraph.stats()["engine_runs"]
     with paddle_ngraph.use_ngraph():

@@ -1,4 +1,4 @@
-"""What the engine cannot do, Paddle does in its place: in the same run, with nothing done twice."""
+"""Runs that fail in the engine fall back within the same run, without repeated side effects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENGINE_STEPS = ["data", "compile", "run", "allocate"]
 
 @contextmanager
 def fault(step, monkeypatch):
-    """A step that fails, of a function that has to be built anew."""
+    """A step that fails, in a function that has to be built again."""
     paddle_ngraph.clear_cache()
     if step != "describe":
         _core.fail_at(step)
@@ -47,7 +47,7 @@ def fault(step, monkeypatch):
 
 
 def training():
-    """Two intervals around a native operator, with statistics, Adam, dropout and a printer."""
+    """Two subgraphs around a fallback operator, with statistics, Adam, dropout and a printer."""
     x = paddle.static.data("x", [-1, 4], "float32")
     hidden = paddle.nn.BatchNorm1D(6)(paddle.nn.Linear(4, 6, bias_attr=False)(x))
     hidden = paddle.nn.functional.dropout(paddle.nn.functional.relu(hidden), 0.3)
@@ -58,7 +58,7 @@ def training():
 
 
 def inference():
-    """Lists, and an operator that is not used to its end."""
+    """Lists, and an operator with unused outputs."""
     x = paddle.static.data("x", [-1, 4], "float32")
     parts = paddle.split(paddle.nn.Linear(4, 6)(x), [2, -1], 1)
     return paddle.concat(parts[::-1], 1), paddle.nn.functional.softmax(parts[1] * 2.0)
@@ -88,7 +88,7 @@ PROGRAMS = [training, inference, loop, branch]
 
 
 def life(build, engine, around=None, runs=4, struck=1):
-    """What a program computes in some runs, one of them inside ``around``, and leaves behind."""
+    """Returns results and final state after some runs of a program, one of them in ``around``."""
     program = Program(build)
     paddle.seed(11)
     results = []
@@ -102,7 +102,7 @@ def life(build, engine, around=None, runs=4, struck=1):
 
 
 def left_behind(program):
-    """Parameters, statistics, and what an optimizer keeps of them."""
+    """Returns parameters, statistics and optimizer states."""
     names = sorted(n for n in program.scope.local_var_names() if ".w_" in n or ".b_" in n)
     return [program.variable(name) for name in names]
 
@@ -218,7 +218,7 @@ def test_errors_are_natives(label):
 @pytest.mark.parametrize("step", ENGINE_STEPS)
 @pytest.mark.parametrize("rows", [1, 200])
 def test_results_of_several_runs_are_kept(step, rows, monkeypatch):
-    """Large arrays are handed over as they are, and the next run may not write there."""
+    """Large arrays are returned without a copy, and the next run may not overwrite them."""
 
     def build():
         h = paddle.static.data("x", [-1, 300], "float32") * 2.0
@@ -236,7 +236,7 @@ def test_results_of_several_runs_are_kept(step, rows, monkeypatch):
 
 
 def looping():
-    """A layer, then four turns of a loop through another one; both are trained."""
+    """A layer, then four iterations of a loop through another one; both are trained."""
     x = paddle.static.data("x", [11, 4], "float32")
     first, second = (
         paddle.create_parameter(
@@ -260,7 +260,7 @@ def looping():
 
 @pytest.mark.parametrize("step", ENGINE_STEPS)
 def test_turns_of_a_loop_keep_their_results(step, monkeypatch):
-    """For the gradient, which goes back through them."""
+    """The backward pass reads them in reverse order."""
     programs = [Program(looping) for _ in range(2)]
     expected = [programs[0].run(engine=False, x=floats(11, 4, seed=n)) for n in range(3)]
     with fault(step, monkeypatch):
@@ -274,7 +274,7 @@ def test_turns_of_a_loop_keep_their_results(step, monkeypatch):
 def test_threads_share_no_program():
     programs = [Program(inference) for _ in range(4)]
     for program in programs:
-        program.run(engine=False, x=floats(1, 4))  # Paddle adds what is fetched to the program
+        program.run(engine=False, x=floats(1, 4))  # Paddle adds fetches to the program
     found = [[] for _ in programs]
 
     def work(number):
@@ -329,7 +329,7 @@ LAST_READERS = {
 @pytest.mark.parametrize("read", LAST_READERS.values(), ids=LAST_READERS)
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def test_nobody_writes_over_a_variable_that_was_written(write, read, monkeypatch):
-    """Natively, too: Paddle may have the last reader of a result write over it."""
+    """In plain Paddle, too, the last reader of a result may overwrite it."""
 
     def build():
         state = paddle.static.create_parameter([1], "float32", "state.w_0")
@@ -364,7 +364,7 @@ def _made_or_given(h, g):
 @pytest.mark.parametrize("hand_on", [_kept, _either, _either_of_branches, _made_or_given])
 @pytest.mark.parametrize("is_loop", [False, True], ids=["branch", "loop"])
 def test_nobody_writes_over_what_a_branch_hands_on(is_loop, hand_on, read):
-    """Natively, with its pass for memory, Paddle now and then does."""
+    """Plain Paddle, with its memory pass, occasionally overwrites them."""
 
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
@@ -394,8 +394,8 @@ def test_nobody_writes_over_what_a_branch_hands_on(is_loop, hand_on, read):
 # -- bfloat16 --------------------------------------------------------------------------------------
 
 _ONEDNN_ALONE = {
-    "softplus": paddle.nn.functional.softplus,  # with another threshold
-    "clip": lambda x: paddle.clip(x, -0.5, 0.5),  # whose gradient is another one
+    "softplus": paddle.nn.functional.softplus,  # the threshold differs
+    "clip": lambda x: paddle.clip(x, -0.5, 0.5),  # the gradient differs
     "softmax": paddle.nn.functional.softmax,
     "log_softmax": paddle.nn.functional.log_softmax,
     "matmul": lambda x: paddle.matmul(x, x, transpose_y=True),
@@ -419,7 +419,7 @@ def _in_bfloat16(function):
 
 @pytest.mark.parametrize("name", [*_ONEDNN_ALONE, *_PADDLES_OWN])
 def test_bfloat16_is_left_to_kernels_of_paddles_own_alone(name):
-    """Those of oneDNN compute something else, or end the process."""
+    """oneDNN's kernels have other results, or end the process."""
     is_own = name in _PADDLES_OWN
     program = Program(lambda: _in_bfloat16({**_ONEDNN_ALONE, **_PADDLES_OWN}[name]))
     x = np.round(floats(4, 8) * 8) / 8
@@ -439,7 +439,7 @@ def test_bfloat16_is_left_to_kernels_of_paddles_own_alone(name):
             program.run(x=x)
 
 
-# -- the ends of intervals -------------------------------------------------------------------------
+# -- destruction of subgraphs ----------------------------------------------------------------------
 
 
 def _interval_text():
@@ -456,7 +456,7 @@ def _interval_text():
 
 
 class _Intervals:
-    """Makes, runs and drops intervals of one graph."""
+    """Creates, runs and drops subgraphs of one graph."""
 
     def __init__(self):
         self.text, self._inputs = _interval_text()
@@ -473,7 +473,7 @@ class _Intervals:
         return fallback.FallbackProgram(self.graph, dtypes)
 
     def check(self):
-        """One for itself, which is garbage then, and one that waits for another run."""
+        """Checks one subgraph that becomes garbage, and one that another run awaits."""
         interval = self.made()
         interval.itself = interval
         for found in (self.run(interval.run), self.run(fallback.run, self.text)):
@@ -544,7 +544,7 @@ def test_intervals_are_made_and_end_in_handlers_of_signals():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_process_can_drop_intervals():
-    """Paddle's executors read freed memory there when they go."""
+    """Destructors of Paddle's executors read freed memory there."""
     intervals = _Intervals()
     kept = [intervals.made()]
     intervals.run(kept[0].run)

@@ -1,4 +1,4 @@
-"""The program pass: which intervals it finds, and that it changes nothing but speed."""
+"""The program pass: the subgraphs it finds, with unchanged results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def types(interval):
     return [kind.removeprefix("pd_op.") for kind in interval.types]
 
 
-# -- intervals ---------------------------------------------------------------------------------
+# -- subgraphs ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -44,7 +44,7 @@ def test_a_training_step_is_one_interval():
 
 
 def native_between():
-    """Two chains; ``erfinv`` has no converter and depends on neither, so it must not cut."""
+    """Two chains; ``erfinv`` has no converter and depends on neither, so it must not split them."""
     x = paddle.static.data("x", [-1, 4], "float32")
     a = paddle.exp(x)
     aside = paddle.erfinv(paddle.tanh(x))
@@ -152,7 +152,7 @@ def test_more_outputs_than_the_operator_has(monkeypatch):
 
 @pytest.mark.slow("compiles many or large functions")
 def test_an_operator_of_thousands_of_outputs():
-    """A forward pass hands that many to its backward pass where a network reads rows one by one."""
+    """A forward pass passes that many to its backward pass in a network that reads single rows."""
 
     def build():
         x = paddle.static.data("x", [1200], "float32")
@@ -175,7 +175,7 @@ def test_results_that_nobody_reads():
     Program(dead_code).both(x=floats(2, 4))
 
 
-# -- memory and order --------------------------------------------------------------------------
+# -- memory and order of operators -------------------------------------------------------------
 
 
 def read_after_update():
@@ -200,7 +200,7 @@ def test_an_update_in_place_is_seen_by_later_readers():
 
 
 def native_reader_before_update():
-    """A native operator reads the weight before the engine writes it."""
+    """An operator that falls back reads the weight before the engine writes it."""
     x = paddle.static.data("x", [-1, 4], "float32")
     linear = paddle.nn.Linear(4, 4)
     before = paddle.erfinv(linear.weight * 1.0)
@@ -497,7 +497,7 @@ def test_float64_stays_native():
 
 
 def test_what_is_rejected_takes_others_with_it_and_changes_nothing_known_before():
-    """int64 may be joined where it is only used as positions: not once that is native."""
+    """int64 may be concatenated where it is only an index: not once that use falls back."""
 
     def build():
         ids = paddle.static.data("ids", [-1], "int64")
@@ -514,7 +514,7 @@ def test_what_is_rejected_takes_others_with_it_and_changes_nothing_known_before(
     assert capable.ops == before and capable.can_convert(joins) and capable.can_convert(looks_up)
     assert not smaller.can_convert(joins) and "64 bits" in smaller.reasons[joins]
     assert smaller.reasons[looks_up] == "a test says so"
-    assert fixpoint(smaller).ops == smaller.ops  # it ends where nothing changes
+    assert fixpoint(smaller).ops == smaller.ops  # ends when nothing changes
     program.both(ids=np.array([3, 1, 19]))
 
 
@@ -572,14 +572,14 @@ def test_stats_count_operators():
 
 
 def empty_middle():
-    """Only a run tells that it is empty."""
+    """A tensor that only a run shows to be empty."""
     x = paddle.static.data("x", [-1, -1], "float32")
     nothing = x[:, 4:] * 2.0
     return paddle.concat([nothing, x], axis=1), nothing, paddle.erfinv(nothing) + 1.0
 
 
 def test_an_empty_tensor_may_cross_the_border():
-    """Paddle runs the interval then, with its own rules for what is empty."""
+    """Paddle then runs the subgraph, with its own rules for empty tensors."""
     program = Program(empty_middle)
     expected = program.run(engine=False, x=floats(3, 4))
     found = program.run(engine=True, x=floats(3, 4))
@@ -604,7 +604,7 @@ def test_a_size_computed_in_one_interval_and_used_in_a_later_one():
     def build():
         x = paddle.static.data("x", [-1, 6])
         size = paddle.shape(x * 2.0)[0]
-        middle = paddle.cast(paddle.cast(size, "float64") + 0.5, "float32")  # stays native
+        middle = paddle.cast(paddle.cast(size, "float64") + 0.5, "float32")  # falls back
         ones = paddle.ones([size, size], "float32") * middle
         return paddle.matmul(ones, x)
 

@@ -1,4 +1,4 @@
-"""Graphs of which no function serves several shapes, and that meet ever new ones."""
+"""Subgraphs without a dynamic function that run on ever new shapes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.programs import Program, at_once, counted, fed_limit, floats, paramet
 from tests.zips import zip_equal
 
 WIDTH = 6
-OWN = 16  # shapes that have functions as they come
+OWN = 16  # number of first shapes that get functions
 
 
 @pytest.fixture(autouse=True)
 def fresh(small_intervals_pay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # A rank of a job, as other tests make of this process, leaves no run to Paddle.
+    # A rank of a job, which other tests make of this process, never falls back.
     monkeypatch.setattr(background_compile, "_queue", background_compile._CompileQueue())
     paddle_ngraph.clear_cache()
     yield
@@ -35,16 +35,16 @@ def draws(h: Any, w: Any) -> Any:
 
 
 def sorts(h: Any, w: Any) -> Any:
-    """The engine's own sort has a fixed size."""
+    """The core's sort operator has a static size."""
     return paddle.sort(paddle.matmul(h, w), axis=1) * 0.5
 
 
 def built(
     program: Program, native: list[np.ndarray] | None = None, **feed: np.ndarray
 ) -> tuple[int, int, int]:
-    """How many functions a run builds; by whom its intervals are run: the engine, Paddle.
+    """Returns the counts of functions built, engine runs and fallback runs.
 
-    ``native``: what a native run of the same feed gave, where there was one.
+    ``native``: the results of plain Paddle for the same feed, if available.
     """
     native = native or program.run(engine=False, **feed)
     paddle_ngraph.reset_stats()
@@ -63,19 +63,19 @@ def test_a_native_loop_builds_few_functions(reads: Callable) -> None:
     turns = 40
     feed = {"x": floats(2, 3, WIDTH), "limit": np.array([turns])}
     native = program.run(engine=False, **feed)
-    program.run(**feed)  # in which what stays native may come to light
+    program.run(**feed)  # which may show which shapes fall back
     counts = []
     for _ in range(20):
         count, by_engine, by_paddle = built(program, native, **feed)
         assert by_engine + by_paddle >= turns
         counts.append(count)
-    assert max(counts[1:]) <= 8  # a few in each run, until all shapes have theirs
+    assert max(counts[1:]) <= 8  # a few in each run, until all shapes have functions
     assert counts[-1] == 0 and by_paddle == 0
     assert any(op.type == "pd_op.while" for op in paddle_ngraph.explain(program.main).native)
 
 
 def growing(reads: Callable) -> Program:
-    """A loop that stays native, each turn of which shows another shape to its interval."""
+    """A loop that falls back, each iteration of which runs its subgraph on another shape."""
 
     def build() -> Any:
         x = paddle.static.data("x", [2, -1, WIDTH], "float32")
@@ -119,7 +119,7 @@ def drawn(h: Any, w: Any) -> Any:
 @pytest.mark.parametrize("step", ["made", "run"])
 @pytest.mark.parametrize("reads", [drawn, sorts])
 def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch) -> None:
-    """The engine may: so it does with shapes that come first."""
+    """Shapes that occur for the first time run in the engine as well."""
     program = of_one_interval(reads)
     for length in range(2, 2 + OWN):
         program.run(x=floats(2, length, WIDTH))
@@ -194,7 +194,7 @@ def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
 
 @pytest.mark.slow("compiles many or large functions")
 def test_what_paddle_would_not_check_is_built() -> None:
-    """Paddle's kernel writes wherever the positions say."""
+    """Paddle's kernel writes out of bounds for such indices."""
 
     def build() -> Any:
         x = paddle.static.data("x", [2, -1, WIDTH], "float32")
@@ -210,7 +210,7 @@ def test_what_paddle_would_not_check_is_built() -> None:
 
 @pytest.mark.slow("runs several threads for a while")
 def test_runs_that_overlap_have_the_function_of_one_that_is_alone() -> None:
-    """Until there is one for runs that share the threads, no run goes to Paddle."""
+    """Without a function for runs that share the threads, no run falls back."""
     width = 128
 
     def build() -> Any:
@@ -246,7 +246,7 @@ def test_runs_that_overlap_have_the_function_of_one_that_is_alone() -> None:
 
 @pytest.mark.slow("compiles many or large functions")
 def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> None:
-    """Functions on disk are loaded as they come, once; then shapes have to come often again."""
+    """Functions on disk are loaded as shapes come, once; then shapes have to recur often."""
     tmp_path.chmod(0o700)
     names = ("cache_dir", "cache_min_ms", "cache_size")
     before = paddle.get_flags([f"FLAGS_ngraph_{name}" for name in names])
@@ -266,7 +266,7 @@ def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> 
             count, by_functions, _ = built(program, native, **feed)
             loaded.append(count + paddle_ngraph.stats()["functions_loaded"])
             by_engine.append(by_functions)
-        assert max(loaded[:3]) >= turns - room  # of which there are as many on disk as shapes
+        assert max(loaded[:3]) >= turns - room  # as many on disk as shapes
         assert max(loaded[3:]) <= 8 and min(by_engine) > 0
     finally:
         paddle.set_flags(before)
@@ -276,7 +276,7 @@ def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> 
 @pytest.mark.parametrize("shapes, room", [(14, 8), (6, 4), (3, 1), (40, 20)])
 @pytest.mark.parametrize("reads", [draws, sorts])
 def test_what_there_is_no_room_for_is_not_built_in_each_run(reads, shapes, room):
-    """However few shapes there are: those that take turns would drop each other for ever."""
+    """Even for few shapes: alternating ones would evict each other forever."""
     program = of_one_interval(reads)
     before = paddle.get_flags("FLAGS_ngraph_cache_size")
     paddle.set_flags({"FLAGS_ngraph_cache_size": room})

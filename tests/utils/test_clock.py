@@ -1,4 +1,4 @@
-"""What decides by time looks at one clock, which tests set."""
+"""Decisions that depend on time read one clock, which tests set."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.clocks import Clock
 
 PACKAGE = Path(paddle_ngraph.__file__).parent
 
-# Who looks at a clock of its own, and why no test depends on what it shows.
+# Modules that read another clock, and why no test depends on its value.
 OTHER_CLOCKS = {
     "utils/clock.py": "it is the clock",
-    # Ranks are processes: waits for them, and moments that they tell each other.
+    # Ranks are processes: waits for them, and times that they exchange.
     "distributed/launcher.py": "moments that processes tell each other, and limits of waits",
     "distributed/meetings.py": "limits of waits for other processes",
     "distributed/reports.py": "moments that processes tell each other",
@@ -31,7 +31,7 @@ OTHER_CLOCKS = {
 }
 
 
-# How a source of each kind comes to one.
+# The clock for each type of source.
 CLOCKS = {
     ".py": re.compile(r"^\s*(import|from)\s.*\btime\b", re.M),
     ".cc": (in_cpp := re.compile(r"\w_clock\b|\bclock_gettime\b|\bgettimeofday\b|rdtsc")),

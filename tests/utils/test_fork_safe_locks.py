@@ -1,4 +1,4 @@
-"""A forked process finds every lock free that another thread had when it was forked."""
+"""A forked process finds every lock free that another thread held at the fork."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of what was used last."""
+"""The LRU cache."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_some_or_all_are_removed() -> None:
 
 
 class _Value:
-    """Asks the table when it goes, from another thread, and notes whether that got an answer."""
+    """Reads the cache from another thread in its destructor, and notes whether that succeeded."""
 
     def __init__(self, table: LRUCache[int, _Value], answers: list[bool]) -> None:
         self._table, self._answers = table, answers
@@ -73,7 +73,7 @@ def test_what_leaves_is_freed_outside_of_the_lock() -> None:
 
 
 class _Key:
-    """Does something each time that a table asks for its hash."""
+    """Runs a callback each time that a cache asks for its hash."""
 
     def __init__(self, number: int, do: Callable[[], object]) -> None:
         self._number, self._do = number, do
@@ -89,7 +89,7 @@ class _Key:
 @pytest.mark.parametrize("at", range(6))
 @pytest.mark.parametrize("use", ["get", "put", "pop", "remove"])
 def test_it_is_used_in_the_middle_of_a_use(use: str, at: int) -> None:
-    """As a handler of signals may do; here it is cleared."""
+    """As a signal handler may do; here it clears the cache."""
     table: LRUCache[_Key, str] = LRUCache(2)
     turns = itertools.count(-1000)
     keys = [_Key(n, lambda: next(turns) == at and table.clear()) for n in range(3)]

@@ -1,4 +1,4 @@
-"""Ctrl-C and other signals that come while a function is built, or a program rewritten."""
+"""Ctrl-C and other signals that arrive while a function is built, or a program rewritten."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests import interruptions
 @pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("case", interruptions.CASES)
 def test_what_is_interrupted_ends_or_goes_on_as_natively(case: str) -> None:
-    """Each in a process of its own, which has its main thread for itself."""
+    """Runs each case in a separate process, whose main thread it has exclusively."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.interruptions", case],
         cwd=Path(__file__).parents[2],

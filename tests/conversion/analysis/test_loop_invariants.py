@@ -1,4 +1,4 @@
-"""What is the same in each turn of a loop is computed before it, once, with the same results."""
+"""Loop-invariant values are computed once before the loop, with equal results."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ WIDTH = 6
 
 
 class Drawn:
-    """Loops that look at something from outside in each turn: what they make of it is drawn.
+    """Loops with invariant inputs, and random computations with them.
 
     Args:
-        is_apart: Whether branches hand on copies. Natively what comes out of a branch may be
-            written over while others still read what went in: that differs from run to run.
+        is_apart: Whether branches yield copies. Plain Paddle may overwrite a branch's output while
+            the input still has readers: results differ from run to run.
     """
 
     def __init__(self, seed: int, is_apart: bool = False) -> None:
@@ -48,7 +48,7 @@ class Drawn:
         return [paddle.tanh(h), g]
 
     def seen(self, number: int = 0) -> Any:
-        """What is the same in each turn."""
+        """A random loop-invariant value."""
         made = paddle.matmul(self.memory, self.weights[number])
         return getattr(paddle.nn.functional, self.activation)(made + self.weights[number][1])
 
@@ -77,10 +77,11 @@ class Drawn:
     def in_an_inner_loop(self, i: Any, h: Any, g: Any) -> tuple[Any, Any]:
         weight = self.weights[2]
 
-        def turn(_: Any, k: Any) -> list[Any]:  # one is the same in all turns, one in these
+        def turn(_: Any, k: Any) -> list[Any]:  # `h` is invariant here only
             return [paddle.tanh(k + self.seen() + paddle.matmul(h, weight))]
 
-        # Not from `g` itself: natively an inner loop writes over what it starts from.
+        # `g` itself does not work, since an inner loop of plain Paddle overwrites its initial
+        # values.
         return counted(turn, g * 1.0, end=2)[1], g
 
     def one_of_two(self, i: Any, h: Any, g: Any) -> tuple[Any, Any]:
@@ -96,7 +97,7 @@ class Drawn:
         return h + stacked.sum(0) * length, g
 
     def listed(self, *members: Any) -> tuple[Any, Any]:
-        """A list that each turn begins anew: what is in it, and how much."""
+        """A list that each iteration creates again: its elements and their number."""
         made = create_array("float32")
         for member in members:
             array_write(member, array_length(made), made)
@@ -122,7 +123,7 @@ def test_drawn_loops_agree(seed: int) -> None:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(12))
 def test_each_turn_has_lists_of_its_own(seed: int) -> None:
-    """Though it may be the same what is in them: a list that turns share would grow."""
+    """Even if the elements are equal: a list that iterations share would grow."""
     drawn = Drawn(seed)
     drawn.kinds = [*drawn.draw.permutation([LISTS[seed % 2], "attends", "picks"])]
     program = Program(drawn.build)
@@ -143,7 +144,7 @@ def test_loops_without_a_turn_agree(kind: str) -> None:
 
 
 def inside(build: Callable) -> Counter[str]:
-    """The types of nodes inside of loops and branches."""
+    """Returns the types of nodes inside loops and branches."""
     graph = graph_of(build)
     border = [
         (element_type(spec.dtype).get_type_name(), [4 if size < 0 else size for size in spec.shape])
@@ -176,7 +177,7 @@ def test_a_branch_that_only_chooses_is_no_model() -> None:
 
 
 def test_what_is_cheap_stays_in_the_loop() -> None:
-    """It would take memory: results of turns are freed."""
+    """Moving it would cost memory: results of iterations are freed."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, WIDTH], "float32")

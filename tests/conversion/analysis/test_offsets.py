@@ -1,4 +1,4 @@
-"""Slices that begin where a turn of a loop says: ``ids[:, i] = words`` is one interval."""
+"""Slices that begin at an iteration index: ``ids[:, i] = words`` is in one subgraph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 8
 
 
 def decoder(shape: list[int], back: int = 0) -> Callable:
-    """A greedy decoder that stops where all rows have said 0, or at a limit that is fed."""
+    """A greedy decoder that stops when all rows have 0, or at a limit that is fed."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, WIDTH], "float32")
@@ -69,7 +69,7 @@ def test_a_greedy_decoder_is_one_interval(shape: list[int]) -> None:
 
 @pytest.mark.parametrize(("back", "limit"), [(1, 3), (0, LONGEST + 1)])
 def test_positions_out_of_range_are_as_natively(back: int, limit: int) -> None:
-    """-1 is the last one, and what is beyond the end is for Paddle to refuse or to leave out."""
+    """-1 is the last index; Paddle rejects or ignores indices beyond the end."""
     program, twin = Program(decoder([], back)), in_order(decoder([], back))
     assert is_one_interval(program)
     fed = {"x": floats(2, WIDTH), "limit": np.array(limit)}

@@ -1,4 +1,4 @@
-"""Algebra of the plugin that would change numbers; what it may go on to make one node of."""
+"""Plugin algebra that would change results is blocked; harmless fusions remain."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.programs import Program, counted, floats, parameter
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
-# Of both signs, with what overflows or underflows when it is multiplied.
+# Both signs, with values that overflow or underflow when multiplied.
 MAGNITUDES = [0.0, 1.0, 3.0, 1e-4, 1e4, 1e-10, 1e10, 1e-20, 1e-30, 1e30, 1e38, 3.4e38, np.inf]
 NUMBERS = np.array([*MAGNITUDES, *(-x for x in MAGNITUDES), np.nan, 7.0], "float32").reshape(4, 7)
-# float32's least normal number: below it, the plugin's kernels may have 0.
+# float32's least normal value: below it, the plugin's kernels may return 0.
 LEAST = 1.2e-38
 
 
 def agree(build: Callable[[Any], Any], x: np.ndarray = NUMBERS, rtol: float = 1e-5) -> None:
-    """Compares with the native results, however large or small; the engine has to have run."""
+    """Compares with Paddle's results, at any magnitude; the engine has to have run."""
     program = Program(lambda: build(paddle.static.data("x", list(x.shape), "float32")))
     before = paddle_ngraph.stats()["engine_runs"]
     found, expected = program.run(x=x), program.run(engine=False, x=x)
@@ -44,7 +44,7 @@ def weight(value: float, *shape: int) -> Any:
     return paddle.static.create_parameter(list(shape), "float32", default_initializer=initial)
 
 
-# -- products with constants ----------------------------------------------------------------------
+# -- multiplications by constants -----------------------------------------------------------------
 
 CHAINS = [
     (1e30, 1e30),
@@ -72,7 +72,7 @@ TIMES = {
 @pytest.mark.parametrize("way", TIMES)
 @pytest.mark.parametrize("factors", CHAINS, ids=str)
 def test_several_factors(factors: tuple[float, ...], way: str) -> None:
-    """The product of the constants is beyond float32, or what is between two of them is."""
+    """The product of the constants, or of a subset, is beyond float32."""
 
     def build(x: Any) -> Any:
         for factor in factors:
@@ -83,7 +83,7 @@ def test_several_factors(factors: tuple[float, ...], way: str) -> None:
 
 
 def drawn(x: Any, seed: int) -> Any:
-    """Products with constants of all sizes in a row, and other things between them."""
+    """A chain of multiplications by constants of all magnitudes, with other operators between."""
     draw = np.random.default_rng(seed)
     factors = [1.0, -1.0, 3.0, 0.1, 1e4, 1e-5, 1e10, -1e-10, 1e20, 1e-20, 1e30, 1e-30, 3e38]
     others = [paddle.abs, lambda x: paddle.clip(x, -1e20, 1e35), lambda x: x + 0.0]
@@ -136,7 +136,7 @@ def test_scaled_product_of_two_matrices() -> None:
 
 
 def test_quotients_by_large_constants_behind_products() -> None:
-    """They are joined to what is before them, as products with a denormal, which is 0."""
+    """The plugin fuses them into the node before as multiplications by a denormal, which is 0."""
     divisors = np.array([3e38, -2e38, 1.0, 1e-30, 0.0, np.inf, 3.0], "float32")
     x = np.array([0.0, 1.0, -3.0, 1e-30, 1e30, 1e38, 5.0] * 4, "float32").reshape(4, 7)
 
@@ -147,7 +147,7 @@ def test_quotients_by_large_constants_behind_products() -> None:
 
 
 def model_of(*results: Any) -> ov.Model:
-    """The model that computes these from what :func:`read` made."""
+    """Builds the model of these outputs, computed from the inputs of :func:`read`."""
     pending, parameters = list(results), []
     while pending:
         node = pending.pop()
@@ -172,7 +172,7 @@ def test_products_that_overflow_in_a_sum(name: str) -> None:
 
 
 def kept_in(*results: Any) -> int:
-    """How many values are kept apart in a model that computes these."""
+    """Returns the number of barriers in a model of these outputs."""
     model = model_of(*results)
     algebra.round_products_before_constants(model)
     algebra.preserve_overflow_before_large_terms(model)
@@ -180,12 +180,12 @@ def kept_in(*results: Any) -> int:
 
 
 def read(*shape: int) -> Any:
-    """What a run reads."""
+    """An input of a run."""
     return opset15.parameter(list(shape), np.float32)
 
 
 def test_products_that_the_plugin_may_join() -> None:
-    """Scaling in attention, and batch normalization behind a convolution, cost nothing."""
+    """Scaling in attention, and batch normalization after a convolution, need no barrier."""
     x, gamma = read(2, 8, 6, 6), np.abs(floats(1, 8, 1, 1)) + 0.01
     filters = opset15.constant(0.1 * floats(8, 8, 3, 3))
     convolved = opset15.convolution(x, filters, [1, 1], [1, 1], [1, 1], [1, 1])
@@ -214,7 +214,7 @@ def test_weights_of_other_types_and_no_weights(weights: np.ndarray) -> None:
 
 
 def test_products_are_kept_apart_before_they_are_spread() -> None:
-    """The plugin makes a broadcast part of the product that reads it."""
+    """The plugin fuses a broadcast into the multiplication that reads it."""
     small = opset15.multiply(read(3, 1), np.float32(0.1))
     spread = opset15.broadcast(small, np.array([3, 5]))
     results = [opset15.multiply(spread, np.float32(factor)) for factor in (2.0, 3.0)]
@@ -304,7 +304,7 @@ def test_product_that_is_read_with_and_without_a_zero_added() -> None:
     agree(build, x)
 
 
-# -- nodes that are one to the plugin --------------------------------------------------------------
+# -- nodes that the plugin fuses -------------------------------------------------------------------
 
 RECTIFIED = {
     "sum": lambda x: F.relu(x) + -0.25 * F.relu(-x),
@@ -325,7 +325,7 @@ def test_erf_of_small_numbers() -> None:
 
 
 def erf_nodes(scale: float, term: float) -> int:
-    """How many nodes are added for ``scale * erf(x) + term``."""
+    """Returns the number of nodes added for ``scale * erf(x) + term``."""
     half = opset15.multiply(opset15.erf(read(3)), np.float32(scale))
     model = model_of(opset15.add(half, np.float32(term)))
     before = len(model.get_ops())

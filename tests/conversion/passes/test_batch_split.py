@@ -1,4 +1,4 @@
-"""Which models are computed in parts of the batch, and that the parts make up the whole."""
+"""Models that are computed in chunks of the batch, with results equal to the whole."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def padded(x: Any, begin: Any, end: Any) -> Node:
 
 
 def heads(x: Any) -> Node:
-    """Attention of two heads of three, [N, 4, 6] -> [N, 4, 6], as PP-OCR's recognition has it."""
+    """Attention of two heads of three, [N, 4, 6] -> [N, 4, 6], as in PP-OCR's recognition."""
     qkv = reshape(by(x, weights(6, 18)), 0, 4, 3, 2, 3, special_zero=True)
     parts = opset15.split(transpose(qkv, 2, 0, 3, 1, 4), opset15.constant(0), 3).outputs()
     q, k, v = (opset15.squeeze(part, ints(0)) for part in parts)
@@ -62,8 +62,8 @@ def table_of(x: Any) -> Node:
     return opset15.gather(weights(3, 5, 2), positions, opset15.constant(1))
 
 
-# What follows the samples, by name: the shape of the input behind them, and what becomes of it.
-# Axis 0 of each result runs over the samples again.
+# Operators along samples, by name: the shape of the input after axis 0, and the operator. Axis 0 of
+# each result runs over the samples again.
 APART: dict[str, tuple[Sequence[int], Callable[[Any], Node]]] = {
     "one by one": ((3, 4), lambda x: opset15.relu(opset15.add(x, weights(3, 4)))),
     "a free operand of the same rank": ((3,), lambda x: opset15.multiply(weights(1, 3), x)),
@@ -162,7 +162,7 @@ APART: dict[str, tuple[Sequence[int], Callable[[Any], Node]]] = {
     ),
 }
 
-# What mixes samples, or might.
+# Operators that mix samples, or might.
 MIXED: dict[str, tuple[Sequence[int], Callable[[Any], Node]]] = {
     "softmax over samples": ((3,), lambda x: opset15.softmax(x, 0)),
     "softmax over samples, from the end": ((3,), lambda x: opset15.softmax(x, -2)),
@@ -243,7 +243,7 @@ def compiled(model: ov.Model) -> Callable[[np.ndarray], np.ndarray]:
 
 @pytest.fixture
 def always(monkeypatch) -> None:
-    """Parts are always worth it."""
+    """A batch split always pays."""
     monkeypatch.setattr(batch_split, "_best_part_count", lambda model, samples, threads: samples)
 
 
@@ -271,7 +271,7 @@ def test_what_mixes_samples_stays_whole(always, name):
     assert [str(node) for node in model.get_ordered_ops()] == before
 
 
-# -- whether it pays -----------------------------------------------------------------------------
+# -- cost ----------------------------------------------------------------------------------------
 
 
 def convolutions(samples: int, channels: int = 128) -> ov.Model:
@@ -304,7 +304,7 @@ def test_number_of_parts(samples, threads, parts):
 
 
 def test_small_samples_share_a_part():
-    """A sample of 589824 multiplications is too little for a request of its own."""
+    """A sample of 589824 multiplications is too small for a request."""
     model = convolutions(256, channels=16)
     parts = batch_split.split_batch(model, 2)
     assert 1 < parts < 256
@@ -322,7 +322,7 @@ def test_models_without_convolutions_stay_whole():
 
 @pytest.fixture
 def parted(monkeypatch) -> list[int]:
-    """The number of parts of each function that is built; every sample has enough to do."""
+    """Records the number of chunks of each function built; every sample is large enough."""
     found: list[int] = []
     part = batch_split.split_batch
 
@@ -346,7 +346,7 @@ def threads(request) -> Iterator[int]:
 
 @pytest.fixture
 def stored(tmp_path) -> Iterator[None]:
-    """All functions are kept on disk."""
+    """Stores all functions on disk."""
     before = {name: flags.get(name) for name in ("ngraph_cache_dir", "ngraph_cache_min_ms")}
     flags.set("ngraph_cache_dir", str(tmp_path))
     flags.set("ngraph_cache_min_ms", 0)
@@ -391,7 +391,7 @@ def built() -> int:
 
 
 def classifier() -> Any:
-    """Classes of x [-1, 3, 12, -1]; its batch and its width may be open."""
+    """Classes of x [-1, 3, 12, -1], with dynamic batch and width."""
     x = paddle.static.data("x", [-1, 3, 12, -1], "float32")
     found = F.relu(paddle.nn.Conv2D(3, 8, 3, padding=1)(x))
     return paddle.nn.Linear(8, 5)(paddle.flatten(F.adaptive_avg_pool2d(found, 1), 1))
@@ -403,13 +403,13 @@ def test_several_sizes_of_the_batch_go_in_parts(parted, threads):
     batches = [8, 4, 6, 2, 10, 12, 5, 3]
     for samples in batches:
         program.both(x=pictures(samples))
-    # The fifth size opens the batch, and the last ones are its.
+    # The fifth size makes the batch dynamic; later sizes use that function.
     assert parted == [*batches[: SETTINGS.static_batches_before_dynamic], 1]
     assert built() == SETTINGS.static_batches_before_dynamic + 1
 
 
 def reader() -> Any:
-    """Letters of x [-1, 3, 12, -1], a line of text each: the width of a result follows from it."""
+    """Characters of x [-1, 3, 12, -1], one text line each: the output width follows from x."""
     x = paddle.static.data("x", [-1, 3, 12, -1], "float32")
     found = F.relu(paddle.nn.Conv2D(3, 8, (3, 4), stride=(1, 2), padding=1)(x))
     places = paddle.transpose(F.avg_pool2d(found, (12, 1)).squeeze(2), [0, 2, 1])
@@ -431,7 +431,7 @@ def test_widths_are_opened_and_go_in_parts(parted, threads, network):
     met = [(8, 12), (4, 16), (2, 20), (6, 24), (6, 13), (6, 13), (2, 31), (6, 80)]
     for samples, width in met:
         program.both(x=lines(samples, width))
-    # From the third one on, there is a function for each size of the batch.
+    # From the third size on, there is a function for each batch size.
     assert parted == [8, 4, 2, 6]
     assert built() == len(parted)
     assert paddle_ngraph.stats()["engine_runs"] == len(met)
@@ -443,20 +443,20 @@ def test_a_batch_of_many_sizes_opens_too(parted, threads, monkeypatch):
     program = Program(classifier)
     for samples, width in [(8, 12), (4, 16), (2, 20), (6, 24), (10, 28), (12, 32), (14, 14)]:
         program.both(x=lines(samples, width))
-    # Of (10, 28) the batch is open, which serves the others.
+    # The batch of (10, 28) is dynamic, and its function serves the others.
     assert parted == [8, 4, 2, 6, 1]
     assert built() == len(parted)
 
 
 def with_the_batch() -> Any:
-    """Numbers that depend on the size of the batch: each of its parts would find another."""
+    """Values that depend on the batch size, and would differ in chunks."""
     x = paddle.static.data("x", [-1, 3, 12, -1], "float32")
     found = paddle.nn.Conv2D(3, 8, 3, padding=1)(x)
     return found / paddle.cast(paddle.shape(x)[0], "float32")
 
 
 def torn() -> Any:
-    """Rows that hold several samples each, at the widths that are as large as the batch."""
+    """Rows of several samples each, at widths equal to the batch size."""
     x = paddle.static.data("x", [-1, 3, 12, -1], "float32")
     found = paddle.nn.Conv2D(3, 8, 3, padding=1)(x)
     return paddle.reshape(paddle.transpose(found, [3, 0, 1, 2]), [paddle.shape(x)[0], -1])
@@ -490,7 +490,7 @@ def test_open_functions_in_parts_are_loaded_from_disk(parted, threads, stored):
 def side_by_side(
     programs: list[Program], feeds: list[np.ndarray], expected: list[Any]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each result of twenty runs of each program, in a thread of its own, and what is expected."""
+    """Each result of twenty runs of each program in a thread, and the expected one."""
 
     def run(number: int) -> list[list[np.ndarray]]:
         return [programs[number].run_as_is(x=feeds[number]) for _ in range(20)]
@@ -546,7 +546,7 @@ def test_weights_may_change(parted, threads):
     weights = program.scope.find_var("conv2d_0.w_0").get_tensor()
     weights.set(np.array(weights) * 2, paddle.CPUPlace())
     program.both(x=pictures(4))
-    assert parted == [4, 1]  # weights that were written are inputs, which all samples share
+    assert parted == [4, 1]  # written weights are inputs, which all samples share
 
 
 def test_runs_from_several_threads(parted, threads):
@@ -559,11 +559,11 @@ def test_runs_from_several_threads(parted, threads):
     assert set(parted) == {6}
 
 
-# -- parts that are left over ---------------------------------------------------------------------
+# -- leftover chunks ------------------------------------------------------------------------------
 
 
 def filters(width: int = 64) -> Any:
-    """Convolutions over x [-1, 3, 32, 32] with enough to do for more than one thread."""
+    """Convolutions over x [-1, 3, 32, 32], large enough for more than one thread."""
     x = paddle.static.data("x", [-1, 3, 32, -1], "float32")
     found = F.relu(paddle.nn.Conv2D(3, width, 3, padding=1)(x))
     found = F.relu(paddle.nn.Conv2D(width, width, 3, padding=1)(found))
@@ -575,7 +575,7 @@ def images(samples: int, width: int = 32, seed: int = 0) -> np.ndarray:
 
 
 def shared_out() -> int:
-    """In how many runs all threads shared what was left over."""
+    """Returns the number of runs in which all threads shared the leftover chunk."""
     return int(paddle_ngraph.stats()["rests_shared_out"])
 
 
@@ -590,7 +590,7 @@ RUNS = 4
         (6, 2, False),
         (1, 2, False),
         (5, 1, False),
-        (5, 3, False),  # each of the last two has a thread, as the others had
+        (5, 3, False),  # the last two have a thread each, as the others had
         (7, 3, True),
         (6, 4, True),
         (8, 4, False),
@@ -601,7 +601,7 @@ def test_all_threads_share_what_is_left_over(parted, samples, threads, is_left):
     program = Program(filters)
     for run_ in range(RUNS):
         program.both(x=images(samples, seed=run_))
-    # The first run has no model for it yet.
+    # The first run has no model for the leftover chunk yet.
     assert shared_out() == (RUNS - 1 if is_left else 0)
     assert built() == 1
 

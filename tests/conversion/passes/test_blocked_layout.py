@@ -1,4 +1,4 @@
-"""Training in the layout of the convolutions: channels in blocks, on operators of the core."""
+"""Training in the blocked layout of convolutions, by operators of the core."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def built(monkeypatch):
     counts: Counter[str] = Counter()
 
     def count(draft: Draft) -> None:
-        counts.clear()  # programs are also built to find out what can be converted
+        counts.clear()  # programs are also built to find convertible operators
         for node in draft.model.get_ops():
             counts[node.get_type_name()] += 1
 
@@ -138,7 +138,7 @@ def test_nan_and_infinity_reach_what_depends_on_them(value):
 
 
 def _block(activation, pool=None, bias=False):
-    """Convolution, normalization, activation, and a second path around them."""
+    """Convolution, normalization, activation, and a residual path."""
 
     def build(x, w, v, **given):
         hidden = F.conv2d(x, w, padding=1)
@@ -175,7 +175,7 @@ def chosen(x):
 def test_what_stands_between_stays_in_blocks(built, activation):
     types = ("conv2d", "conv2d_grad", "batch_norm_", "batch_norm_grad")
     check(_block(activation), _block_inputs(), types, rtol=1e-3, atol=2e-4)
-    # The data, the output, their gradients: nothing is turned on the way.
+    # The data, the output and their gradients: no transposition in between.
     assert built["BlockedReorder"] == 4, built
 
 
@@ -246,7 +246,7 @@ def test_pooling_of_nan_and_infinity():
     )
 
 
-# -- with padding ------------------------------------------------------------------------------
+# -- padded lanes ------------------------------------------------------------------------------
 
 
 def _odd_inputs(first=6, second=12):
@@ -259,7 +259,7 @@ def _odd_inputs(first=6, second=12):
 
 
 def _odd_block(between):
-    """Convolution, bias, what stands ``between``, convolution."""
+    """Convolution, bias, the operator ``between``, convolution."""
 
     def build(x, w, b, v):
         hidden = F.conv2d(x, w, padding=1) + b.reshape([1, -1, 1, 1])
@@ -319,7 +319,7 @@ def test_what_keeps_padding_zero_stays_in_blocks(built, between, channels):
 )
 def test_padding_spoils_nothing(built, between):
     inputs = _odd_inputs()
-    inputs["w"] *= 0.1  # what is divided by is not near to zero
+    inputs["w"] *= 0.1  # divisors are not near zero
     inputs["b"] = np.abs(inputs["b"]) + 2.0
     check(_odd_block(between), inputs, CONV, rtol=1e-3, atol=5e-4)
     assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 2

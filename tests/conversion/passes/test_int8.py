@@ -1,7 +1,7 @@
-"""Networks that Paddle's own tools have quantized: int8 kernels, and Paddle's simulated numbers.
+"""Networks quantized by Paddle's tools: int8 kernels compared with Paddle's simulation.
 
-Sums of whole numbers are exact, and what Paddle adds up in float32 is not. So a number that is
-quantized next may lie on the other side of a boundary: results may be a few quanta off.
+Sums of integers are exact, and Paddle's sums in float32 are not. So a value that is quantized next
+may lie on the other side of a boundary: results may be a few quanta off.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.dynamic import dynamic_mode
 from tests.programs import Program
 
 SHAPE = [4, 3, 16, 16]
-# A quantum of what the last layer reads moves a result by so much at most; a few may move.
+# One quantum of the last layer's input changes a result by at most this; a few may change.
 CLOSE = {"rtol": 0, "atol": 0.02}
 LAYERS = ("Convolution", "FullyConnected", "GroupConvolution")
 
@@ -36,7 +36,7 @@ needs_int8 = pytest.mark.skipif(not processor.has_int8(), reason="no int8 units:
 
 
 class Network(nn.Layer):
-    """What networks of pictures are made of: residuals, depthwise convolutions, a classifier."""
+    """A typical image network: residuals, depthwise convolutions, a classifier."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ def network(trains=False):
 
 
 def of_products(quanter):
-    """Activations and weights of what has int8 kernels."""
+    """Quantizes activations and weights of the operators with int8 kernels."""
     config = QuantConfig(activation=None, weight=None)
     config.add_type_config([nn.Conv2D, nn.Linear], activation=quanter, weight=quanter)
     return config
@@ -77,7 +77,7 @@ def of_everything(quanter):
 
 
 def trained(config):
-    """By quantization-aware training."""
+    """Quantization-aware training."""
     tool = QAT(config(FakeQuanterWithAbsMaxObserver()))
     quantized = tool.quantize(network(trains=True))
     optimizer = paddle.optimizer.SGD(0.01, parameters=quantized.parameters())
@@ -89,7 +89,7 @@ def trained(config):
 
 
 def observed(config):
-    """By post-training quantization."""
+    """Post-training quantization."""
     tool = PTQ(config(AbsmaxObserver()))
     quantized = tool.quantize(network())
     quantized(paddle.to_tensor(pictures()))
@@ -105,7 +105,7 @@ DYNAMIC = {
 
 
 def saved(make: Callable[[], nn.Layer], folder: Path) -> tuple[str, np.ndarray]:
-    """A model on disk, and what it computes in dynamic mode, where all simulations are right."""
+    """Saves a model; returns its results in dynamic mode, where all simulations are right."""
     prefix = str(folder / "model")
     with dynamic_mode():
         layer = make()
@@ -160,7 +160,7 @@ def test_what_the_engine_leaves_is_run_by_paddle(tmp_path, make, step):
             (found,) = executor.run(program, feed={"x": pictures(9)}, fetch_list=fetches)
         finally:
             _core.fail_at("")
-            paddle_ngraph.clear_cache()  # or the same graphs of other tests would be refused
+            paddle_ngraph.clear_cache()  # else graphs of other tests are on the denylist
     assert paddle_ngraph.stats()["native_runs"] > 0
     assert paddle_ngraph.stats()["engine_runs"] == 0
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
@@ -170,14 +170,14 @@ def test_what_the_engine_leaves_is_run_by_paddle(tmp_path, make, step):
 
 
 def requests(run, scope, feed):
-    """Requests of a program's functions."""
+    """Returns the requests of a program's functions."""
     with paddle.static.scope_guard(scope):
         found = functions.functions(run, scope, feed, constant_weights=True)
     return [function.request(PERF_COUNT="YES") for function in found]
 
 
 def kernels(run, scope, feed):
-    """The kernels of the layers that a program's functions have, by OpenVINO's names."""
+    """Returns OpenVINO's kernel names for the layers of a program's functions."""
     found = requests(run, scope, feed)
     for request in found:
         request.infer()
@@ -186,7 +186,7 @@ def kernels(run, scope, feed):
 
 
 def results(run, scope, feed):
-    """The types in which the layers of a program's functions write their results."""
+    """Returns the output types of the layers of a program's functions."""
     nodes = [
         node.get_rt_info()
         for request in requests(run, scope, feed)
@@ -217,7 +217,7 @@ def test_layers_have_int8_kernels(tmp_path, make):
 
 
 def test_without_units_the_simulation_stays(tmp_path, monkeypatch):
-    """Where sums of two products saturate, numbers are Paddle's all the same."""
+    """Where sums of two products saturate, results still equal Paddle's."""
     monkeypatch.setattr(processor, "has_int8", lambda: False)
     test_executor(tmp_path, DYNAMIC["QAT"])
 
@@ -229,7 +229,7 @@ def parameter(value):
 
 
 def on_grid(x, scale, round_type=1):
-    """``x`` as the simulation of QAT leaves it; the scale is a parameter."""
+    """Quantizes ``x`` as the simulation of QAT does; the scale is a parameter."""
     name = "fake_quantize_dequantize_moving_average_abs_max"
     given = (parameter([scale]), None, None, 0.9, 8, True, round_type)
     return getattr(paddle._C_ops, name)(x, *given)[0]
@@ -240,7 +240,7 @@ def weights(*shape):
 
 
 class Small(Program):
-    """A small network, that runs in both ways."""
+    """A small network, run by Paddle and the engine."""
 
     def kernels(self, **feed):
         def run(feed):
@@ -256,16 +256,16 @@ class Small(Program):
 
 
 def assert_off_by_quanta(native, found, usually, most):
-    """Sums that are exact where Paddle's are rounded may end on another side of a boundary."""
+    """Exact sums and Paddle's rounded ones may lie on different sides of a boundary."""
     off = np.abs(native - found)
     assert np.median(off) < usually
     assert off.max() < most, "more than a few quanta"
 
 
 def assert_layers_have(build, x, results):
-    """A network of convolutions: the dtypes of what they write, and numbers as natively.
+    """Checks the output dtypes of a network of convolutions, and its results.
 
-    Without AMX the plugin takes u8 for i8, with 128 for zero.
+    Without AMX the plugin uses u8 instead of i8, with 128 for zero.
     """
     native, found = (Small(build).run(engine=engine, x=x)[0] for engine in (False, True))
     assert_off_by_quanta(native, found, 1e-5, 0.05)
@@ -273,7 +273,7 @@ def assert_layers_have(build, x, results):
     assert written == results
 
 
-# What reaches the ends of a grid: 127 and -127 quanta, or -128.
+# Extremes of a grid: 127 and -127 quanta, or -128.
 @pytest.mark.parametrize("round_type", [0, 1])
 def test_ends_of_a_grid(round_type):
     def build():
@@ -286,7 +286,7 @@ def test_ends_of_a_grid(round_type):
 
 @needs_int8
 def test_weights_of_several_products_and_a_second_reader():
-    """Each product quantizes for itself; what else reads the tensor gets the same numbers."""
+    """Each matmul quantizes its operand; the other reader gets the same values."""
 
     def build():
         x = on_grid(paddle.static.data("x", [4, 16], "float32"), 2.0)
@@ -334,7 +334,7 @@ def test_a_pooling_of_whole_numbers(pooling, round_type):
 
 @needs_int8
 def test_a_pooling_with_a_second_reader():
-    """In float32 the second reader gets it, so it is there already."""
+    """The second reader needs it in float32, so the value exists already."""
 
     def build():
         x = on_grid(paddle.static.data("x", [2, 8, 16, 16], "float32"), 2.0)
@@ -351,7 +351,7 @@ def test_a_pooling_with_a_second_reader():
 @needs_int8
 @pytest.mark.parametrize("fraction", [1, 8])
 def test_results_without_weights(fraction):
-    """Filters that are 0 are common in trained networks; their scale is 0, and no obstacle."""
+    """Zero filters are common in trained networks; their scale of 0 is no obstacle."""
     filters = weights(16, 8, 3, 3)
     filters[::fraction] = 0
     quantize = paddle._C_ops.fake_channel_wise_quantize_dequantize_abs_max
@@ -370,7 +370,7 @@ def test_results_without_weights(fraction):
 @pytest.mark.parametrize("round_type", [0, 1])
 @pytest.mark.parametrize("scale", [0.0, 1e-38, 3e38, np.inf])
 def test_scales_without_a_grid(scale, round_type, name):
-    """What Paddle clips to next to nothing is 0; and no grid is infinitely wide."""
+    """Values that Paddle clips to almost 0 are 0; and no grid is infinitely wide."""
     quantize = getattr(paddle._C_ops, f"fake_quantize_{name}moving_average_abs_max")
 
     def build():
@@ -383,7 +383,7 @@ def test_scales_without_a_grid(scale, round_type, name):
 
 
 def test_scales_that_are_fed():
-    """No constants: the arithmetic stays."""
+    """The scales are no constants: the arithmetic stays."""
 
     def build():
         x, scale = (paddle.static.data(n, s, "float32") for n, s in [("x", [4, 16]), ("s", [1])])
@@ -397,7 +397,7 @@ def test_scales_that_are_fed():
 @needs_int8
 @pytest.mark.parametrize("activation", ["none", "relu"])
 def test_ties_go_to_the_even_number(activation):
-    """Half of what is rounded between two layers is a tie: a half is the unit of the sums."""
+    """Half of the roundings between two layers are ties: sums have a unit of one half."""
     halves = np.random.default_rng(3).integers(-2, 3, (16, 16, 3, 3)) / 2
 
     def build():
@@ -418,13 +418,13 @@ def test_ties_go_to_the_even_number(activation):
 @pytest.mark.parametrize("activation", ["none", "relu", "bias", "reshaped"])
 @pytest.mark.parametrize("rows", [1, 4, 7, 8, 32])
 def test_products_with_a_scale_for_each_channel_in_a_row(rows, activation):
-    """The plugin makes one node of them. All numbers and sums are exact, so results are, too."""
+    """The plugin fuses them into one node. All values and sums are exact, so results are, too."""
     draw = np.random.default_rng(rows)
     quantize = paddle._C_ops.fake_channel_wise_quantize_dequantize_abs_max
     sizes = [(32, 16), (16, 24), (24, 10)]
     wholes = [draw.integers(-127, 128, size) for size in sizes]
     for whole in wholes:
-        whole[0] = 127  # the scale of a channel is that of its largest number
+        whole[0] = 127  # the scale of a channel is that of its largest value
     factors = [whole * 2.0 ** draw.integers(-9, -6, whole.shape[1]) for whole in wholes]
 
     def build():
@@ -446,7 +446,7 @@ def test_products_with_a_scale_for_each_channel_in_a_row(rows, activation):
 @pytest.mark.parametrize("round_type", [0, 1])
 @pytest.mark.parametrize("groups", [1, 64])
 def test_a_layer_is_the_simulation_but_for_rounding(groups, round_type):
-    """From one grid to the next: hardly a number is another one, and then by one quantum."""
+    """From one grid to the next few values differ, and then by one quantum."""
     bias = weights(64, 1, 1)
 
     def build():
@@ -456,7 +456,7 @@ def test_a_layer_is_the_simulation_but_for_rounding(groups, round_type):
         rounded = on_grid(nn.functional.hardswish(x), 7.3, round_type)
         return nn.functional.conv2d(rounded, on_grid(parameter(np.eye(64)[..., None, None]), 1.0))
 
-    # Whole quanta: one that is rounded otherwise would move hundreds of results.
+    # Integer quanta: one rounding difference would change hundreds of results.
     x = np.random.default_rng(0).integers(-127, 128, (4, 64, 40, 40)) * (2.9 / 127)
     x = x.astype("float32")
     native, found = (Small(build).run(engine=engine, x=x)[0] for engine in (False, True))
@@ -500,7 +500,7 @@ ACTIVATIONS = {
 @pytest.mark.parametrize("round_type", [0, 1])
 @pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
 def test_convolutions_round_their_results(activation, round_type):
-    """No pass of its own over what lies between two convolutions, as in MobileNet."""
+    """No separate pass over the values between two convolutions, as in MobileNet."""
 
     def build():
         x = paddle.static.data("x", [2, 3, 56, 56], "float32")
@@ -520,7 +520,7 @@ def test_convolutions_round_their_results(activation, round_type):
 
 @pytest.fixture(scope="module", params=[True, False], ids=["in pairs", "products"])
 def old_model(request, tmp_path_factory):
-    """The program of a quantized old-style model."""
+    """The program of a quantized ProgramDesc model."""
     folder = tmp_path_factory.mktemp("int8")
     paddle.enable_static()
     with paddle.pir_utils.OldIrGuard():
@@ -534,7 +534,7 @@ def old_model(request, tmp_path_factory):
 
 
 class Old:
-    """A quantized old-style model, loaded."""
+    """A quantized ProgramDesc model, loaded."""
 
     def __init__(self, program):
         self.executor, self.scope = paddle.static.Executor(paddle.CPUPlace()), paddle.static.Scope()
@@ -546,7 +546,7 @@ class Old:
             )
 
     def run(self, feed, engine=True):
-        """One run, through the engine or natively."""
+        """Runs the model once, by the engine or by Paddle."""
         with (
             paddle.pir_utils.OldIrGuard(),
             paddle.static.scope_guard(self.scope),

@@ -1,4 +1,4 @@
-"""Which matrix products oneDNN computes, and that they are right there."""
+"""Selection of the matmuls that oneDNN computes, and their results."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.programs import Program, floats
 @pytest.fixture(params=[False, True], ids=["avx2", "avx512"])
 def has_avx512(request, monkeypatch) -> bool:
     monkeypatch.setattr(processor, "has_avx512", lambda: request.param)
-    paddle_ngraph.clear_cache()  # of what was built for the other one
+    paddle_ngraph.clear_cache()  # functions of the other setting
     return bool(request.param)
 
 
 def product(
     m: int, k: int, n: int, constant: bool = False, transpose_a: bool = False, kind: Type = Type.f32
 ) -> str:
-    """What becomes of a product of [m, k] and [k, n]."""
+    """Returns the lowered variant of a matmul of [m, k] and [k, n]."""
     a = opset15.parameter([k, m] if transpose_a else [m, k], kind)
     b = opset15.parameter([k, n], kind)
     weights = opset15.constant(np.ones((k, n), "float32")) if constant else b
@@ -126,7 +126,7 @@ def weight(name: str, *shape: int) -> Any:
 
 
 def check(program: Program, **feed: np.ndarray) -> None:
-    """A run is like the native one, up to the rounding of sums of a thousand numbers."""
+    """Compares a run with Paddle, up to the rounding of sums of a thousand values."""
     native = program.run(engine=False, **feed)
     before = paddle_ngraph.stats()["engine_runs"]
     for expected, actual in zip(native, program.run(**feed)):
@@ -136,7 +136,7 @@ def check(program: Program, **feed: np.ndarray) -> None:
 
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)
 def test_inference_is_like_native(has_avx512, kinds):
-    """One product has weights that are constants, the other's right operand is fed."""
+    """One matmul has constant weights, the other a fed right operand."""
 
     def build() -> Any:
         x, y = paddle.static.data("x", [520, 1024]), paddle.static.data("y", [1030, 300])
@@ -164,7 +164,7 @@ def test_sums_over_many_weights_are_like_native(has_avx512, kinds, monkeypatch):
 
 
 def test_gradients_are_like_native(has_avx512, kinds):
-    """Product and both gradients, of which one reads its left, one its right operand transposed."""
+    """A matmul and both gradients: one with a transposed left operand, one with a right one."""
 
     def build() -> Any:
         x, w = paddle.static.data("x", [4, 160, 512]), paddle.static.data("w", [512, 2048])

@@ -1,4 +1,4 @@
-"""FLAGS_ngraph_precision=bf16 in training: what is multiplied is rounded, and nothing else."""
+"""FLAGS_ngraph_precision=bf16 in training: operands of matmuls are rounded, and no other values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ needs_bfloat16 = pytest.mark.skipif(
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """``x`` rounded to the nearest bfloat16, ties to even, in float32."""
+    """Rounds ``x`` to the nearest bfloat16, ties to even, in float32."""
     bits = np.ascontiguousarray(x, "float32").view("uint32").astype("uint64")
     nearest = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype("uint32").view("float32")
     return np.where(np.isnan(x), np.float32(np.nan), nearest).astype("float32")
@@ -44,7 +44,7 @@ def bfloat16() -> Iterator[None]:
 
 
 def _with_gradients(compute: Callable[..., Any], shapes: Sequence[Sequence[int]]) -> Any:
-    """Builds a result of two operands, and their gradients for a gradient that is fed."""
+    """Builds a result of two operands, and their gradients for a fed gradient."""
 
     def program() -> Any:
         operands = [paddle.static.data(n, s) for n, s in zip("xy", shapes)]
@@ -63,9 +63,9 @@ def _difference(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _check_multiplication(compute: Callable[..., Any], *shapes: Sequence[int]) -> None:
-    """It and its gradients are those of rounded operands, to float32's own precision.
+    """Compares result and gradients with those of rounded operands, to float32 precision.
 
-    That is not so for operands in float32, nor if the result were rounded as well.
+    Float32 operands, or a rounded result, would differ by more.
     """
     program = Program(_with_gradients(compute, shapes))
     feed = dict(zip("xy", (floats(*shape, seed=n) for n, shape in enumerate(shapes))))
@@ -160,7 +160,7 @@ def test_products_with_open_sizes_have_rounded_operands(name: str, bfloat16, kin
         for ours, exact in zip(found, expected):
             assert 2e-5 < _difference(ours, exact) < 2e-2
     assert paddle_ngraph.stats()["functions_built"] == 3, "the third is for all sizes"
-    # One more model may be tried, in which the size of the batch is closed.
+    # One more model may be tried, with a static batch size.
     assert kinds["Bfloat16Gemm"] in (9, 12) and kinds["MatMul"] == 0
 
 
@@ -177,7 +177,7 @@ def test_convolutions_have_rounded_operands(name: str, bfloat16, kinds) -> None:
 @pytest.mark.skipif(not processor.has_amx(), reason="the processor has no tiles of bfloat16")
 @pytest.mark.parametrize("channels", [20, 24, 48])
 def test_convolutions_of_any_channels_have_rounded_operands(channels, bfloat16, kinds) -> None:
-    """With channels last there are kernels for them, too; with AMX alone."""
+    """With channels last, kernels exist for any channel count, but with AMX alone."""
     convolution = _convolution(padding=1)
     _check_multiplication(convolution, [3, channels, 11, 13], [40, channels, 3, 3])
     assert kinds["ToChannelsLast"] == 2 and kinds["ToBfloat16"] == 0
@@ -268,7 +268,7 @@ def test_a_product_rounds_for_its_only_reader(kinds) -> None:
 
 
 def _product(a: list[int], b: list[int], kind: Type = Type.f32) -> str:
-    """What becomes of a product."""
+    """Returns the lowered variant of a matmul."""
     inputs = [opset15.parameter(shape, kind) for shape in (a, b)]
     node = opset15.matmul(*inputs, False, False)
     model = ov.Model([opset15.result(node)], inputs, "product")
@@ -381,7 +381,7 @@ def test_without_units_it_is_float32(bfloat16, monkeypatch) -> None:
 
 @needs_bfloat16
 def test_functions_are_kept_apart(bfloat16, tmp_path) -> None:
-    """In memory, and on disk."""
+    """Separate functions in memory and on disk."""
     before = {name: flags.get(name) for name in ("ngraph_cache_dir", "ngraph_cache_min_ms")}
     flags.set("ngraph_cache_dir", str(tmp_path))
     flags.set("ngraph_cache_min_ms", 0)

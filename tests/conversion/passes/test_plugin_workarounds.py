@@ -1,4 +1,4 @@
-"""Where the plugin is not to fuse loops, as it would crash, and where it still does."""
+"""Loop fusions of the plugin that would crash are blocked, others are not."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _as_picture(x):
 
 
 def _transformer_block(x):
-    """Its residuals read a product of rank 3 with a weight, which is no part of a unit."""
+    """A transformer block whose residuals read a rank-3 matmul with a weight, outside a unit."""
     heads = ops.transpose(
         ops.reshape(_layer(x), ops.constant([2, 8, 3, 16]), False), ops.constant([0, 2, 1, 3])
     )
@@ -92,7 +92,7 @@ def test_what_cannot_crash_keeps_its_loops(shape, build):
 
 @pytest.mark.parametrize(("length", "is_marked"), [(100, False), (200, True)])
 def test_long_chains_of_elementwise_nodes_are_not_fused(length, is_marked):
-    """The time for it grows with the square of their number."""
+    """The time of fusion grows with the square of the chain's length."""
     x = ops.parameter([4, 8], Type.f32)
     y = x
     for number in range(length):

@@ -1,4 +1,4 @@
-"""Facts of operators that the views of blocks state."""
+"""Facts of operators that block views state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""int64 that may need more than 32 bits: each run is checked, and Paddle does those that do."""
+"""int64 values that may exceed int32: each run checks them, and falls back if they do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDS = [0, 1, -1, 7, 46340, -46341, 65536, 2**30, -(2**30), MOST, MOST - 1, LEAS
 
 
 def run_both(program, in_engine, **feed):
-    """Compares the results, bit by bit, and who has computed them."""
+    """Compares the results bit by bit, and the path of execution."""
     native = program.run(engine=False, **feed)
     paddle_ngraph.reset_stats()
     found = program.run(**feed)
@@ -40,7 +40,7 @@ def is_one_interval(program):
 
 
 def checked(program):
-    """The operators that runs check, those of loops and branches included."""
+    """Returns the operators that runs check, in loops and branches too."""
     (block, *_) = program_pass.dry_run(program.main).blocks
     return [
         op.type.removeprefix("pd_op.")
@@ -97,7 +97,7 @@ def test_casts_of_many_shapes_share_a_function(rank):
 
 @pytest.mark.slow("compiles many or large functions")
 def test_positions_that_are_computed_in_floats():
-    """As of T5: the logarithm of a distance, cast to int64, is looked up."""
+    """As in T5: the logarithm of a distance, cast to int64, is looked up."""
 
     def build():
         x = paddle.static.data("x", [-1, -1, 8], "float32")
@@ -112,7 +112,7 @@ def test_positions_that_are_computed_in_floats():
     program = Program(build)
     assert is_one_interval(program)
     paddle_ngraph.reset_stats()
-    for length in (3, 5, 4, 9, 12):  # the logarithm of 0 is cast, and passed over
+    for length in (3, 5, 4, 9, 12):  # the logarithm of 0 is cast, and not selected
         native = program.run(engine=False, x=floats(2, length, 8))
         found = program.run(x=floats(2, length, 8))
         np.testing.assert_array_equal(found[1], native[1])
@@ -293,7 +293,7 @@ def test_many_numbers_on_all_threads():
 
 
 def test_what_follows_relies_on_the_check():
-    """A remainder, a comparison and a look-up of what was checked."""
+    """A remainder, a comparison and a look-up of checked values."""
 
     def build():
         x = wide("x")
@@ -307,7 +307,7 @@ def test_what_follows_relies_on_the_check():
     run_both(program, False, x=np.array([1, -2, 3, 46341], "int32"))
 
 
-# -- sizes ---------------------------------------------------------------------------------------
+# -- symbolic sizes ------------------------------------------------------------------------------
 
 
 def test_products_of_open_sizes():
@@ -349,12 +349,12 @@ def test_grids_of_open_sizes():
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("again", [False, True])
 def test_sizes_that_another_interval_knows(again):
-    """Shapes are computed where they are needed, from numbers that are read by value."""
+    """Shapes are computed where they are needed, from scalars that are read by value."""
 
     def build():
         x = paddle.static.data("x", [-1, 3, -1, -1], "float32")
         b, c, h, w = paddle.shape(paddle.exp(x) * 0.5)
-        y = paddle.lgamma(paddle.exp(x))  # Paddle's
+        y = paddle.lgamma(paddle.exp(x))  # falls back
         y = y.reshape([b * c, h * w]) * 2.0
         if again:
             y = paddle.lgamma(paddle.exp(y))
@@ -394,7 +394,7 @@ def test_sizes_that_are_fed():
 
 
 def test_a_sum_that_nothing_bounds():
-    """It doubles in each turn, and a run turns as often as it is told."""
+    """The value doubles in each iteration, and a feed sets the number of iterations."""
 
     def build():
         n = paddle.static.data("n", [1], "int64")
@@ -430,7 +430,7 @@ def test_only_the_branch_that_is_taken_is_checked():
     run_both(program, False, x=large.astype("int32"), y=y)
 
 
-# -- runs that never fit -------------------------------------------------------------------------
+# -- runs that always overflow -------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
@@ -444,7 +444,7 @@ def test_what_never_fits_is_left_to_paddle():
     assert is_one_interval(program)
     for _ in range(7):
         run_both(program, False, **feed)
-    run_both(program, True, **{**feed, "x": np.arange(3, dtype="int32") * 0})  # counted anew
+    run_both(program, True, **{**feed, "x": np.arange(3, dtype="int32") * 0})  # counted again
     native = program.run(engine=False, **feed)
     for _ in range(20):
         found = program.run(**feed)
@@ -471,7 +471,7 @@ SAME_KIND = {
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("name", SAME_KIND)
 def test_what_certainly_fits_stays_the_engines(name, inside):
-    """Though operators like it, here and in another program, have never fitted."""
+    """Although similar operators, here and in another program, have always overflowed."""
 
     def build(bound, both):
         x = wide("x")
@@ -527,7 +527,7 @@ def test_truths(name):
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 @pytest.mark.parametrize("given", ["condition", "x", "y"])
 def test_where_repeats_nothing(dtype, given):
-    """Of shapes that only runs tell, Paddle takes equal ones, and the engine no others."""
+    """For shapes known only in a run, Paddle accepts equal ones, and the engine no others."""
 
     def build():
         of = {
@@ -551,7 +551,7 @@ def test_where_repeats_nothing(dtype, given):
 
 @pytest.mark.slow("compiles many or large functions")
 def test_a_chain_is_planned_in_one_round(monkeypatch):
-    """What follows a checked operator is looked at as if that had been checked before."""
+    """Consumers of a checked operator are examined as if it had been checked before."""
     rounds, checking = [], Candidates.with_checks
 
     def counted(self, nodes):

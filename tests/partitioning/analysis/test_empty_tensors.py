@@ -1,4 +1,4 @@
-"""Selections that find nothing: empty tensors in the middle of a program, as natively."""
+"""Selections without elements: empty intermediate tensors, with Paddle's results."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ NETWORKS: dict[str, tuple[tuple[int, ...], Callable[[], Network]]] = {
 
 
 def _training(shape: tuple[int, ...], make: Callable[[], Network]) -> Program:
-    """A step on the samples that a mask selects, and what the network makes of them."""
+    """A step on the samples that a mask selects, and on network outputs for them."""
 
     def build() -> list[Any]:
         x = paddle.static.data("x", [-1, *shape[1:]], "float32")
@@ -94,7 +94,7 @@ def _training(shape: tuple[int, ...], make: Callable[[], Network]) -> Program:
 
 
 def _state(program: Program) -> list[np.ndarray]:
-    """Parameters, statistics and what the optimizer keeps, in the order of their names."""
+    """Parameters, statistics and optimizer states, sorted by name."""
     state = program.main.state_dict("all", program.scope)
     return [np.array(value) for _, value in sorted(state.items())]
 
@@ -103,7 +103,7 @@ def _assert_same(found: Any, expected: Any) -> None:
     assert len(found) == len(expected)
     for actual, wanted in zip(found, expected):
         assert actual.shape == wanted.shape and actual.dtype == wanted.dtype
-        # Gradients of what is normalized are sums of terms that cancel.
+        # Gradients of normalized values are sums of terms that cancel.
         largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=1.0)
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4 * largest)
 
@@ -122,7 +122,8 @@ def test_training_on_what_a_mask_selects(name):
                 with pytest.raises((type(error), ValueError)):
                     engine.run(True, **feed)
                 return
-            # Paddle's recurrent layers refuse gradients of nothing; those of packed ones are 0.
+            # Paddle's recurrent layers reject gradients of empty tensors; those of packed ones are
+            # 0.
             loss, *out = engine.run(True, **feed)
             assert count == 0 and all(each.size == 0 for each in out)
             assert all(np.isfinite(each).all() for each in (loss, *_state(engine)))
@@ -155,7 +156,7 @@ def test_rows_of_a_table_that_nobody_asks_for():
 
 
 def test_what_is_empty_for_some_sizes_only():
-    """The other sizes keep their functions."""
+    """Other sizes keep their functions."""
 
     def build() -> list[Any]:
         x = paddle.static.data("x", [-1, 8], "float32")
@@ -176,7 +177,7 @@ def test_axes_of_no_number_are_no_empty_tensor():
 
 
 def test_a_converter_that_refuses_what_is_empty_is_asked_again():
-    """A window larger than the picture: natively nothing comes out of it."""
+    """A window larger than the image gives an empty result in Paddle."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, 3, -1, -1], "float32")
@@ -206,7 +207,7 @@ def _loop(of_picture: Network, x: Any) -> Any:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("around", [_branch, _loop])
 def test_what_is_empty_inside_of_a_loop_or_branch(around, kinds):
-    """It is not the fault of the operators inside, which stay with the engine."""
+    """Operators inside are not denylisted, and stay with the engine."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, 4, -1, -1], "float32")
@@ -240,7 +241,7 @@ _OF_CONSTANTS = {
 @pytest.mark.parametrize("shape", [(3, 4, 5, 1), (2, 5, 1, 6), (3, 7, 2, 2), (4, 3, 3, 8)])
 @pytest.mark.parametrize("name", _OF_CONSTANTS)
 def test_what_is_empty_and_made_of_weights_alone(name, shape):
-    """Nothing of it is computed ahead: that wrote beyond memory, which the allocator noticed."""
+    """No value is folded from it: folding wrote out of bounds, as the allocator noticed."""
 
     def build() -> list[Any]:
         initial = paddle.nn.initializer.Assign(floats(*shape))
@@ -256,9 +257,9 @@ def test_what_is_empty_and_made_of_weights_alone(name, shape):
     assert paddle_ngraph.stats()["engine_runs"] + paddle_ngraph.stats()["native_runs"] > before
 
 
-# -- what is always empty --------------------------------------------------------------------------
+# -- tensors that are always empty -----------------------------------------------------------------
 
-# By name: of x [-1, 8], a tensor [-1, 0, 8] or [2, 0, 8].
+# By name: for x [-1, 8], a tensor [-1, 0, 8] or [2, 0, 8].
 ALWAYS: dict[str, Callable[[Any], Any]] = {
     "constant": lambda x: paddle.zeros([2, 0, 8]),
     "zeros": lambda x: paddle.zeros([paddle.shape(x)[0], 0, 8]),
@@ -295,7 +296,7 @@ READERS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("maker", ALWAYS)
 def test_what_is_always_empty_leaves_the_rest_to_the_engine(maker, reader):
-    """The network before it, and behind it, is no part of an interval that Paddle has to run."""
+    """The network before and after it is not in a subgraph that has to fall back."""
 
     def build():
         x = paddle.static.data("x", [2 if maker == "constant" else -1, 8], "float32")
@@ -315,7 +316,7 @@ def test_what_is_always_empty_leaves_the_rest_to_the_engine(maker, reader):
         found = program.run(x=x)
         stats = paddle_ngraph.stats()
         assert stats["engine_runs"] >= 1
-        # Only a turn of a loop that stays native may meet what is empty.
+        # Only an iteration of a loop that falls back may see an empty tensor.
         assert stats["native_runs"] <= (3 if reader in ("grown", "in a loop") else 0)
         for one, other in zip_equal(native, found):
             assert one.shape == other.shape
@@ -326,7 +327,7 @@ def test_lists_of_no_size_or_axis_are_no_empty_tensors():
     def build():
         x = paddle.static.data("x", [3, 4], "float32")
         total = paddle.sum(x)
-        shape = paddle.shape(total)  # of no number
+        shape = paddle.shape(total)  # a scalar
         return [paddle.reshape(total * 2.0, shape), paddle.squeeze(x, []) + 1.0]
 
     program = Program(build)
@@ -334,7 +335,8 @@ def test_lists_of_no_size_or_axis_are_no_empty_tensors():
     assert "empty tensor" not in str(paddle_ngraph.explain(program.main))
 
 
-# Of x [-1, 8], what Paddle declares with a size of 0 that is -1 + 1 of it, and has elements.
+# For x [-1, 8], tensors that Paddle declares with a size of 0, from -1 + 1, but which have
+# elements.
 DECLARED_EMPTY: dict[str, Callable[[Any], Any]] = {
     "alone": lambda x: paddle.diag(x[:, 0], 1),
     "copied": lambda x: paddle.assign(paddle.diag(x[:, 0], -1)),
@@ -371,7 +373,7 @@ def test_what_is_declared_without_elements_may_have_some(maker, reader):
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("is_empty", [True, False])
 def test_long_ways_to_a_branch(is_empty):
-    """Each operator is looked at once, however many ways lead to it, and however long they are."""
+    """Each operator is visited once, for any number and length of paths to it."""
 
     def build():
         x = paddle.static.data("x", [-1, 8], "float32")

@@ -1,7 +1,7 @@
-"""Equal constants that are written stay separate variables, in drawn networks.
+"""Equal constants that are written stay separate variables, in random networks.
 
-Paddle merges equal constants of a predictor and keeps what it folds from run to run, so a native
-predictor is no reference: results are those of dynamic mode.
+Paddle merges equal constants of a predictor and caches folded values from run to run, so a
+predictor of plain Paddle is no reference: results are those of dynamic mode.
 """
 
 from __future__ import annotations
@@ -124,14 +124,14 @@ WRITES = [
 
 
 class Drawn:
-    """A network with equal constants, of several kinds, that are written and read."""
+    """A random network with equal constants, of several dtypes, that are written and read."""
 
     def __init__(self, seed: int, way: str) -> None:
         self.seed, self.is_legacy = seed, way.startswith("legacy")
         makers = dict(LEGACY if self.is_legacy else CONSTANTS)
-        if way == "to_static":  # a function makes no parameters
+        if way == "to_static":  # a function creates no parameters
             del makers["parameter"]
-        # In turn, so that each is in a network.
+        # In rotation, so that each is in a network.
         self.makers = list(makers.values())[seed % len(SEEDS) :: len(SEEDS)]
         self.writes = SETS if self.is_legacy else WRITES
 
@@ -180,7 +180,7 @@ class Drawn:
 
 
 def feeds() -> list[np.ndarray]:
-    """Of both signs, so that both branches run; the last finds what runs before have left."""
+    """Both signs, so that both branches run; the last one detects effects of earlier runs."""
     x = np.abs(floats(*SHAPE))
     return [x, -x, x * 0.5]
 
@@ -203,7 +203,7 @@ def by_to_static(network: Drawn, folder: Path) -> Runner:
         with dynamic_mode():
             return [found.numpy() for found in compiled(paddle.to_tensor(x))]
 
-    traced = paddle.jit.not_to_static(lambda x: network(x))  # as it stands: it draws
+    traced = paddle.jit.not_to_static(lambda x: network(x))  # unmodified: it samples
 
     def function(x: Any) -> list[Any]:
         return traced(x)
@@ -213,7 +213,7 @@ def by_to_static(network: Drawn, folder: Path) -> Runner:
 
 
 def saved(network: Drawn, folder: Path, form: str) -> tuple[str, str]:
-    """A model of the network: the paths of its program and of its parameters."""
+    """Saves a model of the network; returns the paths of its program and of its parameters."""
     guard = paddle.pir_utils.OldIrGuard() if form == "pdmodel" else contextlib.nullcontext()
     with guard, paddle_ngraph.use_ngraph(False):
         program = Program(lambda: [x := paddle.static.data("x", SHAPE), *network(x)])
@@ -225,7 +225,7 @@ def saved(network: Drawn, folder: Path, form: str) -> tuple[str, str]:
                 results,
                 program.executor,
                 program=program.main,
-                skip_prune_program=True,  # Paddle does not know what is overwritten
+                skip_prune_program=True,  # Paddle does not track overwrites
             )
     parameters = folder / "model.pdiparams"
     return str(folder / f"model.{form}"), str(parameters) if parameters.exists() else ""

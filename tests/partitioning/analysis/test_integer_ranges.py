@@ -1,4 +1,4 @@
-"""The 64-bit rule: the engine has 32 bits, and no int64 may ever be wrong for that."""
+"""The 64-bit rule: the engine has int32, and no int64 result may ever be wrong for that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDS = np.array([[3, 0, 1, 0], [0, 2, 5, 1]])
 
 
 def with_ids(write: Callable[[Any], Any], shape: Any = (-1, -1)) -> Program:
-    """A program that looks up ids [rows, columns] below 12 and does ``write(ids)`` to them too."""
+    """A program that looks up ids [rows, columns] below 12, and applies ``write`` to them too."""
 
     def build() -> Any:
         ids = paddle.static.data("ids", list(shape), "int64")
@@ -38,13 +38,13 @@ def native(program: Program) -> dict[str, str]:
 
 
 def positions(ids: Any) -> Any:
-    """BERT's."""
+    """Position ids of BERT."""
     ones = paddle.ones_like(ids)
     return paddle.cumsum(ones, axis=-1) - ones
 
 
 def positions_behind_padding(ids: Any) -> Any:
-    """RoBERTa's: words are counted, padding (0) is not."""
+    """Position ids of RoBERTa: tokens are counted, padding (0) is not."""
     is_word = (ids != 0).astype("int64")
     return paddle.cumsum(is_word, axis=1) * is_word + 1
 
@@ -104,7 +104,7 @@ def test_an_id_of_64_bits_is_refused_as_natively(value):
 
 
 def test_the_ends_of_32_bits_are_compared_exactly():
-    """In the float32 of the engine's own comparison they would be equal."""
+    """As float32, in which the engine's own comparison computes, they would be equal."""
     ends = np.array([2**31 - 1, 2**31 - 2, -(2**31), -(2**31) + 1])
 
     def build():
@@ -156,7 +156,7 @@ def variable_of_64_bits():
 
 @pytest.mark.parametrize("is_looked_up", [False, True])
 def test_a_variable_is_the_engines_if_it_is_looked_up(is_looked_up):
-    """It is written in place, and read under the name that it has had before."""
+    """The variable is written in place, and read under its earlier name."""
 
     def build():
         n, variable = paddle.static.data("n", [4], "int64"), variable_of_64_bits()
@@ -199,14 +199,14 @@ NARROWING = {
 
 @pytest.mark.parametrize("name", NARROWING)
 def test_what_a_refused_run_has_made_has_no_range(name):
-    """If one interval is Paddle's in a run, another does not rely on what it would have checked."""
+    """If one subgraph falls back, another does not rely on the checks that it would have done."""
 
     def build():
         n, x = paddle.static.data("n", [4], "int64"), paddle.static.data("x", [4, 4], "float32")
         few = NARROWING[name](n)
         mask = paddle.nn.functional.sequence_mask(n, maxlen=4, dtype="float32")
         y = paddle.exp(x * mask + paddle.cast(few, "float32").unsqueeze(1) * 1e-9)
-        z = paddle.lgamma(y)  # Paddle's
+        z = paddle.lgamma(y)  # falls back
         many = few * paddle.cast(z[:, 0] < 1e38, "int64") * 2**18
         return z, few, many, many < 5, many // 3
 
@@ -277,7 +277,7 @@ BY_SIZE = {
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
 @pytest.mark.parametrize("name", BY_SIZE)
 def test_ranges_are_of_the_sizes_that_are_fed(name):
-    """Paddle takes other sizes than a program declares."""
+    """Paddle accepts other sizes than a program declares."""
 
     def build():
         x = paddle.static.data("x", [2, 4], "float32")
@@ -329,7 +329,7 @@ def test_large_sums_are_exact():
 
 
 def test_a_size_that_is_looked_up_too_is_compared():
-    """Known by value while the function is built: in 64 bits."""
+    """Known by value while the function is built: in int64."""
 
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")

@@ -1,4 +1,4 @@
-"""What loops and branches overwrite is handed on: drawn programs, and what keeps its memory."""
+"""Overwritten variables of loops and branches become carried values: random programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTH = 6
 
 
 def in_place(program: Program) -> list[str]:
-    """The in-place operators that are left once a copy of the program was rephrased."""
+    """Returns the in-place operators that remain in a rewritten copy of the program."""
     copy = program.main.clone()
     single_assignment.to_single_assignment(copy)
     names = [op.name() for block in blocks_outermost_first(copy) for op in block.ops]
@@ -28,7 +28,7 @@ def in_place(program: Program) -> list[str]:
 
 
 def in_order(build: Callable) -> Program:
-    """A program that runs natively in order: Paddle's threads miss what an inner block writes."""
+    """Runs operators in program order: Paddle's threads miss writes of an inner block."""
     program = Program(build)
     mark_sequential(program.main)
     return program
@@ -78,7 +78,7 @@ class Drawn:
                 paddle.increment(i)
             return result
 
-        def goes_on(i: Any, _: Any) -> Any:  # a limit of 32 bits would be too many turns to count
+        def goes_on(i: Any, _: Any) -> Any:  # a limit of int32 would be too many iterations
             return paddle.logical_and(i < limit, i < 1000)
 
         i, h = while_loop(goes_on, turn_all, [self.i, x * 1.0])
@@ -138,7 +138,7 @@ def test_a_drawn_loop_hands_on_what_it_overwrites(seed: int) -> None:
 
 
 def test_counters_and_a_recurrence_are_one_interval() -> None:
-    """An RNN written as ``while``, which counts by ``increment`` and remembers how often."""
+    """An RNN written as ``while``, which counts by ``increment`` and stores the count."""
 
     def build() -> Any:
         x = paddle.static.data("x", [-1, WIDTH], "float32")
@@ -225,7 +225,7 @@ def test_what_is_assigned_to_is_handed_on() -> None:
 
 
 def test_a_loop_starts_from_what_was_written_before() -> None:
-    """It captures the same variable too, and overwrites that."""
+    """The loop captures the same variable too, and overwrites it."""
 
     def build() -> Any:
         x, table = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([4, WIDTH])
@@ -280,7 +280,7 @@ def inside_of_a_loop() -> Any:
 
 @pytest.mark.parametrize("build", [bound_of_a_loop, size, read_before_and_after, inside_of_a_loop])
 def test_what_is_assigned_a_constant_is_known(build: Callable) -> None:
-    """As a number is by ``paddle.to_tensor`` in a program."""
+    """Covers scalars of ``paddle.to_tensor`` in a program."""
     program, x = in_order(build), floats(4, WIDTH)
     assert not paddle_ngraph.explain(program.main).native
     assert in_place(program) == []
