@@ -187,10 +187,10 @@ def test_side_effects_run_once(act, always_pays):
         notes = [each for each in layer.notes if not isinstance(each, str)]
         return [found, notes, len(layer.notes), paddle.rand([3])]
 
-    if act.__name__ == "draws":
+    if act is samples:
         pytest.skip("the numbers of random and numpy.random are no one's to seed here")
     # What counts its calls computes with another number in each.
-    both(scenario, runs=0 if act.__name__ == "counts" else 2)
+    both(scenario, runs=0 if act is counts else 2)
 
 
 def test_model_fit(always_pays):
@@ -328,9 +328,9 @@ def test_side_effects_of_training_run_once(act, always_pays):
         notes = [each for each in layer.notes if not isinstance(each, str)]
         return [found, notes, len(layer.notes), paddle.rand([3])]
 
-    if act.__name__ == "draws":
+    if act is samples:
         pytest.skip("the numbers of random and numpy.random are no one's to seed here")
-    both(scenario, runs=0 if act.__name__ == "counts" else 2, dynamic="training")
+    both(scenario, runs=0 if act is counts else 2, dynamic="training")
 
 
 def penalized(layer: Any, x: Any) -> Any:
