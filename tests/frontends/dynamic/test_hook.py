@@ -42,7 +42,14 @@ from tests.dynamic import (
     values,
 )
 from tests.frontends.dynamic.lazy.test_captured_sizes import LanguageModel, generated
-from tests.frontends.dynamic.test_compiled_layer import ACTS, Notes, hooks_a_tensor, in_threads
+from tests.frontends.dynamic.test_compiled_layer import (
+    ACTS,
+    Notes,
+    counts,
+    hooks_a_tensor,
+    in_threads,
+    samples,
+)
 
 pytestmark = pytest.mark.usefixtures("little_to_collect")
 
