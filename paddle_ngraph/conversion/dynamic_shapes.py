@@ -35,7 +35,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     to_words,
 )
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.lru_cache import LRUCache
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]
@@ -60,9 +60,6 @@ MAX_TRIES = 16
 
 # Longer inputs that are read by value contain no indices or sizes.
 MAX_VALUE_INPUT_ELEMENTS = 64
-
-# The number of graphs whose shapes are recorded; the least recently used one is dropped.
-MAX_GRAPHS = 1024
 
 FIXED = -1
 
@@ -279,7 +276,12 @@ class _GraphShapes:
         )
 
 
-_graphs: LRUCache[str, _GraphShapes] = LRUCache(MAX_GRAPHS)
+_graphs: LRUCache[str, _GraphShapes] = process_cache(
+    "shape_records",
+    "shapes that a graph has run with, and attempts at functions with dynamic shapes",
+    key="graph header",
+    bound=1024,
+)
 
 
 def _graph(text: str) -> _GraphShapes:
@@ -287,20 +289,10 @@ def _graph(text: str) -> _GraphShapes:
     return _graphs.get_or_create(key, _GraphShapes)
 
 
-def count() -> int:
-    """Number of graphs whose shapes are recorded."""
-    return len(_graphs)
-
-
 def give_up(text: str) -> None:
     """Has every shape of this graph get its own function from now on."""
     with _lock:
         _graph(text).is_given_up = True
-
-
-def forget() -> None:
-    """Drops all records of graphs."""
-    _graphs.clear()
 
 
 def remember(text: str, signature: Signature, values: Mapping[int, bytes], chunks: int = 1) -> None:

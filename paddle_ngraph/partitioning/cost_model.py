@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cache
 
 from paddle_ngraph import flags
 from paddle_ngraph.ir.graph import Graph, TensorSpec
 from paddle_ngraph.paddle_private.names import kernel_name, registered_kernels
 from paddle_ngraph.paddle_private.protocols import Program
 from paddle_ngraph.partitioning.analysis.block_view import WHILE, BlockView, OpNode
+from paddle_ngraph.utils.once import once
 
 # Per-operator dispatch overhead of Executor.
 DISPATCH_US = 8.0
@@ -170,7 +170,7 @@ def has_onednn_kernel(op_type: str) -> bool:
     return op_type.removeprefix("pd_op.").removesuffix("_") in _onednn_kernels()
 
 
-@cache
+@once
 def _onednn_kernels() -> frozenset[str]:
     registered = registered_kernels("phi")
     found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}

@@ -47,13 +47,27 @@ from paddle_ngraph.paddle_private.replaced import CALL_LAYER
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.clock import Clock
-from paddle_ngraph.utils.lru_cache import LRUCache
+from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 _TUNER_ATTRIBUTE = "_ngraph_wrapping"  # attribute of a layer with its tuner
 
 # Sizes of the LRU caches of times: signatures per layer, and shapes per signature.
 _MAX_SIGNATURES, _MAX_SHAPES_PER_SIGNATURE = 16, 1024
+cache_of_each(
+    "dynamic layer",
+    "signatures",
+    "tuners of the layer's calls",
+    key="types of the inputs, sizes excluded",
+    bound=_MAX_SIGNATURES,
+)
+cache_of_each(
+    "signature of a dynamic layer",
+    "shape_trials",
+    "times of calls by Paddle and compiled, and the choice",
+    key="sizes of the inputs",
+    bound=_MAX_SHAPES_PER_SIGNATURE,
+)
 _MAX_INPUT_DEPTH = 16  # nested containers below this depth are not part of a signature
 # Number of calls per shape by Paddle, then compiled. Times of the warm-up calls are discarded,
 # since these fill caches and compile functions.
