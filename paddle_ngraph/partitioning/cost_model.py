@@ -172,6 +172,7 @@ def has_onednn_kernel(op_type: str) -> bool:
 
 @once
 def _onednn_kernels() -> frozenset[str]:
+    """The operators for which Paddle has a oneDNN kernel."""
     registered = registered_kernels("phi")
     found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
     # The table has names of ProgramDesc programs for operators that have another name in PIR.
