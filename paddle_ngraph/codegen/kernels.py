@@ -181,6 +181,7 @@ def _first_line(error: Exception) -> str:
 
 
 _exported: LRUCache[str, bool] = process_cache(
+    __name__,
     "exported_functions",
     "whether Paddle's library exports a function that infers shapes",
     key="name of the function",

@@ -351,6 +351,7 @@ def _unwrapped_model(model: ov.Model) -> Any:
 
 
 _converted: LRUCache[tuple[str, tuple[Any, ...]], NgraphBridge] = process_cache(
+    __name__,
     "converted_bridges",
     "bridges that have converted a graph of static shapes before its first run",
     key="graph string, and signature",

@@ -30,29 +30,40 @@ _MAX_ENTRIES = 1024
 _OPERATOR_KEY = "type, digest of attributes and specs, and device of the operator"
 
 _denied_operators: LRUCache[tuple[str, str, str], str] = process_cache(
-    "denied_operators", "reasons why operators fall back", key=_OPERATOR_KEY, bound=_MAX_ENTRIES
+    __name__,
+    "denied_operators",
+    "reasons why operators fall back",
+    key=_OPERATOR_KEY,
+    bound=_MAX_ENTRIES,
 )
 # The engine still runs these operators where an overflow is ruled out.
 _denied_checks: LRUCache[tuple[str, str, str], str] = process_cache(
+    __name__,
     "denied_overflow_checks",
     "reasons why operators fall back whose checked integers overflowed int32",
     key=_OPERATOR_KEY,
     bound=_MAX_ENTRIES,
 )
 _denied_subgraphs: LRUCache[str, str] = process_cache(
+    __name__,
     "denied_subgraphs",
     "reasons why subgraphs fall back",
     key="digest of the subgraph without its requested outputs",
     bound=_MAX_ENTRIES,
 )
 _provisional_failures: LRUCache[str, NgraphError] = process_cache(
+    __name__,
     "provisional_failures",
     "errors of builds, until Paddle has run the subgraph",
     key="graph header",
     bound=_MAX_ENTRIES,
 )
 _reasons_by_graph: LRUCache[str, str] = process_cache(
-    "denial_reasons", "reasons that runs have added", key="graph header", bound=_MAX_ENTRIES
+    __name__,
+    "denial_reasons",
+    "reasons that runs have added",
+    key="graph header",
+    bound=_MAX_ENTRIES,
 )
 _TABLES: tuple[LRUCache, ...] = (
     _denied_operators,

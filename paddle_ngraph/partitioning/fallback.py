@@ -112,6 +112,7 @@ def _bfloat16_kernels() -> frozenset[str]:
 # operators of a graph that is not recorded here (from a saved program, or evicted) are therefore
 # constructed once with shape inference.
 _recorded_graphs: LRUCache[str, bool] = process_cache(
+    __name__,
     "recorded_graphs",
     "graphs that the program pass has built in this process",
     key="graph header",
@@ -446,6 +447,7 @@ def _input_name(index: int) -> str:
 
 # Each idle program is used by one run at a time.
 _idle_programs: LRUCache[tuple[str, tuple[str | None, ...]], list[FallbackProgram]] = process_cache(
+    __name__,
     "idle_fallback_programs",
     "idle programs by which Paddle runs a subgraph",
     key="graph string, and the dtypes of its inputs",

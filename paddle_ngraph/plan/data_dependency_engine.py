@@ -73,6 +73,7 @@ _TRIAL_RUNS, _WARMUP_RUNS, _MAX_TUNED_MS = 7, 2, 10.0
 _RUNS_BEFORE_RETUNING = 1000
 _THREAD_TUNERS = cache_of_each(
     "program with an execution plan",
+    __name__,
     "thread_tuners",
     "trials of thread counts, and the choice",
     key="shapes of the feed",

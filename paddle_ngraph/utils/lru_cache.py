@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -81,46 +80,44 @@ class CacheDeclaration:
     """A row of docs/caches.md: the cache of the process, or one cache for each of some objects.
 
     Attributes:
+        module: The module of the declaration.
         name: The name in ``caches.sizes()``.
         values: Description of the cached values.
         key: Description of the key.
         bound: The maximum number of entries.
-        module: The module of the declaration.
         owner: Description of the objects that have such a cache each, and drop it when they die;
             ``None``: one cache for the process, which ``clear_cache()`` empties.
     """
 
+    module: str
     name: str
     values: str
     key: str
     bound: int
-    module: str
     owner: str | None = None
 
     def __post_init__(self) -> None:
         other = _declarations.setdefault(self.name, self)
-        assert other.module == self.module, f"two caches are called {self.name}"
+        assert other == self, f"two caches are called {self.name}"
 
 
 _declarations: dict[str, CacheDeclaration] = {}
 _process_caches: dict[str, LRUCache[Any, Any]] = {}
 
 
-def process_cache(name: str, values: str, *, key: str, bound: int) -> LRUCache[K, T]:
+def process_cache(module: str, name: str, values: str, *, key: str, bound: int) -> LRUCache[K, T]:
     """Declares and creates a cache of the process: see :class:`CacheDeclaration`."""
-    CacheDeclaration(name, values, key, bound, _calling_module())
+    CacheDeclaration(module, name, values, key, bound)
     found: LRUCache[K, T] = LRUCache(bound)
     _process_caches[name] = found
     return found
 
 
-def cache_of_each(owner: str, name: str, values: str, *, key: str, bound: int) -> CacheDeclaration:
+def cache_of_each(
+    owner: str, module: str, name: str, values: str, *, key: str, bound: int
+) -> CacheDeclaration:
     """Declares a cache of each object of some class, which creates its own ``LRUCache(bound)``."""
-    return CacheDeclaration(name, values, key, bound, _calling_module(), owner)
-
-
-def _calling_module() -> str:
-    return str(sys._getframe(2).f_globals["__name__"])
+    return CacheDeclaration(module, name, values, key, bound, owner)
 
 
 def declarations() -> list[CacheDeclaration]:

@@ -385,10 +385,12 @@ def test_a_form_of_array(build: Callable) -> None:
 
 
 @pytest.mark.parametrize("build", FORMS)
-def test_what_nothing_reads_is_appended_too(build: Callable) -> None:
+@pytest.mark.parametrize("fetched", ["first", "last", "others"])
+def test_what_nothing_reads_is_appended_too(build: Callable, fetched: str) -> None:
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
         count = len(build())
-    for place in range(count):
+    places = {"first": [0], "last": [count - 1], "others": range(1, count - 1)}[fetched]
+    for place in places:
         program = Program(lambda n=place: build()[n])
         for number, (size, limit) in enumerate(RUNS[:4]):
             agree(program, x=floats(size, WIDTH, seed=number), limit=np.array([limit]))

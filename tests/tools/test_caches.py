@@ -46,7 +46,9 @@ def test_every_python_cache_is_declared() -> None:
 
 def test_a_name_is_declared_once() -> None:
     with pytest.raises(AssertionError, match="two caches are called"):
-        lru_cache.process_cache("denied_operators", "other values", key="another", bound=1)
+        lru_cache.process_cache(
+            __name__, "denied_operators", "other values", key="another", bound=1
+        )
 
 
 def test_a_cpp_declaration_spans_lines_and_needs_all_fields() -> None:

@@ -43,6 +43,7 @@ from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 _CACHE_ATTRIBUTE = "_ngraph_known_calls"
 _CALLS = cache_of_each(
     "`Executor`",
+    __name__,
     "calls",
     "calls and their executors",
     key="Paddle's own key of the call",

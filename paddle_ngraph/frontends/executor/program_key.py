@@ -26,15 +26,21 @@ from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 _key_of_paddle = replaced.KEY_OF_CALL.current
 
 _digests: LRUCache[Hashable, str] = process_cache(
-    "program_digests", "digests of the texts of programs", key="program fingerprint", bound=256
+    __name__,
+    "program_digests",
+    "digests of the texts of programs",
+    key="program fingerprint",
+    bound=256,
 )
 _hashes: LRUCache[str, int] = process_cache(
+    __name__,
     "call_hashes",
     "hashes of Paddle's keys of Executor calls",
     key="program digest, address of the scope, names of feeds and fetches",
     bound=1024,
 )
 _is_pass_output: LRUCache[Hashable, bool] = process_cache(
+    __name__,
     "engine_programs",
     "whether a program contains engine operators",
     key="program fingerprint",
