@@ -1,25 +1,17 @@
-"""Sizes of the caches of the process, and their release."""
+"""Sizes of the caches of the process, and their release; docs/caches.md lists all caches."""
 
 from __future__ import annotations
 
 from paddle_ngraph import _core
-from paddle_ngraph.conversion import build, denylist, dynamic_shapes
-from paddle_ngraph.frontends.executor import program_key, scope_tracking
-from paddle_ngraph.partitioning import background_compile, fallback
+from paddle_ngraph.conversion import denylist
+from paddle_ngraph.frontends.executor import scope_tracking
+from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.utils import lru_cache
 
 
 def sizes() -> dict[str, int]:
-    """Returns the entries of each cache, and ``freed_bytes``; :func:`clear` releases all."""
-    texts, keys = program_key.sizes()
-    return {
-        **_core.table_sizes(),
-        "programs": texts,
-        "keys": keys,
-        "bindings": scope_tracking.count(),
-        "shapes": dynamic_shapes.count(),
-        "native_intervals": fallback.count(),
-        "refusals": denylist.count(),
-    }
+    """Returns the entries of each cache, ``bindings``, and ``freed_bytes``."""
+    return {**_core.table_sizes(), **lru_cache.sizes(), "bindings": scope_tracking.count()}
 
 
 def clear() -> None:
@@ -28,9 +20,6 @@ def clear() -> None:
     Functions that are being compiled are discarded.
     """
     background_compile.cancel()
-    dynamic_shapes.forget()
-    fallback.clear()
-    build.forget()
-    program_key.forget()
-    denylist.clear()
+    lru_cache.clear_process_caches()
+    denylist.clear()  # engines retry, too
     _core.clear_cache()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from functools import cache
 from importlib import metadata
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.utils.once import once
 
 try:
     from paddle_ngraph import _build_info
@@ -18,7 +18,7 @@ _UNCHECKED = "PADDLE_NGRAPH_UNCHECKED"
 _REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps .` in its source tree"
 
 
-@cache
+@once
 def why_unavailable() -> str | None:
     """Returns the reason why the engine cannot be used, with the remedy; ``None`` if it can."""
     if _build_info is None:

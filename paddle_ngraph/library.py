@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from paddle_ngraph import installation
+from paddle_ngraph.utils.once import once
 
 
-@cache
+@once
 def load() -> None:
     """Loads the core into Paddle, once per process: operators, flags and patches of frontends."""
     installation.require()

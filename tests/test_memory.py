@@ -185,8 +185,8 @@ def test_tables_are_bounded_over_many_programs() -> None:
     assert found["runs"] == 320
     assert 100 < most["functions"] <= 256
     assert most["engines"] <= 256 + 50  # those of executors that were not collected yet
-    assert most["programs"] <= 256
-    assert most["keys"] <= 1024
+    assert most["program_digests"] <= 256
+    assert most["call_hashes"] <= 1024
     assert most["freed_bytes"] <= 512 * _MB
     assert not any(left.values()), left
     assert found["after"] < found["before"] + 150

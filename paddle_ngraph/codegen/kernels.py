@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import paddle
@@ -23,6 +22,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     ordering_effects,
 )
 from paddle_ngraph.utils.dtypes import DTYPES
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 # Reasons to reject an operator, by its ordering effects.
 _EFFECT_REASONS = {
@@ -180,9 +180,21 @@ def _first_line(error: Exception) -> str:
 # -- the libraries ---------------------------------------------------------------------------------
 
 
-@cache
+_exported: LRUCache[str, bool] = process_cache(
+    __name__,
+    "exported_functions",
+    "whether Paddle's library exports a function that infers shapes",
+    key="name of the function",
+    bound=1024,
+)
+
+
 def _is_exported(function: str) -> bool:
     """Whether libphi_core exports a function of the namespace phi."""
+    return _exported.get_or_create(function, lambda: _find_exported(function))
+
+
+def _find_exported(function: str) -> bool:
     symbol = f"_ZN3phi{len(function)}{function}E".encode()
     path = folder_of("paddle") / "libs" / "libphi_core.so"
     with (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import openvino as ov
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import is_accelerator
+from paddle_ngraph.utils.once import once
 
 # Properties that identify a device and its driver, where a plugin has them.
 _IDENTITY = ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE", "GPU_DRIVER_VERSION", "NPU_DRIVER_VERSION")
@@ -31,7 +31,7 @@ class Accelerator:
     has_float32: bool = True
 
 
-@cache
+@once
 def available() -> Mapping[str, Accelerator]:
     """The accelerators of this machine, by their names in execution plans.
 

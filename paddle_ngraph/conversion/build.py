@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -33,7 +32,8 @@ from paddle_ngraph.conversion.passes import (
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
-from paddle_ngraph.utils.lru_cache import LRUCache
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
+from paddle_ngraph.utils.once import once
 
 # nGraph element type name and shape of every input.
 Signature = Sequence["tuple[str, tuple[int, ...]]"]
@@ -350,8 +350,13 @@ def _unwrapped_model(model: ov.Model) -> Any:
     return model._Model__model
 
 
-# Bridges that have converted a graph of static shapes before its first run.
-_converted: LRUCache[tuple[str, tuple[Any, ...]], NgraphBridge] = LRUCache(4)
+_converted: LRUCache[tuple[str, tuple[Any, ...]], NgraphBridge] = process_cache(
+    __name__,
+    "converted_bridges",
+    "bridges that have converted a graph of static shapes before its first run",
+    key="graph string, and signature",
+    bound=4,
+)
 
 
 def conversion_error(graph: Graph, text: str) -> ConversionError | None:
@@ -376,13 +381,9 @@ def conversion_error(graph: Graph, text: str) -> ConversionError | None:
     return None
 
 
-def forget() -> None:
-    """Drops the cached bridges."""
-    _converted.clear()
-
-
-@cache
+@once
 def _warn_without_bfloat16() -> None:
+    """Warns if the processor has no units for bfloat16."""
     if not processor.has_bfloat16():
         warnings.warn(
             "FLAGS_ngraph_precision=bf16: this processor has no units for bfloat16 (AVX512_BF16, "

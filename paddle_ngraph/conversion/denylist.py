@@ -21,23 +21,50 @@ from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError, summarized
 from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.lru_cache import LRUCache
-
-# Evicted entries are tried again.
-_MAX_ENTRIES = 1024
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 _NEEDS_64_BITS = "its whole numbers need 64 bits"
 
-# Reasons by operator type, operator signature and device.
-_denied_operators: LRUCache[tuple[str, str, str], str] = LRUCache(_MAX_ENTRIES)
-# Likewise, of operators whose checked integers overflowed int32. The engine still runs them where
-# an overflow is ruled out.
-_denied_checks: LRUCache[tuple[str, str, str], str] = LRUCache(_MAX_ENTRIES)
-_denied_subgraphs: LRUCache[str, str] = LRUCache(_MAX_ENTRIES)  # reasons, by subgraph_key
-_provisional_failures: LRUCache[str, NgraphError] = LRUCache(_MAX_ENTRIES)  # by graph header
-_reasons_by_graph: LRUCache[str, str] = LRUCache(
-    _MAX_ENTRIES
-)  # reasons for entries that runs have added
+# Evicted entries are tried again.
+_MAX_ENTRIES = 1024
+_OPERATOR_KEY = "type, digest of attributes and specs, and device of the operator"
+
+_denied_operators: LRUCache[tuple[str, str, str], str] = process_cache(
+    __name__,
+    "denied_operators",
+    "reasons why operators fall back",
+    key=_OPERATOR_KEY,
+    bound=_MAX_ENTRIES,
+)
+# The engine still runs these operators where an overflow is ruled out.
+_denied_checks: LRUCache[tuple[str, str, str], str] = process_cache(
+    __name__,
+    "denied_overflow_checks",
+    "reasons why operators fall back whose checked integers overflowed int32",
+    key=_OPERATOR_KEY,
+    bound=_MAX_ENTRIES,
+)
+_denied_subgraphs: LRUCache[str, str] = process_cache(
+    __name__,
+    "denied_subgraphs",
+    "reasons why subgraphs fall back",
+    key="digest of the subgraph without its requested outputs",
+    bound=_MAX_ENTRIES,
+)
+_provisional_failures: LRUCache[str, NgraphError] = process_cache(
+    __name__,
+    "provisional_failures",
+    "errors of builds, until Paddle has run the subgraph",
+    key="graph header",
+    bound=_MAX_ENTRIES,
+)
+_reasons_by_graph: LRUCache[str, str] = process_cache(
+    __name__,
+    "denial_reasons",
+    "reasons that runs have added",
+    key="graph header",
+    bound=_MAX_ENTRIES,
+)
 _TABLES: tuple[LRUCache, ...] = (
     _denied_operators,
     _denied_checks,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from functools import cache
 from pathlib import Path
 
 from paddle_ngraph import _core, flags
@@ -16,6 +15,7 @@ from paddle_ngraph.conversion import accelerators, processor, registry
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.installation import versions
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
+from paddle_ngraph.utils.once import once
 from paddle_ngraph.version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
@@ -68,7 +68,7 @@ def files() -> list[Path]:
     return sorted(Path(folder).glob("*.ngraph")) if folder else []
 
 
-@cache
+@once
 def _fixed_environment() -> list[str]:
     """The conditions that are constant in a process."""
     return [f"paddle-ngraph {__version__} {_sources()}", *versions(), _processor()]

@@ -36,14 +36,12 @@ from paddle_ngraph.conversion.symbolic_sizes import (
 )
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.lru_cache import LRUCache
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]
 Contents = Mapping[int, np.ndarray]  # of inputs read by value, by input index
 
-# The number of graphs whose shapes are recorded; the least recently used one is dropped.
-MAX_GRAPHS = 1024
 
 FIXED = -1
 
@@ -260,7 +258,13 @@ class _GraphShapes:
         )
 
 
-_graphs: LRUCache[str, _GraphShapes] = LRUCache(MAX_GRAPHS)
+_graphs: LRUCache[str, _GraphShapes] = process_cache(
+    __name__,
+    "shape_records",
+    "shapes that a graph has run with, and attempts at functions with dynamic shapes",
+    key="graph header",
+    bound=1024,
+)
 
 
 def _graph(text: str) -> _GraphShapes:
@@ -268,20 +272,10 @@ def _graph(text: str) -> _GraphShapes:
     return _graphs.get_or_create(key, _GraphShapes)
 
 
-def count() -> int:
-    """Number of graphs whose shapes are recorded."""
-    return len(_graphs)
-
-
 def give_up(text: str) -> None:
     """Has every shape of this graph get its own function from now on."""
     with _lock:
         _graph(text).is_given_up = True
-
-
-def forget() -> None:
-    """Drops all records of graphs."""
-    _graphs.clear()
 
 
 def remember(text: str, signature: Signature, values: Mapping[int, bytes], chunks: int = 1) -> None:

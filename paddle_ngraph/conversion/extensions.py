@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -12,17 +11,15 @@ from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.utils.once import once
 
 
-@cache
-def _core() -> Any:
-    return import_module("paddle_ngraph._core")  # absent when built with WITH_NGRAPH=OFF
-
-
-@cache
+@once
 def _extension_factory() -> NodeFactory:
+    """The factory of the core's operators."""
     factory = NodeFactory("opset15")
-    factory.add_extension(str(_core().__file__))
+    core = import_module("paddle_ngraph._core")  # absent when built with WITH_NGRAPH=OFF
+    factory.add_extension(str(core.__file__))
     return factory
 
 

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from pathlib import Path
+
+from paddle_ngraph.utils.once import once
 
 # Processors for which functions are built that run elsewhere; ``None``: this one.
 TARGETS = ("any", "avx2", "avx512")
@@ -29,15 +30,20 @@ def is_known() -> bool:
     return _target.get() != "any"
 
 
-@cache
 def field(name: str) -> str:
     """A field of the system's report on the first core, e.g. ``"model name"``; empty if absent."""
+    return _fields().get(name, "")
+
+
+@once
+def _fields() -> dict[str, str]:
+    """The fields of the system's report on the first core."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
     except OSError:
-        return ""
-    found = (line.partition(":") for line in lines)
-    return next((value.strip() for key, _, value in found if key.strip() == name), "")
+        return {}
+    lines = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
 
 
 # With ONEDNN_MAX_CPU_ISA the user withholds instructions from oneDNN, also from the plugin's copy.
@@ -54,7 +60,7 @@ _LEVELS = (
 )
 
 
-@cache
+@once
 def withheld() -> frozenset[str]:
     """The units that ONEDNN_MAX_CPU_ISA withholds, as the system names them."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
@@ -65,8 +71,9 @@ def withheld() -> frozenset[str]:
     return frozenset(unit for _, units in above for unit in units.split())
 
 
-@cache
+@once
 def _units() -> frozenset[str]:
+    """The instruction sets of the processor that oneDNN may use."""
     return frozenset(field("flags").split()) - withheld()
 
 
@@ -96,7 +103,7 @@ def has_amx() -> bool:
     return _target.get() is None and "amx_bf16" in _units()
 
 
-@cache
+@once
 def has_bfloat16() -> bool:
     """Whether the engine can compute in bfloat16 on this processor."""
     import openvino as ov  # absent without the engine, unlike this module

@@ -41,6 +41,11 @@ struct Entry {
 // The address of a weight, its shape and orientation, whether it is for one row, and its provider.
 using Key = std::tuple<const void*, int64_t, int64_t, WeightOrientation, bool, const GemmProvider*>;
 
+// CACHE packed_weights: packed weights
+// key: address, shape and orientation of the weight, whether for one row, and provider; valid for a
+// hash of the contents
+// bound: the weights that live
+// cleared: clear_cache()
 class Cache {
  public:
   static Cache& instance() {

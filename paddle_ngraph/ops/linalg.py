@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 from openvino import opset15
@@ -163,25 +162,23 @@ def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
     sizes = [1 if len(shapes[0]) == 1 else shapes[0][0]]
     sizes += [shape[0] for shape in shapes[1:]]
     sizes.append(1 if len(shapes[-1]) == 1 else shapes[-1][1])
-    cut = _cheapest_cut(tuple(sizes))[1]
+    cut = _cheapest_cut(sizes)
     left, right = _chain(bridge, nodes[:cut]), _chain(bridge, nodes[cut:])
     return _Matmul(bridge, left, right, False, False).value()
 
 
-@cache
-def _cheapest_cut(sizes: tuple[int, ...]) -> tuple[int, int]:
-    """The cost of a chain of matrices of these sizes in multiplications, and where to split."""
-    if len(sizes) < 3:
-        return 0, 0
-    return min(
-        (
-            _cheapest_cut(sizes[: cut + 1])[0]
-            + _cheapest_cut(sizes[cut:])[0]
-            + sizes[0] * sizes[cut] * sizes[-1],
-            cut,
-        )
-        for cut in range(1, len(sizes) - 1)
-    )
+def _cheapest_cut(sizes: Sequence[int]) -> int:
+    """Where to split a chain of matrices of these sizes for the fewest multiplications."""
+    best = {(first, first + 1): (0, 0) for first in range(len(sizes) - 1)}  # cost and cut
+    for length in range(2, len(sizes)):
+        for first in range(len(sizes) - length):
+            last = first + length
+            outer = sizes[first] * sizes[last]
+            best[first, last] = min(
+                (best[first, cut][0] + best[cut, last][0] + outer * sizes[cut], cut)
+                for cut in range(first + 1, last)
+            )
+    return best[0, len(sizes) - 1][1]
 
 
 @converter("pd_op.kron", dtypes=FLOAT | INT32)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
 from paddle_ngraph.paddle_private import names, protocols, replaced
 from paddle_ngraph.paddle_private.place import PatchTarget
+from paddle_ngraph.utils.once import once
 
 
-@cache
+@once
 def why_unfit() -> str | None:
     """The first mismatch between Paddle and the expected names, or ``None``.
 

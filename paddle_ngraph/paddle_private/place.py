@@ -6,7 +6,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -86,7 +85,6 @@ def replace_everywhere(pairs: Iterable[tuple[Any, Any]], except_in: dict[str, An
                 names[name] = by_id[id(value)]
 
 
-@cache
 def resolve(path: str) -> Any:
     """The module or class of a path; an object without attributes if there is none."""
     module, _, inside = path.partition(":")

@@ -30,7 +30,7 @@ from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.fork_safe_locks import new_condition
-from paddle_ngraph.utils.lru_cache import LRUCache
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 
 @dataclass
@@ -234,10 +234,21 @@ class _CompileQueue:
         _restore_switch_interval()
 
 
-_facts_by_graph: LRUCache[str, _GraphFacts] = LRUCache(32)
+_facts_by_graph: LRUCache[str, _GraphFacts] = process_cache(
+    __name__,
+    "graph_facts",
+    "facts about a graph that decide where its functions are built",
+    key="graph header",
+    bound=32,
+)
+_native_runs: LRUCache[str, int] = process_cache(
+    __name__,
+    "background_fallback_runs",
+    "number of a subgraph's runs by Paddle while its function was compiled in the background",
+    key="digest of the subgraph without its requested outputs",
+    bound=1024,
+)
 _queue = _CompileQueue()
-# Number of runs by Paddle during background compilation, by subgraph.
-_native_runs: LRUCache[str, int] = LRUCache(1024)
 
 atexit.register(_queue.join_thread)
 if hasattr(os, "register_at_fork"):
@@ -309,5 +320,3 @@ def disable() -> None:
 def cancel() -> None:
     """Cancels the current and the queued compile jobs."""
     _queue.cancel()
-    _native_runs.clear()
-    _facts_by_graph.clear()

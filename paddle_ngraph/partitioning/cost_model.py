@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cache
 
 from paddle_ngraph import flags
 from paddle_ngraph.ir.graph import Graph, TensorSpec
@@ -24,6 +23,7 @@ from paddle_ngraph.paddle_private.names import kernel_name, registered_kernels
 from paddle_ngraph.paddle_private.protocols import Program
 from paddle_ngraph.partitioning.analysis.block_view import WHILE, BlockView, OpNode
 from paddle_ngraph.settings import SETTINGS
+from paddle_ngraph.utils.once import once
 
 _MATMUL_PREFIXES = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
 
@@ -162,8 +162,9 @@ def has_onednn_kernel(op_type: str) -> bool:
     return op_type.removeprefix("pd_op.").removesuffix("_") in _onednn_kernels()
 
 
-@cache
+@once
 def _onednn_kernels() -> frozenset[str]:
+    """The operators for which Paddle has a oneDNN kernel."""
     registered = registered_kernels("phi")
     found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
     # The table has names of ProgramDesc programs for operators that have another name in PIR.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import paddle
@@ -44,12 +43,11 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     blocks_outermost_first,
     dtype_name,
 )
-from paddle_ngraph.utils.lru_cache import LRUCache
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
+from paddle_ngraph.utils.once import once
 
 Tensors = Sequence[Tensor]
 
-# Idle programs are cached for this many graphs.
-_MAX_IDLE_GRAPHS = 32
 
 # Executors accept PIR programs, and run them in the calling thread.
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
@@ -96,21 +94,30 @@ def _require_kernels(graph: Graph) -> None:
     """
     for op in graph.all_ops():
         name = op.type.removeprefix("pd_op.").removesuffix("_")
-        if op.has_bfloat16() and not op.blocks and not _computes_bfloat16(name):
+        if op.has_bfloat16() and not op.blocks and name not in _bfloat16_kernels():
             raise NgraphError(f"Paddle has no kernel of its own for {op.type} in bfloat16")
 
 
-@cache
-def _computes_bfloat16(name: str) -> bool:
-    """Whether Paddle has a CPU kernel of its own, not oneDNN's, for the operator in bfloat16."""
-    found = phi_kernels("all").get(name, [])
-    return any(each.startswith("(CPU,") and "bfloat16" in each for each in found)
+@once
+def _bfloat16_kernels() -> frozenset[str]:
+    """The operators for which Paddle has a CPU kernel of its own, not oneDNN's, in bfloat16."""
+    return frozenset(
+        name
+        for name, found in phi_kernels("all").items()
+        if any(each.startswith("(CPU,") and "bfloat16" in each for each in found)
+    )
 
 
-# Graphs that the program pass has built in this process. Paddle's kernels rely on checks of shape
-# inference during construction of an operator. The operators of any other graph (from a saved
-# program, or evicted here) are therefore constructed once with shape inference.
-_recorded_graphs: LRUCache[str, bool] = LRUCache(4096)
+# Paddle's kernels rely on checks of shape inference during construction of an operator. The
+# operators of a graph that is not recorded here (from a saved program, or evicted) are therefore
+# constructed once with shape inference.
+_recorded_graphs: LRUCache[str, bool] = process_cache(
+    __name__,
+    "recorded_graphs",
+    "graphs that the program pass has built in this process",
+    key="graph header",
+    bound=4096,
+)
 
 
 def record_graph(text: str) -> None:
@@ -438,9 +445,13 @@ def _input_name(index: int) -> str:
     return f"input_{index}"
 
 
-# Idle programs by graph and dtypes of inputs; each is used by one run at a time.
-_idle_programs: LRUCache[tuple[str, tuple[str | None, ...]], list[FallbackProgram]] = LRUCache(
-    _MAX_IDLE_GRAPHS
+# Each idle program is used by one run at a time.
+_idle_programs: LRUCache[tuple[str, tuple[str | None, ...]], list[FallbackProgram]] = process_cache(
+    __name__,
+    "idle_fallback_programs",
+    "idle programs by which Paddle runs a subgraph",
+    key="graph string, and the dtypes of its inputs",
+    bound=32,
 )
 
 
@@ -455,13 +466,3 @@ def _acquire(text: str, dtypes: tuple[str | None, ...]) -> FallbackProgram | Non
 
 def _release(text: str, dtypes: tuple[str | None, ...], program: FallbackProgram) -> None:
     _idle_programs.get_or_create((text, dtypes), list).append(program)
-
-
-def count() -> int:
-    """The number of graphs with idle programs."""
-    return len(_idle_programs)
-
-
-def clear() -> None:
-    """Drops all idle programs."""
-    _idle_programs.clear()

@@ -59,7 +59,7 @@ from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.lru_cache import LRUCache
+from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 
 # The resource of collectives: none of the cores.
 _LINK_GROUP = frozenset({-1})
@@ -71,8 +71,14 @@ _IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
 # the maximum (in milliseconds) are not tuned.
 _TRIAL_RUNS, _WARMUP_RUNS, _MAX_TUNED_MS = 7, 2, 10.0
 _RUNS_BEFORE_RETUNING = 1000
-# Number of feed shapes for which the tuner's choice is cached.
-_MAX_TUNED_SHAPES = 16
+_THREAD_TUNERS = cache_of_each(
+    "program with an execution plan",
+    __name__,
+    "thread_tuners",
+    "trials of thread counts, and the choice",
+    key="shapes of the feed",
+    bound=16,
+)
 T = TypeVar("T")
 
 
@@ -283,7 +289,7 @@ class PlannedProgram:
         )
         self._own_scope.set_user(engine)
         self._thread_tuners: LRUCache[tuple[tuple[int, ...], ...], _ThreadCountTuner] = LRUCache(
-            _MAX_TUNED_SHAPES
+            _THREAD_TUNERS.bound
         )
         self._lock = new_lock()
 

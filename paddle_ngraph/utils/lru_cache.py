@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
@@ -72,3 +73,64 @@ class LRUCache(Generic[K, T]):
         with self._lock:
             dropped, self._entries = self._entries, OrderedDict()
         del dropped  # not cleared in place: an interrupted use continues with the old table
+
+
+@dataclass(frozen=True)
+class CacheDeclaration:
+    """A row of docs/caches.md: the cache of the process, or one cache for each of some objects.
+
+    Attributes:
+        module: The module of the declaration.
+        name: The name in ``caches.sizes()``.
+        values: Description of the cached values.
+        key: Description of the key.
+        bound: The maximum number of entries.
+        owner: Description of the objects that have such a cache each, and drop it when they die;
+            ``None``: one cache for the process, which ``clear_cache()`` empties.
+    """
+
+    module: str
+    name: str
+    values: str
+    key: str
+    bound: int
+    owner: str | None = None
+
+    def __post_init__(self) -> None:
+        other = _declarations.setdefault(self.name, self)
+        assert other == self, f"two caches are called {self.name}"
+
+
+_declarations: dict[str, CacheDeclaration] = {}
+_process_caches: dict[str, LRUCache[Any, Any]] = {}
+
+
+def process_cache(module: str, name: str, values: str, *, key: str, bound: int) -> LRUCache[K, T]:
+    """Declares and creates a cache of the process: see :class:`CacheDeclaration`."""
+    CacheDeclaration(module, name, values, key, bound)
+    found: LRUCache[K, T] = LRUCache(bound)
+    _process_caches[name] = found
+    return found
+
+
+def cache_of_each(
+    owner: str, module: str, name: str, values: str, *, key: str, bound: int
+) -> CacheDeclaration:
+    """Declares a cache of each object of some class, which creates its own ``LRUCache(bound)``."""
+    return CacheDeclaration(module, name, values, key, bound, owner)
+
+
+def declarations() -> list[CacheDeclaration]:
+    """The caches that the imported modules declare."""
+    return list(_declarations.values())
+
+
+def sizes() -> dict[str, int]:
+    """The number of entries of each cache of the process."""
+    return {name: len(each) for name, each in _process_caches.items()}
+
+
+def clear_process_caches() -> None:
+    """Empties every cache of the process."""
+    for each in list(_process_caches.values()):
+        each.clear()

@@ -514,7 +514,7 @@ def test_intervals_end_in_other_threads_than_those_that_run():
             for turn in range(60):
                 intervals.check()
                 if turn % 5 == 0:
-                    fallback.clear()
+                    fallback._idle_programs.clear()
         finally:
             if number == 1:
                 over.set()
@@ -527,7 +527,7 @@ def test_intervals_are_made_and_end_in_handlers_of_signals():
 
     def handle(*_):
         intervals.check()
-        fallback.clear()
+        fallback._idle_programs.clear()
         gc.collect()
         handled.append(True)
         signal.setitimer(signal.ITIMER_REAL, 1e-3)
@@ -548,11 +548,11 @@ def test_a_forked_process_can_drop_intervals():
     intervals = _Intervals()
     kept = [intervals.made()]
     intervals.run(kept[0].run)
-    assert fallback.count() > 0
+    assert len(fallback._idle_programs) > 0
 
     def work():
         kept.clear()
-        fallback.clear()
+        fallback._idle_programs.clear()
         return True
 
     assert status_of_child(work) == 0

@@ -138,7 +138,7 @@ def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch
     method = {"made": "__init__", "run": "run"}[step]
     with monkeypatch.context() as patch:
         patch.setattr(fallback.FallbackProgram, method, fail)
-        fallback.clear()
+        fallback._idle_programs.clear()
         paddle_ngraph.reset_stats()
         paddle.seed(5)
         for values in expected:

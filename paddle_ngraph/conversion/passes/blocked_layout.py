@@ -13,7 +13,6 @@ the next convolution. In between, all padded lanes have one value, known in the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -204,7 +203,7 @@ class Blocked:
         """The output of an elementwise node."""
         if type_name == ROUNDING:
             return self._bridge.extension(type_name, operands).output(0)
-        return _factory().create(type_name, operands, attributes).output(0)
+        return NodeFactory("opset15").create(type_name, operands, attributes).output(0)
 
     def _padding_of(self, operand: Output) -> np.ndarray | None:
         """The padding of a blocked operand, or the value of a scalar one; None if unknown."""
@@ -288,11 +287,6 @@ def _is_between_layouts(bridge: NgraphBridge, x: Output, plain: Sequence[Any]) -
     if len(dims) != 5 or dims[2] not in (_NARROW_BLOCK, widest_block()):
         return False
     return [plain[0], plain[2], plain[3]] == [dims[0], dims[3], dims[4]]
-
-
-@cache
-def _factory() -> NodeFactory:
-    return NodeFactory("opset15")
 
 
 def _is_float(output: Output) -> bool:

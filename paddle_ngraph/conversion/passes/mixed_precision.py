@@ -19,8 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
-from typing import Any
 
 from openvino import Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
@@ -194,7 +192,9 @@ class _Rounded:
             return node.input_value(0)
         if type_name in _VIEWS or (type_name == "Transpose" and _is_only_multiplied(node)):
             source, *others = node.input_values()
-            view = _factory().create(type_name, [self.of(source), *others], node.get_attributes())
+            view = NodeFactory("opset15").create(
+                type_name, [self.of(source), *others], node.get_attributes()
+            )
             return view.output(0)
         return self._extension(NARROWING, [value]).output(0)
 
@@ -209,8 +209,3 @@ class _Rounded:
 def _is_only_multiplied(node: Node) -> bool:
     readers = [target.get_node() for target in node.output(0).get_target_inputs()]
     return all(_is_matmul(reader) for reader in readers)
-
-
-@cache
-def _factory() -> Any:
-    return NodeFactory("opset15")

@@ -68,6 +68,10 @@ struct ModelFolder {
 };
 
 // The folders that came with models.
+// CACHE model_folders: folders with functions that came with models
+// key: path of the folder
+// bound: the 256 most recent ones
+// cleared: never
 class ModelFolders {
  public:
   static ModelFolders& instance() {

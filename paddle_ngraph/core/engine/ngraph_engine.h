@@ -207,6 +207,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Statistics since the last change of the denylist version; requires static_functions_mutex_.
   StaticFunctions& static_functions() const;
   mutable std::mutex static_functions_mutex_;
+  // CACHE static_functions: counts of functions for one shape
+  // key: hash of the signature
+  // bound: 16 first shapes, 4,096 functions and 4,096 missed shapes for each engine
+  // cleared: a change of the denylist, or the end of the engine
   mutable StaticFunctions static_functions_;
   struct Failure {
     Signature key;
@@ -215,6 +219,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
     bool is_for_all;  // for any key
   };
   mutable std::mutex failures_mutex_;
+  // CACHE failures: errors of builds in the background, until a run raises them
+  // key: signature
+  // bound: 16 for each engine; the oldest is dropped
+  // cleared: a change of the denylist, or the end of the engine
   mutable std::vector<Failure> failures_;
   struct Collection {
     std::string folder;  // empty: no collection

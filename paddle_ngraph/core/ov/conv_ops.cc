@@ -164,6 +164,10 @@ bool reads_uninitialized_padding(const ConvProblem& problem) {
 bool is_fast(const ConvProblem& problem) {
   if (reads_uninitialized_padding(problem)) return false;
   static std::mutex mutex;
+  // CACHE conv_kernels: whether oneDNN has more than reference code for a convolution
+  // key: attributes and shapes of the convolution
+  // bound: 4,096; all are dropped at the bound
+  // cleared: never: the values are constant in a process
   static std::map<std::string, bool> known;
   constexpr size_t kMaxCachedProblems = 4096;
   const auto key = key_of(problem);

@@ -65,6 +65,10 @@ class Bfloat16Gemm : public ExtensionOpOf<Bfloat16Gemm, Bfloat16GemmAttributes> 
   // Keys: the shapes of `a` and of the output.
   using Plans = std::map<std::pair<ov::Shape, ov::Shape>, std::shared_ptr<const Bfloat16GemmPlan>>;
   mutable std::mutex mutex_;
+  // CACHE bfloat16_gemm_plans: kernels and divisions of work of one operator
+  // key: shapes of the operand and of the result
+  // bound: 32 for each operator; all are dropped at the bound
+  // cleared: the end of the function
   mutable Plans plans_;
 };
 

@@ -48,11 +48,27 @@ from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.clock import Clock
-from paddle_ngraph.utils.lru_cache import LRUCache
+from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 _TUNER_ATTRIBUTE = "_ngraph_wrapping"  # attribute of a layer with its tuner
 
+_SIGNATURES = cache_of_each(
+    "dynamic layer",
+    __name__,
+    "signatures",
+    "tuners of the layer's calls",
+    key="types of the inputs, sizes excluded",
+    bound=SETTINGS.max_signatures_per_layer,
+)
+_SHAPE_TRIALS = cache_of_each(
+    "signature of a dynamic layer",
+    __name__,
+    "shape_trials",
+    "times of calls by Paddle and compiled, and the choice",
+    key="sizes of the inputs",
+    bound=SETTINGS.max_shapes_per_signature,
+)
 _is_on = False
 _trains = False  # whether calls with gradients are compiled, too
 _is_in_outermost_layer = ThreadLocal(False)
@@ -183,9 +199,7 @@ class _InferenceTuner:
         self.is_given_up = False
         self.traces = TraceCache(self.trains)
         self.why_native: str | None = None
-        self._signatures: LRUCache[Hashable, _SignatureTuner] = LRUCache(
-            SETTINGS.max_signatures_per_layer
-        )
+        self._signatures: LRUCache[Hashable, _SignatureTuner] = LRUCache(_SIGNATURES.bound)
         # Seconds: run by Paddle; overhead of trials compared with Paddle; expected build time of
         # the programs of this call; budget that has to be available before tuning continues.
         self._native_seconds = self._tuning_seconds = self._expected_build_seconds = (
@@ -557,9 +571,7 @@ class _SignatureTuner:
     def __init__(self, is_trained: bool = False, now: Clock = clock.now) -> None:
         self.profiler = _InnerLayerProfiler(now)
         self._is_trained = is_trained
-        self._trials: LRUCache[tuple[int, ...], _Trial] = LRUCache(
-            SETTINGS.max_shapes_per_signature
-        )
+        self._trials: LRUCache[tuple[int, ...], _Trial] = LRUCache(_SHAPE_TRIALS.bound)
         self._pooled = _Trial()  # of all shapes together, which decides rare ones
         self._measured: set[_Trial] = set()
         self._native_seconds = 0.0

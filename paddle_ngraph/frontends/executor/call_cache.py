@@ -40,12 +40,18 @@ from paddle_ngraph.paddle_private.names import (
     variable_tensor,
 )
 from paddle_ngraph.paddle_private.protocols import Scope
-from paddle_ngraph.utils.lru_cache import LRUCache
+from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 
 # The attribute of an ``Executor`` that holds its ``_CallCache``.
 _CACHE_ATTRIBUTE = "_ngraph_known_calls"
-# The number of executors that Paddle caches per Executor.
-_MAX_CACHED_CALLS = 8
+_CALLS = cache_of_each(
+    "`Executor`",
+    __name__,
+    "calls",
+    "calls and their executors",
+    key="Paddle's own key of the call",
+    bound=8,  # the number of executors that Paddle caches per Executor
+)
 
 
 class _CachedCall(NamedTuple):
@@ -88,7 +94,7 @@ class _CallCache(LRUCache[str, _CachedCall]):
     """
 
     def __init__(self) -> None:
-        super().__init__(_MAX_CACHED_CALLS)
+        super().__init__(_CALLS.bound)
         self._last: _CachedCall | None = None
 
     def find(self, call: dict[str, Any]) -> _CachedCall | None:

@@ -21,15 +21,31 @@ from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import cache_key_of_names
 from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.partitioning.analysis.block_view import has_engines
-from paddle_ngraph.utils.lru_cache import LRUCache
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 _key_of_paddle = replaced.KEY_OF_CALL.current
 
-# Digests of texts by fingerprint; hashes of Paddle's keys by the short keys that replace them.
-_digests: LRUCache[Hashable, str] = LRUCache(256)
-_hashes: LRUCache[str, int] = LRUCache(1024)
-# Whether a program contains engine operators, by fingerprint.
-_is_pass_output: LRUCache[Hashable, bool] = LRUCache(256)
+_digests: LRUCache[Hashable, str] = process_cache(
+    __name__,
+    "program_digests",
+    "digests of the texts of programs",
+    key="program fingerprint",
+    bound=256,
+)
+_hashes: LRUCache[str, int] = process_cache(
+    __name__,
+    "call_hashes",
+    "hashes of Paddle's keys of Executor calls",
+    key="program digest, address of the scope, names of feeds and fetches",
+    bound=1024,
+)
+_is_pass_output: LRUCache[Hashable, bool] = process_cache(
+    __name__,
+    "engine_programs",
+    "whether a program contains engine operators",
+    key="program fingerprint",
+    bound=256,
+)
 
 
 class _Key(str):
@@ -69,18 +85,6 @@ def is_ours(program: Any, is_on: bool) -> bool:
     return _is_pass_output.get_or_create(
         _core.program_fingerprint(program), lambda: has_engines(program)
     )
-
-
-def forget() -> None:
-    """Clears the caches."""
-    _is_pass_output.clear()
-    _digests.clear()
-    _hashes.clear()
-
-
-def sizes() -> tuple[int, int]:
-    """The numbers of cached digests and hashes."""
-    return len(_digests), len(_hashes)
 
 
 def digest(program: Program) -> str:

@@ -24,20 +24,21 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import DenseTensor, dynamic_tracer
 from paddle_ngraph.paddle_private.protocols import Tensor, Variable
+from paddle_ngraph.utils.once import once
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 _may_write = ThreadLocal(True)
 T = TypeVar("T")
 
 
-@cache
+@once
 def install() -> None:
     """Patches Paddle's core, and registers the tensors that it exposed before."""
     for targets, patch in (

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 from paddle_ngraph.paddle_private.names import (
@@ -27,6 +26,7 @@ from paddle_ngraph.paddle_private.protocols import (
     LegacyProgramDesc,
     LegacyVariable,
 )
+from paddle_ngraph.utils.once import once
 
 
 class NotTranslatable(Exception):
@@ -74,7 +74,7 @@ def blocks(description: LegacyProgramDesc) -> Iterator[LegacyBlock]:
     return (description.block(i) for i in range(description.num_blocks()))
 
 
-@cache
+@once
 def load_dialect() -> None:
     """Registers Paddle's operators in PIR, by a translation of an empty program."""
     translate(ProgramDesc())

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from paddle_ngraph import _core
@@ -255,7 +254,6 @@ def value_id(value: Value) -> str:
     return str(value.id)
 
 
-@cache
 def dtype_name(dtype: Hashable) -> str:
     """Paddle's name of a dtype, e.g. ``"float32"``."""
     return str(dtype).rpartition(".")[2].lower()

@@ -7,7 +7,7 @@ for the graphs that compute them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import wraps
 from typing import Any
 
 import paddle
@@ -36,18 +36,20 @@ from paddle_ngraph.paddle_private.names import (
     switch_tracer,
 )
 from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.once import once
 
 _install_lock = new_lock()
 
 
 def install() -> None:
     """Intercepts every call of Paddle's core that can reach a tensor."""
-    with _install_lock:  # since functools.cache may call _install() in several threads at once
+    with _install_lock:  # since several threads at once may call _install()
         _install()
 
 
-@cache
+@once
 def _install() -> None:
+    """Patches Paddle, and registers its functions."""
     to_static_hook.install()
     weight_writes.install()
     gradients.install()

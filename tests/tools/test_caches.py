@@ -1,0 +1,59 @@
+"""docs/caches.md: it is current, and every cache is declared."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from paddle_ngraph.utils import lru_cache
+from tools import caches
+
+pytestmark = pytest.mark.pure
+
+PAGE = Path(__file__).parents[2] / "docs" / "caches.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == caches.markdown(), "docs/caches.md is out of date: run `make docs`"
+
+
+def test_every_python_cache_is_declared() -> None:
+    """One class of caches, whose objects are declared; functools caches only in ``once``."""
+    for path in caches.PACKAGE.rglob("*.py"):
+        if path.parent.name == "utils" and path.name in ("lru_cache.py", "once.py"):
+            continue
+        tree = ast.parse(path.read_text())
+        called = [
+            node.func.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        ]
+        bases = [
+            ast.unparse(b) for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for b in c.bases
+        ]
+        owned = called.count("LRUCache") + sum(base.startswith("LRUCache") for base in bases)
+        assert owned == called.count("cache_of_each"), f"{path}: an undeclared cache"
+        imported = {
+            each.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module == "functools"
+            for each in node.names
+        }
+        assert imported.isdisjoint({"cache", "lru_cache"}), path
+
+
+def test_a_name_is_declared_once() -> None:
+    with pytest.raises(AssertionError, match="two caches are called"):
+        lru_cache.process_cache(
+            __name__, "denied_operators", "other values", key="another", bound=1
+        )
+
+
+def test_a_cpp_declaration_spans_lines_and_needs_all_fields() -> None:
+    fields = ("CACHE a: values", "key: one", "and two", "bound: 3", "cleared: never")
+    text = "".join(f"  // {line}\n" for line in fields) + "int x;"
+    assert list(caches.cpp_caches(text)) == [("a", "values", "one and two", "3", "never")]
+    with pytest.raises(ValueError, match="cache a: the declaration lacks bound, cleared"):
+        list(caches.cpp_caches("// CACHE a: values\n// key: one\n"))
