@@ -74,7 +74,7 @@ class Drawn:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(10))
-def test_the_first_run_of_each_size_computes_what_paddle_does(seed):
+def test_the_first_run_of_each_size_equals_paddle(seed):
     paddle.enable_static()
     program = Program(Drawn(seed))
     paddle_ngraph.reset_stats()

@@ -200,7 +200,7 @@ def without_packed_weights() -> Iterator[None]:
 @pytest.mark.parametrize("keeps_weights", [False, True], ids=["weights", "constants"])
 @pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
 @pytest.mark.parametrize("name", MODELS)
-def test_each_pass_leaves_a_valid_model_that_computes_the_same(name, is_open, keeps_weights):
+def test_each_pass_preserves_validity_and_results(name, is_open, keeps_weights):
     if is_open and name in ("training_cnn", "classifier", "scalar"):
         pytest.skip("the program leaves nothing open")
     found = list(drafts(name, is_open, keeps_weights))
@@ -243,7 +243,7 @@ def test_passes_are_named_and_give_reasons():
         ("moments", "reduce without ones", True),
     ],
 )
-def test_what_a_pass_is_for_is_in_these_models(name, of_interest, keeps_weights):
+def test_these_models_exercise_every_pass(name, of_interest, keeps_weights):
     ((draft, _),) = drafts(name, False, keeps_weights)
     for step in PASSES:
         kinds = [node.get_type_name() for node in draft.model.get_ordered_ops()]
@@ -275,7 +275,7 @@ def test_the_engine_runs_every_pass_in_its_order(monkeypatch):
         assert seen == built
 
 
-def test_a_build_tells_the_engine_by_name():
+def test_a_build_reports_to_the_engine_by_name():
     make, _ = MODELS["classifier"]
     main = Program(make).main.clone()
     program_pass.apply(main, open_size=None)
@@ -300,7 +300,7 @@ def test_a_build_tells_the_engine_by_name():
         ("DEFAULT", set(), {"avx512f", "amx_int8"}, True),
     ],
 )
-def test_what_onednn_may_not_use_nothing_else_does(most, withheld, rest, int8, monkeypatch):
+def test_instructions_disabled_for_onednn_are_unused(most, withheld, rest, int8, monkeypatch):
     """Layouts and kernels are chosen for the instructions that oneDNN and the plugin use."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
     names = "avx2 avx_vnni avx512f avx512_vnni avx512_bf16 amx_tile amx_bf16 amx_int8"

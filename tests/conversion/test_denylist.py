@@ -67,13 +67,13 @@ def native_operators(program):
     return {op.type: op.reason for op in paddle_ngraph.explain(program.main).native}
 
 
-def test_stated_shapes_are_tried_beforehand(broken_exp):
+def test_static_shapes_are_tried_in_advance(broken_exp):
     program = Program(fixed_chain)
     assert native_operators(program) == {"pd_op.exp": BROKEN}
     program.both(x=floats(3, 4))
 
 
-def test_open_shapes_are_found_out_in_a_run(broken_exp):
+def test_dynamic_shapes_fail_in_a_run(broken_exp):
     program = Program(chain)
     program.both(x=floats(2, 4))
     assert native_operators(program) == {}
@@ -85,7 +85,7 @@ def test_open_shapes_are_found_out_in_a_run(broken_exp):
     program.both(x=floats(2, 4))
 
 
-def test_a_changed_converter_has_another_chance(broken_exp):
+def test_a_changed_converter_is_tried_again(broken_exp):
     program = Program(fixed_chain)
     assert native_operators(program)
     function = registry.find_converter("pd_op.relu").function
@@ -94,7 +94,7 @@ def test_a_changed_converter_has_another_chance(broken_exp):
     assert native_operators(program) == {}
 
 
-def test_an_old_style_program_goes_on():
+def test_a_program_desc_program_continues():
     with broken_converter("pd_op.relu"), paddle.pir_utils.OldIrGuard():
         program = Program(
             lambda: paddle.nn.functional.relu(paddle.static.data("x", [-1, 4], "float32")) * 2.0
@@ -118,7 +118,7 @@ def test_variables_are_written_once(broken_exp):
     np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
 
 
-def test_random_numbers_are_taken_once(broken_exp, native_tanh):
+def test_random_numbers_are_sampled_once(broken_exp, native_tanh):
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         return paddle.exp(paddle.tanh(paddle.nn.functional.dropout(x * 2.0, 0.5)))
@@ -140,7 +140,7 @@ def weights_then_exp():
     return [loss, paddle.exp(z * paddle.tanh(weights).sum())]
 
 
-def test_a_run_that_wrote_variables_goes_on(broken_exp, native_tanh):
+def test_a_run_that_wrote_variables_continues(broken_exp, native_tanh):
     program = Program(weights_then_exp)
     native = Program(weights_then_exp)
     feed = {"x": floats(8, 4), "y": floats(8, 1)}
@@ -154,7 +154,7 @@ def test_a_run_that_wrote_variables_goes_on(broken_exp, native_tanh):
     )
 
 
-def test_an_error_that_is_kept_holds_no_frames(broken_exp, monkeypatch):
+def test_stored_errors_retain_no_frames(broken_exp, monkeypatch):
     """Frames of a caller retain the program and its values."""
     kept = []
     monkeypatch.setattr(denylist, "record_provisional_failure", lambda _, error: kept.append(error))
@@ -165,7 +165,7 @@ def test_an_error_that_is_kept_holds_no_frames(broken_exp, monkeypatch):
     ]
 
 
-def test_a_feed_that_paddle_refuses_too_refuses_nothing():
+def test_a_feed_that_paddle_rejects_adds_no_entry():
     program = Program(linear_regression)
     feed = {"x": floats(8, 4), "y": floats(8, 1)}
     (before,) = program.run(**feed)
@@ -189,7 +189,7 @@ def one_channel():
     return [paddle.matmul(hidden, y), norm, hidden * 2]
 
 
-def test_an_interval_that_cannot_be_compiled_stays_native():
+def test_a_subgraph_that_cannot_be_compiled_falls_back():
     program = Program(one_channel)
     feed = {"x": floats(2, 2, 2, 5), "y": floats(5, 3)}
     feed |= {"filters": floats(1, 2, 1, 1), "scale": floats(1)}
@@ -228,7 +228,7 @@ def check_runs_of_paddle(program, feed, reason):
     return native.dtype
 
 
-def test_runs_with_a_dtype_that_the_program_does_not_declare_are_those_of_paddle():
+def test_undeclared_dtypes_fall_back():
     with paddle.pir_utils.OldIrGuard():
         program = Program(mean_of_a_difference)
         feed = {"x": floats(3), "y": floats(3).astype("complex64") * 1j}
@@ -236,7 +236,7 @@ def test_runs_with_a_dtype_that_the_program_does_not_declare_are_those_of_paddle
         assert check_runs_of_paddle(program, feed, reason) == "complex64"
 
 
-def test_runs_with_a_feed_of_another_dtype_are_those_of_paddle():
+def test_feeds_of_another_dtype_fall_back():
     with paddle.pir_utils.OldIrGuard():
         program = Program(
             lambda: paddle.nn.functional.relu(paddle.static.data("x", [-1, 4], "float32")) * 2.0
@@ -254,7 +254,7 @@ def conversion_error(number):
     return ConversionError(op, f"broken for {number}")
 
 
-def test_refusals_are_bounded_and_the_latest_are_known():
+def test_the_denylist_is_bounded_and_keeps_the_latest():
     errors = [conversion_error(number) for number in range(2000)]
     for error in errors:
         denylist.deny_operator(error)
@@ -267,7 +267,7 @@ def test_refusals_are_bounded_and_the_latest_are_known():
     assert denylist.denial_reason(errors[-1].op) is None
 
 
-def test_clear_cache_gives_another_chance():
+def test_clear_cache_clears_the_denylist():
     program, x = Program(chain), floats(3, 4)
     with broken_converter("pd_op.exp"):
         program.run(x=x)
@@ -284,7 +284,7 @@ def test_clear_cache_gives_another_chance():
 
 
 @pytest.mark.parametrize("dtypes", itertools.product(["int64", "int32"], repeat=3), ids=" ".join)
-def test_a_run_of_another_dtype_leaves_the_others_to_the_engine(dtypes):
+def test_a_run_of_another_dtype_does_not_affect_later_runs(dtypes):
     """Paddle accepts a label in int32 where int64 is declared."""
 
     def build():

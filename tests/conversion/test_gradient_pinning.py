@@ -126,7 +126,7 @@ def square(name: str, width: int = WIDTH) -> Any:
     return made
 
 
-def test_views_and_outputs_are_not_held() -> None:
+def test_views_and_outputs_are_not_pinned() -> None:
     native, engine = Program(viewed), Program(viewed)
     for step in range(3):
         feed = {"x": floats(8, WIDTH, seed=step), "given": floats(WIDTH, WIDTH, seed=step)}
@@ -136,7 +136,7 @@ def test_views_and_outputs_are_not_held() -> None:
     assert paddle_ngraph.stats()["gradients_held"] == 0
 
 
-def test_open_shapes_hold_nothing() -> None:
+def test_dynamic_shapes_pin_nothing() -> None:
     def build() -> Any:
         loss = paddle.mean(paddle.tanh(static.data("x", [-1, WIDTH], "float32") @ square("w")))
         O.SGD(0.1).minimize(loss)
@@ -152,7 +152,7 @@ def test_open_shapes_hold_nothing() -> None:
     assert found[:4] == [1, 1, 0, 0]
 
 
-def test_open_shapes_inside_hold_nothing() -> None:
+def test_inner_dynamic_shapes_pin_nothing() -> None:
     """The number of elements found is known only at the end of a run."""
 
     def build() -> Any:
@@ -216,12 +216,12 @@ def with_and_without(
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_the_numbers_are_those_of_results(monkeypatch: Any, optimizer: str) -> None:
+def test_pinned_gradients_equal_results(monkeypatch: Any, optimizer: str) -> None:
     steps = [feed_of(step) for step in range(4)]
     assert with_and_without(monkeypatch, deep(optimizer), steps) == 4 * 4
 
 
-def test_the_numbers_are_those_of_paddle() -> None:
+def test_pinned_gradients_equal_paddles() -> None:
     native, program = Program(deep("momentum")), Program(deep("momentum"))
     for step in range(4):
         native.run(engine=False, **feed_of(step))
@@ -230,7 +230,7 @@ def test_the_numbers_are_those_of_paddle() -> None:
 
 
 @pytest.mark.slow("draws many programs")
-def test_the_numbers_of_lives(monkeypatch: Any, native_in_order: None) -> None:
+def test_random_programs_with_pinned_gradients(monkeypatch: Any, native_in_order: None) -> None:
     """Random programs, some without pinned gradients. A wrong label aborts a run."""
     counts = []
     for seed in range(6):
@@ -295,7 +295,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_what_reads_a_gradient_leaves_it_there(monkeypatch: Any, reader: str) -> None:
+def test_readers_do_not_overwrite_a_pinned_gradient(monkeypatch: Any, reader: str) -> None:
     """The plugin computes some results in place of their operands."""
 
     def build() -> Any:
@@ -375,7 +375,7 @@ class Training:
 
 
 @pytest.mark.slow("draws many programs")
-def test_drawn_training(monkeypatch: Any, native_in_order: None) -> None:
+def test_random_training(monkeypatch: Any, native_in_order: None) -> None:
     counts = []
     for seed in range(16):
         drawn, steps = Training(seed), Training(seed).steps()
@@ -416,7 +416,7 @@ def train(program: Program, number: int, steps: int) -> Any:
 
 
 @pytest.mark.slow("runs several threads for a while")
-def test_threads_take_turns() -> None:
+def test_threads_run_one_at_a_time() -> None:
     """Threads share one function, each with separate states."""
     with paddle_ngraph.use_ngraph():
         expected = trained_beside("adam", range(4), 6)
@@ -443,7 +443,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_nobody_computes_where_steps_have_yet_to_read() -> None:
+def test_pinned_memory_is_not_reused_before_updates() -> None:
     with paddle_ngraph.use_ngraph():
         expected = trained_beside("momentum", [0, 1], 2)
         programs = [Program(deep("momentum")) for _ in range(2)]
@@ -476,7 +476,7 @@ def in_thread(work: Callable[[], Any]) -> threading.Thread:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("step", ["run", "write"])
-def test_a_failure_ends_the_turn(step: str) -> None:
+def test_a_failure_ends_the_exclusive_run(step: str) -> None:
     program, twin = (Program(deep("momentum")) for _ in range(2))
     program.run(**feed_of(0))
     _core.fail_at(step)
@@ -496,7 +496,7 @@ def test_a_failure_ends_the_turn(step: str) -> None:
     assert paddle_ngraph.stats()["functions_built"] == functions  # the function can run again
 
 
-def test_a_stopped_run_takes_no_step() -> None:
+def test_an_interrupted_run_applies_no_update() -> None:
     program, twin = (Program(deep("momentum")) for _ in range(2))
     for step in range(4):
         feed = feed_of(step)
@@ -566,7 +566,7 @@ def output_of(script: str, **environment: str) -> str:
 
 
 @pytest.mark.slow("starts a process")
-def test_a_fork_has_a_turn_of_its_own() -> None:
+def test_a_fork_can_run_exclusively() -> None:
     """A forked process has one thread, and none of the parent's other threads."""
     assert output_of(FORKED, FLAGS_ngraph_num_threads="1").endswith("done\n")
 
@@ -596,7 +596,7 @@ def test_a_function_from_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_what_is_computed_later_would_write_there(monkeypatch: Any) -> None:
+def test_nothing_is_pinned_before_later_nodes(monkeypatch: Any) -> None:
     """Gradients are results where the plugin executes an operator after the Hold."""
 
     def hold_and_go_on(draft: Draft) -> None:
@@ -659,7 +659,7 @@ def wide() -> Any:
 
 @pytest.mark.slow("starts a process")
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells the peak")
-def test_gradients_take_no_memory_of_their_own() -> None:
+def test_pinned_gradients_take_no_extra_memory() -> None:
     peaks = {}
     for least in (0, 1 << 60):
         script = PEAK.replace("sys.argv[1]", repr(str(least)))

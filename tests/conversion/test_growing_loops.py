@@ -177,7 +177,7 @@ LENGTHS = [(1, 3), (2, 0), (3, 1), (1, 1), (4, 6), (7, 2), (2, 3), (1, 0)]
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("name", READERS)
-def test_what_grows_is_read(name: str) -> None:
+def test_growing_values_are_read(name: str) -> None:
     drawn = Drawn(0)
     drawn.readers, drawn.caches, drawn.ending = [name], [(1, False)], "fed"
     drawn.rows, drawn.reads_after = 2, False
@@ -188,7 +188,7 @@ def test_what_grows_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_drawn_loop_grows(seed: int) -> None:
+def test_a_random_loop_grows(seed: int) -> None:
     drawn = Drawn(seed)
     program = Program(drawn.build)
     for number, (length, limit) in enumerate(LENGTHS):
@@ -310,7 +310,7 @@ FORMS: list[tuple[Callable[[], Any], Callable[..., dict[str, np.ndarray]]]] = [
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build, feed", FORMS)
-def test_what_nothing_reads_grows_too(build: Callable, feed: Callable) -> None:
+def test_unread_values_grow(build: Callable, feed: Callable) -> None:
     """nGraph drops outputs of a loop that have no reader."""
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
         count = len(build())
@@ -321,7 +321,7 @@ def test_what_nothing_reads_grows_too(build: Callable, feed: Callable) -> None:
 
 
 @pytest.mark.parametrize("build, feed", FORMS)
-def test_a_form_grows(build: Callable, feed: Callable) -> None:
+def test_a_variant_grows(build: Callable, feed: Callable) -> None:
     program = Program(build)
     for seed, (length, limit) in enumerate(LENGTHS):
         agree(program, **feed(length, seed), limit=np.array([limit]))
@@ -389,7 +389,7 @@ LONG = [(3, 2), (200, 3), (7, 4), (3000, 2), (128, 0), (64, 5), (500, 1)]
 
 @pytest.mark.slow("compiles loops of many lengths")
 @pytest.mark.parametrize("build", OFTEN)
-def test_what_fits_is_never_refused(build: Callable) -> None:
+def test_sizes_within_int32_are_never_rejected(build: Callable) -> None:
     """Loops run as many iterations as int32 allows, whatever the first feed was."""
     for feeds in (LONG, LONG[::-1]):
         denylist.clear()
@@ -403,7 +403,7 @@ def test_what_fits_is_never_refused(build: Callable) -> None:
 @pytest.mark.slow("compiles loops of many lengths")
 @pytest.mark.parametrize("build", OFTEN)
 @pytest.mark.parametrize("is_open", [False, True])
-def test_a_run_beyond_what_fits_is_paddles(
+def test_a_run_beyond_the_limits_falls_back(
     build: Callable, is_open: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the run beyond the limits falls back."""
@@ -624,7 +624,7 @@ def sorts_what_grows() -> Any:
         *(counts_from_nothing, counts_beyond_the_end, sorts_what_grows),
     ],
 )
-def test_what_no_turn_may_decide_is_paddles(build: Callable) -> None:
+def test_loops_with_undecided_shapes_fall_back(build: Callable) -> None:
     program = Program(build)
     for number, (length, limit) in enumerate(LENGTHS):
         feed = {"x": floats(2, length, WIDTH, seed=number), "limit": np.array([limit])}
@@ -648,7 +648,7 @@ def native_of(program: Program) -> Any:
     return paddle_ngraph.explain(program.main).native
 
 
-def test_a_loop_that_starts_from_nothing_is_paddles() -> None:
+def test_a_loop_that_starts_with_zero_rows_falls_back() -> None:
     """The engine computes nothing from zero rows, the size before the first iteration."""
 
     def build() -> Any:
@@ -688,12 +688,12 @@ def once_on_disk() -> None:
 
 
 @pytest.mark.slow("compiles loops of many lengths")
-def test_another_process_loads_what_grows(tmp_path: Path) -> None:
+def test_another_process_loads_growing_loops(tmp_path: Path) -> None:
     counts = counts_of_two_processes("tests.conversion.test_growing_loops", tmp_path)
     assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
 
 
-def test_what_grows_has_no_form_in_cpp(tmp_path: Path) -> None:
+def test_growing_loops_have_no_cpp_code(tmp_path: Path) -> None:
     def build() -> Any:
         x = paddle.static.data("x", [2, 3, WIDTH], "float32")
         end = paddle.full([1], 3, "int64")

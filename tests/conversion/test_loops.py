@@ -49,7 +49,7 @@ def two_loops_from_one_start():
 
 
 @pytest.mark.parametrize("rows", [5, 2, 11])
-def test_a_start_value_is_read_elsewhere(rows):
+def test_an_initial_value_has_other_readers(rows):
     program, x = Program(read_elsewhere), floats(rows, 7)
     h = np.exp(x * 0.25)
     for _ in range(3):
@@ -59,7 +59,7 @@ def test_a_start_value_is_read_elsewhere(rows):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_two_loops_start_from_one_value():
+def test_two_loops_share_an_initial_value():
     program, x = Program(two_loops_from_one_start), floats(4, 7)
     h = np.exp(x * 0.25)
     found = program.run(engine=True, x=x)
@@ -86,7 +86,7 @@ def counted_from_one_constant():
     return [*ends, first + 5]
 
 
-def test_loops_start_from_one_constant():
+def test_loops_share_an_initial_constant():
     program, x = Program(counted_from_one_constant), floats(4, 7)
     h, value = np.exp(x * 0.25), x
     for _ in range(3):

@@ -50,7 +50,7 @@ def _run(network: _Network) -> tuple[float, list[str]]:
     return found, [str(each.message) for each in told if "bf16" in str(each.message)]
 
 
-def test_bfloat16_is_taken_where_there_is_some_and_asked_for() -> None:
+def test_bfloat16_is_used_on_request_if_supported() -> None:
     network = _Network()
     exact, told = _run(network)
     assert not told
@@ -66,7 +66,7 @@ def test_bfloat16_is_taken_where_there_is_some_and_asked_for() -> None:
         assert len(told) == 1 and "this processor has no units for bfloat16" in told[0]
 
 
-def test_another_precision_is_refused() -> None:
+def test_another_precision_is_rejected() -> None:
     network = _Network()
     flags.set("ngraph_precision", "fp8")
     with pytest.raises(ValueError, match="FLAGS_ngraph_precision=fp8: use f32, bf16 or f16"):

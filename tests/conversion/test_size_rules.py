@@ -39,7 +39,7 @@ def asked(path: Path) -> set[str]:
     return {n.attr for n in nodes if isinstance(n, ast.Attribute)} & _SHAPES
 
 
-def test_nobody_looks_at_a_shape_behind_the_sizes():
+def test_shapes_are_read_through_symbolic_sizes():
     paths = [p for p in sorted(PACKAGE.rglob("*.py")) if p.stem not in _OF_MODELS | _KNOWING]
     assert {path: found for path in paths if (found := asked(path))} == {}
 
@@ -96,7 +96,7 @@ def ints_like(x: opset15.parameter) -> opset15.convert:
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_rules_tell_what_ngraph_infers_at_any_size(name):
+def test_rules_agree_with_ngraph_at_every_size(name):
     guards = Guards({7: 23})
     x = opset15.parameter([3, 23], Type.f32)
     shapes = Shapes(guards)
@@ -117,7 +117,7 @@ def test_rules_tell_what_ngraph_infers_at_any_size(name):
         assert told == expected
 
 
-def test_a_type_without_a_rule_fixes_what_it_reads():
+def test_a_type_without_a_rule_fixes_its_input_sizes():
     guards = Guards({0: 6})
     x = opset15.parameter([2, 6], Type.f32)
     shapes = Shapes(guards)
@@ -128,7 +128,7 @@ def test_a_type_without_a_rule_fixes_what_it_reads():
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, -1, -2])
-def test_slices_take_what_python_takes(step):
+def test_slices_agree_with_python(step):
     for size in (1, 2, 5, 8):
         for start in range(-10, 11):
             for end in range(-10, 11):

@@ -166,7 +166,7 @@ def test_runs_after_one_that_fails(seed: int) -> None:
 
 @pytest.mark.slow("runs several threads for a while")
 @pytest.mark.parametrize("check", [looked_up, divided, no_element, one_element])
-def test_threads_of_which_some_fail(check: Callable) -> None:
+def test_concurrent_runs_some_of_which_fail(check: Callable) -> None:
     """Threads share a function: the error belongs to the run that caused it."""
     build = lambda: (lambda x: [check(x), paddle.cumsum(x, 1), paddle.mean(x, 1)])(data())  # noqa: E731
     program = Program(build)
@@ -230,6 +230,6 @@ def once_on_disk() -> None:
 
 
 @pytest.mark.slow("starts a process")
-def test_functions_from_disk_say_what_they_find(tmp_path: Path) -> None:
+def test_functions_from_disk_raise_deferred_errors(tmp_path: Path) -> None:
     counts = counts_of_two_processes("tests.core.test_runs_that_fail", tmp_path, 300)
     assert counts[0][0] > len(CHECKS) and counts[1][1] > len(CHECKS)

@@ -143,7 +143,7 @@ KINDS = ["product", "outside", "count", "word", "shape", "flat", "normal", "wher
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_drawn_loop_is_one_operator(seed: int) -> None:
+def test_a_random_loop_is_one_operator(seed: int) -> None:
     drawn = Drawn(seed)
     program = Program(drawn.build)
     assert is_one_operator(program)
@@ -213,7 +213,7 @@ def dtype_of(value: Any) -> str:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_values_of_all_types_are_passed_around(seed: int) -> None:
+def test_loops_carry_values_of_all_types(seed: int) -> None:
     program = Program(passed_around_by(seed))
     report = paddle_ngraph.explain(program.main)
     assert any("pd_op.while" in interval.types for interval in report.intervals), str(report)
@@ -417,7 +417,7 @@ OF_FOUR_ROWS = [adds_words, written_where_it_was_made]
 
 
 @pytest.mark.parametrize("build", FORMS)
-def test_a_form_is_one_operator(build: Callable) -> None:
+def test_a_variant_is_one_operator(build: Callable) -> None:
     program = Program(build)
     assert is_one_operator(program)
     for rows in (3, 5, 2, 8, 1, 5):
@@ -425,7 +425,7 @@ def test_a_form_is_one_operator(build: Callable) -> None:
 
 
 @pytest.mark.parametrize("build", OF_FOUR_ROWS)
-def test_a_form_of_four_rows_is_one_operator(build: Callable) -> None:
+def test_a_variant_of_four_rows_is_one_operator(build: Callable) -> None:
     program = Program(build)
     assert is_one_operator(program)
     for seed in range(6):
@@ -501,7 +501,7 @@ def program_shape(program: Program) -> list[int]:
 
 
 @pytest.mark.parametrize("build", [handed_on_unread, passed_around, exchanged, the_same_twice])
-def test_what_no_turn_changes_is_there_afterwards(build: Callable) -> None:
+def test_loop_invariant_values_remain_after_the_loop(build: Callable) -> None:
     program = Program(build)
     assert is_one_operator(program)
     for rows in (3, 5, 8, 1):
@@ -509,7 +509,7 @@ def test_what_no_turn_changes_is_there_afterwards(build: Callable) -> None:
             agree(program, x=floats(rows, WIDTH, seed=rows), limit=np.array([limit]))
 
 
-def test_no_turn_is_known_to_a_build() -> None:
+def test_loops_known_to_have_no_iterations() -> None:
     """Without iterations every result is its initial value."""
     program = Program(without_a_turn)
     assert is_one_operator(program, loops=2)
@@ -575,7 +575,7 @@ MOST = 2**31 - 1
         (counts(0, 1, 4, lambda i, end: i != end, "int32"), True),
     ],
 )
-def test_a_loop_counts_where_its_numbers_fit(build: Callable, fits: bool | str) -> None:
+def test_a_loop_counts_within_int32(build: Callable, fits: bool | str) -> None:
     """Loops that may exceed int32 are checked, and runs that exceed it fall back."""
     program = Program(build)
     assert is_one_operator(program) if fits else not_converted(program)
@@ -596,7 +596,7 @@ def not_converted(program: Program) -> bool:
 
 
 @pytest.mark.parametrize("most", [4, MOST])
-def test_a_count_that_is_fed_has_32_bits(most: int) -> None:
+def test_a_fed_count_is_limited_to_int32(most: int) -> None:
     """A run with a larger value falls back."""
 
     def build() -> Any:
@@ -638,7 +638,7 @@ def sums_words() -> Any:
     return counted(lambda i, h, w: [h * 0.9, w * 3 + paddle.argmax(h, axis=1)], x, start)
 
 
-def test_sums_of_words_are_looked_at() -> None:
+def test_sums_of_ids_are_checked() -> None:
     program = Program(sums_words)
     assert is_one_operator(program)
     for number in range(3):
@@ -667,7 +667,7 @@ def does_nothing() -> Any:
     "build",
     [drops, prints, repeats_as_often_as_it_counts, has_no_converter, does_nothing],
 )
-def test_what_stays_native_gives_the_same(build: Callable, capfd: Any) -> None:
+def test_loops_that_fall_back_give_equal_results(build: Callable, capfd: Any) -> None:
     program = Program(build)
     assert not_converted(program)
     for number in range(3):
@@ -692,7 +692,7 @@ def has_results_of_two_shapes() -> Any:
 
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
 @pytest.mark.parametrize("build", [doubles, has_results_of_two_shapes])
-def test_shapes_that_differ_are_paddles(build: Callable) -> None:
+def test_shapes_that_differ_fall_back(build: Callable) -> None:
     program = Program(build)
     for number in range(6):
         x = (-1.0) ** number + floats(3 + number % 3, WIDTH, seed=number)
@@ -705,7 +705,7 @@ def test_shapes_that_differ_are_paddles(build: Callable) -> None:
     assert paddle_ngraph.stats()["native_runs"] == 1
 
 
-def test_gradients_of_loops_stay_native() -> None:
+def test_gradients_of_loops_fall_back() -> None:
     def build() -> Any:
         x = data(4, WIDTH)
         layer = paddle.nn.Linear(WIDTH, WIDTH)
@@ -721,7 +721,7 @@ def test_gradients_of_loops_stay_native() -> None:
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_positions_are_checked_inside() -> None:
+def test_indices_are_checked_in_loops() -> None:
     """Where an iteration looks up an index out of range, the run falls back or raises Paddle's
     error.
     """
@@ -742,7 +742,7 @@ def test_positions_are_checked_inside() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("kind", ["gather", "index_select", "embedding"])
-def test_a_count_beyond_the_rows_is_refused(kind: str, rows: int) -> None:
+def test_a_count_beyond_the_rows_is_rejected(kind: str, rows: int) -> None:
     """Covers a single row too, for which the index has no effect."""
 
     def take(rows: Any, i: Any) -> Any:
@@ -775,7 +775,7 @@ def graph_of(build: Callable) -> Graph:
     return Graph.from_string(node.attrs()["graph"])
 
 
-def test_a_graph_string_holds_what_is_inside() -> None:
+def test_a_graph_string_contains_inner_blocks() -> None:
     graph = graph_of(branches)
     again = Graph.from_string(graph.to_string())
     assert again == graph
@@ -802,7 +802,7 @@ DAMAGES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_inside_has_to_fit(damage: str) -> None:
+def test_inner_blocks_of_a_graph_string_are_validated(damage: str) -> None:
     graph = graph_of(branches)
     DAMAGES[damage](first_loop(graph))
     with pytest.raises(NgraphError, match="malformed"):
@@ -852,7 +852,7 @@ def test_another_process_loads_the_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_intervals_pay")
-def test_branches_with_results_of_several_shapes_stay_native_from_the_start() -> None:
+def test_branches_with_results_of_several_shapes_fall_back() -> None:
     def build() -> Any:
         x = data(2, WIDTH)
         weight = parameter(WIDTH, WIDTH)

@@ -178,7 +178,7 @@ def test_split_gradient_is_a_concat():
 
 
 @merged
-def test_split_whose_parts_are_not_all_used():
+def test_split_with_unused_outputs():
     build = lambda x: paddle.split(x, [1, 2, 3], 1)[1] * 2.0  # noqa: E731
     check(build, {"x": strange(2, 6)}, ["split"], gradients=False)
 
@@ -218,14 +218,14 @@ def test_shape_and_numel():
         lambda x: paddle.slice(x, [0], [0], [1]),
     ],
 )
-def test_wide_integers_stay_native(build):
+def test_64_bit_integers_fall_back(build):
     x = np.arange(6, dtype="int64").reshape(2, 3) + 2**40
     check(build, {"x": x}, ())
 
 
 @pytest.mark.parametrize("dims", [[2, 1, 3], [-1, 1, 3], [-1, 1, -1]], ids=str)
 @pytest.mark.parametrize("change", [paddle.squeeze, paddle.unsqueeze])
-def test_gradient_of_an_old_style_squeeze(change, dims):
+def test_gradient_of_a_program_desc_squeeze(change, dims):
     def build():
         x = paddle.static.data("x", dims, "float32")
         x.stop_gradient = False
@@ -237,7 +237,7 @@ def test_gradient_of_an_old_style_squeeze(change, dims):
 
 
 @pytest.mark.parametrize("change", [paddle.flatten, lambda x: paddle.reshape(x, [6])])
-def test_gradient_of_an_old_style_reshape(change):
+def test_gradient_of_a_program_desc_reshape(change):
     def build():
         x = paddle.static.data("x", [2, 1, 3], "float32")
         x.stop_gradient = False

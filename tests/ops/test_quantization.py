@@ -112,7 +112,7 @@ def test_halves_round_as_paddle_rounds_them(round_type, bits):
 
 
 @merged
-def test_an_observer_passes_x_on():
+def test_an_observer_forwards_x():
     def build(x):
         return paddle.nn.functional.relu(quantize_linear(x, -1, [1.0], only_observer=True)[0])
 
@@ -120,7 +120,7 @@ def test_an_observer_passes_x_on():
 
 
 @merged
-def test_nothing_is_quantized():
+def test_quantize_linear_of_an_empty_tensor():
     def build(x):
         return quantize_linear(x, -1, [1.0])[0]
 
@@ -128,7 +128,7 @@ def test_nothing_is_quantized():
 
 
 @merged
-def test_quantize_linear_stays_native_in_training():
+def test_quantize_linear_falls_back_in_training():
     def build(x):
         return quantize_linear(x, -1, [1.0], is_test=TRAINS)[0]
 
@@ -267,7 +267,7 @@ def test_channel_wise_dequantize_max_abs(axis):
 
 
 @merged
-def test_a_product_is_dequantized_by_two_scales():
+def test_a_matmul_is_dequantized_by_two_scales():
     def build(x):
         channels, scale = tensors(np.arange(1, 5) / 7, [3.0])
         return _C_ops.fake_channel_wise_dequantize_max_abs(x, [channels, scale], [8, 8], 0, 1)

@@ -50,7 +50,7 @@ def test_slice_dynamic():
 
 
 @merged
-def test_slice_at_a_position_that_is_fed():
+def test_slice_at_a_fed_index():
     def build(x, start):
         return paddle.slice(x, [0], start, [4])
 
@@ -115,7 +115,7 @@ def test_pad(value):
 
 
 @merged
-def test_pad_of_whole_numbers():
+def test_pad_of_integers():
     build = lambda x: functional.pad(x, [1, 2, 0, 1], value=-3)  # noqa: E731
     check(build, {"x": whole(3, 4)}, ["pad"])
 
@@ -151,7 +151,7 @@ def test_pad_modes(mode, shape, frame, data_format):
 
 @merged
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
-def test_pad_modes_of_whole_numbers(mode):
+def test_pad_modes_of_integers(mode):
     build = lambda x: functional.pad(x, [1, 2, 0, 1], mode=mode)  # noqa: E731
     check(build, {"x": whole(2, 3, 4, 5)}, ["pad3d"])
 

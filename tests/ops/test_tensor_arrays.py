@@ -156,7 +156,7 @@ class Drawn:
 
 
 @pytest.mark.parametrize("seed", range(32))
-def test_a_drawn_array_grows(seed: int) -> None:
+def test_a_random_array_grows(seed: int) -> None:
     drawn = Drawn(seed)
     program = Program(drawn.build)
     for number, (size, limit) in enumerate(RUNS):
@@ -379,7 +379,7 @@ FORMS: list[Callable[[], Any]] = [
 
 
 @pytest.mark.parametrize("build", FORMS)
-def test_a_form_of_array(build: Callable) -> None:
+def test_a_variant_of_an_array(build: Callable) -> None:
     program = Program(build)
     for number, (size, limit) in enumerate(RUNS):
         agree(program, x=floats(size, WIDTH, seed=number), limit=np.array([limit]))
@@ -387,7 +387,7 @@ def test_a_form_of_array(build: Callable) -> None:
 
 
 @pytest.mark.parametrize("build", FORMS)
-def test_what_nothing_reads_is_appended_too(build: Callable) -> None:
+def test_unread_elements_are_appended(build: Callable) -> None:
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
         count = len(build())
     for place in range(count):
@@ -419,7 +419,7 @@ def one_array(starts_with: int = 1) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("starts_with", [0, 1, 2])
-def test_a_run_without_a_turn_is_paddles(starts_with: int) -> None:
+def test_a_run_without_iterations_falls_back(starts_with: int) -> None:
     program = Program(one_array(starts_with))
     for number, limit in enumerate([2, 0, 3, 0, -1, 1]):
         x = floats(2 + number, WIDTH, seed=number)
@@ -427,7 +427,7 @@ def test_a_run_without_a_turn_is_paddles(starts_with: int) -> None:
     assert is_one_operator(program)
 
 
-def test_a_graph_of_another_process_runs_natively(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_of_another_process_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fallback program creates each operator once, with Paddle's own attributes."""
     monkeypatch.setattr(fallback, "_recorded_graphs", LRUCache(1))
     program = Program(one_array(2))
@@ -437,7 +437,7 @@ def test_a_graph_of_another_process_runs_natively(monkeypatch: pytest.MonkeyPatc
     agree(program, by_paddle=True, x=x, limit=np.array([0]))
 
 
-def test_no_array_is_at_the_border_of_a_graph() -> None:
+def test_no_array_is_a_subgraph_input_or_output() -> None:
     (interval,) = paddle_ngraph.explain(Program(one_array()).main).intervals
     graph = Graph.from_string(interval.graph.to_string())
     (maker,) = (op for op in graph.ops if op.type == "pd_op.create_array")
@@ -446,7 +446,7 @@ def test_no_array_is_at_the_border_of_a_graph() -> None:
         Graph.from_string(replace(graph, outputs=[*graph.outputs, array]).to_string())
 
 
-def test_a_loop_inside_without_a_turn_is_paddles() -> None:
+def test_an_inner_loop_without_iterations_falls_back() -> None:
     """Paddle raises an error there: an array without elements cannot become a tensor."""
     program = Program(loop_inside)
     agree(program, x=floats(2, WIDTH), limit=np.array([2]))
@@ -457,7 +457,7 @@ def test_a_loop_inside_without_a_turn_is_paddles() -> None:
     agree(program, x=floats(2, WIDTH), limit=np.array([3]))
 
 
-def test_no_element_is_read_where_there_is_none() -> None:
+def test_reading_beyond_the_array_is_an_error() -> None:
     def build() -> Any:
         x = rows()
         array = create_array("float32")
@@ -502,7 +502,9 @@ def one_element(is_fed: bool, where: str, starts_with: int, start: int) -> Calla
 @pytest.mark.parametrize("where", ["block", "branch", "loop"])
 @pytest.mark.parametrize("is_fed", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_no_element_is_read_that_is_not_there(where: str, is_fed: bool, seed: int) -> None:
+def test_reading_out_of_range_is_an_error_or_falls_back(
+    where: str, is_fed: bool, seed: int
+) -> None:
     """Paddle's kernel reads arbitrary memory there, or ends the process; the engine runs on."""
     random = np.random.default_rng(seed)
     starts_with = seed % 2
@@ -535,7 +537,7 @@ def test_no_element_is_read_that_is_not_there(where: str, is_fed: bool, seed: in
         assert is_one_operator(program)
 
 
-def test_a_run_that_fails_leaves_nothing_to_the_next() -> None:
+def test_a_failed_run_leaves_no_elements() -> None:
     """In Paddle, elements of a failed run remain for the next one."""
 
     def build() -> Any:
@@ -668,7 +670,7 @@ NATIVE = [
 
 
 @pytest.mark.parametrize("build, reason", NATIVE)
-def test_other_arrays_are_paddles(build: Callable, reason: str) -> None:
+def test_other_arrays_fall_back(build: Callable, reason: str) -> None:
     program = Program(build)
     for number, size in enumerate((2, 5, 3, 1)):
         x = floats(size, WIDTH, seed=number)
@@ -683,7 +685,7 @@ def test_other_arrays_are_paddles(build: Callable, reason: str) -> None:
     assert reason in str(report)
 
 
-def test_a_program_with_an_array_in_two_intervals_is_paddles() -> None:
+def test_an_array_in_two_subgraphs_falls_back() -> None:
     def build() -> Any:
         x = rows()
         array = create_array("float32")
@@ -698,7 +700,7 @@ def test_a_program_with_an_array_in_two_intervals_is_paddles() -> None:
     assert "used outside of its interval" in str(paddle_ngraph.explain(program.main))
 
 
-def test_fed_numbers_beyond_32_bits_are_paddles() -> None:
+def test_fed_integers_beyond_int32_fall_back() -> None:
     def build() -> Any:
         ids = paddle.static.data("ids", [2], "int64")
         array = create_array("int64")
@@ -829,7 +831,7 @@ def test_a_list_is_one_operator(body: Callable, dynamic: None) -> None:
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
 
 
-def test_a_list_that_trains_is_paddles(dynamic: None) -> None:
+def test_training_through_a_list_falls_back(dynamic: None) -> None:
     """Paddle does not differentiate such lists, and its error is raised."""
     layer = paddle.jit.to_static(Lists(list_that_starts_with_something), full_graph=True)
     x, n = paddle.to_tensor(floats(2, WIDTH)), paddle.to_tensor(np.array([3]))
@@ -864,7 +866,7 @@ def test_another_process_loads_arrays(tmp_path: Path) -> None:
     assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
 
 
-def test_as_many_elements_as_turns_have_no_form_in_cpp(tmp_path: Path) -> None:
+def test_dynamic_element_counts_have_no_cpp_code(tmp_path: Path) -> None:
     program = Program(one_array())
     with pytest.raises(NgraphError, match="has no form in C"):
         generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)

@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_paddle_gets_none(asked: list[int]) -> None:
+def test_paddle_gets_no_call_stacks(asked: list[int]) -> None:
     make_operators()
     assert len(asked) > 1 and min(asked) > 1
     asked.clear()
@@ -55,7 +55,7 @@ def test_paddle_gets_none(asked: list[int]) -> None:
     assert len(asked) > 1
 
 
-def test_another_thread_that_makes_programs_gets_its_own(asked: list[int]) -> None:
+def test_another_thread_gets_complete_call_stacks(asked: list[int]) -> None:
     thread = threading.Thread(target=make_operators)
     with without_call_stacks():
         thread.start()
@@ -73,7 +73,7 @@ class Asking:
         self._found.append(name_of_asking())
 
 
-def test_what_runs_in_this_thread_meanwhile_gets_its_own() -> None:
+def test_other_code_in_the_thread_gets_call_stacks() -> None:
     """``[-1]`` exists in plain Paddle."""
     found: list[str | None] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: found.append(name_of_asking()))
@@ -87,7 +87,7 @@ def test_what_runs_in_this_thread_meanwhile_gets_its_own() -> None:
     assert found == ["name_of_asking"] * 3
 
 
-def test_what_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrapper_installed_meanwhile_remains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traceback, "extract_stack", traceback.extract_stack)  # restored at the end
     with without_call_stacks():
         stand_in = traceback.extract_stack
@@ -105,7 +105,7 @@ def test_what_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_process_that_is_forked_meanwhile_gets_its_own() -> None:
+def test_a_forked_process_gets_call_stacks() -> None:
     """Threads of the child may have ids of threads that only the parent has."""
     is_inside, ends = threading.Event(), threading.Event()
 

@@ -188,7 +188,7 @@ def classes() -> dict[str, ast.ClassDef]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_only_the_seam_touches_paddle(
+def test_only_paddle_private_accesses_private_names(
     path: Path, own: set[str], classes: Mapping[str, ast.ClassDef]
 ) -> None:
     assert faults_in(path.read_text(), own, classes) == []
@@ -219,7 +219,7 @@ def test_only_the_seam_touches_paddle(
         "import importlib\nimportlib.import_module('paddle.base.core')",
     ],
 )
-def test_what_touches_paddle_is_found(text: str) -> None:
+def test_accesses_to_paddle_are_found(text: str) -> None:
     assert len(faults_in(text)) >= 1
 
 
@@ -232,7 +232,7 @@ def test_what_touches_paddle_is_found(text: str) -> None:
         "import threading\n_thread = threading.local()\n_thread.asks = True",
     ],
 )
-def test_what_does_not_is_not(text: str) -> None:
+def test_other_accesses_are_allowed(text: str) -> None:
     assert faults_in(text) == []
 
 
@@ -241,14 +241,14 @@ def test_what_does_not_is_not(text: str) -> None:
 PLACES = list(check.patch_targets())
 
 
-def test_each_place_is_told_once() -> None:
+def test_each_patch_target_is_listed_once() -> None:
     told = [(place.owner, place.name) for place in replaced.patch_targets()]
     assert len(set(told)) == len(told)
     assert len(set(PLACES)) == len(PLACES)
 
 
 @pytest.mark.parametrize("place", replaced.patch_targets(), ids=str)
-def test_each_place_is_replaced_by_something_called_alike(place: PatchTarget) -> None:
+def test_each_patch_has_the_signature_of_its_target(place: PatchTarget) -> None:
     dynamic_hook.switch(True)  # calls the original only on request
     dynamic_hook.switch(False)
     capture.install()
@@ -263,7 +263,7 @@ def test_each_place_is_replaced_by_something_called_alike(place: PatchTarget) ->
     assert place.owner != "paddle.base.libpaddle" or twin is not original
 
 
-def test_every_reason_of_a_configuration_has_its_place() -> None:
+def test_every_reason_of_a_configuration_has_its_patch_target() -> None:
     assert set(predictor_hook._UNSUPPORTED_GETTERS) <= {
         place.name for place in protocols.members(protocols.Config)
     }
@@ -339,7 +339,7 @@ def run(
 
 
 @pytest.mark.slow("starts a process for each missing name")
-def test_whatever_paddle_lacks_is_said_before_anything_is_replaced() -> None:
+def test_missing_names_are_reported_before_patching() -> None:
     drawn = list(faults())
     assert len(drawn) > 300
     found = run("-m", unfit_paddle.__name__, input=json.dumps(drawn), cwd=PACKAGE.parent)
@@ -365,7 +365,7 @@ print(out, runs, hasattr(core.DenseTensor, "_ptr"))
 
 
 @pytest.mark.slow("starts a process")
-def test_the_import_warns_and_programs_run_natively() -> None:
+def test_the_import_warns_and_paddle_runs_programs() -> None:
     said, result = run("-W", "ignore", "-c", SCRIPT, cwd=PACKAGE.parent).stdout.splitlines()[-2:]
     assert said.startswith("FLAGS_use_ngraph has no effect: ")
     assert "there is no paddle.base.libpaddle.DenseTensor._ptr; `pip install" in said
@@ -382,6 +382,6 @@ def test_a_port_loads_the_engine_nevertheless() -> None:
     assert result == "[2.5 2.5] 1 False"
 
 
-def test_names_are_bound_to_what_paddle_has() -> None:
+def test_names_are_bound_to_paddles_objects() -> None:
     assert isinstance(paddle.CPUPlace(), type(names.expected_place()))
     assert names.new_scope().find_var("x") is None

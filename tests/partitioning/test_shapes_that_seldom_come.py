@@ -58,7 +58,7 @@ def built(
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("reads", [draws, sorts])
-def test_a_native_loop_builds_few_functions(reads: Callable) -> None:
+def test_a_loop_that_falls_back_builds_few_functions(reads: Callable) -> None:
     program = growing(reads)
     turns = 40
     feed = {"x": floats(2, 3, WIDTH), "limit": np.array([turns])}
@@ -99,7 +99,7 @@ def of_one_interval(reads: Callable) -> Program:
 
 
 @pytest.mark.parametrize("reads", [draws, sorts])
-def test_what_comes_often_has_a_function(reads: Callable) -> None:
+def test_frequent_shapes_have_a_function(reads: Callable) -> None:
     program = of_one_interval(reads)
     for length in range(2, 2 + OWN):
         assert built(program, x=floats(2, length, WIDTH))[1:] == (1, 0)
@@ -118,7 +118,7 @@ def drawn(h: Any, w: Any) -> Any:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("step", ["made", "run"])
 @pytest.mark.parametrize("reads", [drawn, sorts])
-def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch) -> None:
+def test_shapes_that_paddle_cannot_run_are_built(reads: Callable, step: str, monkeypatch) -> None:
     """Shapes that occur for the first time run in the engine as well."""
     program = of_one_interval(reads)
     for length in range(2, 2 + OWN):
@@ -149,14 +149,14 @@ def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_shapes_that_one_function_serves_never_wait() -> None:
+def test_shapes_of_one_function_never_fall_back() -> None:
     program = of_one_interval(lambda h, w: paddle.matmul(h, w))
     for length in range(2, 60):
         assert built(program, x=floats(2, length, WIDTH))[1:] == (1, 0)
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_strict_run_has_its_function() -> None:
+def test_a_strict_run_builds_its_function() -> None:
     program = of_one_interval(sorts)
     with strict_runs():
         for length in range(2, 8 + OWN):
@@ -164,7 +164,7 @@ def test_a_strict_run_has_its_function() -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
+def test_strictness_is_read_at_the_start_of_a_run() -> None:
     """Another thread sets the flag."""
     program = of_one_interval(sorts)
     for length in range(2, 2 + OWN):
@@ -193,7 +193,7 @@ def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_what_paddle_would_not_check_is_built() -> None:
+def test_shapes_with_unchecked_indices_are_built() -> None:
     """Paddle's kernel writes out of bounds for such indices."""
 
     def build() -> Any:
@@ -209,7 +209,7 @@ def test_what_paddle_would_not_check_is_built() -> None:
 
 
 @pytest.mark.slow("runs several threads for a while")
-def test_runs_that_overlap_have_the_function_of_one_that_is_alone() -> None:
+def test_concurrent_runs_use_the_function_of_a_single_run() -> None:
     """Without a function for runs that share the threads, no run falls back."""
     width = 128
 
@@ -245,7 +245,7 @@ def test_runs_that_overlap_have_the_function_of_one_that_is_alone() -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> None:
+def test_functions_beyond_the_limit_are_not_loaded_in_each_run(tmp_path: Path) -> None:
     """Functions on disk are loaded as shapes come, once; then shapes have to recur often."""
     tmp_path.chmod(0o700)
     names = ("cache_dir", "cache_min_ms", "cache_size")
@@ -275,7 +275,7 @@ def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("shapes, room", [(14, 8), (6, 4), (3, 1), (40, 20)])
 @pytest.mark.parametrize("reads", [draws, sorts])
-def test_what_there_is_no_room_for_is_not_built_in_each_run(reads, shapes, room):
+def test_functions_beyond_the_limit_are_not_built_in_each_run(reads, shapes, room):
     """Even for few shapes: alternating ones would evict each other forever."""
     program = of_one_interval(reads)
     before = paddle.get_flags("FLAGS_ngraph_cache_size")

@@ -14,7 +14,7 @@ from tests import interruptions
 
 @pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("case", interruptions.CASES)
-def test_what_is_interrupted_ends_or_goes_on_as_natively(case: str) -> None:
+def test_interrupted_work_ends_or_continues(case: str) -> None:
     """Runs each case in a separate process, whose main thread it has exclusively."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.interruptions", case],

@@ -113,7 +113,7 @@ LISTS = ["in_a_list", "in_a_list_with_the_same"]
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_drawn_loops_agree(seed: int) -> None:
+def test_random_loops_agree(seed: int) -> None:
     program, apart = Program(Drawn(seed).build), Program(Drawn(seed, is_apart=True).build)
     for rows, limit in ((4, 3), (4, 1), (7, 2), (3, 4)):
         feed = {"place": np.array([rows - 1]), "limit": np.array([limit])}
@@ -122,7 +122,7 @@ def test_drawn_loops_agree(seed: int) -> None:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(12))
-def test_each_turn_has_lists_of_its_own(seed: int) -> None:
+def test_each_iteration_has_separate_lists(seed: int) -> None:
     """Even if the elements are equal: a list that iterations share would grow."""
     drawn = Drawn(seed)
     drawn.kinds = [*drawn.draw.permutation([LISTS[seed % 2], "attends", "picks"])]
@@ -133,7 +133,7 @@ def test_each_turn_has_lists_of_its_own(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *LISTS])
-def test_loops_without_a_turn_agree(kind: str) -> None:
+def test_loops_without_iterations_agree(kind: str) -> None:
     drawn = Drawn(0)
     drawn.kinds = [kind]
     program = Program(drawn.build)
@@ -163,20 +163,20 @@ def inside(build: Callable) -> Counter[str]:
         *(("picks", 0), ("in_a_branch", 0)),
     ],
 )
-def test_products_that_stay_in_a_turn(kind: str, products: int) -> None:
+def test_matmuls_that_stay_in_the_loop(kind: str, products: int) -> None:
     drawn = Drawn(0)
     drawn.kinds = [kind]
     found = inside(drawn.build)
     assert (found["MatMul"], found["Transpose"]) == (products, 0)
 
 
-def test_a_branch_that_only_chooses_is_no_model() -> None:
+def test_a_branch_that_only_selects_needs_no_model() -> None:
     drawn = Drawn(0)
     drawn.kinds = ["one_of_two"]
     assert inside(drawn.build)["If"] == 0
 
 
-def test_what_is_cheap_stays_in_the_loop() -> None:
+def test_cheap_nodes_stay_in_the_loop() -> None:
     """Moving it would cost memory: results of iterations are freed."""
 
     def build() -> Any:

@@ -52,7 +52,7 @@ def decoder(shape: list[int], back: int = 0) -> Callable:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("shape", [[], [1]], ids=str)
-def test_a_greedy_decoder_is_one_interval(shape: list[int]) -> None:
+def test_a_greedy_decoder_is_one_subgraph(shape: list[int]) -> None:
     program, twin = Program(decoder(shape)), in_order(decoder(shape))
     assert is_one_interval(program)
     for rows, limit in [(3, 4), (2, LONGEST), (1, 1), (3, 0), (5, 7), (3, 4)]:
@@ -68,7 +68,7 @@ def test_a_greedy_decoder_is_one_interval(shape: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("back", "limit"), [(1, 3), (0, LONGEST + 1)])
-def test_positions_out_of_range_are_as_natively(back: int, limit: int) -> None:
+def test_indices_out_of_range_behave_as_in_paddle(back: int, limit: int) -> None:
     """-1 is the last index; Paddle rejects or ignores indices beyond the end."""
     program, twin = Program(decoder([], back)), in_order(decoder([], back))
     assert is_one_interval(program)

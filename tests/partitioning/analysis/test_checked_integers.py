@@ -61,7 +61,7 @@ def cast(shape, dtype="int64"):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_cast_of_what_fits_is_the_engines():
+def test_a_cast_within_int32_runs_in_the_engine():
     program = cast([-1])
     assert is_one_interval(program)
     run_both(program, True, x=np.array(INSIDE, "float32"))
@@ -71,7 +71,7 @@ def test_a_cast_of_what_fits_is_the_engines():
 
 @pytest.mark.parametrize("place", [0, 1, 5000, -1])
 @pytest.mark.parametrize("value", BEYOND)
-def test_a_cast_of_what_does_not_fit_is_paddles(value, place):
+def test_a_cast_beyond_int32_falls_back(value, place):
     program = cast([-1])
     x = np.resize(np.array(INSIDE, "float32"), 9000)
     run_both(program, True, x=x)
@@ -80,7 +80,7 @@ def test_a_cast_of_what_does_not_fit_is_paddles(value, place):
     run_both(program, True, x=np.resize(np.array(INSIDE, "float32"), 77))
 
 
-def test_a_cast_of_nothing():
+def test_a_cast_of_an_empty_tensor():
     x = np.zeros([0], "float32")
     program = cast([-1])
     np.testing.assert_array_equal(program.run(x=x)[0], program.run(engine=False, x=x)[0])
@@ -96,7 +96,7 @@ def test_casts_of_many_shapes_share_a_function(rank):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_positions_that_are_computed_in_floats():
+def test_indices_computed_from_floats():
     """As in T5: the logarithm of a distance, cast to int64, is looked up."""
 
     def build():
@@ -148,7 +148,7 @@ READ = {
 
 @pytest.mark.parametrize("read", READ)
 @pytest.mark.parametrize("handed_on", HANDED_ON)
-def test_what_where_passes_over_is_not_looked_at(handed_on, read):
+def test_values_that_where_discards_are_not_checked(handed_on, read):
     def build():
         x = paddle.static.data("x", [-1], "float32")
         c = HANDED_ON[handed_on](paddle.cast(x, "int64"), x)
@@ -163,7 +163,7 @@ def test_what_where_passes_over_is_not_looked_at(handed_on, read):
 
 @pytest.mark.parametrize("read", READ)
 @pytest.mark.parametrize("handed_on", HANDED_ON)
-def test_what_where_takes_is_looked_at(handed_on, read):
+def test_values_that_where_selects_are_checked(handed_on, read):
     def build():
         x = paddle.static.data("x", [-1], "float32")
         c = HANDED_ON[handed_on](paddle.cast(x, "int64"), x)
@@ -179,7 +179,7 @@ def test_what_where_takes_is_looked_at(handed_on, read):
 
 
 @pytest.mark.parametrize("value", BEYOND)
-def test_casts_inside_of_branches_and_loops(value):
+def test_casts_in_branches_and_loops(value):
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         branch = paddle.static.nn.cond(
@@ -226,7 +226,7 @@ def fits(*numbers):
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_two_numbers(name):
+def test_two_operands(name):
     def build():
         return getattr(paddle, name)(wide("x"), wide("y"))
 
@@ -249,7 +249,7 @@ def test_two_numbers(name):
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_one_number(name):
+def test_one_operand(name):
     build, exact = UNARY[name]
     program = Program(lambda: build(wide("x")))
     if exact is None:
@@ -267,7 +267,7 @@ def test_one_number(name):
 @pytest.mark.parametrize(
     "shapes", [((-1, 1), (1, -1)), ((-1, -1), (-1,)), ((), (-1,)), ((3, 4), (4,))]
 )
-def test_numbers_that_are_repeated(name, shapes):
+def test_broadcast_operands(name, shapes):
     program = Program(lambda: getattr(paddle, name)(*map(wide, "xy", shapes)))
     assert is_one_interval(program)
     for size in (4, 2, 5, 7, 9):
@@ -281,7 +281,7 @@ def test_numbers_that_are_repeated(name, shapes):
             run_both(program, False, x=x.astype("int32"), y=y.astype("int32"))
 
 
-def test_many_numbers_on_all_threads():
+def test_many_elements_on_all_threads():
     program = Program(lambda: wide("x") * wide("y"))
     x = np.arange(300000, dtype="int32")
     run_both(program, True, x=x, y=np.full_like(x, 7000))
@@ -292,7 +292,7 @@ def test_many_numbers_on_all_threads():
         run_both(program, False, x=x2, y=y)
 
 
-def test_what_follows_relies_on_the_check():
+def test_consumers_rely_on_the_check():
     """A remainder, a comparison and a look-up of checked values."""
 
     def build():
@@ -310,7 +310,7 @@ def test_what_follows_relies_on_the_check():
 # -- symbolic sizes ------------------------------------------------------------------------------
 
 
-def test_products_of_open_sizes():
+def test_products_of_dynamic_sizes():
     def build():
         x, y = (paddle.static.data(name, [-1], "bool") for name in "xy")
         h, w = paddle.shape(x)[0], paddle.shape(y)[0]
@@ -326,7 +326,7 @@ def test_products_of_open_sizes():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_grids_of_open_sizes():
+def test_grids_of_dynamic_sizes():
     """Position embeddings: of counts, and of counts over sizes."""
 
     def build():
@@ -348,7 +348,7 @@ def test_grids_of_open_sizes():
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("again", [False, True])
-def test_sizes_that_another_interval_knows(again):
+def test_sizes_known_to_another_subgraph(again):
     """Shapes are computed where they are needed, from scalars that are read by value."""
 
     def build():
@@ -378,7 +378,7 @@ def test_sizes_that_another_interval_knows(again):
     assert not paddle_ngraph.stats()["native_runs"]
 
 
-def test_sizes_that_are_fed():
+def test_fed_sizes():
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         n = paddle.static.data("n", [1], "int64")
@@ -393,7 +393,7 @@ def test_sizes_that_are_fed():
 # -- loops and branches --------------------------------------------------------------------------
 
 
-def test_a_sum_that_nothing_bounds():
+def test_an_unbounded_sum():
     """The value doubles in each iteration, and a feed sets the number of iterations."""
 
     def build():
@@ -434,7 +434,7 @@ def test_only_the_branch_that_is_taken_is_checked():
 
 
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
-def test_what_never_fits_is_left_to_paddle():
+def test_operators_that_always_overflow_fall_back():
     def build():
         x, y = wide("x"), paddle.static.data("y", [4, 4], "float32")
         return x * 1000003 * 7919, paddle.tanh(paddle.matmul(y, y)) > 0.5
@@ -470,7 +470,7 @@ SAME_KIND = {
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("name", SAME_KIND)
-def test_what_certainly_fits_stays_the_engines(name, inside):
+def test_operators_that_never_overflow_stay_with_the_engine(name, inside):
     """Although similar operators, here and in another program, have always overflowed."""
 
     def build(bound, both):
@@ -504,7 +504,7 @@ def test_what_certainly_fits_stays_the_engines(name, inside):
     run_both(small, True, **feed)
 
 
-def test_graph_strings_say_what_is_checked():
+def test_graph_strings_list_checked_operators():
     program = Program(lambda: wide("x") * wide("y"))
     (interval,) = program_pass.dry_run(program.main).blocks[0].intervals
     text = interval.graph.to_string()
@@ -513,7 +513,7 @@ def test_graph_strings_say_what_is_checked():
 
 
 @pytest.mark.parametrize("name", ["add", "multiply"])
-def test_truths(name):
+def test_bools(name):
     def build():
         x, y = (paddle.static.data(n, [-1], "bool") for n in "xy")
         return getattr(paddle, name)(x, y)
@@ -526,7 +526,7 @@ def test_truths(name):
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 @pytest.mark.parametrize("given", ["condition", "x", "y"])
-def test_where_repeats_nothing(dtype, given):
+def test_where_does_not_broadcast(dtype, given):
     """For shapes known only in a run, Paddle accepts equal ones, and the engine no others."""
 
     def build():

@@ -122,7 +122,7 @@ KINDS = ["count", "write", "branch", "lone branch", "inner loop"]
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_a_drawn_loop_hands_on_what_it_overwrites(seed: int) -> None:
+def test_a_random_loop_carries_overwritten_variables(seed: int) -> None:
     drawn = Drawn(seed)
     program, twin = Program(drawn.build), in_order(Drawn(seed).build)
     assert not in_place(program) and is_one_interval(program)
@@ -137,7 +137,7 @@ def test_a_drawn_loop_hands_on_what_it_overwrites(seed: int) -> None:
         assert paddle_ngraph.stats()["engine_runs"] > before
 
 
-def test_counters_and_a_recurrence_are_one_interval() -> None:
+def test_counters_and_a_recurrence_are_one_subgraph() -> None:
     """An RNN written as ``while``, which counts by ``increment`` and stores the count."""
 
     def build() -> Any:
@@ -176,7 +176,7 @@ def test_counters_and_a_recurrence_are_one_interval() -> None:
         (1, 1, 2**31 - 1, False),
     ],
 )
-def test_a_sum_is_bounded_by_the_number_of_turns(
+def test_a_sum_is_bounded_by_the_number_of_iterations(
     start: int, step: int, most: int, is_bounded: bool
 ) -> None:
     def build() -> Any:
@@ -205,7 +205,7 @@ def test_a_sum_is_bounded_by_the_number_of_turns(
         assert paddle_ngraph.stats()["engine_runs"] - before == (1 if fits else 0)
 
 
-def test_what_is_assigned_to_is_handed_on() -> None:
+def test_assigned_variables_are_carried() -> None:
     def build() -> Any:
         x, total = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([1])
 
@@ -224,7 +224,7 @@ def test_what_is_assigned_to_is_handed_on() -> None:
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
 
 
-def test_a_loop_starts_from_what_was_written_before() -> None:
+def test_initial_values_are_earlier_writes() -> None:
     """The loop captures the same variable too, and overwrites it."""
 
     def build() -> Any:
@@ -279,7 +279,7 @@ def inside_of_a_loop() -> Any:
 
 
 @pytest.mark.parametrize("build", [bound_of_a_loop, size, read_before_and_after, inside_of_a_loop])
-def test_what_is_assigned_a_constant_is_known(build: Callable) -> None:
+def test_assigned_constants_have_ranges(build: Callable) -> None:
     """Covers scalars of ``paddle.to_tensor`` in a program."""
     program, x = in_order(build), floats(4, WIDTH)
     assert not paddle_ngraph.explain(program.main).native
@@ -303,7 +303,7 @@ def assigned_parameter() -> Any:
 
 
 @pytest.mark.parametrize("build", [assigned_feed, assigned_parameter])
-def test_what_is_known_to_others_is_assigned_to_where_it_is(build: Callable) -> None:
+def test_feeds_and_parameters_are_assigned_in_place(build: Callable) -> None:
     assert "pd_op.assign_value_" in in_place(Program(build))
 
 
@@ -342,7 +342,7 @@ def beside_what_is_printed() -> Any:
 
 
 @pytest.mark.parametrize("build", [of_a_feed, of_a_parameter, beside_what_is_printed])
-def test_what_keeps_its_memory(build: Callable) -> None:
+def test_variables_that_keep_their_memory(build: Callable) -> None:
     assert "pd_op.increment_" in in_place(Program(build))
 
 
@@ -356,7 +356,7 @@ ALIASES = {
 
 
 @pytest.mark.parametrize("alias", ALIASES)
-def test_an_alias_sees_a_write(alias):
+def test_an_alias_observes_a_write(alias):
     """A reader that shares the memory of a variable reads later versions, too."""
 
     def build() -> Any:
