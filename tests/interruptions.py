@@ -284,14 +284,14 @@ def of_program(make: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: program.run(paddle_ngraph.is_enabled(), x=floats(3, 6))
 
 
-def old_style() -> Any:
+def program_desc() -> Any:
     x = paddle.static.data("x", [-1, 6], "float32")
     return paddle.static.nn.fc(x, 4, activation="tanh")
 
 
 def of_old_program() -> Callable[[], Any]:
     with paddle.pir_utils.OldIrGuard():
-        program = Program(old_style)
+        program = Program(program_desc)
 
     def run() -> Any:
         with paddle.pir_utils.OldIrGuard():
@@ -413,7 +413,7 @@ def at_any_moment(name: str) -> None:
     native = run()
     paddle_ngraph.enable()
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    drawn, interrupted, total = random.Random(name), 0, 0
+    generator, interrupted, total = random.Random(name), 0, 0
     took = 0.0
     # More interruptions if the machine has become faster since the measurement.
     while total < TRIES or (interrupted < TRIES // 6 and total < 10 * TRIES):
@@ -425,7 +425,7 @@ def at_any_moment(name: str) -> None:
         total += 1
         try:
             try:
-                signal.setitimer(signal.ITIMER_REAL, drawn.uniform(0.02, 1.0) * took)
+                signal.setitimer(signal.ITIMER_REAL, generator.uniform(0.02, 1.0) * took)
                 assert_close(run(), native)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
@@ -655,13 +655,13 @@ def others_settings() -> None:
         numbers.append(-number)
 
     # asyncio, which is notified by a byte in a file.
-    told: list[str] = []
+    notified: list[str] = []
     loop = asyncio.new_event_loop()
-    loop.add_signal_handler(signal.SIGUSR1, told.append, "came")
+    loop.add_signal_handler(signal.SIGUSR1, notified.append, "came")
     with in_a_build(lambda: signal.raise_signal(signal.SIGUSR1)) as run:
         run()
     loop.run_until_complete(asyncio.sleep(0.05))
-    assert told == ["came"]
+    assert notified == ["came"]
     loop.remove_signal_handler(signal.SIGUSR1)
     loop.close()
     # A handler in C that was installed before Python's.
@@ -792,9 +792,9 @@ def where_autograd_calls() -> None:
             calls.append("met")
     assert calls == ["called", "met"]
 
-    drawn, interrupted = random.Random(1), 0
+    generator, interrupted = random.Random(1), 0
     for _ in range(300):
-        timer = threading.Timer(drawn.uniform(0, 0.005), os.kill, (os.getpid(), signal.SIGINT))
+        timer = threading.Timer(generator.uniform(0, 0.005), os.kill, (os.getpid(), signal.SIGINT))
         try:
             timer.start()
             run()
@@ -829,10 +829,10 @@ def once_at_method(kind: type, name: str, act: Callable[[], None]) -> Iterator[l
 def gradients_stay_on() -> None:
     """Ctrl-C at any point of sections without gradients: they are enabled again afterwards."""
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    drawn = random.Random(0)
+    generator = random.Random(0)
     for _ in range(3000):
         with contextlib.suppress(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, drawn.uniform(1e-5, 1e-4))
+            signal.setitimer(signal.ITIMER_REAL, generator.uniform(1e-5, 1e-4))
             while True:
                 with captured_calls.gradients_enabled(False):
                     pass

@@ -378,9 +378,9 @@ class Training:
 def test_random_training(monkeypatch: Any, native_in_order: None) -> None:
     counts = []
     for seed in range(16):
-        drawn, steps = Training(seed), Training(seed).steps()
-        counts.append(with_and_without(monkeypatch, drawn.build, steps))
-        native, engine = Program(drawn.build), Program(drawn.build)
+        training, steps = Training(seed), Training(seed).steps()
+        counts.append(with_and_without(monkeypatch, training.build, steps))
+        native, engine = Program(training.build), Program(training.build)
         for number, feed in enumerate(steps):
             native.run(engine=False, **feed)
             engine.run(**feed)
@@ -477,7 +477,7 @@ def in_thread(work: Callable[[], Any]) -> threading.Thread:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("step", ["run", "write"])
 def test_a_failure_ends_the_exclusive_run(step: str) -> None:
-    program, twin = (Program(deep("momentum")) for _ in range(2))
+    program, reference = (Program(deep("momentum")) for _ in range(2))
     program.run(**feed_of(0))
     _core.fail_at(step)
     if step == "run":
@@ -487,8 +487,8 @@ def test_a_failure_ends_the_exclusive_run(step: str) -> None:
             program.run(**feed_of(1))
     _core.fail_at("")
     for step_number in range(2):
-        twin.run(engine=False, **feed_of(step_number))
-    assert_same_states(twin, program)
+        reference.run(engine=False, **feed_of(step_number))
+    assert_same_states(reference, program)
     denylist.clear()
     _core.reset_denylist()
     functions = paddle_ngraph.stats()["functions_built"]
@@ -497,7 +497,7 @@ def test_a_failure_ends_the_exclusive_run(step: str) -> None:
 
 
 def test_an_interrupted_run_applies_no_update() -> None:
-    program, twin = (Program(deep("momentum")) for _ in range(2))
+    program, reference = (Program(deep("momentum")) for _ in range(2))
     for step in range(4):
         feed = feed_of(step)
         if step == 2:
@@ -508,9 +508,9 @@ def test_an_interrupted_run_applies_no_update() -> None:
             assert_equal(state_of(program), before)
             continue
         program.run(**feed)
-        twin.run(engine=False, **feed)
+        reference.run(engine=False, **feed)
     assert paddle_ngraph.stats()["gradients_held"] == 3 * 4
-    assert_same_states(twin, program)
+    assert_same_states(reference, program)
 
 
 FORKED = """
@@ -525,11 +525,11 @@ from tests.conversion.test_gradient_pinning import (
 
 paddle.enable_static()
 with paddle_ngraph.use_ngraph():
-    program, other, twin = (Program(deep()) for _ in range(3))
-    for each in (program, other, twin):
+    program, other, reference = (Program(deep()) for _ in range(3))
+    for each in (program, other, reference):
         each.run(**feed_of(0))
-    twin.run(**feed_of(1))
-    expected = state_of(twin)
+    reference.run(**feed_of(1))
+    expected = state_of(reference)
     _core.fail_at("run", blocks=True)
     thread = in_thread(lambda: other.run(**feed_of(5)))  # it has the turn
     until(lambda: _core.num_blocked_threads() == 1)
@@ -579,7 +579,7 @@ def test_a_function_from_disk(tmp_path: Path) -> None:
     before = paddle.get_flags(["FLAGS_ngraph_cache_dir", "FLAGS_ngraph_cache_min_ms"])
     paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": 0})
     try:
-        engine, twin = Program(deep()), Program(deep())
+        engine, reference = Program(deep()), Program(deep())
         for step in range(2):
             engine.run(**feed_of(step))
         paddle_ngraph.clear_cache()
@@ -588,8 +588,8 @@ def test_a_function_from_disk(tmp_path: Path) -> None:
     finally:
         paddle.set_flags(before)
     for step in range(4):
-        twin.run(**feed_of(step))
-    assert_equal(state_of(engine), state_of(twin))
+        reference.run(**feed_of(step))
+    assert_equal(state_of(engine), state_of(reference))
 
 
 # -- operators after pinned values -----------------------------------------------------------------

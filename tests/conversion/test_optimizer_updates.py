@@ -113,11 +113,11 @@ def test_the_update_multiplies_a_clipped_gradient():
     assert [len(update.factors) for update in draft.updates] == [1, 1]
     assert draft.updates[0].factors == draft.updates[1].factors
     program = Program(build)
-    twin = Program(build)
+    reference = Program(build)
     for step in range(4):
         program.run(x=floats(5, 4, seed=step))
-        twin.run(engine=False, x=floats(5, 4, seed=step))
-    assert_same_states(twin, program)
+        reference.run(engine=False, x=floats(5, 4, seed=step))
+    assert_same_states(reference, program)
 
 
 def given_gradients(count: int, factor: float | None = None) -> Callable[[], Any]:
@@ -225,14 +225,14 @@ def test_states_keep_their_memory(optimizer):
 
 @pytest.mark.slow("compiles many or large functions")
 def test_dynamic_shapes():
-    program, twin = Program(lambda: trained("adam")), Program(lambda: trained("adam"))
+    program, reference = Program(lambda: trained("adam")), Program(lambda: trained("adam"))
     for rows in (3, 5, 9, 17, 40):
         program.run(x=floats(rows, 4, seed=rows))
-        twin.run(engine=False, x=floats(rows, 4, seed=rows))
+        reference.run(engine=False, x=floats(rows, 4, seed=rows))
     stats = paddle_ngraph.stats()
     assert stats["functions_built"] == 3
     assert stats["steps_in_place"] == 10
-    assert_same_states(twin, program)
+    assert_same_states(reference, program)
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -271,24 +271,24 @@ def test_a_run_that_fails_after_writing_is_not_repeated(strict):
     # One update, not two.
     velocity = {n: v for n, v in before.items() if "velocity" in n}
     assert velocity
-    twin = Program(lambda: trained("momentum"))
+    reference = Program(lambda: trained("momentum"))
     for _ in range(2):
-        twin.run(engine=False, x=floats(5, 4))
-    assert_same_states(twin, program)
+        reference.run(engine=False, x=floats(5, 4))
+    assert_same_states(reference, program)
     program.run(x=floats(5, 4))
-    twin.run(engine=False, x=floats(5, 4))
-    assert_same_states(twin, program)
+    reference.run(engine=False, x=floats(5, 4))
+    assert_same_states(reference, program)
 
 
 def test_a_run_that_fails_before_writing_changes_nothing():
-    program, twin = Program(lambda: trained("adam")), Program(lambda: trained("adam"))
+    program, reference = Program(lambda: trained("adam")), Program(lambda: trained("adam"))
     program.run(x=floats(5, 4))
     for _ in range(2):
-        twin.run(engine=False, x=floats(5, 4))
+        reference.run(engine=False, x=floats(5, 4))
     _core.fail_at("run")
     program.run(x=floats(5, 4))  # falls back once
     assert paddle_ngraph.stats()["native_runs"] == 1
-    assert_same_states(twin, program)
+    assert_same_states(reference, program)
 
 
 def classifier_with_loop():

@@ -126,11 +126,11 @@ def test_concurrent_runs_share_the_threads(tmp_path, threads):
 @pytest.mark.slow("compiles many or large functions")
 def test_sequential_callers_share_no_threads(tmp_path, threads):
     paddle_ngraph.enable()
-    predictor, turn, data = made(tmp_path, convolutions), threading.Lock(), floats(*SHAPES[0])
+    predictor, lock, data = made(tmp_path, convolutions), threading.Lock(), floats(*SHAPES[0])
 
     def work(clone, number):
         for _ in range(CALLS):
-            with turn:
+            with lock:
                 answer(clone, data)
 
     overlapping(predictor, work)

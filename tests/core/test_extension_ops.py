@@ -331,7 +331,7 @@ def bits_of(data: np.ndarray) -> np.ndarray:
     return (data.view("uint32") >> 16).astype("uint16")
 
 
-def drawn(generator: np.random.Generator, *shape: int) -> np.ndarray:
+def small_integers(generator: np.random.Generator, *shape: int) -> np.ndarray:
     """Random small integers, exact in bfloat16, with products and sums exact in float32."""
     return generator.integers(-8, 9, shape).astype("float32")
 
@@ -355,7 +355,7 @@ def test_matmuls_in_bfloat16(transpose_a, transpose_b):
         m, n, k = generator.choice([1, 2, 15, 16, 17, 31, 33, 100, 257], 3)
         batch = generator.choice([1, 2, 5], generator.integers(0, 3))
         threads = int(generator.choice(THREADS))
-        a, b = drawn(generator, *batch, m, k), drawn(generator, *batch, k, n)
+        a, b = small_integers(generator, *batch, m, k), small_integers(generator, *batch, k, n)
         given = [
             bits_of(np.ascontiguousarray(np.swapaxes(x, -1, -2) if transposed else x))
             for x, transposed in [(a, transpose_a), (b, transpose_b)]
@@ -386,7 +386,10 @@ def test_bfloat16_filter_gradients_read_only_written_memory(stride):
             out = (width + 2 * pad - size) // stride + 1
             if out < 1:
                 continue
-            data, grad = drawn(generator, 2, 16, 3, width), drawn(generator, 2, 16, 3, out)
+            data, grad = (
+                small_integers(generator, 2, 16, 3, width),
+                small_integers(generator, 2, 16, 3, out),
+            )
             lost = np.full((2, 16, 3, 50), np.nan, "float32")
             lost_grad = lost[..., : (50 + 2 * pad - size) // stride + 1]
             for x, y in [(lost, lost_grad), (data, grad)]:
@@ -453,7 +456,7 @@ def computed(name: str, given: Sequence[ov.Tensor], threads: int, **attributes) 
 def test_convolutions_of_channels_last(size, stride):
     """Integers, with products and sums exact in float32: results equal the blocked kernels'."""
     generator = np.random.default_rng(size * 10 + stride)
-    for turn in range(14):
+    for index in range(14):
         channels = int(generator.choice([3, 8, 20, 40, 64, 96, 144]))
         outputs = int(generator.choice([8, 24, 36, 64, 128, 160]))
         batch, height, width = (int(n) for n in generator.integers([1, 7, 7], [4, 30, 30]))
@@ -462,9 +465,9 @@ def test_convolutions_of_channels_last(size, stride):
         pad, attributes = size // 2, {"strides": [stride] * 2, "dilations": [1, 1], "groups": 1}
         attributes |= {"pads_begin": [pad, pad], "pads_end": [pad, pad]}
         out_size = [(n + 2 * pad - size) // stride + 1 for n in (height, width)]
-        data = drawn(generator, batch, channels, height, width)
-        grad = drawn(generator, batch, outputs, *out_size)
-        filter_ = drawn(generator, outputs, channels, size, size)
+        data = small_integers(generator, batch, channels, height, width)
+        grad = small_integers(generator, batch, outputs, *out_size)
+        filter_ = small_integers(generator, outputs, channels, size, size)
         plain = [ov.Tensor(in_blocks(data, block)), ov.Tensor(in_blocks(grad, out_block))]
         last = [channels_last(data, block), channels_last(grad, out_block)]
         weights = ov.Tensor(filter_)
@@ -481,7 +484,7 @@ def test_convolutions_of_channels_last(size, stride):
             expected = computed(name, operands[0], 1, sizes=list(plain_sizes), **attributes)
             attributes_last = {**attributes, "sizes": list(sizes), "channels_last": True}
             found = computed(name, operands[1], threads, **attributes_last)
-            where = f"{turn}: {name} {data.shape} {filter_.shape} on {threads} threads"
+            where = f"{index}: {name} {data.shape} {filter_.shape} on {threads} threads"
             np.testing.assert_array_equal(found, expected, where)
 
 

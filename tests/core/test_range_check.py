@@ -64,12 +64,12 @@ def test_a_rejected_step_changes_no_weight(feed):
     names = ["embedding_0.w_0", "linear_0.w_0", "linear_0.b_0"]
     before = [program.variable(name) for name in names]
     good = {"ids": IDS, "label": np.array([[1], [4]])}
-    told = []
+    messages = []
     for engine in (False, True):
         with pytest.raises((ValueError, IndexError)) as caught:
             program.run(engine, **{**good, **feed})
-        told.append((caught.type, summary(caught.value)))
-    assert told[0] == told[1]
+        messages.append((caught.type, summary(caught.value)))
+    assert messages[0] == messages[1]
     for name, value in zip(names, before):
         np.testing.assert_array_equal(program.variable(name), value)
     paddle_ngraph.reset_stats()

@@ -299,13 +299,13 @@ def test_an_executor_that_reads_variables_exposes_none(monkeypatch) -> None:
     """A function that packs in runs could not tell a look from a write."""
     model = Model()
     model.check(2)
-    handed_out: list[Any] = []
-    monkeypatch.setattr(weight_writes, "_track_exposure", handed_out.append)
+    exposed: list[Any] = []
+    monkeypatch.setattr(weight_writes, "_track_exposure", exposed.append)
     model.program.executor = paddle.static.Executor(CPU)
     model.check(2)
-    handed_out = [tensor for tensor in handed_out if tensor._is_initialized()]
+    exposed = [tensor for tensor in exposed if tensor._is_initialized()]
     weights = {address_of(model.tensor(name)) for name in model.names}
-    assert not weights & set(map(address_of, handed_out))
+    assert not weights & set(map(address_of, exposed))
 
 
 def test_a_parameter_with_two_layouts_is_packed_twice() -> None:
@@ -326,7 +326,7 @@ def test_a_parameter_with_two_layouts_is_packed_twice() -> None:
 
 
 @pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def calls_in_builds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Calls a pair of functions in the next builds: before the passes, and after them."""
     calls: list[Any] = []
 
@@ -357,12 +357,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("rows", [3, -1], ids=["closed", "open"])
-def test_writes_during_a_build_are_in_no_function(meanwhile, folder, rows) -> None:
+def test_writes_during_a_build_are_in_no_function(calls_in_builds, folder, rows) -> None:
     model = Model(rows=rows)
     numbers = model.contents["scaled"]
     others = [floats(SIZE, SIZE, seed=7), floats(SIZE, SIZE, seed=8)]
     # A value computed from a weight is a separate constant, which stays.
-    meanwhile.append(
+    calls_in_builds.append(
         (lambda: model.write("scaled", others[0]), lambda: model.write("scaled", numbers))
     )
     model.check()
@@ -401,9 +401,9 @@ class Large:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_weights_that_move_during_a_build_stay_valid(meanwhile) -> None:
+def test_weights_that_move_during_a_build_stay_valid(calls_in_builds) -> None:
     large = Large()
-    meanwhile.append((large.move, lambda: None))
+    calls_in_builds.append((large.move, lambda: None))
     for _ in range(3):
         large.check_moved()
 
@@ -475,7 +475,7 @@ EVENTS = {
 
 @pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(12))
-def test_random_events_on_weights(meanwhile, seed: int) -> None:
+def test_random_events_on_weights(calls_in_builds, seed: int) -> None:
     """Two models of one graph: each run reads its own weights, whatever happens to them."""
     generator = np.random.default_rng(seed)
     rows = int(generator.choice([-1, 3]))
@@ -511,15 +511,15 @@ def test_random_events_on_weights(meanwhile, seed: int) -> None:
             model.contents[name] = numbers.copy()
         elif event == "announce":
             _core.mark_weights_written()
-        elif event == "build" and not meanwhile:
-            meanwhile.append(rewritten(model, name))
+        elif event == "build" and not calls_in_builds:
+            calls_in_builds.append(rewritten(model, name))
         elif event == "copy":
             for each in Model.names:
                 models[1].write(each, models[0].contents[each])
         elif event == "clear":
             paddle_ngraph.clear_cache()
         model.check(3 if rows > 0 else int(generator.integers(2, 9)))
-    meanwhile.clear()
+    calls_in_builds.clear()
     assert built()[1] > 0
 
 

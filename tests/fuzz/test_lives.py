@@ -82,8 +82,8 @@ def test_a_life_without_faults_ends_well(life: Life) -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-@pytest.mark.parametrize("in_turns", [True, False])
-def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch, in_turns: bool) -> None:
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch, interleaved: bool) -> None:
     original = Engine.run
     monkeypatch.setattr(
         Engine,
@@ -94,7 +94,7 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch, in_turns: bool
         },
         raising=False,
     )
-    life = Life(in_turns)
+    life = Life(interleaved)
     with pytest.raises(Mismatch, match="fetch 1"):
         _trained(life)
         life.end()

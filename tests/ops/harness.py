@@ -174,8 +174,8 @@ def check_refused(build: Build, inputs: Mapping[str, np.ndarray], converted: Seq
 def check_kinds(build: Build, shape: Sequence[int], types: Sequence[str], **options: Any) -> None:
     """Checks a float, an int32 and a bool tensor, with the gradient for the float one."""
     forward = [kind for kind in types if not kind.endswith("_grad")]
-    for maker in MAKERS:
-        check(build, {"x": maker(*shape)}, types if maker is strange else forward, **options)
+    for create in MAKERS:
+        check(build, {"x": create(*shape)}, types if create is strange else forward, **options)
 
 
 def both(name: str) -> list[str]:

@@ -336,7 +336,7 @@ def test_float64_falls_back():
     )
 
 
-def _drawn_readers(seed):
+def _random_readers(seed):
     """A grouped filter of one of several producers, with readers before and after a factor."""
     draw = np.random.default_rng(seed)
     groups, multiplier = int(draw.choice([2, 3])), int(draw.choice([1, 2]))
@@ -378,7 +378,7 @@ READERS = ["stack", "unsqueeze", "groups", "conv", "factor", "transpose"]
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_factor_of_one_reader_of_a_grouped_filter(seed):
-    build, inputs = _drawn_readers(seed)
+    build, inputs = _random_readers(seed)
 
     def program():
         return build(*(paddle.static.data(n, list(v.shape), "float32") for n, v in inputs.items()))

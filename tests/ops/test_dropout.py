@@ -38,13 +38,13 @@ def mask_of(out: Any) -> Any:
     return out.get_defining_op().result(1)
 
 
-def same_stream(build: Any, turns: str, seed: int = 5, **feed: np.ndarray) -> Any:
+def same_stream(build: Any, sides: str, seed: int = 5, **feed: np.ndarray) -> Any:
     """Runs by Paddle, then alternately ("n" by Paddle, "e" by the engine), from the same seed."""
     program = Program(build)
     results = []
-    for plan in ("n" * len(turns), turns):
+    for plan in ("n" * len(sides), sides):
         paddle.seed(seed)
-        results.append([program.run(engine=turn == "e", **feed) for turn in plan])
+        results.append([program.run(engine=side == "e", **feed) for side in plan])
     for expected, actual in zip(*results):
         for one, other in zip(expected, actual):
             np.testing.assert_allclose(other, one, 1e-5, 1e-6)
@@ -191,13 +191,13 @@ def test_alpha_dropout(layer):
 # -- the random stream -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("turns", ["ee", "nene", "enne"])
-def test_paddle_and_the_engine_share_one_stream(turns):
+@pytest.mark.parametrize("sides", ["ee", "nene", "enne"])
+def test_paddle_and_the_engine_share_one_stream(sides):
     def build() -> Any:
         x = paddle.static.data("x", [-1, 40])
         return F.dropout(F.dropout(x * 2.0, 0.3), 0.5)
 
-    same_stream(build, turns, x=floats(50, 40))
+    same_stream(build, sides, x=floats(50, 40))
 
 
 def test_fallback_operators_sample_in_program_order():

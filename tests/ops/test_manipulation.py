@@ -129,15 +129,15 @@ def test_transpose(shape, perm):
 
 @merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("maker", MAKERS)
-def test_concat(axis, maker):
+@pytest.mark.parametrize("create", MAKERS)
+def test_concat(axis, create):
     def build(a, b, c):
         return paddle.concat([a, b, c], axis)
 
     other = [2, 3, 4]
     other[axis] = 1
-    types = ["concat", "concat_grad"] if maker is strange else ["concat"]
-    check(build, {"a": maker(2, 3, 4), "b": maker(*other), "c": maker(2, 3, 4)}, types)
+    types = ["concat", "concat_grad"] if create is strange else ["concat"]
+    check(build, {"a": create(2, 3, 4), "b": create(*other), "c": create(2, 3, 4)}, types)
 
 
 @merged
@@ -159,10 +159,10 @@ def test_concat_dynamic():
 
 @merged
 @pytest.mark.parametrize("shape, axis", [([2, 3], 0), ([2, 3], 1), ([2, 3], -1), ([], 0), ([1], 1)])
-@pytest.mark.parametrize("maker", MAKERS)
-def test_stack(shape, axis, maker):
-    types = ["stack", "stack_grad"] if maker is strange else ["stack"]
-    feeds = {"a": maker(*shape), "b": maker(*shape)}
+@pytest.mark.parametrize("create", MAKERS)
+def test_stack(shape, axis, create):
+    types = ["stack", "stack_grad"] if create is strange else ["stack"]
+    feeds = {"a": create(*shape), "b": create(*shape)}
     check(lambda a, b: paddle.stack([a, b, a], axis), feeds, types)
 
 

@@ -313,7 +313,7 @@ SOURCES = {
 }
 
 
-def _drawn_means(x, seed):
+def _random_means(x, seed):
     """Means whose readers reduce over samples, with a chain of axis permutations between them."""
     draw, names = np.random.default_rng(seed), ["n", "c", "h", "w"]
     left = set(draw.permutation(names)[: int(draw.integers(1, 5))])
@@ -368,7 +368,7 @@ def test_stepwise_means_over_samples_are_deterministic(seed, in_a_loop):
 
     def pooled(x):
         found = paddle.nn.functional.avg_pool2d(x, 2)
-        return [_drawn_means(found, 8 * seed + each) for each in range(8)]
+        return [_random_means(found, 8 * seed + each) for each in range(8)]
 
     def build():
         x = paddle.static.data("x", [3, channels, 8, 8], "float32")

@@ -87,13 +87,13 @@ def test_other_code_in_the_thread_gets_call_stacks() -> None:
     assert found == ["name_of_asking"] * 3
 
 
-def test_a_wrapper_installed_meanwhile_remains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrapper_installed_concurrently_remains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traceback, "extract_stack", traceback.extract_stack)  # restored at the end
     with without_call_stacks():
-        stand_in = traceback.extract_stack
+        replacement = traceback.extract_stack
 
         def wrapper(*args: Any, **kwargs: Any) -> StackSummary:
-            return stand_in(*args, **kwargs)
+            return replacement(*args, **kwargs)
 
         traceback.extract_stack = wrapper
         assert not ask()

@@ -74,7 +74,7 @@ class Faults(ast.NodeVisitor):
         """Returns the base classes that belong to the package."""
         return [self._by_name[b.id] for b in node.bases if getattr(b, "id", "") in self._by_name]
 
-    def _tell(self, node: ast.AST) -> None:
+    def _report(self, node: ast.AST) -> None:
         self.found.append(f"{getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -82,27 +82,27 @@ class Faults(ast.NodeVisitor):
             if is_paddle(each.name):
                 self._of_paddle.add((each.asname or each.name).partition(".")[0])
                 if each.name not in PUBLIC:
-                    self._tell(node)
+                    self._report(node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         if is_paddle(node.module or ""):
             self._of_paddle |= {each.asname or each.name for each in node.names}
             if node.module not in PUBLIC or any(each.name[0] == "_" for each in node.names):
-                self._tell(node)
+                self._report(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and node.value.startswith(("paddle.base", "paddle._")):
-            self._tell(node)
+            self._report(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         function = ast.unparse(node.func)
         if function in ("setattr", "delattr", "object.__setattr__"):
-            self._tell(node)
+            self._report(node)
         named = [each for each in node.args if isinstance(each, ast.Constant)]
         if function in ("getattr", "hasattr", "attrgetter") and any(
             is_private(str(each.value)) for each in named
         ):
-            self._tell(node)
+            self._report(node)
         self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -118,16 +118,16 @@ class Faults(ast.NodeVisitor):
         is_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
         of_paddle = isinstance(root.value, ast.Name) and root.value.id in self._of_paddle
         if node.attr == "__dict__" or (of_paddle and root.attr == "base"):
-            self._tell(node)
+            self._report(node)
         elif is_private(node.attr) and node.attr not in OF_OTHERS:
             own = self._private if not is_self else self._classes[-1] if self._classes else set()
             if of_paddle or node.attr not in own:
-                self._tell(node)
+                self._report(node)
         if isinstance(node.ctx, (ast.Store, ast.Del)):
             of_thread = isinstance(node.value, ast.Name) and node.value.id in self._locals
             is_own = node.attr in self._own and not of_paddle
             if not (is_own or of_thread or ast.unparse(node) in ASSIGNED):
-                self._tell(node)
+                self._report(node)
         self.generic_visit(node)
 
 
@@ -242,8 +242,8 @@ PLACES = list(check.patch_targets())
 
 
 def test_each_patch_target_is_listed_once() -> None:
-    told = [(place.owner, place.name) for place in replaced.patch_targets()]
-    assert len(set(told)) == len(told)
+    targets = [(place.owner, place.name) for place in replaced.patch_targets()]
+    assert len(set(targets)) == len(targets)
     assert len(set(PLACES)) == len(PLACES)
 
 
@@ -259,8 +259,8 @@ def test_each_patch_has_the_signature_of_its_target(place: PatchTarget) -> None:
     assert hasattr(held, "__wrapped__")
     assert signature_of(place.current) == place.signature
     original = held.__wrapped__
-    twin = getattr(resolve("paddle.base.core"), place.name, None)
-    assert place.owner != "paddle.base.libpaddle" or twin is not original
+    core_function = getattr(resolve("paddle.base.core"), place.name, None)
+    assert place.owner != "paddle.base.libpaddle" or core_function is not original
 
 
 def test_every_reason_of_a_configuration_has_its_patch_target() -> None:
@@ -273,12 +273,12 @@ def test_every_reason_of_a_configuration_has_its_patch_target() -> None:
 
 
 def test_every_protocol_is_checked() -> None:
-    told = {
+    targets = {
         each
         for each in vars(protocols).values()
         if isinstance(each, type) and Protocol in each.__bases__
     }
-    assert told == set(protocols.CLASSES)
+    assert targets == set(protocols.CLASSES)
 
 
 FORMS = [
@@ -340,9 +340,9 @@ def run(
 
 @pytest.mark.slow("starts a process for each missing name")
 def test_missing_names_are_reported_before_patching() -> None:
-    drawn = list(faults())
-    assert len(drawn) > 300
-    found = run("-m", unfit_paddle.__name__, input=json.dumps(drawn), cwd=PACKAGE.parent)
+    chosen = list(faults())
+    assert len(chosen) > 300
+    found = run("-m", unfit_paddle.__name__, input=json.dumps(chosen), cwd=PACKAGE.parent)
     assert json.loads(found.stdout.splitlines()[-1]) == []
 
 

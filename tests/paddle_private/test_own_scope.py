@@ -64,12 +64,12 @@ def test_a_scope_ends_in_garbage_collection() -> None:
 
 
 def test_failures_at_the_end_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda each: told.append(str(each.exc_value)))
+    messages: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: messages.append(str(each.exc_value)))
     own = made()
     assert not is_ended(own.scope)
     del own
-    (text,) = told
+    (text,) = messages
     assert "nonexistent scope" in text
 
 

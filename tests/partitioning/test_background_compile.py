@@ -156,14 +156,14 @@ SHAPES: dict[Callable[[], Any], list[tuple[int, ...]]] = {
 }
 
 
-def life(make: Callable[[], Any], engine: bool, drawn: np.random.Generator) -> Any:
+def life(make: Callable[[], Any], engine: bool, random: np.random.Generator) -> Any:
     """Runs on random shapes, with occasional waits for builds; returns all results, and states."""
     program, shapes = Program(make), SHAPES[make]
     paddle.seed(7)
     results = []
     for number in range(14):
-        shape = shapes[drawn.integers(len(shapes))]
-        if drawn.random() < 0.3:
+        shape = shapes[random.integers(len(shapes))]
+        if random.random() < 0.3:
             paddle_ngraph.wait_for_compiles(SECONDS)
         results.append(program.run(engine, x=floats(*shape, seed=number)))
     paddle_ngraph.wait_for_compiles(SECONDS)
@@ -183,21 +183,21 @@ def test_runs_equal_paddles_before_and_after_the_build(make, seed, native_in_ord
     found = life(make, True, np.random.default_rng(seed))
     for expected, results in zip_equal(native, found):
         assert_close(expected, results)
-    engine, meanwhile, built = counts()
-    assert meanwhile > 0 and built > 0 and engine >= len(SHAPES[make])
-    assert paddle_ngraph.stats()["native_runs"] == meanwhile
+    engine, fallbacks, built = counts()
+    assert fallbacks > 0 and built > 0 and engine >= len(SHAPES[make])
+    assert paddle_ngraph.stats()["native_runs"] == fallbacks
     assert paddle_ngraph.stats()["functions_built"] == built
 
 
 @pytest.mark.slow("compiles many or large functions")
 def test_alternating_programs_and_shapes(native_in_order):
     def lives(engine: bool) -> Any:
-        drawn = np.random.default_rng(3)
+        random = np.random.default_rng(3)
         programs = [(Program(make), SHAPES[make]) for make in (network, convolutions, dropped)]
         paddle.seed(5)
         for number in range(30):
-            program, shapes = programs[drawn.integers(3)]
-            shape = shapes[drawn.integers(len(shapes))]
+            program, shapes = programs[random.integers(3)]
+            shape = shapes[random.integers(len(shapes))]
             yield program.run(engine, x=floats(*shape, seed=number))
 
     native = list(lives(False))
@@ -552,7 +552,7 @@ def test_slices_of_a_batch():
 
 
 @contextmanager
-def told() -> Iterator[list[str]]:
+def package_warnings() -> Iterator[list[str]]:
     """Returns the warnings of the package."""
     texts: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -565,7 +565,7 @@ def test_the_next_run_reports_a_failed_build():
     program = Program(network)
     native = program.run(False, x=floats(2, 6))
     _core.fail_at("compile")
-    with told() as texts:
+    with package_warnings() as texts:
         for _ in range(4):
             assert_close(native, program.run(x=floats(2, 6)))
             assert paddle_ngraph.wait_for_compiles(SECONDS)
@@ -585,7 +585,7 @@ def test_the_next_run_reports_a_failed_build():
 def test_a_run_of_other_shapes_reports_a_failed_build():
     program = Program(network)
     _core.fail_at("compile")
-    with told() as texts:
+    with package_warnings() as texts:
         for rows in range(2, 8):
             native = program.run(False, x=floats(rows, 6))
             assert_close(native, program.run(x=floats(rows, 6)))
@@ -622,7 +622,7 @@ def test_errors_of_paddle_while_compiling_are_raised():
     program = Program(network)
     with pytest.raises(Exception) as native:
         program.run(False, x=floats(2, 5))
-    with told() as texts:
+    with package_warnings() as texts:
         for _ in range(3):
             with pytest.raises(type(native.value)):
                 program.run(x=floats(2, 5))

@@ -97,9 +97,9 @@ def test_feeds_of_a_program_desc_program_count() -> None:
         assert _runs(executor, program, fetch, 400, 1000) == 1
 
 
-@pytest.mark.parametrize("old_style", [False, True])
-def test_frequent_whole_programs_are_compiled(old_style: bool) -> None:
-    with paddle.pir_utils.OldIrGuard() if old_style else nullcontext():
+@pytest.mark.parametrize("is_program_desc", [False, True])
+def test_frequent_whole_programs_are_compiled(is_program_desc: bool) -> None:
+    with paddle.pir_utils.OldIrGuard() if is_program_desc else nullcontext():
         program, fetch = _program(4)
         executor = paddle.static.Executor(paddle.CPUPlace())
         runs = [_runs(executor, program, fetch, 4) for _ in range(80)]

@@ -159,13 +159,13 @@ def test_a_failing_disk_cache_is_ignored(step, monkeypatch, tmp_path):
 
 def test_a_failure_is_reported_once_and_falls_back(monkeypatch):
     program = Program(inference)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with fault("compile", monkeypatch):
             program.run(x=floats(3, 4))
         program.run(x=floats(3, 4))
         program.run(x=floats(2, 4))
-    texts = [str(w.message) for w in told if "paddle_ngraph" in str(w.message)]
+    texts = [str(w.message) for w in caught if "paddle_ngraph" in str(w.message)]
     assert len(texts) == 1 and "pd_op.matmul" in texts[0]
     reasons = {op.type: op.reason for op in paddle_ngraph.explain(program.main).native}
     assert "nGraph could not compile its interval: a fault was injected" in reasons["pd_op.matmul"]
@@ -246,13 +246,13 @@ def looping():
         )
         for n in (7, 8)
     )
-    turn, end = paddle.full([1], 0, "int64"), paddle.full([1], 4, "int64")
+    index, end = paddle.full([1], 0, "int64"), paddle.full([1], 4, "int64")
 
-    def body(turn, h):
-        return [turn + 1, paddle.tanh(paddle.matmul(h, second))]
+    def body(index, h):
+        return [index + 1, paddle.tanh(paddle.matmul(h, second))]
 
     start = paddle.assign(paddle.tanh(paddle.matmul(x, first)))  # Paddle moves it into the loop
-    _, h = paddle.static.nn.while_loop(lambda turn, h: turn < end, body, [turn, start])
+    _, h = paddle.static.nn.while_loop(lambda index, h: index < end, body, [index, start])
     loss = (h * h).sum()
     paddle.optimizer.SGD(0.05).minimize(loss)
     return [loss, h]
@@ -361,17 +361,17 @@ def _made_or_given(h, g):
 
 
 @pytest.mark.parametrize("read", LAST_READERS.values(), ids=LAST_READERS)
-@pytest.mark.parametrize("hand_on", [_kept, _either, _either_of_branches, _made_or_given])
+@pytest.mark.parametrize("yields", [_kept, _either, _either_of_branches, _made_or_given])
 @pytest.mark.parametrize("is_loop", [False, True], ids=["branch", "loop"])
-def test_branch_outputs_are_not_overwritten(is_loop, hand_on, read):
+def test_branch_outputs_are_not_overwritten(is_loop, yields, read):
     """Plain Paddle, with its memory pass, occasionally overwrites them."""
 
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         h, g = paddle.tanh(x), x + 1.0
         if not is_loop:
-            return [read(hand_on(h, g)) + 0.0, g * 1.0, h * 1.0]
-        return counted(lambda i, h, g: [read(hand_on(h, g)), g], h, g, end=3)[1:]
+            return [read(yields(h, g)) + 0.0, g * 1.0, h * 1.0]
+        return counted(lambda i, h, g: [read(yields(h, g)), g], h, g, end=3)[1:]
 
     feeds = [{"x": floats(rows, 4, seed=rows)} for rows in (3, 2, 5, 3)]
     paddle.set_flags({"FLAGS_pir_apply_inplace_pass": False})
@@ -511,9 +511,9 @@ def test_subgraphs_end_in_other_threads():
                 gc.collect()
             return
         try:
-            for turn in range(60):
+            for index in range(60):
                 intervals.check()
-                if turn % 5 == 0:
+                if index % 5 == 0:
                     fallback.clear()
         finally:
             if number == 1:

@@ -30,7 +30,7 @@ def fresh(small_intervals_pay: None, monkeypatch: pytest.MonkeyPatch) -> Iterato
     paddle_ngraph.clear_cache()
 
 
-def draws(h: Any, w: Any) -> Any:
+def samples(h: Any, w: Any) -> Any:
     return paddle.matmul(h, w) + paddle.uniform([1], min=0.0, max=1.0) * 0.0
 
 
@@ -57,17 +57,17 @@ def built(
 
 
 @pytest.mark.slow("compiles many or large functions")
-@pytest.mark.parametrize("reads", [draws, sorts])
+@pytest.mark.parametrize("reads", [samples, sorts])
 def test_a_loop_that_falls_back_builds_few_functions(reads: Callable) -> None:
     program = growing(reads)
-    turns = 40
-    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([turns])}
+    iterations = 40
+    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([iterations])}
     native = program.run(engine=False, **feed)
     program.run(**feed)  # which may show which shapes fall back
     counts = []
     for _ in range(20):
         count, by_engine, by_paddle = built(program, native, **feed)
-        assert by_engine + by_paddle >= turns
+        assert by_engine + by_paddle >= iterations
         counts.append(count)
     assert max(counts[1:]) <= 8  # a few in each run, until all shapes have functions
     assert counts[-1] == 0 and by_paddle == 0
@@ -81,11 +81,11 @@ def growing(reads: Callable) -> Program:
         x = paddle.static.data("x", [2, -1, WIDTH], "float32")
         w = parameter(WIDTH, WIDTH)
 
-        def turn(i: Any, h: Any) -> Any:
+        def body(i: Any, h: Any) -> Any:
             h = paddle.tanh(reads(h, w))
             return [paddle.concat([h, paddle.mean(h, 1, True)], 1)]
 
-        return counted(turn, x * 1.0, end=fed_limit())
+        return counted(body, x * 1.0, end=fed_limit())
 
     return Program(build)
 
@@ -98,7 +98,7 @@ def of_one_interval(reads: Callable) -> Program:
     return Program(build)
 
 
-@pytest.mark.parametrize("reads", [draws, sorts])
+@pytest.mark.parametrize("reads", [samples, sorts])
 def test_frequent_shapes_have_a_function(reads: Callable) -> None:
     program = of_one_interval(reads)
     for length in range(2, 2 + OWN):
@@ -111,13 +111,13 @@ def test_frequent_shapes_have_a_function(reads: Callable) -> None:
     assert built(program, x=floats(2, 3, WIDTH)) == (0, 1, 0)
 
 
-def drawn(h: Any, w: Any) -> Any:
-    return draws(h, w) + paddle.uniform([1])
+def samples_twice(h: Any, w: Any) -> Any:
+    return samples(h, w) + paddle.uniform([1])
 
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("step", ["made", "run"])
-@pytest.mark.parametrize("reads", [drawn, sorts])
+@pytest.mark.parametrize("reads", [samples_twice, sorts])
 def test_shapes_that_paddle_cannot_run_are_built(reads: Callable, step: str, monkeypatch) -> None:
     """Shapes that occur for the first time run in the engine as well."""
     program = of_one_interval(reads)
@@ -250,13 +250,13 @@ def test_functions_beyond_the_limit_are_not_loaded_in_each_run(tmp_path: Path) -
     tmp_path.chmod(0o700)
     names = ("cache_dir", "cache_min_ms", "cache_size")
     before = paddle.get_flags([f"FLAGS_ngraph_{name}" for name in names])
-    turns, room = 32, 16
+    iterations, room = 32, 16
     program = growing(lambda h, w: paddle.sort(h, axis=1) * 0.5)
-    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([turns])}
+    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([iterations])}
     native = program.run(engine=False, **feed)
     try:
         paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": 0})
-        for _ in range(2 * turns):
+        for _ in range(2 * iterations):
             if built(program, native, **feed)[2] == 0:
                 break  # all have been built
         paddle_ngraph.clear_cache()
@@ -266,7 +266,7 @@ def test_functions_beyond_the_limit_are_not_loaded_in_each_run(tmp_path: Path) -
             count, by_functions, _ = built(program, native, **feed)
             loaded.append(count + paddle_ngraph.stats()["functions_loaded"])
             by_engine.append(by_functions)
-        assert max(loaded[:3]) >= turns - room  # as many on disk as shapes
+        assert max(loaded[:3]) >= iterations - room  # as many on disk as shapes
         assert max(loaded[3:]) <= 8 and min(by_engine) > 0
     finally:
         paddle.set_flags(before)
@@ -274,7 +274,7 @@ def test_functions_beyond_the_limit_are_not_loaded_in_each_run(tmp_path: Path) -
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("shapes, room", [(14, 8), (6, 4), (3, 1), (40, 20)])
-@pytest.mark.parametrize("reads", [draws, sorts])
+@pytest.mark.parametrize("reads", [samples, sorts])
 def test_functions_beyond_the_limit_are_not_built_in_each_run(reads, shapes, room):
     """Even for few shapes: alternating ones would evict each other forever."""
     program = of_one_interval(reads)

@@ -91,18 +91,18 @@ class _Key:
 def test_reentrant_use(use: str, at: int) -> None:
     """As a signal handler may do; here it clears the cache."""
     table: LRUCache[_Key, str] = LRUCache(2)
-    turns = itertools.count(-1000)
-    keys = [_Key(n, lambda: next(turns) == at and table.clear()) for n in range(3)]
+    calls = itertools.count(-1000)
+    keys = [_Key(n, lambda: next(calls) == at and table.clear()) for n in range(3)]
     for key in keys[:2]:
         table.put(key, "value")
-    turns = itertools.count()
+    calls = itertools.count()
     if use == "remove":
         assert table.remove(lambda key: hash(key) >= 0) <= 2
     elif use == "put":
         assert table.put(keys[2], "another") == "another"
     else:
         assert getattr(table, use)(keys[0]) in ("value", None)
-    turns = itertools.count(1000)
+    calls = itertools.count(1000)
     assert len(table) <= 2
     table.put(keys[0], "new")
     assert table.get(keys[0]) == "new"

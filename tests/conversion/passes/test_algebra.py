@@ -82,7 +82,7 @@ def test_several_factors(factors: tuple[float, ...], way: str) -> None:
     agree(build)
 
 
-def drawn(x: Any, seed: int) -> Any:
+def random_chain(x: Any, seed: int) -> Any:
     """A chain of multiplications by constants of all magnitudes, with other operators between."""
     draw = np.random.default_rng(seed)
     factors = [1.0, -1.0, 3.0, 0.1, 1e4, 1e-5, 1e10, -1e-10, 1e20, 1e-20, 1e30, 1e-30, 3e38]
@@ -104,7 +104,7 @@ def drawn(x: Any, seed: int) -> Any:
 @pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(40))
 def test_random_products(seed: int) -> None:
-    agree(lambda x: drawn(x, seed))
+    agree(lambda x: random_chain(x, seed))
 
 
 WEIGHTED = {
@@ -242,11 +242,11 @@ def test_dynamic_shapes() -> None:
 
 def test_loop_bodies() -> None:
     def build(x: Any) -> Any:
-        def turn(_: Any, y: Any) -> list[Any]:
+        def body(_: Any, y: Any) -> list[Any]:
             return [y * 1e30 * 1e-30 + 1.0 / (y * 1.0)]
 
         limit = paddle.full([1], 2, "int64")
-        return counted(turn, x, end=limit)[1]
+        return counted(body, x, end=limit)[1]
 
     agree(build)
 

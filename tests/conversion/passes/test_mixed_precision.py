@@ -369,10 +369,10 @@ def test_training_without_bfloat16_units_is_float32(bfloat16, monkeypatch) -> No
     def build_network() -> Any:
         return _network(lambda: paddle.optimizer.SGD(1e-2))
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _, found = _train(build_network, steps=3)
-    about = [str(each.message) for each in told if "bf16" in str(each.message)]
+    about = [str(each.message) for each in caught if "bf16" in str(each.message)]
     assert len(about) == 1 and "no units for bfloat16" in about[0]
     flags.set("ngraph_precision", "f32")
     _, exact = _train(build_network, steps=3)

@@ -120,7 +120,7 @@ def test_indices_computed_from_floats():
     assert paddle_ngraph.stats()["engine_runs"] == 5 and not paddle_ngraph.stats()["native_runs"]
 
 
-HANDED_ON = {
+FORWARDED = {
     "at once": lambda c, x: c,
     "scale": lambda c, x: c * 2 + 1,
     "add": lambda c, x: c + paddle.full_like(c, 3),
@@ -147,11 +147,11 @@ READ = {
 
 
 @pytest.mark.parametrize("read", READ)
-@pytest.mark.parametrize("handed_on", HANDED_ON)
-def test_values_that_where_discards_are_not_checked(handed_on, read):
+@pytest.mark.parametrize("forwarded", FORWARDED)
+def test_values_that_where_discards_are_not_checked(forwarded, read):
     def build():
         x = paddle.static.data("x", [-1], "float32")
-        c = HANDED_ON[handed_on](paddle.cast(x, "int64"), x)
+        c = FORWARDED[forwarded](paddle.cast(x, "int64"), x)
         few = paddle.where(paddle.abs(x) < 100.0, c, paddle.full_like(c, -1))
         return READ[read](few)
 
@@ -162,11 +162,11 @@ def test_values_that_where_discards_are_not_checked(handed_on, read):
 
 
 @pytest.mark.parametrize("read", READ)
-@pytest.mark.parametrize("handed_on", HANDED_ON)
-def test_values_that_where_selects_are_checked(handed_on, read):
+@pytest.mark.parametrize("forwarded", FORWARDED)
+def test_values_that_where_selects_are_checked(forwarded, read):
     def build():
         x = paddle.static.data("x", [-1], "float32")
-        c = HANDED_ON[handed_on](paddle.cast(x, "int64"), x)
+        c = FORWARDED[forwarded](paddle.cast(x, "int64"), x)
         few = paddle.where(paddle.abs(x) < 100.0, paddle.full_like(c, -1), c)
         return READ[read](few), paddle.exp(x * 0.0)
 
@@ -187,12 +187,12 @@ def test_casts_in_branches_and_loops(value):
             lambda: paddle.matmul(x, x.t()) * paddle.cast(x, "int64")[:, :1].astype("float32"),
             lambda: paddle.matmul(x, x.t()),
         )
-        turns = paddle.static.nn.while_loop(
+        loop = paddle.static.nn.while_loop(
             lambda i, n: i < 3,
             lambda i, n: [i + 1, paddle.cast(n.astype("float32") + x, "int64") % 99],
             [paddle.zeros([1], "int64"), paddle.cast(paddle.zeros_like(x), "int64")],
         )
-        return paddle.isfinite(branch), turns[1]
+        return paddle.isfinite(branch), loop[1]
 
     program = Program(build)
     x = np.arange(12, dtype="float32").reshape(3, 4) + 1

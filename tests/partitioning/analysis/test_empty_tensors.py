@@ -294,14 +294,14 @@ READERS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("maker", ALWAYS)
-def test_always_empty_tensors_split_the_subgraph(maker, reader):
+@pytest.mark.parametrize("producer", ALWAYS)
+def test_always_empty_tensors_split_the_subgraph(producer, reader):
     """The network before and after it is not in a subgraph that has to fall back."""
 
     def build():
-        x = paddle.static.data("x", [2 if maker == "constant" else -1, 8], "float32")
+        x = paddle.static.data("x", [2 if producer == "constant" else -1, 8], "float32")
         h = F.relu(nn.Linear(8, 8)(F.relu(nn.Linear(8, 8)(x))))
-        found = READERS[reader](h, ALWAYS[maker](x))
+        found = READERS[reader](h, ALWAYS[producer](x))
         return [h * 0.5, *(found if isinstance(found, list) else [found])]
 
     program = Program(build)
@@ -309,7 +309,7 @@ def test_always_empty_tensors_split_the_subgraph(maker, reader):
     assert "an empty tensor, with which nGraph does not compute" in str(report)
     outermost = [op.type for interval in report.blocks[0].intervals for op in interval.graph.ops]
     assert outermost.count("pd_op.matmul") + outermost.count("pd_op.linear") >= 2
-    for rows in (2, 3, 2, 5) if maker != "constant" else (2, 2):
+    for rows in (2, 3, 2, 5) if producer != "constant" else (2, 2):
         x = floats(rows, 8, seed=rows)
         native = program.run(engine=False, x=x)
         paddle_ngraph.reset_stats()
@@ -351,11 +351,11 @@ DECLARED_EMPTY: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("reader", ["outside", "in a branch"])
-@pytest.mark.parametrize("maker", DECLARED_EMPTY)
-def test_tensors_declared_empty_may_have_elements(maker, reader):
+@pytest.mark.parametrize("producer", DECLARED_EMPTY)
+def test_tensors_declared_empty_may_have_elements(producer, reader):
     def build():
         x = paddle.static.data("x", [-1, 8], "float32")
-        found = DECLARED_EMPTY[maker](x)
+        found = DECLARED_EMPTY[producer](x)
         if reader == "outside":
             return [found * 0.5, paddle.sum(paddle.exp(found))]
         return paddle.static.nn.cond(
