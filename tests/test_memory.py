@@ -15,7 +15,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import caches, flags
-from tests import made_and_dropped
+from tests import leaks
 from tests.programs import Program, at_once, floats
 
 _MB = 1 << 20
@@ -216,14 +216,14 @@ def test_an_engine_is_released_with_its_functions() -> None:
 def test_dropped_objects_leave_nothing() -> None:
     """Covers programs, predictors and layers of all types; Paddle itself leaves some of each."""
     found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.made_and_dropped"],
+        [sys.executable, "-W", "ignore", "-m", "tests.leaks"],
         capture_output=True,
         text=True,
         timeout=1200,
     )
     assert found.returncode == 0, found.stderr[-2000:]
     for kind, (native, engine) in json.loads(found.stdout.splitlines()[-1]).items():
-        assert engine.pop("runs") >= made_and_dropped.COUNTED, kind
+        assert engine.pop("runs") >= leaks.COUNTED, kind
         # Paddle names the programs of captured graphs, and retains the names.
-        assert engine.pop("objects") <= native["objects"] + 12 * made_and_dropped.COUNTED, kind
+        assert engine.pop("objects") <= native["objects"] + 12 * leaks.COUNTED, kind
         assert all(size <= 0 for size in engine.values()), (kind, engine)

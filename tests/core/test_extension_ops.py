@@ -18,7 +18,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph
-from tests.own_operators import EXAMPLES, THREADS
+from tests.core_operators import EXAMPLES, THREADS
 
 SMALL = {
     "kernel": [2, 2],
@@ -495,7 +495,7 @@ def test_there_is_an_example_of_every_operator():
 @pytest.fixture(scope="module")
 def without_a_size() -> dict[int, dict[str, str]]:
     """Runs each example with a size of 0, in a separate process, since it may crash."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.own_operators"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.core_operators"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=600)
     lines = [json.loads(line) for line in found.stdout.splitlines() if line.startswith("[")]
     if len(lines) < len(EXAMPLES):

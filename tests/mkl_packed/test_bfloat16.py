@@ -13,8 +13,8 @@ from paddle_ngraph import flags, mkl_packed
 from paddle_ngraph.conversion import processor
 from tests.conversion.passes.test_mixed_precision import rounded
 
-from .by_hand import Cell, gradients
 from .comparing import MODES, Data, Shape, data, layer, pair, run
+from .reference_gradients import Cell, gradients
 
 pytestmark = pytest.mark.skipif(
     not processor.has_bfloat16(), reason="the processor has no units for bfloat16"

@@ -20,7 +20,7 @@ from paddle_ngraph.frontends.dynamic.lazy import capture
 from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from paddle_ngraph.paddle_private import check, names, protocols, replaced
 from paddle_ngraph.paddle_private.place import ATTRIBUTE, PatchTarget, resolve, signature_of
-from tests import unfit_paddle
+from tests import incompatible_paddle
 
 PACKAGE = Path(paddle_ngraph.__file__).parent
 SOURCES = [
@@ -342,7 +342,7 @@ def run(
 def test_missing_names_are_reported_before_patching() -> None:
     chosen = list(faults())
     assert len(chosen) > 300
-    found = run("-m", unfit_paddle.__name__, input=json.dumps(chosen), cwd=PACKAGE.parent)
+    found = run("-m", incompatible_paddle.__name__, input=json.dumps(chosen), cwd=PACKAGE.parent)
     assert json.loads(found.stdout.splitlines()[-1]) == []
 
 

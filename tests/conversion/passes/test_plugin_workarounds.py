@@ -15,7 +15,7 @@ from openvino import opset15 as ops
 from paddle_ngraph.conversion.passes import plugin_workarounds
 from tests.programs import Program, floats
 
-SCRIPT = Path(__file__).parents[2] / "loops_behind_units.py"
+SCRIPT = Path(__file__).parents[2] / "loops_after_units.py"
 RANDOM = Path(__file__).parents[2] / "random_units.py"
 
 

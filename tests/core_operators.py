@@ -1,7 +1,7 @@
 """Examples of every nGraph operator of the core, and their results where a size is 0.
 
-``python -m tests.own_operators`` evaluates them with each size 0, one at a time, on several numbers
-of threads, and prints a line of JSON for each operator: after a crash the rest is missing.
+``python -m tests.core_operators`` evaluates them with each size 0, one at a time, on several
+numbers of threads, and prints a line of JSON for each operator: after a crash the rest is missing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Signals that arrive while the core calls Python. Run by tests/utils/test_signals.py.
 
 Handlers of signals run in the main thread, which tests do not have exclusively, and a fault of this
-type hangs: so this is a script of its own, ``python -m tests.interruptions CASE``.
+type hangs: so this is a script of its own, ``python -m tests.signal_cases CASE``.
 """
 
 from __future__ import annotations

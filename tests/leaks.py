@@ -1,6 +1,6 @@
 """Memory that remains after programs, predictors and layers were created, used and dropped.
 
-``python -m tests.made_and_dropped`` runs several lives of each type, by Paddle and with the engine,
+``python -m tests.leaks`` runs several lives of each type, by Paddle and with the engine,
 and prints the remains of the later ones.
 """
 
