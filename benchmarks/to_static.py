@@ -24,7 +24,7 @@ from benchmarks.comparison import Pace
 from benchmarks.options import Progress
 from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Array
-from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
+from paddle_ngraph.settings import SETTINGS
 
 CLASSES = 100
 WORDS, WIDTH = 1000, 256
@@ -185,7 +185,7 @@ def _made(net: Net) -> Any:
 
 
 def _switch_on(dynamic: bool | Literal["training"]) -> None:
-    dynamic_hook._MAX_TUNING_TIME_SHARE = float("inf")  # decide at once: tuning is not measured
+    SETTINGS.max_tuning_time_share = float("inf")  # decide at once: tuning is not measured
     paddle_ngraph.enable(dynamic=dynamic)
 
 

@@ -313,6 +313,9 @@ def _parser() -> argparse.ArgumentParser:
     info = commands.add_parser(
         "info", help="show versions and whether the engine is ready", description=_info.__doc__
     )
+    info.add_argument(
+        "--settings", action="store_true", help="show the policy, too (paddle_ngraph/settings.py)"
+    )
     info.set_defaults(command=_info)
     return parser
 
@@ -618,6 +621,12 @@ def _info(options: argparse.Namespace) -> int:
     for line in installation.versions():
         print(line)
     print("engine: ready" if reason is None else f"engine: not available. {reason}")
+    if reason is None and options.settings:
+        library.load()
+        from paddle_ngraph import flags
+
+        for name, value in vars(flags.settings()).items():
+            print(f"{name} = {value!r}")
     return 0 if reason is None else 1
 
 

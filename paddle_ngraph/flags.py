@@ -7,7 +7,7 @@ The core defines and exports the flags (core/paddle/flags.h), for ``paddle.set_f
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import paddle
@@ -15,6 +15,7 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import flag_values
+from paddle_ngraph.settings import SETTINGS, Settings
 
 _PATH_FLAGS = frozenset({"ngraph_cache_dir"})
 
@@ -32,6 +33,11 @@ class Flag:
     def key(self) -> str:
         """The name for ``paddle.set_flags`` and the environment."""
         return f"FLAGS_{self.name}"
+
+    @property
+    def setting(self) -> str:
+        """The field of ``Settings`` that the flag sets."""
+        return self.name[len("ngraph_") :] if self.name.startswith("ngraph_") else self.name
 
 
 def cache_directory() -> str:
@@ -57,6 +63,11 @@ def get(name: str) -> Any:
     """Returns the value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
     # Without the checks of paddle.get_flags, since each run reads flags several times.
     return flag_values()[FLAGS[name].key]
+
+
+def settings() -> Settings:
+    """Returns the policy of the process, with the values of the flags."""
+    return replace(SETTINGS, **{flag.setting: get(name) for name, flag in FLAGS.items()})
 
 
 def set(name: str, value: bool | int | str) -> None:

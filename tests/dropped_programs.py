@@ -62,12 +62,12 @@ def _loaded(path: str) -> Any:
 def live(frontends: list[str]) -> None:
     """Creates programs of Paddle, and some of each frontend; all are dropped at once."""
     import paddle_ngraph
-    from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
+    from paddle_ngraph.settings import SETTINGS
     from tests.dynamic import dynamic_mode
 
     @contextmanager
     def everything_pays() -> Iterator[None]:
-        dynamic_hook._MAX_TUNING_TIME_SHARE = dynamic_hook._MAX_TIME_RATIO = float("inf")
+        SETTINGS.max_tuning_time_share = SETTINGS.max_compiled_time_ratio = float("inf")
         paddle_ngraph.enable(dynamic="training")
         try:
             yield

@@ -89,6 +89,12 @@ def test_info_shows_versions(capsys):
     assert "paddlepaddle" in text and "openvino" in text and "engine: ready" in text
 
 
+def test_info_shows_the_policy(capsys):
+    assert main(["info", "--settings"]) == 0
+    text = capsys.readouterr().out
+    assert "min_interval_us = " in text and "exclusive_retry_seconds = 1.0" in text
+
+
 def test_functions_on_disk_are_counted_and_deleted(tmp_path, capsys):
     flags.set("ngraph_cache_dir", str(tmp_path))
     try:

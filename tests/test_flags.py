@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import paddle
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.settings import Settings
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -17,6 +19,21 @@ def test_every_flag_is_known_to_paddle():
     for flag in flags.FLAGS.values():
         expected = type(flag.default)(os.environ.get(flag.key, flag.default))
         assert paddle.get_flags([flag.key])[flag.key] == expected
+
+
+def test_every_flag_sets_a_field_of_the_settings():
+    defaults = {flag.setting: flag.default for flag in flags.FLAGS.values() if not flag.is_path}
+    assert defaults.items() <= vars(Settings()).items()
+    flags.set("ngraph_cache_size", 17)
+    try:
+        assert flags.settings().cache_size == 17
+    finally:
+        flags.set("ngraph_cache_size", flags.FLAGS["ngraph_cache_size"].default)
+
+
+def test_every_setting_has_a_sentence():
+    documented = re.findall(r"^        (\w+): [A-Z`]", Settings.__doc__, re.MULTILINE)
+    assert documented == list(vars(Settings()))
 
 
 def test_set_flags_switches():

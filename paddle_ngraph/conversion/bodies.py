@@ -16,7 +16,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.conversion.analysis.induction_variables import Counters
-from paddle_ngraph.conversion.bridge import NgraphBridge, fits, is_used, symbolic_size
+from paddle_ngraph.conversion.bridge import NgraphBridge, fits, is_used
 from paddle_ngraph.conversion.node_tools import (
     as_output,
     forwarded_parameters,
@@ -25,7 +25,7 @@ from paddle_ngraph.conversion.node_tools import (
     select,
 )
 from paddle_ngraph.conversion.regions import RegionBody
-from paddle_ngraph.conversion.size_rules import Shapes, is_same_shape
+from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import (
     MAX_ITERATIONS,
     MAX_SYMBOLIC_SIZE,
@@ -35,6 +35,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     bounds_of,
     hint_of,
     is_always_at_least,
+    symbolic_size,
     symbols_in,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, appended_by
@@ -148,7 +149,7 @@ class InnerBridge(NgraphBridge):
         used_arrays: Collection[int] = (),
     ) -> None:
         self._outer = outer
-        outer_shapes = outer._shapes
+        outer_shapes = outer.sizes.shapes
         # The symbols that are known outside.
         self._outer_symbols = set() if outer_shapes is None else set(outer_shapes.guards.numbers())
         self._args = args
@@ -178,7 +179,7 @@ class InnerBridge(NgraphBridge):
         self._hints: list[tuple[Node, Output]] = []
         self.sources = [self._source(index, each) for index, each in enumerate(sources)]
         self.arg_shapes: list[list[Number]] = []
-        super().__init__(block, ())
+        super().__init__(block, (), sizes=outer.sizes.of_block())
         # Paddle declares shapes that follow from those of the first iteration.
         self._as_declared &= outer._as_declared and not self._has_iteration_sizes
 
@@ -215,7 +216,7 @@ class InnerBridge(NgraphBridge):
             return start
         outer = self._outer
         node = outer.extension("ShapeBarrier", [start, outer._any_runtime_input()], axes=axes)
-        outer.set_shape(node, outer.shape(start))
+        outer.sizes.set(node, outer.shape(start))
         return node.output(0)
 
     def loop_results(self, appended: Sequence[Sequence[Number]]) -> list[list[Number]]:
@@ -230,7 +231,7 @@ class InnerBridge(NgraphBridge):
         """
         if not all(symbols_in(size) <= self._outer_symbols for size in chain(*appended)):
             raise NgraphError("turns of the loop append elements of several shapes")
-        outer_shapes = self._outer._shapes
+        outer_shapes = self._outer.sizes.shapes
         before = [self._outer.shape(source) for source in self.sources[: self._args]]
         if outer_shapes is None or not (_has_growth(self._growth) or appended):
             return before
@@ -255,21 +256,20 @@ class InnerBridge(NgraphBridge):
     def _add_inputs(
         self, signature: Sequence[tuple[str, Sequence[int]]], values: Mapping[int, np.ndarray]
     ) -> None:
-        outer_shapes = self._outer._shapes
-        self._shapes = None if outer_shapes is None else Shapes(outer_shapes.guards)
+        outer_shapes = self._outer.sizes.shapes
         self.arg_shapes = [self._outer.shape(source) for source in self.sources[: self._args]]
         if self._has_iteration_sizes:
-            assert self._shapes is not None
-            iteration = self._iteration = self._new_iteration(self._shapes.guards)
+            assert self.sizes.shapes is not None
+            iteration = self._iteration = self._new_iteration(self.sizes.shapes.guards)
             self._with_hints(self._iteration_index(), [iteration])
             self.arg_shapes = _shapes_after(self.arg_shapes, self._growth, iteration)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
             if position in self._outer_arrays:
-                self._arrays[spec.id] = self._array(position, source)
+                self.arrays[spec] = self._array(position, source)
                 continue
             node = self._input(position, source)
             if spec.dtype.endswith(ARRAY_SUFFIX):
-                self._arrays[spec.id] = TensorArray([node])
+                self.arrays[spec] = TensorArray([node])
                 continue
             if self._counters and self._shapes_slices and position in self._counters.steps:
                 node = self._counted(node, position, self._counters.steps[position], iteration)
@@ -277,7 +277,7 @@ class InnerBridge(NgraphBridge):
             self._as_declared &= fits(spec.shape, self.shape(node))
         if (
             outer_shapes is not None
-            and self._shapes is not None
+            and self.sizes.shapes is not None
             and (sizes := outer_shapes.known_sizes())
         ):
             self._with_hints(self._extra_parameter(as_output(self._outer.ints(sizes))), sizes)
@@ -288,7 +288,7 @@ class InnerBridge(NgraphBridge):
             return source
         if index in self._appends:  # an unused value
             return opset15.constant(np.int64(0)).output(0)
-        return self._outer.elements(source)
+        return self._outer.arrays.elements(source)
 
     def _array(self, index: int, source: Output) -> TensorArray:
         """A TensorArray of the surrounding block, in the state that an iteration sees."""
@@ -296,7 +296,8 @@ class InnerBridge(NgraphBridge):
             return TensorArray([self._parameter_for(index, source)], is_read=True)
         assert self._iteration is not None
         before = (
-            self._outer.length(self._outer_arrays[index]) + self._iteration * self._appends[index]
+            self._outer.arrays.length(self._outer_arrays[index])
+            + self._iteration * self._appends[index]
         )
         array = TensorArray(before=before)
         self._appended[index] = array
@@ -367,7 +368,7 @@ class InnerBridge(NgraphBridge):
 
     def _known_initial_value(self, index: int) -> Number | None:
         """The only element of a source, if it is known."""
-        source, outer_shapes = self.sources[index], self._outer._shapes
+        source, outer_shapes = self.sources[index], self._outer.sizes.shapes
         if outer_shapes is None or outer_shapes.depends_on(source) == "data":
             return None
         found = outer_shapes.value(source)
@@ -378,13 +379,13 @@ class InnerBridge(NgraphBridge):
 
         With the hints, nGraph infers the current shapes that are computed from it.
         """
-        assert self._shapes is not None
+        assert self.sizes.shapes is not None
         dtype = parameter.get_element_type()
         values = np.array(list(map(hint_of, sizes)), dtype.to_dtype())
         constant = opset15.constant(values.reshape(tuple(parameter.get_shape())))
         # A Convert between them: converters would treat the constant itself as known contents.
         node = opset15.convert(constant, dtype)
-        self._shapes.declare_contents(node.output(0), sizes)
+        self.sizes.shapes.declare_contents(node.output(0), sizes)
         self._hints.append((node, parameter))
         return node.output(0)
 
@@ -402,10 +403,10 @@ class InnerBridge(NgraphBridge):
         ):
             return opset15.constant(np.array(producer.get_data())).output(0)
         node = self._parameter_for(position, source)
-        outer_shapes = self._outer._shapes
+        outer_shapes = self._outer.sizes.shapes
         if (
             outer_shapes is None
-            or self._shapes is None
+            or self.sizes.shapes is None
             or outer_shapes.depends_on(source) != "sizes"
         ):
             return node
@@ -426,16 +427,16 @@ class InnerBridge(NgraphBridge):
         node = opset15.parameter(list(map(hint_of, sizes)), source.get_element_type())
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
-        if self._shapes is not None:
-            self._shapes.declare(node.output(0), list(map(symbolic_size, sizes)))
+        if self.sizes.shapes is not None:
+            self.sizes.shapes.declare(node.output(0), list(map(symbolic_size, sizes)))
         return node.output(0)
 
     def _iteration_index(self) -> Output:
         """The parameter of the iteration index."""
         if self._iteration_parameter is None:
             self._iteration_parameter = opset15.parameter([], Type.i64)
-            if self._shapes is not None:
-                self._shapes.declare(self._iteration_parameter.output(0), [])
+            if self.sizes.shapes is not None:
+                self.sizes.shapes.declare(self._iteration_parameter.output(0), [])
         return self._iteration_parameter.output(0)
 
     def _any_runtime_input(self) -> Output:
@@ -475,8 +476,9 @@ class InnerBridge(NgraphBridge):
 
     def _yielded(self, spec: TensorSpec) -> Output:
         """The value that an iteration or a branch yields."""
-        array = self._arrays.get(spec.id)
-        return self._apply_deferred_check(spec) if array is None else self.elements(array)
+        if spec in self.arrays:
+            return self.arrays.elements(self.arrays[spec])
+        return self._apply_deferred_check(spec)
 
     def _appended_elements(self) -> list[Output]:
         """The elements that this iteration appends to TensorArrays, with a new axis 0 of size 1."""
@@ -492,7 +494,7 @@ class InnerBridge(NgraphBridge):
             self._last_iteration is None or bounds_of(self._last_iteration)[1] >= MAX_ITERATIONS
         ):
             results[0] = self._checked_condition(results[0])
-        if self._shapes is None:
+        if self.sizes.shapes is None:
             return
         late = [node for node, _, _ in self._placeholders]
         self._record_shapes(self._model_of(results, late))
@@ -563,8 +565,8 @@ class InnerBridge(NgraphBridge):
 
         The checked value is the index of the next iteration if there is one, else 0.
         """
-        assert self._shapes is not None and self._iteration is not None
-        most = self._shapes.guards.max_iterations(self._iteration)
+        assert self.sizes.shapes is not None and self._iteration is not None
+        most = self.sizes.shapes.guards.max_iterations(self._iteration)
         message = f"a loop turns more than {most} times."
         return self.in_range(self._next_iteration, 0, most, message)
 

@@ -5,11 +5,16 @@ to nodes, which converters use through :meth:`NgraphBridge.get_input_node` and
 :meth:`NgraphBridge.set_output_node`. A function is built for one input signature. If some of its
 dimensions are dynamic, shapes and known contents contain symbolic sizes (symbolic_sizes.py), so
 converters get shapes from the bridge only.
+
+Collaborators of a block are attributes of its bridge, each of a class in a file of its own:
+
+- ``sizes`` (sizes.py): shapes of nodes, and sizes as nodes;
+- ``folding`` (constant_folding.py): contents of nodes that are known during the build;
+- ``arrays`` (tensor_arrays.py): the TensorArrays.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,24 +29,26 @@ from openvino.utils import replace_node
 from paddle_ngraph.conversion import dynamic_shapes
 from paddle_ngraph.conversion.analysis.offsets import Offsets
 from paddle_ngraph.conversion.bfloat16 import Bfloat16Values
+from paddle_ngraph.conversion.constant_folding import VALUE_PRESERVING, ConstantFolding
 from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.conversion.node_tools import as_output, constant_of
 from paddle_ngraph.conversion.regions import Region
 from paddle_ngraph.conversion.registry import RANGES, Role, find_converter
-from paddle_ngraph.conversion.size_rules import Shapes, is_same_shape, touches_empty_tensor
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import (
     Guards,
     Number,
     Size,
     Undecided,
     hint_of,
-    is_symbolic,
+    symbolic_size,
 )
-from paddle_ngraph.conversion.tensor_arrays import TensorArray
+from paddle_ngraph.conversion.tensor_arrays import TensorArray, TensorArrays
 from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError, summarized
-from paddle_ngraph.ir.graph import BFLOAT16, CPU, MAX_FOLDED_ELEMENTS, Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Paddle's dtype name by nGraph's element type name.
@@ -79,8 +86,7 @@ _FORWARDS_DEFERRED_CHECK = {
     ),
     "pd_op.where": ("x", "y"),
 }
-# Node types that preserve the integers of their input, in another shape, order or width.
-_VALUE_PRESERVING = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
 
 # In the order of core/common/random_numbers.h: the element type, by name.
 _DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
@@ -124,6 +130,12 @@ class NgraphBridge:
         signature: dtype name and shape of each input, then of each state.
         values: The contents of the inputs that are read by value, by input index.
         symbolic_dims: The symbolic dimensions, and symbolic contents of inputs read by value.
+        sizes: The sizes of a block inside a loop or branch; those of a graph are new.
+
+    Attributes:
+        sizes: The shapes of nodes, and sizes as nodes.
+        folding: Contents of nodes that are known during the build.
+        arrays: The TensorArrays of the graph.
     """
 
     def __init__(
@@ -132,10 +144,10 @@ class NgraphBridge:
         signature: Sequence[tuple[str, Sequence[int]]],
         values: Mapping[int, np.ndarray] | None = None,
         symbolic_dims: SymbolicDims | None = None,
+        sizes: Sizes | None = None,
     ) -> None:
         self._graph = graph
         self._nodes: dict[int, Output] = {}
-        self._arrays: dict[int, TensorArray] = {}
         self._checked: set[tuple[Any, ...]] = set()
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
@@ -145,11 +157,10 @@ class NgraphBridge:
         self.checks: list[RangeCheck] = []
         self._deferred_checks: dict[int, DeferredCheck] = {}
         self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
-        self._unknown: set[str] = set()  # nodes whose contents only a run computes
         self._symbolic_dims = symbolic_dims
-        self._shapes = None if symbolic_dims is None else Shapes(symbolic_dims.guards)
-        if symbolic_dims is None and any(op.type == _LOOP for op in graph.all_ops()):
-            self._shapes = Shapes(Guards({}))  # for sizes of iterations only
+        self.sizes = _sizes_of(graph, symbolic_dims) if sizes is None else sizes
+        self.folding = ConstantFolding(self.sizes)
+        self.arrays = TensorArrays(self.sizes)
         self._bfloat16 = Bfloat16Values(extension)
         # Tensors of bfloat16, which converters see as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
@@ -187,62 +198,13 @@ class NgraphBridge:
         """The nodes of the input ``name``, which holds a list of tensors."""
         return [self._nodes[spec.id] for spec in op.inputs.get(name, ())]
 
-    def get_captured(self, op: Op) -> list[Output | TensorArray]:
-        """Values of the surrounding block that the blocks of a loop or branch read."""
-        specs = op.inputs.get("captured", ())
-        return [self._arrays.get(spec.id) or self._nodes[spec.id] for spec in specs]
-
-    def get_array(self, op: Op, name: str) -> TensorArray:
-        """The TensorArray that the input ``name`` of ``op`` is."""
-        return self._arrays[op.input(name).id]
-
-    def set_array(self, op: Op, name: str, array: TensorArray) -> None:
-        """Makes ``array`` the output ``name`` of ``op``."""
-        self._arrays[op.output(name).id] = array
-
-    def append(self, array: TensorArray, elements: Any) -> None:
-        """Appends elements to a TensorArray.
-
-        Args:
-            array: The TensorArray.
-            elements: A tensor with the elements along axis 0.
-
-        Raises:
-            NgraphError: Their shape differs from that of other elements.
-        """
-        if array.is_read:
-            raise NgraphError("a TensorArray of an outer block is written to")
-        added = as_output(elements)
-        for chunk in array.chunks[:1]:
-            if not is_same_shape(self.shape(chunk)[1:], self.shape(added)[1:]):
-                raise NgraphError("a TensorArray has elements of several shapes")
-        array.chunks.append(added)
-
     def is_used_later(self, tensor: TensorSpec) -> bool:
         """Whether later operators of the block read a tensor."""
         return any(tensor.id == spec.id for op in self._pending for spec in op.input_specs())
 
-    def length(self, array: TensorArray) -> Number:
-        """The number of elements of a TensorArray."""
-        return array.before + sum(self.shape(chunk)[0] for chunk in array.chunks)
-
-    def elements(self, array: TensorArray) -> Output:
-        """The elements of a TensorArray, along axis 0.
-
-        Raises:
-            NgraphError: There are none, or some are unknown.
-        """
-        if not is_same_shape([array.before], [0]):
-            raise NgraphError("a loop reads a TensorArray that starts without elements")
-        if not array.chunks:
-            raise NgraphError("a TensorArray without elements is read")
-        if len(array.chunks) > 1:
-            array.chunks = [opset15.concat(array.chunks, 0).output(0)]
-        return array.chunks[0]
-
     def holds(self, op: Op, name: str, number: Number) -> bool:
         """Whether input ``name`` is one element, ``number`` in every run and iteration."""
-        found = self._contents(self.get_input_node(op, name))
+        found = self.folding.contents(self.get_input_node(op, name))
         return (
             found is not None
             and found.size == 1
@@ -267,7 +229,7 @@ class NgraphBridge:
         self._check_output(name, spec, output)
         if spec.id in self._rounded_ids:
             output = self._bfloat16.rounded(output)
-        self._nodes[spec.id] = self.materialize(self._folded(output))
+        self._nodes[spec.id] = self.materialize(self.folding.folded(output))
 
     def rounded(self, op: Op, name: str, node: Any) -> Any:
         """``node``, rounded to bfloat16 if the output ``name`` of ``op`` is.
@@ -276,7 +238,7 @@ class NgraphBridge:
         """
         if self._rounded_ids.isdisjoint(spec.id for spec in op.outputs.get(name, ()) if spec):
             return node
-        return self._folded(self._bfloat16.rounded(as_output(node)))
+        return self.folding.folded(self._bfloat16.rounded(as_output(node)))
 
     @property
     def infers(self) -> bool:
@@ -314,7 +276,7 @@ class NgraphBridge:
         """
         arrays = []
         for node in self.get_input_nodes(op, name):
-            array = self._contents(node)
+            array = self.folding.contents(node)
             if array is None:
                 raise NgraphError(f"input '{name}' is known only at run time")
             arrays.append(array)
@@ -324,50 +286,20 @@ class NgraphBridge:
             return arrays[0]
         return np.concatenate([np.atleast_1d(array) for array in arrays])
 
-    def size_behind(self, op: Op, name: str) -> Size | None:
-        """The symbolic size that the input ``name``, a single float32 value, was converted from."""
-        node_input = self.get_input_node(op, name)
-        if node_input.get_element_type() != Type.f32:  # other dtypes: see constant()
-            return None
-        node = node_input.get_node()
-        while node.get_type_name() in _VALUE_PRESERVING:
-            source = node.input_value(0)
-            if source.get_element_type() in (Type.i32, Type.i64):
-                known = self._contents(source)
-                return (
-                    symbolic_size(known.item()) if known is not None and known.size == 1 else None
-                )
-            node = source.get_node()
-        return None
-
     def is_known(self, op: Op, name: str) -> bool:
         """Whether :meth:`constant` knows the contents of input ``name``."""
-        return all(self._contents(node) is not None for node in self.get_input_nodes(op, name))
+        return all(
+            self.folding.contents(node) is not None for node in self.get_input_nodes(op, name)
+        )
 
     @cached_property
     def offsets(self) -> Offsets:
         """Offsets between integers of the graph."""
         return Offsets(self._graph.ops)
 
-    def _contents(self, node: Output) -> np.ndarray | None:
-        producer = node.get_node()
-        if producer.get_type_name() == "Constant":
-            return np.asarray(producer.get_data())
-        if self._shapes is None or self._shapes.depends_on(node) == "data":
-            return None
-        value = self._shapes.value(node)
-        return self._shapes.fixed_value(node) if value is None else value
-
     def shape(self, node: Any) -> list[Number]:
         """The shape of a node; symbolic dimensions are Sizes."""
-        if self._shapes is not None:
-            return self._shapes.of(as_output(node))
-        return [int(dim) for dim in as_output(node).get_shape()]
-
-    def set_shape(self, node: Any, shape: Sequence[Number]) -> None:
-        """Declares the shape of a node without a rule (size_rules.py), such as a loop's result."""
-        if self._shapes is not None:
-            self._shapes.set(as_output(node), shape)
+        return self.sizes.of(node)
 
     def full(self, value: Any, dtype: str | Type, shape: Sequence[Number] = ()) -> Node:
         """A constant with all elements ``value``; a scalar unless ``shape`` is given."""
@@ -383,10 +315,7 @@ class NgraphBridge:
 
     def ints(self, values: Sequence[Number]) -> Any:
         """A 1-D int64 tensor (axes, shapes, pads), constant unless ``values`` contain Sizes."""
-        numbers = list(values)
-        if self._shapes is not None and is_symbolic(numbers):
-            return self._shapes.node(numbers)
-        return opset15.constant(np.asarray(numbers, dtype=np.int64).reshape(-1))
+        return self.sizes.node(values)
 
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
@@ -431,7 +360,7 @@ class NgraphBridge:
         Raises:
             NgraphError: An element overflows int32.
         """
-        known = self.known_value(value) if self._shapes is None else self._contents(value)
+        known = self.folding.known_contents(value)
         if known is None:
             return False
         least, most = RANGES["int32"]
@@ -487,7 +416,7 @@ class NgraphBridge:
             added = opset15.add(
                 node, checked if dtype == Type.i32 else opset15.convert(checked, dtype)
             )
-            self._nodes[spec.id] = self._folded(added.output(0))
+            self._nodes[spec.id] = self.folding.folded(added.output(0))
         return self._nodes[spec.id]
 
     def require_range(
@@ -537,20 +466,20 @@ class NgraphBridge:
         ).output(0)
         if ids.get_element_type() != checked.get_element_type():
             checked = opset15.convert(checked, ids.get_element_type()).output(0)
-        self._nodes[spec.id] = self._folded(checked)
+        self._nodes[spec.id] = self.folding.folded(checked)
 
     def _check_beforehand(
         self, ids: Output, low: list[int], high: list[int], ignored: list[int], message: str
     ) -> None:
         """Checks indices now if they are known, else before the device reads them in a run."""
-        known = self._contents(ids)
+        known = self.folding.contents(ids)
         if known is not None:
             inside = (known >= np.array(low)) & (known < np.array(high)) | np.isin(known, ignored)
             if not inside.all():
                 raise NgraphError(message)
             return
         source = ids
-        while len(low) == 1 and source.get_node().get_type_name() in _VALUE_PRESERVING:
+        while len(low) == 1 and source.get_node().get_type_name() in VALUE_PRESERVING:
             source = source.get_node().input_value(0)
             if source.get_element_type() not in (Type.i32, Type.i64):
                 break
@@ -626,15 +555,15 @@ class NgraphBridge:
 
     def _declare_results(self, region: Region, shapes: Sequence[Sequence[Number]]) -> None:
         for output, shape in zip(region.node.outputs(), shapes):
-            self.set_shape(output, shape)
+            self.sizes.set(output, shape)
 
     def _placeholder_for(self, region: Region, index: int, shape: Sequence[Number]) -> Output:
         """A parameter that replaces a result of a region until the model is complete."""
         dtype = region.node.output(index).get_element_type()
         node = opset15.parameter(list(map(hint_of, shape)), dtype)
         self._placeholders.append((node, region, index))
-        if self._shapes is not None:
-            self._shapes.declare(node.output(0), [symbolic_size(size) for size in shape])
+        if self.sizes.shapes is not None:
+            self.sizes.shapes.declare(node.output(0), [symbolic_size(size) for size in shape])
         return node.output(0)
 
     def _replace_placeholders(self) -> None:
@@ -767,12 +696,12 @@ class NgraphBridge:
 
         Only the first call does: afterwards nGraph may no longer know the current shapes.
         """
-        if self._shapes is None or self._has_empty_tensor is not None:
+        if self.sizes.shapes is None or self._has_empty_tensor is not None:
             return
         self._has_empty_tensor = False
         for node in model.get_ordered_ops():
             for output in node.outputs():
-                sizes = self._shapes.of(output)
+                sizes = self.sizes.shapes.of(output)
                 is_empty = any(not isinstance(dim, Size) and dim == 0 for dim in sizes)
                 self._has_empty_tensor |= is_empty and not _is_list(output)
 
@@ -808,7 +737,7 @@ class NgraphBridge:
             if spec is not None:
                 self._nodes[spec.id] = opset15.constant([0], element_type(spec.dtype)).output(0)
         for spec in op.output_specs():
-            if spec.id not in self._nodes and spec.id not in self._arrays:
+            if spec.id not in self._nodes and spec not in self.arrays:
                 raise ConversionError(op, "an output was not set", self.device)
 
     def _add_inputs(
@@ -848,7 +777,7 @@ class NgraphBridge:
         symbolic_dims = self._symbolic_dims
         symbols = [] if symbolic_dims is None else symbolic_dims.contents[position]
         if (
-            self._shapes is None
+            self.sizes.shapes is None
             or symbolic_dims is None
             or all(symbol is None for symbol in symbols)
         ):
@@ -860,17 +789,17 @@ class NgraphBridge:
             each if symbol is None else symbolic_dims.size(symbol)
             for symbol, each in zip(symbols, value.reshape(-1).tolist())
         ]
-        self._shapes.declare_contents(node, contents)
+        self.sizes.shapes.declare_contents(node, contents)
         return node
 
     def _parameter(self, position: int, dtype: Type, shape: Sequence[int]) -> Output:
         node = opset15.parameter(list(shape), dtype, name=f"input_{position}")
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
-        if self._shapes is not None and self._symbolic_dims is not None:
+        if self.sizes.shapes is not None and self._symbolic_dims is not None:
             symbols = self._symbolic_dims.symbols.get(position, ())
             sizes = [None if n is None else self._symbolic_dims.size(n) for n in symbols]
-            self._shapes.declare(node.output(0), sizes)
+            self.sizes.shapes.declare(node.output(0), sizes)
         return node.output(0)
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
@@ -886,78 +815,12 @@ class NgraphBridge:
                 f"output '{name}' became {sizes}, Paddle's shape is {list(spec.shape)}"
             )
 
-    def _folded(self, output: Output) -> Output:
-        """``output`` as a constant if it is a small computation on constants only."""
-        if output.get_node().get_type_name() == "Constant":
-            return output
-        if self._shapes is not None and self._shapes.depends_on(output) == "sizes":
-            return self._from_sizes(self._shapes, output)
-        value = self.known_value(output)
-        return output if value is None else opset15.constant(value).output(0)
 
-    def _from_sizes(self, shapes: Shapes, output: Output) -> Output:
-        """Integers computed from sizes, as a node that is valid for all sizes; int64 inside."""
-        dtype = output.get_element_type()
-        if dtype.is_real():
-            return output
-        value = shapes.value(output)
-        if value is None or not is_symbolic(value.reshape(-1).tolist()):
-            return opset15.constant(shapes.fixed_value(output), dtype).output(0)
-        node = shapes.node(value.reshape(-1).tolist())
-        if dtype != Type.i64:
-            node = opset15.convert(node, dtype).output(0)
-        if value.ndim != 1:
-            node = opset15.reshape(node, self.ints(value.shape), False).output(0)
-        return node
-
-    def known_value(self, output: Output) -> np.ndarray | None:
-        """The contents of ``output`` if they follow from constants and shapes."""
-        if self._shapes is not None and (source := self._shapes.depends_on(output)) != "nothing":
-            return self._shapes.fixed_value(output) if source == "sizes" else None
-        node = output.get_node()
-        if node.get_type_name() == "Constant":
-            return np.array(node.get_data())
-        if node.get_type_name() == "ShapeOf":
-            dtype = output.get_element_type().to_dtype()
-            return np.array(list(node.input_value(0).get_shape()), dtype=dtype)
-        # Called for each output of a node, of which there may be thousands.
-        if node.get_name() in self._unknown:
-            return None
-        results = self._evaluated(node)
-        if results is None:
-            self._unknown.add(node.get_name())
-            return None
-        return np.array(results[output.get_index()].data)
-
-    def _evaluated(self, node: Node) -> list[ov.Tensor] | None:
-        """The outputs of a node, if they are small and follow from constants and shapes."""
-        if not node.input_values() or touches_empty_tensor(
-            node
-        ):  # nGraph would write beyond the outputs
-            return None
-        if any(math.prod(o.get_shape()) > MAX_FOLDED_ELEMENTS for o in node.outputs()):
-            return None
-        values = []
-        for source in node.input_values():
-            value = self.known_value(source)
-            if value is None:
-                return None
-            values.append(ov.Tensor(value))
-        results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
-        return results if node.evaluate(results, values) else None
-
-
-def _initialize_dtype_table() -> None:
-    """Initializes the dtype table of OpenVINO's bindings.
-
-    The bindings do so at first use, holding a lock but releasing the GIL: two threads that come
-    first would deadlock. A module is imported by one thread only.
-    """
-    one = opset15.constant(np.ones(1, np.float32))
-    ov.Tensor(one.get_data().astype(one.get_element_type().to_dtype()))
-
-
-_initialize_dtype_table()
+def _sizes_of(graph: Graph, symbolic_dims: SymbolicDims | None) -> Sizes:
+    """The sizes of a graph. Without dynamic dimensions only iterations of loops have symbols."""
+    if symbolic_dims is not None:
+        return Sizes(symbolic_dims.guards)
+    return Sizes(Guards({}) if any(op.type == _LOOP for op in graph.all_ops()) else None)
 
 
 def _fixed(attribute: Any) -> Any:
@@ -983,11 +846,6 @@ def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
         return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
     except Undecided:
         return False
-
-
-def symbolic_size(size: Number) -> Size | None:
-    """``size`` if it is symbolic."""
-    return size if isinstance(size, Size) else None
 
 
 def _constant_for(parameter: Node, contents: Any, known_buffers: set[int] | None) -> Node:

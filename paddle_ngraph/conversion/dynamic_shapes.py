@@ -34,32 +34,13 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     distance_guard,
     to_words,
 )
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache
 
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]
 Contents = Mapping[int, np.ndarray]  # of inputs read by value, by input index
-
-# This many shapes get functions of their own, which are faster, before dynamic shapes are tried.
-STATIC_SHAPES_BEFORE_DYNAMIC = 2
-
-# This many batch sizes get functions of their own if the batch is computed in chunks, unlike with
-# a dynamic batch size: on one thread, 4 images by MobileNetV2 take 0.65 times as long (Zen 4).
-STATIC_BATCHES_BEFORE_DYNAMIC = 4
-
-# At most this many batch sizes have functions in which all but the batch is dynamic.
-MAX_STATIC_BATCHES = 8
-
-# At most this many such functions are tried for a graph without any that splits the batch.
-MAX_UNSPLIT_TRIES = 2
-
-# The number of attempts at dynamic shapes for a graph: if each function's guards hold for few
-# shapes only, the graph would get one function after another.
-MAX_TRIES = 16
-
-# Longer inputs that are read by value contain no indices or sizes.
-MAX_VALUE_INPUT_ELEMENTS = 64
 
 # The number of graphs whose shapes are recorded; the least recently used one is dropped.
 MAX_GRAPHS = 1024
@@ -206,7 +187,7 @@ class _SeenShapes:
                     varied.add(symbol)
                 self.classes[position][axis] = symbol
         self.varied = varied
-        if len(self.seen) <= STATIC_BATCHES_BEFORE_DYNAMIC:
+        if len(self.seen) <= SETTINGS.static_batches_before_dynamic:
             self.seen.append(signature)
 
     def symbolic_dims(
@@ -274,8 +255,8 @@ class _GraphShapes:
             return False
         if sizes <= self.batches:
             return True
-        return len(self.batches) < MAX_STATIC_BATCHES and (
-            self.splits_batch or self.unsplit_tries < MAX_UNSPLIT_TRIES
+        return len(self.batches) < SETTINGS.max_static_batches and (
+            self.splits_batch or self.unsplit_tries < SETTINGS.max_unsplit_tries
         )
 
 
@@ -342,7 +323,7 @@ def _can_be_symbolic(array: np.ndarray) -> bool:
     # The input's other elements have to be representable in int32, too.
     is_integer = array.dtype in (np.int32, np.int64)
     fits = bool(((array >= -MAX_SYMBOLIC_SIZE) & (array <= MAX_SYMBOLIC_SIZE)).all())
-    return is_integer and array.size <= MAX_VALUE_INPUT_ELEMENTS and fits
+    return is_integer and array.size <= SETTINGS.max_value_input_elements and fits
 
 
 def _remember(
@@ -375,7 +356,11 @@ def build_dynamic_model(
         seen = _remember(graph, signature, integers)
         symbolic_dims = seen.symbolic_dims(signature, integers)
         is_split = graph.splits_batch and symbolic_dims.is_only_batch()
-        threshold = STATIC_BATCHES_BEFORE_DYNAMIC if is_split else STATIC_SHAPES_BEFORE_DYNAMIC
+        threshold = (
+            SETTINGS.static_batches_before_dynamic
+            if is_split
+            else SETTINGS.static_shapes_before_dynamic
+        )
         if graph.is_given_up or len(seen.seen) <= threshold:
             return None
         fixed_batch = None
@@ -397,7 +382,7 @@ def build_dynamic_model(
             graph.unsplit_tries += 1
         graph.tries += 1
         graph.has_dynamic_function |= found is not None
-        most = MAX_TRIES * (1 + len(graph.batches))
+        most = SETTINGS.max_dynamic_tries * (1 + len(graph.batches))
         graph.is_given_up |= not graph.has_dynamic_function or graph.tries >= most
     return found
 

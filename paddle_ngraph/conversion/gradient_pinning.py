@@ -18,9 +18,8 @@ from openvino import Model, Output, Type, opset15
 
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.node_tools import read_by
+from paddle_ngraph.settings import SETTINGS
 
-# Pinning smaller gradients gains nothing.
-MIN_PINNED_BYTES = 128 * 1024
 # Node types that write to memory of their own. A value that may be a view of another one remains a
 # result: an update could write to memory that another update still reads.
 _OWN_MEMORY = frozenset(
@@ -81,7 +80,7 @@ def _can_be_pinned(value: Output, input_dependent: set[str]) -> bool:
         return False
     if shape.is_dynamic or value.get_element_type() != Type.f32:
         return False
-    return 4 * math.prod(shape.get_shape()) >= MIN_PINNED_BYTES
+    return 4 * math.prod(shape.get_shape()) >= SETTINGS.min_pinned_gradient_bytes
 
 
 def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> list[Output]:

@@ -747,3 +747,8 @@ def bounds_of(number: Number) -> tuple[int, int]:
     if isinstance(number, Size):
         return number.guards.bounds(number.terms)
     return number, number
+
+
+def symbolic_size(size: Number) -> Size | None:
+    """``size`` if it is symbolic."""
+    return size if isinstance(size, Size) else None

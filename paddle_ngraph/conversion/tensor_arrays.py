@@ -11,10 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from openvino import Output
+from openvino import Output, opset15
 
+from paddle_ngraph.conversion.node_tools import as_output
+from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import Number
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, TensorSpec
 
 APPEND, LENGTH = "pd_op.array_write_", "pd_op.array_length"
@@ -34,6 +39,63 @@ class TensorArray:
     chunks: list[Output] = field(default_factory=list)
     before: Number = 0
     is_read: bool = False
+
+
+class TensorArrays:
+    """The TensorArrays of one block.
+
+    Args:
+        sizes: The sizes of the block.
+    """
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._arrays: dict[int, TensorArray] = {}  # by tensor id
+
+    def __contains__(self, spec: TensorSpec) -> bool:
+        return spec.id in self._arrays
+
+    def __getitem__(self, spec: TensorSpec) -> TensorArray:
+        return self._arrays[spec.id]
+
+    def __setitem__(self, spec: TensorSpec, array: TensorArray) -> None:
+        self._arrays[spec.id] = array
+
+    def append(self, array: TensorArray, elements: Any) -> None:
+        """Appends elements to a TensorArray.
+
+        Args:
+            array: The TensorArray.
+            elements: A tensor with the elements along axis 0.
+
+        Raises:
+            NgraphError: Their shape differs from that of other elements.
+        """
+        if array.is_read:
+            raise NgraphError("a TensorArray of an outer block is written to")
+        added = as_output(elements)
+        for chunk in array.chunks[:1]:
+            if not is_same_shape(self._sizes.of(chunk)[1:], self._sizes.of(added)[1:]):
+                raise NgraphError("a TensorArray has elements of several shapes")
+        array.chunks.append(added)
+
+    def length(self, array: TensorArray) -> Number:
+        """The number of elements of a TensorArray."""
+        return array.before + sum(self._sizes.of(chunk)[0] for chunk in array.chunks)
+
+    def elements(self, array: TensorArray) -> Output:
+        """The elements of a TensorArray, along axis 0.
+
+        Raises:
+            NgraphError: There are none, or some are unknown.
+        """
+        if not is_same_shape([array.before], [0]):
+            raise NgraphError("a loop reads a TensorArray that starts without elements")
+        if not array.chunks:
+            raise NgraphError("a TensorArray without elements is read")
+        if len(array.chunks) > 1:
+            array.chunks = [opset15.concat(array.chunks, 0).output(0)]
+        return array.chunks[0]
 
 
 def appended_by(block: Graph) -> Counter[int]:

@@ -50,7 +50,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         for number, value in enumerate(initial_values):
             bridge.set_output_node(op, "out", value, number)
         return
-    given = [*initial_values, *bridge.get_captured(op)]
+    given = [*initial_values, *_captured(bridge, op)]
     block, order = carry_read_arrays(op.blocks[0], len(initial_values), given)
     args = len(block.outputs) - 1
     before, block = hoist_invariants(block, args)
@@ -59,7 +59,9 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     kept = [
         position for position, number in enumerate(order) if bridge.is_used_later(specs[number])
     ]
-    firsts = [bridge.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]]
+    firsts = [
+        bridge.arrays.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]
+    ]
     captured = [*sources[args:], *bridge.inline(before, sources)]
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept)
     loop = Loop(_require_iteration(bridge, condition) if body.collected else condition, read, body)
@@ -72,16 +74,24 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         _append_loop_elements(bridge, sources[position], output)
 
 
+def _captured(bridge: NgraphBridge, op: Op) -> list[Output | TensorArray]:
+    """Values of the surrounding block that the blocks of a loop or branch read."""
+    return [
+        bridge.arrays[spec] if spec in bridge.arrays else bridge.get_input_node(op, "captured", n)
+        for n, spec in enumerate(op.inputs.get("captured", ()))
+    ]
+
+
 def _append_loop_elements(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
     """Appends a loop's elements to a TensorArray; axes of ``output``: iteration, element in it."""
     iterations, count, *shape = bridge.shape(output)
-    bridge.append(array, reshaped(bridge, output, [iterations * count, *shape]))
+    bridge.arrays.append(array, reshaped(bridge, output, [iterations * count, *shape]))
 
 
 @converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES])
 def if_(bridge: NgraphBridge, op: Op) -> None:
     """Runs one of two blocks (Paddle ``if``), which yield equal shapes."""
-    sources = bridge.get_captured(op)
+    sources = _captured(bridge, op)
     if all(map(only_selects, op.blocks)):
         _select_results(bridge, op, *(bridge.inline(block, sources) for block in op.blocks))
         return

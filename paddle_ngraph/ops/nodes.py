@@ -91,7 +91,7 @@ def known_number(bridge: NgraphBridge, op: Op, name: str) -> Any:
 
     A size that was cast to float32 is returned as a size, if float32 represents it exactly.
     """
-    size = bridge.size_behind(op, name)
+    size = bridge.folding.size_behind(bridge.get_input_node(op, name))
     if size is not None and -_MAX_EXACT_FLOAT32_INTEGER <= size <= _MAX_EXACT_FLOAT32_INTEGER:
         return size
     return bridge.constant(op, name).item()

@@ -111,9 +111,9 @@ class _Loop:
         steps = [loop.get_concatenated_slices(output, *self._steps) for output in every]
         count = self._bridge.shape(self._slices[0][1])[0]
         for output, part in zip(last, after):
-            self._bridge.set_shape(output, self._bridge.shape(part))
+            self._bridge.sizes.set(output, self._bridge.shape(part))
         for output, part in zip(steps, every):
-            self._bridge.set_shape(output, [count, *self._bridge.shape(part)[1:]])
+            self._bridge.sizes.set(output, [count, *self._bridge.shape(part)[1:]])
         return last, steps
 
     @staticmethod

@@ -18,7 +18,7 @@ from paddle_ngraph.ops.nodes import known_int, reshaped, transposed
 @converter("pd_op.create_array", dtypes=ARRAYS)
 def create_array(bridge: NgraphBridge, op: Op) -> None:
     """A TensorArray without elements (Paddle ``create_array``)."""
-    bridge.set_array(op, "out", TensorArray())
+    bridge.arrays[op.output("out")] = TensorArray()
 
 
 @converter(APPEND, dtypes=ANY | ARRAYS)
@@ -29,12 +29,12 @@ def array_write_(bridge: NgraphBridge, op: Op) -> None:
         NgraphError: The index may differ from the length; a write elsewhere would replace an
             element or leave a gap.
     """
-    array = bridge.get_array(op, "array")
-    if not bridge.holds(op, "i", bridge.length(array)):
+    array = bridge.arrays[op.input("array")]
+    if not bridge.holds(op, "i", bridge.arrays.length(array)):
         raise NgraphError("it may write elsewhere than behind the last element")
     element = opset15.unsqueeze(bridge.get_input_node(op, "x"), bridge.ints([0]))
-    bridge.append(array, element)
-    bridge.set_array(op, "out", array)
+    bridge.arrays.append(array, element)
+    bridge.arrays[op.output("out")] = array
 
 
 @converter(
@@ -45,7 +45,9 @@ def array_write_(bridge: NgraphBridge, op: Op) -> None:
 )
 def array_length(bridge: NgraphBridge, op: Op) -> None:
     """The number of elements (Paddle ``array_length``)."""
-    bridge.set_output_node(op, "out", bridge.ints([bridge.length(bridge.get_array(op, "x"))]))
+    bridge.set_output_node(
+        op, "out", bridge.ints([bridge.arrays.length(bridge.arrays[op.input("x")])])
+    )
 
 
 @converter(
@@ -57,7 +59,7 @@ def array_length(bridge: NgraphBridge, op: Op) -> None:
 )
 def array_to_tensor(bridge: NgraphBridge, op: Op) -> None:
     """All elements in one tensor, along an existing axis or a new one (``array_to_tensor``)."""
-    elements = bridge.elements(bridge.get_array(op, "x"))
+    elements = bridge.arrays.elements(bridge.arrays[op.input("x")])
     count, *shape = bridge.shape(elements)
     axis, is_new = op.attr("axis"), op.attr("use_stack")
     if axis >= len(shape) + is_new:
@@ -90,14 +92,14 @@ def array_read(bridge: NgraphBridge, op: Op) -> None:
 
 def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int) -> None:
     """Sets output ``name`` to the element at input ``index``, which is at least ``least``."""
-    array = bridge.get_array(op, name)
+    array = bridge.arrays[op.input(name)]
     position = known_int(bridge, op, index) if bridge.is_known(op, index) else None
     if isinstance(position, int) and least <= position < 0:
         if (element := _recent_element(bridge, array, -position)) is not None:
             bridge.set_output_node(op, "out", element)
             return
-        position = bridge.length(array) + position
-    elements, count = bridge.elements(array), bridge.length(array)
+        position = bridge.arrays.length(array) + position
+    elements, count = bridge.arrays.elements(array), bridge.arrays.length(array)
     if (
         position is not None
         and is_always_at_least(position, 0)

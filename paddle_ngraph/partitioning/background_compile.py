@@ -26,20 +26,11 @@ from paddle_ngraph.conversion.denylist import subgraph_key
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.fork_safe_locks import new_condition
 from paddle_ngraph.utils.lru_cache import LRUCache
-
-# ``auto`` compiles in the background if that takes longer than this many runs by Paddle.
-NATIVE_RUNS = 20
-
-# Assumed build time per operator, until a build was measured.
-_INITIAL_BUILD_US_PER_OPERATOR = 2000.0
-
-# Switch interval of Python's threads during a build: a run by Paddle waits for the GIL several
-# times, and took twice as long with Python's default of 5 ms.
-_SWITCH_INTERVAL_SECONDS = 0.0005
 
 
 @dataclass
@@ -96,8 +87,8 @@ _switch_intervals: list[tuple[float, float]] = []
 @contextmanager
 def _short_switch_interval() -> Iterator[None]:
     before = sys.getswitchinterval()
-    if before > _SWITCH_INTERVAL_SECONDS:
-        sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    if before > SETTINGS.build_switch_interval_seconds:
+        sys.setswitchinterval(SETTINGS.build_switch_interval_seconds)
         _switch_intervals.append((before, sys.getswitchinterval()))
     try:
         yield
@@ -126,7 +117,7 @@ class _CompileQueue:
         self._building: _core.CompileJob | None = None
         self._thread: threading.Thread | None = None
         self._num_paused = 0
-        self.us_per_operator = _INITIAL_BUILD_US_PER_OPERATOR
+        self.us_per_operator = SETTINGS.initial_build_us_per_operator
 
     def is_accepting(self) -> bool:
         """Whether jobs are accepted."""
@@ -272,7 +263,10 @@ def wants(text: str, shapes: Sequence[Sequence[int]] = (), native_us: int = 0) -
     if not facts.can_fall_back or when == "1":
         return facts.can_fall_back
     expected = facts.operators * _queue.us_per_operator
-    return not facts.trains and expected > NATIVE_RUNS * (native_us or facts.us_of_run(shapes))
+    if facts.trains:
+        return False
+    run_us = native_us or facts.us_of_run(shapes)
+    return expected > SETTINGS.background_compile_native_runs * run_us
 
 
 def may_leave(text: str) -> bool:

@@ -23,27 +23,12 @@ from paddle_ngraph.ir.graph import Graph, TensorSpec
 from paddle_ngraph.paddle_private.names import kernel_name, registered_kernels
 from paddle_ngraph.paddle_private.protocols import Program
 from paddle_ngraph.partitioning.analysis.block_view import WHILE, BlockView, OpNode
+from paddle_ngraph.settings import SETTINGS
 
-# Per-operator dispatch overhead of Executor.
-DISPATCH_US = 8.0
-# Elements that one thread reads or writes in a microsecond.
-ELEMENTS_PER_US = 2000.0
-# Multiplications per microsecond of one core, at about half of its peak.
-_MULTIPLICATIONS_PER_US = 30e3
 _MATMUL_PREFIXES = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
-
-# Compared with Paddle's oneDNN: the gain per operator of a subgraph, a few microseconds. In the
-# same unit: the cost of the inputs and outputs of a subgraph, and the loss of a fallback operator
-# for which oneDNN has a kernel. Rounded up from benchmarks/results/intervals.md.
-_ONEDNN_GAIN_PER_OPERATOR = 1
-_ONEDNN_BOUNDARY_COST = 2
-_ONEDNN_KERNEL_LOSS = 16
 
 # Assumed size of a dynamic dimension, if the sizes of the feeds are unknown.
 TYPICAL_SIZE = 64
-
-# Assumed trip count of a loop.
-TYPICAL_ITERATIONS = 16
 
 # A program is partitioned again when its feeds have grown by this factor.
 REPLAN_GROWTH_FACTOR = 4
@@ -60,9 +45,13 @@ def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
     for op in graph.ops:
         specs = (*op.input_specs(), *op.output_specs())
         elements = sum(_elements(spec, open_size) for spec in specs)
-        us += DISPATCH_US + elements / ELEMENTS_PER_US
+        us += SETTINGS.dispatch_us_per_operator + elements / SETTINGS.accessed_elements_per_us
         inside = [native_us(block, open_size) for block in op.blocks]
-        us += TYPICAL_ITERATIONS * sum(inside) if op.type == WHILE else max(inside, default=0.0)
+        us += (
+            SETTINGS.typical_loop_iterations * sum(inside)
+            if op.type == WHILE
+            else max(inside, default=0.0)
+        )
     return us
 
 
@@ -88,7 +77,10 @@ def us_of(view: BlockView, node: OpNode) -> float:
     """Estimated microseconds of an operator on one core."""
     read = [elements_of(view, m) for vid in node.reads for m in view.members(vid)]
     written = [elements_of(view, vid) for vid in node.writes]
-    us = DISPATCH_US + (sum(read) + sum(written)) / ELEMENTS_PER_US
+    us = (
+        SETTINGS.dispatch_us_per_operator
+        + (sum(read) + sum(written)) / SETTINGS.accessed_elements_per_us
+    )
     return us + _matmul_us(node.type, read, written)
 
 
@@ -115,7 +107,7 @@ def _matmul_us(op_type: str, read: Sequence[int], written: Sequence[int]) -> flo
     if not _is_matmul_type(op_type) or len(read) < 2 or not written:
         return 0.0
     # With [M, K], [K, N] and [M, N] this is MKN.
-    return math.sqrt(read[0] * read[1] * max(written)) / _MULTIPLICATIONS_PER_US
+    return math.sqrt(read[0] * read[1] * max(written)) / SETTINGS.multiplications_per_us
 
 
 def elements_of(view: BlockView, vid: str) -> int:
@@ -160,8 +152,8 @@ def is_faster_than_onednn(converted: int, intervals: int, native: Iterable[str])
     """
     kernels = sum(has_onednn_kernel(op_type) for op_type in native)
     return (
-        _ONEDNN_GAIN_PER_OPERATOR * converted
-        >= _ONEDNN_BOUNDARY_COST * intervals + _ONEDNN_KERNEL_LOSS * kernels
+        SETTINGS.onednn_gain_per_operator * converted
+        >= SETTINGS.onednn_boundary_cost * intervals + SETTINGS.onednn_kernel_loss * kernels
     )
 
 

@@ -15,6 +15,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode
 from paddle_ngraph.plan.spreading import BOUNDARY_US, leading_operators, producers_of
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.transpiler.staging import best_ends, elements_between
 from paddle_ngraph.transpiler.training_program import is_backward
 
@@ -65,7 +66,7 @@ class _Stages:
 
     def _cut(self, us: Mapping[OpNode, float]) -> dict[OpNode, int]:
         between = elements_between(self._view, self._forward)
-        transfer_us = [BOUNDARY_US + each / cost_model.ELEMENTS_PER_US for each in between]
+        transfer_us = [BOUNDARY_US + each / SETTINGS.accessed_elements_per_us for each in between]
         count = len(self._forward)
         ends = best_ends(list(us.values()), transfer_us, self._stages, range(1, count))
         if ends is None:

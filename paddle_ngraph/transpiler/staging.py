@@ -25,6 +25,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     scope_name,
     value_id,
 )
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.transpiler.cutting import last_of_backward
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram, is_backward
 
@@ -317,7 +318,7 @@ class Staging:
         )
         return (
             _PASSES_PER_OPERATOR * cost_model.us_of(self.view, node)
-            + _ACCESSES_PER_UPDATE * elements / cost_model.ELEMENTS_PER_US
+            + _ACCESSES_PER_UPDATE * elements / SETTINGS.accessed_elements_per_us
         )
 
     def _longest(self, ends: Sequence[int]) -> float:

@@ -10,7 +10,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.conversion.dynamic_shapes import STATIC_SHAPES_BEFORE_DYNAMIC
+from paddle_ngraph.settings import SETTINGS
 from tests.programs import Program, floats, summary
 
 SIZES = [(2, 32), (3, 48), (2, 20), (4, 33), (5, 21), (2, 63), (3, 40)]
@@ -70,7 +70,7 @@ def characters() -> Any:
 )
 def test_many_shapes_share_a_function(build, feed):
     run_all(build, feed)
-    assert built() == STATIC_SHAPES_BEFORE_DYNAMIC + 1
+    assert built() == SETTINGS.static_shapes_before_dynamic + 1
 
 
 def test_training_steps_of_many_batch_sizes_share_a_function():
@@ -90,7 +90,7 @@ def test_training_steps_of_many_batch_sizes_share_a_function():
         ]
     np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
     assert paddle_ngraph.stats()["engine_runs"] == 6
-    assert built() == STATIC_SHAPES_BEFORE_DYNAMIC + 1
+    assert built() == SETTINGS.static_shapes_before_dynamic + 1
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -114,7 +114,7 @@ def test_an_id_out_of_range_is_rejected_at_any_shape():
     with pytest.raises(ValueError, match=r"(?s)embedding.* 50\b"):
         program.run(ids=np.full((3, 37), 50))
     program.both(**text(3, 37))
-    assert built() == STATIC_SHAPES_BEFORE_DYNAMIC + 1
+    assert built() == SETTINGS.static_shapes_before_dynamic + 1
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -128,7 +128,7 @@ def test_new_weights_are_seen_at_any_shape():
 @pytest.mark.slow("compiles many or large functions")
 def test_many_shapes_need_one_cache_entry():
     run_all(pictures, picture)
-    assert paddle_ngraph.cache_info().currsize == STATIC_SHAPES_BEFORE_DYNAMIC + 1
+    assert paddle_ngraph.cache_info().currsize == SETTINGS.static_shapes_before_dynamic + 1
 
 
 # -- scalars in inputs that are read by value ------------------------------------------------------
@@ -213,7 +213,8 @@ def test_many_scalars_share_a_function(build, dtype):
     for i in COUNTED:
         program.both(x=floats(2, ROWS, 5), i=np.array(i, dtype))
     assert paddle_ngraph.stats()["native_runs"] == 0
-    assert built() <= STATIC_SHAPES_BEFORE_DYNAMIC + 2  # a subgraph computes with int32 first
+    # A subgraph computes with int32 first.
+    assert built() <= SETTINGS.static_shapes_before_dynamic + 2
     if build in (repeated, first_numbers):  # a tensor with as many elements as the scalar
         return
     for i in [*AT_THE_EDGE, *BEYOND_32_BITS] if dtype == "int64" else AT_THE_EDGE[::3]:
@@ -278,9 +279,9 @@ def test_three_scalars_at_constant_distances():
 
     for i in (2, 5, 3, 6, 4, 7):
         run(i, i + 1, i + 3)
-    assert built() == STATIC_SHAPES_BEFORE_DYNAMIC + 1
+    assert built() == SETTINGS.static_shapes_before_dynamic + 1
     run(4, 6, 7)  # other distances: another function
-    assert built() == STATIC_SHAPES_BEFORE_DYNAMIC + 2
+    assert built() == SETTINGS.static_shapes_before_dynamic + 2
 
 
 def test_scalars_and_shapes_become_dynamic_together():
@@ -296,9 +297,9 @@ def test_scalars_and_shapes_become_dynamic_together():
     program = Program(build)
     for i in (3, 7, 5, 9, 4, 12):
         program.both(x=floats(2, i, 5), i=np.array(i))
-    assert built() == STATIC_SHAPES_BEFORE_DYNAMIC + 1
+    assert built() == SETTINGS.static_shapes_before_dynamic + 1
     program.both(x=floats(2, 6, 5), i=np.array(3))  # not equal: another function
-    assert built() == STATIC_SHAPES_BEFORE_DYNAMIC + 2
+    assert built() == SETTINGS.static_shapes_before_dynamic + 2
 
 
 def test_scalars_that_are_operands_are_computed_at_run_time():
@@ -321,8 +322,8 @@ def test_functions_with_dynamic_scalars_are_stored(tmp_path):
             program = counting(rows_from, "int64")
             for i in COUNTED:
                 program.both(x=floats(2, ROWS, 5), i=np.array(i))
-            assert built() == (0 if is_stored else STATIC_SHAPES_BEFORE_DYNAMIC + 1)
+            assert built() == (0 if is_stored else SETTINGS.static_shapes_before_dynamic + 1)
             loaded = paddle_ngraph.stats()["functions_loaded"]
-            assert loaded == (STATIC_SHAPES_BEFORE_DYNAMIC + 1 if is_stored else 0)
+            assert loaded == (SETTINGS.static_shapes_before_dynamic + 1 if is_stored else 0)
     finally:
         paddle.set_flags(before)

@@ -23,6 +23,7 @@ import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import build, denylist, gradient_pinning
 from paddle_ngraph.conversion.draft import Draft
+from paddle_ngraph.settings import SETTINGS
 from tests.conversion.test_optimizer_updates import (
     OPTIMIZERS,
     Life,
@@ -43,7 +44,7 @@ WIDTH = 192  # a square matrix of this width is just large enough
 @pytest.fixture
 def all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small gradients are pinned too."""
-    monkeypatch.setattr(gradient_pinning, "MIN_PINNED_BYTES", 0)
+    monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", 0)
 
 
 def held_by(draft: Draft) -> list[str]:
@@ -99,7 +100,7 @@ def test_large_gradients_are_no_results() -> None:
 
 
 def test_small_gradients_are_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_pinning, "MIN_PINNED_BYTES", 4 * WIDTH * WIDTH + 1)
+    monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", 4 * WIDTH * WIDTH + 1)
     assert held_by(draft_of(deep())) == ["EmbeddingGrad"]
 
 
@@ -205,7 +206,7 @@ def with_and_without(
     """Asserts that pinning changes no bit; returns the number of pinned gradients."""
     counts, found = [], []
     for least in (1 << 60, 0):
-        monkeypatch.setattr(gradient_pinning, "MIN_PINNED_BYTES", least)
+        monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", least)
         paddle_ngraph.clear_cache()
         program = Program(build)
         counts.append(held_in(lambda program=program: found.append(states_after(program, steps))))
@@ -398,12 +399,12 @@ def test_random_training(monkeypatch: Any, native_in_order: None) -> None:
 
 def trained_beside(optimizer: str, numbers: Sequence[int], steps: int) -> list[Any]:
     """Returns the final states of programs that train one after the other, without pinning."""
-    before, gradient_pinning.MIN_PINNED_BYTES = gradient_pinning.MIN_PINNED_BYTES, 1 << 60
+    before, SETTINGS.min_pinned_gradient_bytes = SETTINGS.min_pinned_gradient_bytes, 1 << 60
     try:
         paddle_ngraph.clear_cache()
         return [train(Program(deep(optimizer)), number, steps) for number in numbers]
     finally:
-        gradient_pinning.MIN_PINNED_BYTES = before
+        SETTINGS.min_pinned_gradient_bytes = before
         paddle_ngraph.clear_cache()
 
 
@@ -633,7 +634,7 @@ from paddle_ngraph.conversion import gradient_pinning
 from tests.programs import Program, floats
 from tests.conversion.test_gradient_pinning import LAYERS, NUMBERS, wide
 
-gradient_pinning.MIN_PINNED_BYTES = int(sys.argv[1])
+SETTINGS.min_pinned_gradient_bytes = int(sys.argv[1])
 paddle.enable_static()
 program, feed = Program(wide), floats(NUMBERS, NUMBERS)
 Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew

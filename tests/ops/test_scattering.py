@@ -127,7 +127,6 @@ def test_put_along_axis_with_fewer_indices_than_values(axis, reduce):
     check(build, feeds, ["put_along_axis"], gradients=False)
 
 
-@merged
 def test_put_along_axis_of_more_elements_than_float32_counts():
     columns = 2**23 + 7
     x = np.zeros([3, columns], "float32")

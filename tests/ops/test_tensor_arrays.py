@@ -387,10 +387,12 @@ def test_a_variant_of_an_array(build: Callable) -> None:
 
 
 @pytest.mark.parametrize("build", FORMS)
-def test_unread_elements_are_appended(build: Callable) -> None:
+@pytest.mark.parametrize("fetched", ["first", "last", "others"])
+def test_unread_elements_are_appended(build: Callable, fetched: str) -> None:
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
         count = len(build())
-    for place in range(count):
+    places = {"first": [0], "last": [count - 1], "others": range(1, count - 1)}[fetched]
+    for place in places:
         program = Program(lambda n=place: build()[n])
         for number, (size, limit) in enumerate(RUNS[:4]):
             agree(program, x=floats(size, WIDTH, seed=number), limit=np.array([limit]))

@@ -23,6 +23,7 @@ from paddle_ngraph.conversion import build, denylist
 from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import background_compile, fallback
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode, twice
@@ -295,7 +296,7 @@ def no_build_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         background_compile._queue,
         "us_per_operator",
-        background_compile._INITIAL_BUILD_US_PER_OPERATOR,
+        SETTINGS.initial_build_us_per_operator,
     )
 
 

@@ -25,15 +25,7 @@ from openvino import Model, Node, Output, PartialShape, opset15
 from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, key_of
 from paddle_ngraph.conversion.symbolic_sizes import Number, Size
 from paddle_ngraph.errors import NgraphError
-
-# Minimal number of multiplications in a chunk's convolutions: with less work, a request costs more
-# than it gains (LeNet-5, Zen 4). PP-OCR's orientation classifier, 16 million for an image, takes
-# 1.5 ms for eight images in eight chunks, 1.3 in four or two, and 1.4 as a whole (two cores of a
-# Zen 5).
-MIN_MULTIPLICATIONS_PER_PART = 1 << 25
-
-# Minimal share of the threads that have a chunk to compute, on average.
-_MIN_THREAD_UTILIZATION = 0.8
+from paddle_ngraph.settings import SETTINGS
 
 
 class SizeInfo(Protocol):
@@ -119,10 +111,10 @@ def _batch_size(model: Model, sizes: SizeInfo) -> int:
 def _best_part_count(model: Model, samples: int, threads: int) -> int:
     """The largest number of chunks with enough work each, and with few idle threads."""
     work = _multiplications(model) if samples > 1 else 0
-    for chunks in range(min(samples, work // MIN_MULTIPLICATIONS_PER_PART), 1, -1):
+    for chunks in range(min(samples, work // SETTINGS.min_multiplications_per_chunk), 1, -1):
         if (
             samples % chunks == 0
-            and _thread_utilization(chunks, threads) >= _MIN_THREAD_UTILIZATION
+            and _thread_utilization(chunks, threads) >= SETTINGS.min_busy_thread_share
         ):
             return chunks
     return 1

@@ -196,7 +196,7 @@ class Blocked:
         if len(known) < len(values):
             return None
         computed = self._created(node.get_type_name(), known, node.get_attributes())
-        return self._bridge.known_value(computed)
+        return self._bridge.folding.known_value(computed)
 
     def _created(
         self, type_name: str, operands: Sequence[Any], attributes: dict[str, Any]
@@ -210,7 +210,7 @@ class Blocked:
         """The padding of a blocked operand, or the value of a scalar one; None if unknown."""
         if len(self._bridge.shape(operand)) == 5:
             return self._padding.get(key_of(operand), np.zeros((), np.float32))
-        value = self._bridge.known_value(operand)
+        value = self._bridge.folding.known_value(operand)
         return None if value is None else value.reshape(())
 
     def _operand(
@@ -271,7 +271,7 @@ def taken_from_blocks(bridge: NgraphBridge, node: Any, shape: Sequence[Any]) -> 
     if x.get_node().get_type_name() != "Transpose" or not _is_between_layouts(bridge, x, shape):
         return None
     source, order = x.get_node().input_values()
-    known = bridge.known_value(order)
+    known = bridge.folding.known_value(order)
     if known is None or known.tolist() != FROM_BLOCKS:
         return None
     return Blocked.of(bridge).plain(source, shape[1])

@@ -36,12 +36,7 @@ from paddle_ngraph.conversion.bfloat16 import (
 )
 from paddle_ngraph.conversion.node_tools import Key, key_of
 from paddle_ngraph.errors import NgraphError
-
-# Below these a matmul gains less than rounding its operands costs. Nor do vectors and coordinates
-# lose bits: matmuls with a dimension of one to four are part of norms and of positions.
-MIN_MULTIPLICATIONS = 1 << 18  # multiplications
-MIN_DIMENSION = 16  # of rows, columns and the summed dimension
-_ASSUMED_DYNAMIC_SIZE = 64  # of a dynamic dimension
+from paddle_ngraph.settings import SETTINGS
 
 # The core compiles a model with this in its runtime information with float32 elsewhere.
 _MIXED_PRECISION_MARK = "ngraph_mixed_precision"
@@ -117,8 +112,14 @@ def _is_matmul(node: Node) -> bool:
     if any(None in shape for shape in shapes) and shapes[0][:-2] != shapes[1][:-2]:
         return False  # the broadcast shape is unknown
     summed = shapes[0][-2 if node.get_attributes()["transpose_a"] else -1]
-    sizes = [_ASSUMED_DYNAMIC_SIZE if n is None else n for n in (summed, *_dims(node.output(0)))]
-    return min(sizes[0], *sizes[-2:]) >= MIN_DIMENSION and math.prod(sizes) >= MIN_MULTIPLICATIONS
+    sizes = [
+        SETTINGS.assumed_bfloat16_dimension_size if n is None else n
+        for n in (summed, *_dims(node.output(0)))
+    ]
+    return (
+        min(sizes[0], *sizes[-2:]) >= SETTINGS.min_bfloat16_dimension_size
+        and math.prod(sizes) >= SETTINGS.min_bfloat16_multiplications
+    )
 
 
 def _dims(value: Output) -> list[int | None]:

@@ -45,48 +45,13 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.paddle_private.replaced import CALL_LAYER
 from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.lru_cache import LRUCache
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 _TUNER_ATTRIBUTE = "_ngraph_wrapping"  # attribute of a layer with its tuner
-
-# Sizes of the LRU caches of times: signatures per layer, and shapes per signature.
-_MAX_SIGNATURES, _MAX_SHAPES_PER_SIGNATURE = 16, 1024
-_MAX_INPUT_DEPTH = 16  # nested containers below this depth are not part of a signature
-# Number of calls per shape by Paddle, then compiled. Times of the warm-up calls are discarded,
-# since these fill caches and compile functions.
-_NATIVE_TRIAL_CALLS, _NATIVE_WARMUP_CALLS = 4, 1
-_COMPILED_TRIAL_CALLS, _COMPILED_WARMUP_CALLS = 7, 3
-# Rare shapes of one signature are decided together once this many shapes have this many pairs of
-# calls (one by Paddle, one compiled).
-_MIN_SHAPES_POOLED, _MIN_POOLED_CALLS = 4, 16
-# Only the latest times of a shape are retained.
-_MAX_TIMES_PER_SHAPE = 64
-# In training, a shape is not tried if this many shapes that are no smaller were faster by Paddle.
-_MAX_SLOWER_LARGER_SHAPES = 2
-# Compiled calls have to be faster than Paddle's by more than noise: at most this ratio.
-_MAX_TIME_RATIO = 0.95
-# Tuning takes at most this share of the time that Paddle has run a layer.
-_MAX_TUNING_TIME_SHARE = 0.2
-# Once that share is spent, tuning continues when this many seconds are available: consecutive
-# compiled calls are faster than one after calls by Paddle, which leave threads and caches cold.
-_TUNING_BURST_SECONDS = 0.02
-# Expected seconds until a program has run for the first time: constant, and per operator.
-_SECONDS_PER_PROGRAM = 0.05
-_SECONDS_PER_OPERATOR = 0.004
-_SECONDS_PER_TRAINED_OPERATOR = 0.012  # with its gradient
-
-# Once a layer has been trained with this many shapes, this many of its calls are profiled.
-# Its inner layers are tuned instead, if those with fewer shapes take at least this share of its
-# time.
-_MANY_SHAPES = 16
-_PROFILED_CALLS = 16
-_MIN_INNER_TIME_SHARE = 0.5
-
-# A layer that holds the trial slot and is not called loses it after this many calls of others.
-_MAX_CALLS_WAITED_FOR_LAYER = 64
 
 _is_on = False
 _trains = False  # whether calls with gradients are compiled, too
@@ -218,7 +183,9 @@ class _InferenceTuner:
         self.is_given_up = False
         self.traces = TraceCache(self.trains)
         self.why_native: str | None = None
-        self._signatures: LRUCache[Hashable, _SignatureTuner] = LRUCache(_MAX_SIGNATURES)
+        self._signatures: LRUCache[Hashable, _SignatureTuner] = LRUCache(
+            SETTINGS.max_signatures_per_layer
+        )
         # Seconds: run by Paddle; overhead of trials compared with Paddle; expected build time of
         # the programs of this call; budget that has to be available before tuning continues.
         self._native_seconds = self._tuning_seconds = self._expected_build_seconds = (
@@ -278,8 +245,12 @@ class _InferenceTuner:
 
     def _may_compile_program(self, owner: _Trial, operators: int) -> bool:
         """Returns whether the budget allows to build a program of this many operators now."""
-        each = _SECONDS_PER_TRAINED_OPERATOR if self.trains else _SECONDS_PER_OPERATOR
-        expected = _SECONDS_PER_PROGRAM + operators * each
+        each = (
+            SETTINGS.build_seconds_per_trained_operator
+            if self.trains
+            else SETTINGS.build_seconds_per_operator
+        )
+        expected = SETTINGS.build_seconds_per_program + operators * each
         if self._can_afford(self._expected_build_seconds + expected):
             self._expected_build_seconds += expected
             return True
@@ -289,12 +260,12 @@ class _InferenceTuner:
     def _continues_tuning(self, deferred_build_seconds: float) -> bool:
         """Returns whether tuning continues, which may begin with a deferred build."""
         goes_on = self._can_afford(max(deferred_build_seconds, self._needed_seconds))
-        self._needed_seconds = 0.0 if goes_on else _TUNING_BURST_SECONDS
+        self._needed_seconds = 0.0 if goes_on else SETTINGS.tuning_burst_seconds
         return goes_on
 
     def _can_afford(self, seconds: float) -> bool:
         """Returns whether the tuning budget has this many seconds left."""
-        if self._tuning_seconds + seconds <= _MAX_TUNING_TIME_SHARE * self._native_seconds:
+        if self._tuning_seconds + seconds <= SETTINGS.max_tuning_time_share * self._native_seconds:
             return True
         self.why_native = (
             f"it has run for {self._native_seconds:.3g} s, "
@@ -420,7 +391,7 @@ class _TuningSlot:
         elif (
             holder is not None
             and holder.undecided
-            and self._calls_waited < _MAX_CALLS_WAITED_FOR_LAYER
+            and self._calls_waited < SETTINGS.max_calls_waited_for_layer
         ):
             self._calls_waited += 1
             return False
@@ -470,7 +441,7 @@ class _Trial:
         """Discards all times."""
         self.calls = {False: 0, True: 0}
         self._seconds: dict[bool, deque[float]] = {
-            each: deque(maxlen=_MAX_TIMES_PER_SHAPE) for each in self.calls
+            each: deque(maxlen=SETTINGS.max_times_per_shape) for each in self.calls
         }
 
     def add(self, is_compiled: bool, seconds: float) -> None:
@@ -500,7 +471,7 @@ class _Trial:
 
     def decide(self, native: float, compiled: float) -> None:
         """Decides by the seconds of a call by Paddle and compiled."""
-        self.is_compiled = compiled <= _MAX_TIME_RATIO * native
+        self.is_compiled = compiled <= SETTINGS.max_compiled_time_ratio * native
         if not self.is_compiled:
             self.why_native = (
                 f"a call took {compiled * 1e3:.3g} ms compiled and {native * 1e3:.3g} ms natively"
@@ -557,7 +528,7 @@ class _InnerLayerProfiler:
     @property
     def are_inner_layers_better(self) -> bool:
         """Whether inner layers with at most half as many shapes take enough of the time."""
-        if self.calls < _PROFILED_CALLS:
+        if self.calls < SETTINGS.profiled_calls:
             return False
         spent = 0.0
         pending, known = [self._outermost], {self._outermost}
@@ -568,7 +539,7 @@ class _InnerLayerProfiler:
                 elif inner not in known:  # its own inner layers may have fewer shapes
                     known.add(inner)
                     pending.append(inner)
-        return spent > 0.0 and spent >= _MIN_INNER_TIME_SHARE * self._seconds
+        return spent > 0.0 and spent >= SETTINGS.min_inner_time_share * self._seconds
 
 
 class _SignatureTuner:
@@ -586,7 +557,9 @@ class _SignatureTuner:
     def __init__(self, is_trained: bool = False, now: Clock = clock.now) -> None:
         self.profiler = _InnerLayerProfiler(now)
         self._is_trained = is_trained
-        self._trials: LRUCache[tuple[int, ...], _Trial] = LRUCache(_MAX_SHAPES_PER_SIGNATURE)
+        self._trials: LRUCache[tuple[int, ...], _Trial] = LRUCache(
+            SETTINGS.max_shapes_per_signature
+        )
         self._pooled = _Trial()  # of all shapes together, which decides rare ones
         self._measured: set[_Trial] = set()
         self._native_seconds = 0.0
@@ -595,7 +568,10 @@ class _SignatureTuner:
     @property
     def is_profiled(self) -> bool:
         """Whether the next call is to be profiled."""
-        return len(self._trials) >= _MANY_SHAPES and self.profiler.calls < _PROFILED_CALLS
+        return (
+            len(self._trials) >= SETTINGS.min_profiled_shapes
+            and self.profiler.calls < SETTINGS.profiled_calls
+        )
 
     def trial(self, sizes: tuple[int, ...]) -> _Trial:
         """Returns the trial for inputs of these sizes."""
@@ -611,11 +587,13 @@ class _SignatureTuner:
             trial.is_compiled = False
             trial.why_native = "calls with inputs no smaller were faster natively"
             return False
-        if trial.calls[False] >= _NATIVE_TRIAL_CALLS or self._pooled.is_compiled:
+        if trial.calls[False] >= SETTINGS.native_trial_calls or self._pooled.is_compiled:
             return True
-        has_many = len(self._trials) >= _MIN_SHAPES_POOLED and not self._is_trained
+        has_many = len(self._trials) >= SETTINGS.min_pooled_shapes and not self._is_trained
         is_known = trial.native_seconds is not None
-        return has_many and is_known and self._pooled.calls[False] >= 4 * _NATIVE_TRIAL_CALLS
+        return (
+            has_many and is_known and self._pooled.calls[False] >= 4 * SETTINGS.native_trial_calls
+        )
 
     def _is_slower_for_larger_shapes(self, trial: _Trial) -> bool:
         """Returns whether enough shapes that are no smaller were faster by Paddle."""
@@ -626,7 +604,7 @@ class _SignatureTuner:
             for each in list(self._shapes_faster_natively)  # a copy: other threads may append
             if all(size >= own for size, own in zip(each, trial.sizes))
         ]
-        return len(larger) >= _MAX_SLOWER_LARGER_SHAPES
+        return len(larger) >= SETTINGS.max_slower_larger_shapes
 
     def native_seconds(self, trial: _Trial) -> float:
         """Returns the mean seconds of a call by Paddle: of the shape, or else of all shapes."""
@@ -638,9 +616,9 @@ class _SignatureTuner:
         pooled = self._pooled
         number = trial.calls[is_compiled]
         is_cold = (
-            number < _COMPILED_WARMUP_CALLS
+            number < SETTINGS.compiled_warmup_calls
             if is_compiled
-            else pooled.calls[False] < _NATIVE_WARMUP_CALLS
+            else pooled.calls[False] < SETTINGS.native_warmup_calls
         )
         trial.calls[is_compiled] += 1
         pooled.calls[is_compiled] += 1
@@ -654,7 +632,7 @@ class _SignatureTuner:
         is_warm = is_compiled and not is_cold
         if pooled.is_compiled is False or (pooled.is_compiled and is_warm):
             trial.is_compiled, trial.why_native = pooled.is_compiled, pooled.why_native
-        elif trial.calls[True] >= _COMPILED_TRIAL_CALLS:
+        elif trial.calls[True] >= SETTINGS.compiled_trial_calls:
             trial.decide(*trial.compared())
             if not trial.is_compiled:
                 self._shapes_faster_natively.append(trial.sizes)
@@ -662,7 +640,7 @@ class _SignatureTuner:
     def _decide_pooled(self) -> None:
         measured = list(self._measured)  # a copy: other threads may add trials
         calls = sum(trial.num_pairs for trial in measured)
-        if len(measured) < _MIN_SHAPES_POOLED or calls < _MIN_POOLED_CALLS:
+        if len(measured) < SETTINGS.min_pooled_shapes or calls < SETTINGS.min_pooled_calls:
             return
         self._pooled.decide(*_median(trial.compared() for trial in measured))
         self._measured.clear()
@@ -689,8 +667,8 @@ def _signature_of(value: Any, sizes: list[int], depth: int = 0) -> Hashable:
         shape = value.shape
         sizes.extend(shape)  # += would call the operator of Paddle's shape type
         return value.dtype, len(shape)
-    if depth < _MAX_INPUT_DEPTH and isinstance(value, (list, tuple)):
+    if depth < SETTINGS.max_input_nesting_levels and isinstance(value, (list, tuple)):
         return (type(value), *[_signature_of(each, sizes, depth + 1) for each in value])
-    if depth < _MAX_INPUT_DEPTH and isinstance(value, dict):
+    if depth < SETTINGS.max_input_nesting_levels and isinstance(value, dict):
         return tuple([(key, _signature_of(each, sizes, depth + 1)) for key, each in value.items()])
     return type(value).__name__

@@ -43,6 +43,7 @@ from paddle_ngraph.partitioning import cost_model, program_pass
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.whole_program import Whole
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
@@ -69,16 +70,17 @@ _UNSUPPORTED_GETTERS = {
     "onednn_int8_enabled": "it computes in int8",
     "shape_range_info_collected": "it collects shapes",
 }
-# Setters of unsupported settings without a getter.
+# Options in the summary of a configuration that the engine does not support; these have no getter.
+_UNSUPPORTED_OPTIONS = {
+    "use_cinn_compiler": "it is compiled by CINN",
+    "save_optimized_model": "it saves the program that Paddle makes of it",
+    "use_optimized_model": "its program is one that Paddle has optimized",
+}
+# Setters of unsupported settings that cannot be read.
 _UNSUPPORTED_SETTERS = {
     "enable_onednn_bfloat16": "oneDNN computes in bfloat16",
     "enable_mkldnn_bfloat16": "oneDNN computes in bfloat16",
     "enable_custom_device": "it runs on a custom device",
-    "enable_ipu": "it runs on an IPU",
-    "enable_cinn": "it is compiled by CINN",
-    "enable_low_precision_io": "its inputs and outputs have low precision",
-    "enable_save_optim_model": "it saves the program that Paddle makes of it",
-    "use_optimized_model": "its program is one that Paddle has optimized",
 }
 
 
@@ -200,8 +202,7 @@ def _recording_unsupported(original: Callable[..., Any], reason: str) -> Callabl
     @wraps(original)
     def set_option(self: Config, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        is_disabled = args and args[0] is False  # for example use_optimized_model(False)
-        _settings_of(self).why_native = None if is_disabled else reason
+        _settings_of(self).why_native = reason
         return result
 
     return set_option
@@ -212,7 +213,17 @@ def why_native(config: Config) -> str | None:
     for name, reason in _UNSUPPORTED_GETTERS.items():
         if getattr(config, name)():
             return reason
+    options = _options_of(config)
+    for name, reason in _UNSUPPORTED_OPTIONS.items():
+        if options.get(name) == "true":
+            return reason
     return _settings.get(config, _Settings()).why_native
+
+
+def _options_of(config: Config) -> dict[str, str]:
+    """The options in the summary of a configuration, a table of two columns."""
+    rows = (line.strip("|").split("|") for line in config.summary().splitlines())
+    return {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
 
 
 # -- Paddle or engine --------------------------------------------------------------------------
@@ -771,10 +782,6 @@ def _exposing_handles(original: Callable[..., Handle]) -> Callable[..., Handle]:
     return get_handle
 
 
-# Smaller results are as fast in NumPy's memory, which the C library caches.
-_MIN_POOLED_RESULT_BYTES = 1 << 20
-
-
 def _copying_to_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., np.ndarray]:
     """Copies large results to the engine's pooled memory; the user owns the copy, as in Paddle."""
 
@@ -792,7 +799,7 @@ def _large_shape(handle: Handle) -> list[int] | None:
     """The shape of a handle's tensor, if it is float32 and large."""
     try:
         shape = handle.shape()
-        is_large = math.prod(shape) * 4 >= _MIN_POOLED_RESULT_BYTES
+        is_large = math.prod(shape) * 4 >= SETTINGS.min_pooled_result_bytes
         return shape if is_large and handle.type() == PaddleDType.FLOAT32 else None
     except Exception:  # there is no tensor: Paddle reports it
         return None

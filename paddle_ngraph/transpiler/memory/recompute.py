@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from paddle_ngraph.ops.normalization import uses_running_statistics
-from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.partitioning.analysis.block_view import OpNode
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.transpiler.memory import liveness
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
 
@@ -278,4 +278,4 @@ def us_of(step: Step, lifetimes: Lifetimes) -> float:
     """The estimated time of an operator, in microseconds."""
     passes = _MEMORY_PASSES.get(step.node.type.removeprefix("pd_op."), 1)
     elements = lifetimes.total([*step.allocates, *step.reads]) / _BYTES_PER_ELEMENT
-    return cost_model.DISPATCH_US + passes * elements / cost_model.ELEMENTS_PER_US
+    return SETTINGS.dispatch_us_per_operator + passes * elements / SETTINGS.accessed_elements_per_us

@@ -15,10 +15,10 @@ from openvino import Node, Type, opset10, opset15
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.conversion import bridge, dynamic_shapes
-from paddle_ngraph.conversion.dynamic_shapes import STATIC_BATCHES_BEFORE_DYNAMIC
+from paddle_ngraph.conversion import bridge
 from paddle_ngraph.conversion.passes import batch_split
 from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.settings import SETTINGS
 from tests.programs import Program, floats
 
 SAMPLES = 6
@@ -308,7 +308,7 @@ def test_small_samples_share_a_chunk():
     model = convolutions(256, channels=16)
     parts = batch_split.split_batch(model, 2)
     assert 1 < parts < 256
-    assert batch_split._multiplications(model) >= batch_split.MIN_MULTIPLICATIONS_PER_PART
+    assert batch_split._multiplications(model) >= SETTINGS.min_multiplications_per_chunk
 
 
 def test_models_without_convolutions_are_not_split():
@@ -330,7 +330,7 @@ def chunk_counts(monkeypatch) -> list[int]:
         found.append(part(model, threads, sizes))
         return found[-1]
 
-    monkeypatch.setattr(batch_split, "MIN_MULTIPLICATIONS_PER_PART", 1)
+    monkeypatch.setattr(SETTINGS, "min_multiplications_per_chunk", 1)
     monkeypatch.setattr(batch_split, "split_batch", spy)
     paddle_ngraph.clear_cache()
     return found
@@ -404,8 +404,8 @@ def test_several_batch_sizes_are_split(chunk_counts, threads):
     for samples in batches:
         program.both(x=pictures(samples))
     # The fifth size makes the batch dynamic; later sizes use that function.
-    assert chunk_counts == [*batches[:STATIC_BATCHES_BEFORE_DYNAMIC], 1]
-    assert built() == STATIC_BATCHES_BEFORE_DYNAMIC + 1
+    assert chunk_counts == [*batches[: SETTINGS.static_batches_before_dynamic], 1]
+    assert built() == SETTINGS.static_batches_before_dynamic + 1
 
 
 def reader() -> Any:
@@ -439,7 +439,7 @@ def test_dynamic_widths_are_split(chunk_counts, threads, network):
 
 @pytest.mark.parametrize("threads", [2], indirect=True)
 def test_a_batch_of_many_sizes_becomes_dynamic(chunk_counts, threads, monkeypatch):
-    monkeypatch.setattr(dynamic_shapes, "MAX_STATIC_BATCHES", 2)
+    monkeypatch.setattr(SETTINGS, "max_static_batches", 2)
     program = Program(classifier)
     for samples, width in [(8, 12), (4, 16), (2, 20), (6, 24), (10, 28), (12, 32), (14, 14)]:
         program.both(x=lines(samples, width))

@@ -15,6 +15,7 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.frontends.to_static import scope_pool
+from paddle_ngraph.settings import SETTINGS
 from tests.dynamic import agree, floats, made, values
 from tests.frontends.dynamic.test_compiled_layer import Warm, both, warm
 
@@ -645,7 +646,7 @@ def test_scopes_of_what_was_kept_serve_other_calls():
 
 def test_a_cell_that_is_called_in_a_long_loop_has_few_scopes(monkeypatch):
     """Paddle keeps threads of each."""
-    monkeypatch.setattr(trace_graph, "_MAX_SCOPES_PER_PROGRAM", 8)
+    monkeypatch.setattr(SETTINGS, "max_scopes_per_program", 8)
     scopes: set[int] = set()
     claim = scope_pool.claim
     monkeypatch.setattr(
@@ -670,8 +671,8 @@ def test_a_cell_that_is_called_in_a_long_loop_has_few_scopes(monkeypatch):
 
 
 def test_long_loops_leave_scopes_to_other_layers(monkeypatch):
-    monkeypatch.setattr(trace_graph, "_MAX_TRAINING_SCOPES", 12)
-    monkeypatch.setattr(trace_graph, "_MAX_LOOP_SCOPES", 3)
+    monkeypatch.setattr(SETTINGS, "max_training_scopes", 12)
+    monkeypatch.setattr(SETTINGS, "max_loop_scopes", 3)
 
     def scenario(compiled):
         cell, results = compiled(made(Body)), []

@@ -25,6 +25,7 @@ import paddle_ngraph
 from paddle_ngraph import _core, mkl_packed
 from paddle_ngraph.frontends.dynamic import compiled_layer as compiled_functions
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.dynamic import (
@@ -1186,7 +1187,7 @@ def left_alone(x: Any) -> Any:
     return x * len(NOTES)
 
 
-SETTINGS: dict[str, Callable[[Any], Any]] = {
+CHANGED_STATES: dict[str, Callable[[Any], Any]] = {
     "a seed": lambda x: paddle.seed(3) and F.dropout(x, 0.5) + paddle.rand([4]),
     "a flag": lambda x: (
         paddle.set_flags({"FLAGS_sort_sum_gradient": True}) or x * 2.5,
@@ -1209,7 +1210,7 @@ SETTINGS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("act", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("act", CHANGED_STATES.values(), ids=CHANGED_STATES)
 def test_settings_are_made_in_each_call(act):
     def scenario(compiled):
         NOTES.clear()
@@ -1716,13 +1717,13 @@ def test_who_cannot_be_alone_does_not_try_in_each_call(monkeypatch):
         expected = [compiled(x)]
         with monkeypatch.context() as patch:
             patch.setattr(trace_graph._core, "ExclusiveSection", in_company)
-            for passed in (0.0, trace_graph._EXCLUSIVE_RETRY_SECONDS):
+            for passed in (0.0, SETTINGS.exclusive_retry_seconds):
                 time.advance(passed)
                 agree([compiled(x) for _ in range(3)], 3 * expected)
-            assert tries == [0.0, trace_graph._EXCLUSIVE_RETRY_SECONDS]
+            assert tries == [0.0, SETTINGS.exclusive_retry_seconds]
         agree([compiled(x)], expected)
         assert paddle_ngraph.stats()["engine_runs"] == 0
-        time.advance(trace_graph._EXCLUSIVE_RETRY_SECONDS)
+        time.advance(SETTINGS.exclusive_retry_seconds)
         agree([compiled(x) for _ in range(2)], 2 * expected)
     assert paddle_ngraph.stats()["engine_runs"] == 2
 
@@ -1888,7 +1889,7 @@ def test_explain_tells_what_is_too_small():
 
 def test_graphs_that_train_are_bounded(monkeypatch):
     """Paddle keeps threads of each for good."""
-    monkeypatch.setattr(trace_graph, "_MAX_TRAINING_SCOPES", 3)
+    monkeypatch.setattr(SETTINGS, "max_training_scopes", 3)
     native, layer = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 4))
     compiled = paddle_ngraph.compile(layer)
     for size in range(1, 7):

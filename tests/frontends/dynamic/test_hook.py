@@ -21,6 +21,7 @@ import paddle_ngraph
 from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 from paddle_ngraph.frontends.dynamic.lazy import capture
 from paddle_ngraph.frontends.to_static import gradients as hook_of_gradients
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.dynamic import (
@@ -47,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("little_to_collect")
 @pytest.fixture(autouse=True)
 def dynamic(monkeypatch) -> Iterator[None]:
     """Trying may take as long as it likes."""
-    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", float("inf"))
+    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", float("inf"))
     monkeypatch.setattr(dynamic_hook, "_tuning_slot", dynamic_hook._TuningSlot())
     monkeypatch.setattr(hook_of_gradients, "_has_differentiated_twice", False)
     with dynamic_mode():
@@ -58,12 +59,12 @@ def dynamic(monkeypatch) -> Iterator[None]:
 @pytest.fixture
 def always_pays(monkeypatch) -> None:
     """The clock says that what is compiled takes no time."""
-    monkeypatch.setattr(dynamic_hook, "_MAX_TIME_RATIO", float("inf"))
+    monkeypatch.setattr(SETTINGS, "max_compiled_time_ratio", float("inf"))
 
 
 @pytest.fixture
 def never_pays(monkeypatch) -> None:
-    monkeypatch.setattr(dynamic_hook, "_MAX_TIME_RATIO", 0.0)
+    monkeypatch.setattr(SETTINGS, "max_compiled_time_ratio", 0.0)
 
 
 def both(scenario: Callable[[], Any], runs: int = 1, dynamic: Any = True, **tolerances: Any) -> Any:
@@ -461,7 +462,7 @@ def test_batches_of_several_lengths_are_tried_side_by_side(timed):
 
 def test_what_was_put_off_holds_up_its_own_kind_only(timed, monkeypatch):
     """Where many lengths wait for their graphs, those that have one are decided."""
-    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
+    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
     layer = made(mlp)
     timed.forward[True] = 0.1
     paddle_ngraph.enable(dynamic="training")
@@ -470,7 +471,7 @@ def test_what_was_put_off_holds_up_its_own_kind_only(timed, monkeypatch):
         return [timed.step(layer, inputs(mlp, number, size)) for number in range(calls)]
 
     assert any(captured(3, 9)), "not decided, but it has a graph"
-    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_PROGRAM", float("inf"))
+    monkeypatch.setattr(SETTINGS, "build_seconds_per_program", float("inf"))
     assert captured(4, 10)[-4:] == [False] * 4
     assert captured(3, 6) == [True] * 6
     assert paddle_ngraph.stats()["engine_runs"] > 0
@@ -501,7 +502,7 @@ def test_what_larger_kinds_decide_is_waited_for_by_no_other_layer(timed, monkeyp
         return any([timed.step(layer, inputs(mlp, number, size)) for number in range(12)])
 
     with monkeypatch.context() as patch:
-        patch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", -1.0)
+        patch.setattr(SETTINGS, "max_tuning_time_share", -1.0)
         assert not tried(layer, 4), "it has its turn, and no time is left"
     assert tried(layer, 6) and tried(layer, 5)
     assert not tried(layer, 4) and "no smaller" in str(paddle_ngraph.explain(layer))
@@ -624,8 +625,8 @@ def test_what_is_five_percent_faster_is_compiled(more, pays, ticking):
 
     with paddle.no_grad():
         expected = layer(x)
-        assert runs(dynamic_hook._NATIVE_TRIAL_CALLS) == 0
-        assert runs(dynamic_hook._COMPILED_TRIAL_CALLS) == dynamic_hook._COMPILED_TRIAL_CALLS - 1, (
+        assert runs(SETTINGS.native_trial_calls) == 0
+        assert runs(SETTINGS.compiled_trial_calls) == SETTINGS.compiled_trial_calls - 1, (
             "one is noted"
         )
         assert runs(3) == 3 * pays
@@ -643,8 +644,8 @@ SIZES = {
 @pytest.mark.parametrize("more", [0.5, 10.0])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_trying_takes_a_share_of_the_native_time(size, more, ticking, monkeypatch):
-    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
-    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 1.0)
+    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
+    monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 1.0)
     ticking.more, layer = more, made(mlp)
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
@@ -658,8 +659,8 @@ def test_trying_takes_a_share_of_the_native_time(size, more, ticking, monkeypatc
 
 
 def test_graphs_are_made_when_there_was_time_for_it(ticking, monkeypatch):
-    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
-    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 4.0)
+    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
+    monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 4.0)
     layer = made(mlp)
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
@@ -674,10 +675,10 @@ def test_graphs_are_made_when_there_was_time_for_it(ticking, monkeypatch):
 
 
 def test_captured_calls_that_are_not_decided_follow_each_other(ticking, monkeypatch):
-    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
-    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 0.0)
-    monkeypatch.setattr(dynamic_hook, "_TUNING_BURST_SECONDS", 5.0)
-    monkeypatch.setattr(dynamic_hook, "_COMPILED_TRIAL_CALLS", 100)
+    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
+    monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 0.0)
+    monkeypatch.setattr(SETTINGS, "tuning_burst_seconds", 5.0)
+    monkeypatch.setattr(SETTINGS, "compiled_trial_calls", 100)
     ticking.more, layer, ways = 0.5, made(mlp), ""
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
@@ -690,8 +691,8 @@ def test_captured_calls_that_are_not_decided_follow_each_other(ticking, monkeypa
 
 
 def test_what_holds_up_some_calls_decides_nothing(ticking, monkeypatch):
-    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
-    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 10.0)
+    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
+    monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 10.0)
     ticking.more, layer, chance = -0.5, made(mlp), random.Random(0)
     layer.register_forward_pre_hook(lambda *_: hold_up())
 
@@ -706,8 +707,8 @@ def test_what_holds_up_some_calls_decides_nothing(ticking, monkeypatch):
 
 
 def test_the_fastest_of_many_native_calls_decides_nothing(ticking, monkeypatch):
-    monkeypatch.setattr(dynamic_hook, "_MAX_TUNING_TIME_SHARE", 0.2)
-    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 1.0)
+    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
+    monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 1.0)
     ticking.more, layer, calls = -0.5, made(mlp), itertools.count()
     layer.register_forward_pre_hook(lambda *_: hurry())
 
@@ -972,7 +973,7 @@ def detected(layer: Any, of_body: Callable[[int], int]) -> list[Any]:
     """The losses of steps with other numbers of boxes, on pictures of these sizes."""
     optimizer = paddle.optimizer.SGD(0.01, parameters=layer.parameters())
     losses = []
-    for step in range(2 * (dynamic_hook._MANY_SHAPES + dynamic_hook._PROFILED_CALLS) + 12):
+    for step in range(2 * (SETTINGS.min_profiled_shapes + SETTINGS.profiled_calls) + 12):
         loss = layer(floats(1, 3, 8, of_body(step), seed=step), floats(2 + step, 4, seed=step))
         loss.backward()
         optimizer.step()
@@ -984,7 +985,7 @@ def detected(layer: Any, of_body: Callable[[int], int]) -> list[Any]:
 @pytest.fixture
 def any_share(monkeypatch) -> None:
     """However little of the time a layer takes."""
-    monkeypatch.setattr(dynamic_hook, "_MIN_INNER_TIME_SHARE", 0.0)
+    monkeypatch.setattr(SETTINGS, "min_inner_time_share", 0.0)
 
 
 def test_a_layer_is_compiled_of_which_others_are_given_other_inputs(always_pays, any_share):

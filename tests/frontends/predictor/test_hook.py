@@ -586,7 +586,9 @@ def test_passes_of_the_user_are_kept(tmp_path, only, capfd):
         (lambda config: config.enable_onednn_int8(), "int8"),
         (lambda config: config.enable_onednn_bfloat16(), "bfloat16"),
         (lambda config: config.enable_mkldnn_bfloat16(), "bfloat16"),
+        (lambda config: config.enable_custom_device("npu", 0), "custom device"),
         (lambda config: config.enable_save_optim_model(True), "saves"),
+        (lambda config: config.use_optimized_model(True), "has optimized"),
     ],
 )
 def test_what_is_left_alone(tmp_path, ask, reason):
@@ -599,8 +601,24 @@ def test_what_is_left_alone(tmp_path, ask, reason):
 
 def test_asking_for_less_is_no_reason(tmp_path):
     config = config_of(save(tmp_path, convnet))
+    config.use_optimized_model(True)
     config.use_optimized_model(False)
     assert predictor_hook.why_native(config) is None
+    config.enable_custom_device("npu", 0)
+    config.use_optimized_model(False)
+    assert "custom device" in (predictor_hook.why_native(config) or "")
+
+
+@pytest.mark.parametrize("name", predictor_hook._UNSUPPORTED_OPTIONS)
+def test_the_summary_of_a_configuration_has_the_option(name):
+    assert predictor_hook._options_of(inference.Config())[name] == "false"
+
+
+def test_settings_that_no_cpu_build_has_raise():
+    config = inference.Config()
+    for refused in (config.enable_ipu, lambda: config.enable_low_precision_io(True)):
+        with pytest.raises((RuntimeError, ValueError)):
+            refused()
 
 
 def test_states_stay_with_the_native_predictor(tmp_path):

@@ -51,6 +51,7 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
@@ -60,14 +61,6 @@ _compile_budget: ThreadLocal[Callable[[int], bool] | None] = ThreadLocal(None)
 _build_lock = new_lock()
 # Parameters of the program that this thread builds or runs.
 _run_parameters: ThreadLocal[Sequence[Any]] = ThreadLocal(())
-# Paddle retains six threads and a megabyte per scope in which a program trains, permanently. A
-# program needs one scope per run whose backward pass is pending (a cell that is called in a loop).
-# Scopes beyond the first few of a program are counted separately, so that long loops do not
-# exhaust those of other programs.
-_MAX_TRAINING_SCOPES = 128
-_MAX_SCOPES_PER_PROGRAM = 32
-_BASE_SCOPES_PER_PROGRAM = 4
-_MAX_LOOP_SCOPES = 64
 _training_scope_ids = itertools.count(1)
 _loop_scope_ids = itertools.count(1)
 
@@ -259,9 +252,6 @@ def compile_budget_set(compile_budget: Callable[[int], bool]) -> AbstractContext
     return _compile_budget.overridden(compile_budget)
 
 
-# Between attempts to get exclusive access. An attempt blocks other threads for a twentieth of this
-# time at most.
-_EXCLUSIVE_RETRY_SECONDS = 1.0
 _exclusive_retry_at = 0.0  # guarded by the lock
 
 
@@ -271,14 +261,14 @@ def _exclusive_access() -> Iterator[None]:
 
     Raises:
         _RetryLater: Other threads are in Paddle, or were in the last attempt, less than
-            ``_EXCLUSIVE_RETRY_SECONDS`` ago.
+            ``exclusive_retry_seconds`` ago.
     """
     global _exclusive_retry_at
     if clock.now() < _exclusive_retry_at:
         raise _RetryLater
     with _core.ExclusiveSection() as is_exclusive:
         if not is_exclusive:
-            _exclusive_retry_at = clock.now() + _EXCLUSIVE_RETRY_SECONDS
+            _exclusive_retry_at = clock.now() + SETTINGS.exclusive_retry_seconds
             raise _RetryLater
         yield
 
@@ -377,9 +367,9 @@ class Stage:
         return self._program
 
     def _build(self) -> _Program | None:
-        if self.trains and next(_training_scope_ids) > _MAX_TRAINING_SCOPES:
+        if self.trains and next(_training_scope_ids) > SETTINGS.max_training_scopes:
             raise NgraphError(
-                f"{_MAX_TRAINING_SCOPES} graphs train already or wait for backward passes, "
+                f"{SETTINGS.max_training_scopes} graphs train already or wait for backward passes, "
                 "of which "
                 "Paddle keeps threads: give it batches of fewer shapes, or call backward() earlier"
             )
@@ -502,8 +492,9 @@ class _Program:
         """Returns whether a scope is free, or another one may be created."""
         if not self.scopes or any(map(scope_pool.is_free, self.scopes.values())):
             return True
-        if len(self.scopes) < _BASE_SCOPES_PER_PROGRAM:
-            return next(_training_scope_ids) <= _MAX_TRAINING_SCOPES
+        if len(self.scopes) < SETTINGS.base_scopes_per_program:
+            return next(_training_scope_ids) <= SETTINGS.max_training_scopes
         return (
-            len(self.scopes) < _MAX_SCOPES_PER_PROGRAM and next(_loop_scope_ids) <= _MAX_LOOP_SCOPES
+            len(self.scopes) < SETTINGS.max_scopes_per_program
+            and next(_loop_scope_ids) <= SETTINGS.max_loop_scopes
         )

@@ -1,0 +1,193 @@
+"""Policy: the numbers by which the package decides what to build, when, and how much to keep.
+
+Limits that follow from an algorithm, a data type or a kernel stay in their modules, and so do the
+bounds of caches (docs/design.md) and the policy of packages that are built on the core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Settings:
+    """Policy of the process. Tests change fields of ``SETTINGS``; users change flags.
+
+    Attributes:
+        use_ngraph: Whether static programs run through the engine.
+        cache_size: Compiled functions in memory, at most.
+        cache_mb: Megabytes of weights that the cached functions may hold as constants.
+        memory_mb: Megabytes of freed tensors that are retained for the next run.
+        cache_dir: The folder of the disk cache; empty without a disk cache.
+        cache_disk_mb: Megabytes of the disk cache, at most.
+        cache_min_ms: Functions that are built in fewer milliseconds are not stored on disk.
+        num_threads: Threads of the engine; 0 for all cores that the process may use.
+        precision: ``f32``, ``bf16``, or ``f16`` on GPUs and NPUs.
+        min_interval_us: Subgraphs that Paddle runs in fewer microseconds stay native.
+        background_compile: ``auto``, ``1`` or ``0``: whether Paddle runs subgraphs during builds.
+        strict: Whether a subgraph that the engine cannot run is an error.
+        use_mkl_packed: Whether recurrent layers of programs run with packed weights.
+        mkl_packed_provider: ``auto``, ``mkl`` or ``onednn``: the library of packed matmuls.
+
+        max_signatures_per_layer: Signatures of a dynamic layer whose times are retained.
+        max_shapes_per_signature: Shapes of a signature whose times are retained.
+        max_input_nesting_levels: Containers below this depth are not part of a signature.
+        native_trial_calls: Calls of a shape by Paddle before its first compiled call.
+        native_warmup_calls: The first of these calls, whose times are discarded: they fill caches.
+        compiled_trial_calls: Compiled calls of a shape before its decision.
+        compiled_warmup_calls: The first of these calls, whose times are discarded: they compile.
+        min_pooled_shapes: Rare shapes of a signature are decided together from this many on.
+        min_pooled_calls: Pairs of calls (by Paddle, compiled) that such a decision needs.
+        max_times_per_shape: The latest times of a shape that are retained.
+        max_slower_larger_shapes: A shape is not tried in training if this many shapes that are no
+            smaller were faster by Paddle.
+        max_compiled_time_ratio: Compiled calls have to be faster than Paddle's by more than noise:
+            at most this ratio of their times.
+        max_tuning_time_share: Tuning takes at most this share of the time that Paddle has run a
+            layer.
+        tuning_burst_seconds: Once that share is spent, tuning continues when this many seconds are
+            available: consecutive compiled calls are faster than one after calls by Paddle, which
+            leave threads and caches cold.
+        build_seconds_per_program: Expected seconds until a program has run for the first time.
+        build_seconds_per_operator: The same per operator of a program for inference.
+        build_seconds_per_trained_operator: The same per operator with its gradient.
+        min_profiled_shapes: Calls of a layer are profiled once it was trained with this many
+            shapes.
+        profiled_calls: The number of calls that are profiled.
+        min_inner_time_share: Inner layers are tuned instead of their outermost layer if those with
+            fewer shapes take at least this share of its time.
+        max_calls_waited_for_layer: A layer that holds the trial slot and is not called loses it
+            after this many calls of other layers.
+
+        max_training_scopes: Scopes in which programs of dynamic layers train. For each Paddle
+            retains six threads and a megabyte, permanently.
+        max_scopes_per_program: Scopes of one program: one per run whose backward pass is pending,
+            such as those of a cell that is called in a loop.
+        base_scopes_per_program: The first scopes of a program, which count towards
+            ``max_training_scopes``.
+        max_loop_scopes: All further scopes, so that long loops do not exhaust those of other
+            programs.
+        exclusive_retry_seconds: Seconds between attempts to get exclusive access to Paddle. An
+            attempt blocks other threads for a twentieth of this time at most.
+
+        static_shapes_before_dynamic: Shapes that get functions of their own, which are faster,
+            before dynamic shapes are tried.
+        static_batches_before_dynamic: The same for batch sizes, if batches are computed in chunks,
+            unlike with a dynamic batch size: on one thread, 4 images by MobileNetV2 take 0.65 times
+            as long (Zen 4).
+        max_static_batches: Batch sizes that have functions in which all but the batch is dynamic.
+        max_unsplit_tries: Such functions that are tried for a graph none of which splits the batch.
+        max_dynamic_tries: Attempts at dynamic shapes for a graph: if each function's guards hold
+            for few shapes only, the graph would get one function after another.
+        max_value_input_elements: Longer inputs that are read by value contain no indices or sizes.
+
+        background_compile_native_runs: ``auto`` compiles in the background if that takes longer
+            than this many runs by Paddle.
+        initial_build_us_per_operator: Assumed build time, until a build was measured.
+        build_switch_interval_seconds: Switch interval of Python's threads during a build: a run by
+            Paddle waits for the GIL several times, and took twice as long with Python's 5 ms.
+
+        dispatch_us_per_operator: Dispatch overhead of Executor.
+        accessed_elements_per_us: Elements that one thread reads or writes in a microsecond.
+        multiplications_per_us: Multiplications per microsecond of one core, at half of its peak.
+        onednn_gain_per_operator: The gain of a subgraph over Paddle's oneDNN per operator, a few
+            microseconds: the unit of the next two. Rounded up from
+            benchmarks/results/intervals.md.
+        onednn_boundary_cost: The cost of the inputs and outputs of a subgraph, in this unit.
+        onednn_kernel_loss: The loss of a fallback operator with a kernel of oneDNN, in this unit.
+        typical_loop_iterations: Assumed trip count of a loop.
+
+        min_pinned_gradient_bytes: Pinning smaller gradients gains nothing.
+        min_pooled_result_bytes: Smaller results of predictors are as fast in NumPy's memory, which
+            the C library caches.
+        min_multiplications_per_chunk: Multiplications in a chunk's convolutions: with fewer, a
+            request costs more than it gains (LeNet-5, Zen 4). PP-OCR's orientation classifier,
+            16 million for an image, takes 1.5 ms for eight images in eight chunks, 1.3 in four or
+            two, and 1.4 as a whole (two cores of a Zen 5).
+        min_busy_thread_share: The share of the threads that have a chunk to compute, on average.
+        min_bfloat16_multiplications: Below this a matmul gains less from bfloat16 than rounding its
+            operands costs.
+        min_bfloat16_dimension_size: The same for rows, columns and the summed dimension. Matmuls
+            with a dimension of one to four are part of norms and of positions, and lose no bits.
+        assumed_bfloat16_dimension_size: Assumed size of a dynamic dimension in these two rules.
+    """
+
+    # -- flags: FLAGS_NAME or FLAGS_ngraph_NAME --
+    use_ngraph: bool = False
+    cache_size: int = 256
+    cache_mb: int = 1024
+    memory_mb: int = 512
+    cache_dir: str = ""
+    cache_disk_mb: int = 2048
+    cache_min_ms: int = 100
+    num_threads: int = 0
+    precision: str = "f32"
+    min_interval_us: int = 60
+    background_compile: str = "auto"
+    strict: bool = False
+    use_mkl_packed: bool = True
+    mkl_packed_provider: str = "auto"
+
+    # -- frontends/dynamic/hook.py: which dynamic layers are compiled --
+    max_signatures_per_layer: int = 16
+    max_shapes_per_signature: int = 1024
+    max_input_nesting_levels: int = 16
+    native_trial_calls: int = 4
+    native_warmup_calls: int = 1
+    compiled_trial_calls: int = 7
+    compiled_warmup_calls: int = 3
+    min_pooled_shapes: int = 4
+    min_pooled_calls: int = 16
+    max_times_per_shape: int = 64
+    max_slower_larger_shapes: int = 2
+    max_compiled_time_ratio: float = 0.95
+    max_tuning_time_share: float = 0.2
+    tuning_burst_seconds: float = 0.02
+    build_seconds_per_program: float = 0.05
+    build_seconds_per_operator: float = 0.004
+    build_seconds_per_trained_operator: float = 0.012
+    min_profiled_shapes: int = 16
+    profiled_calls: int = 16
+    min_inner_time_share: float = 0.5
+    max_calls_waited_for_layer: int = 64
+
+    # -- frontends/dynamic/lazy/trace_graph.py: programs of captured layers --
+    max_training_scopes: int = 128
+    max_scopes_per_program: int = 32
+    base_scopes_per_program: int = 4
+    max_loop_scopes: int = 64
+    exclusive_retry_seconds: float = 1.0
+
+    # -- conversion/dynamic_shapes.py: functions for several shapes --
+    static_shapes_before_dynamic: int = 2
+    static_batches_before_dynamic: int = 4
+    max_static_batches: int = 8
+    max_unsplit_tries: int = 2
+    max_dynamic_tries: int = 16
+    max_value_input_elements: int = 64
+
+    # -- partitioning/background_compile.py --
+    background_compile_native_runs: int = 20
+    initial_build_us_per_operator: float = 2000.0
+    build_switch_interval_seconds: float = 0.0005
+
+    # -- partitioning/cost_model.py --
+    dispatch_us_per_operator: float = 8.0
+    accessed_elements_per_us: float = 2000.0
+    multiplications_per_us: float = 30e3
+    onednn_gain_per_operator: int = 1
+    onednn_boundary_cost: int = 2
+    onednn_kernel_loss: int = 16
+    typical_loop_iterations: int = 16
+
+    # -- gradient_pinning.py, batch_split.py, mixed_precision.py, predictor/hook.py --
+    min_pinned_gradient_bytes: int = 128 * 1024
+    min_pooled_result_bytes: int = 1 << 20
+    min_multiplications_per_chunk: int = 1 << 25
+    min_busy_thread_share: float = 0.8
+    min_bfloat16_multiplications: int = 1 << 18
+    min_bfloat16_dimension_size: int = 16
+    assumed_bfloat16_dimension_size: int = 64
+
+
+SETTINGS = Settings()
