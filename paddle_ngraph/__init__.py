@@ -87,6 +87,7 @@ _moved.install()
 
 if (_reason := _installation.why_unavailable()) is None:
     _library.load()
+    _import_module("paddle_ngraph.plan.strategy").install()
 elif _installation.is_requested_by_environment():
     _warnings.warn(f"FLAGS_use_ngraph has no effect: {_reason}", stacklevel=2)
 

@@ -240,6 +240,16 @@ READ_TARGETS += [
     PatchTarget("paddle.base.executor:Executor", "plan", ATTRIBUTE),
     PatchTarget("paddle.base.executor:Executor", "place", ATTRIBUTE),
     PatchTarget("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
+    PatchTarget(
+        "paddle.base.executor:Executor",
+        "_feed_data",
+        "(self, program, feed, feed_var_name, scope)",
+    ),
+    PatchTarget(
+        "paddle.base.executor:Executor",
+        "_pir_feed_data",
+        "(self, program, feed, scope, data_op_infos)",
+    ),
     PatchTarget("paddle.jit.dy2static.program_translator:StaticFunction", "program_cache"),
     PatchTarget(f"{_TRACES}:ParametersRecorder", "params_dict", ATTRIBUTE),
     PatchTarget(f"{_TRACES}:ParametersRecorder", "tensor2value", ATTRIBUTE),

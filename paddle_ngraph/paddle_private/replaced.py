@@ -24,10 +24,8 @@ CREATE_EXECUTOR, RUN_EXECUTOR = _targets(
     _create_new_executor="(self)",
     run="(self, feed_names, return_numpy=..., enable_job_schedule_profiler=...)",
 )
-FEED_LEGACY, FEED_PIR, RUN_PIR, RUN_LEGACY = _targets(
+RUN_PIR, RUN_LEGACY = _targets(
     "paddle.base.executor:Executor",
-    _feed_data="(self, program, feed, feed_var_name, scope)",
-    _pir_feed_data="(self, program, feed, scope, data_op_infos)",
     _run_pir_impl="(self, program, feed, fetch_list, feed_var_name, fetch_var_name, scope, "
     "return_numpy)",
     _run_impl="(self, program, feed, fetch_list, feed_var_name, fetch_var_name, scope, "

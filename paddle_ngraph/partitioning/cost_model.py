@@ -8,7 +8,7 @@ always pay off.
 
 This threshold is for subgraphs among Paddle's own operators. A program of one subgraph runs without
 Paddle's work around operators (executor/call_cache.py), which takes longer than the operators
-themselves. Such a program pays off once it runs often enough to be compiled (executor/hook.py):
+themselves. Such a program pays off once it runs often enough to be compiled (executor/switch.py):
 there the threshold does not apply.
 """
 
@@ -31,7 +31,7 @@ _MATMUL_PREFIXES = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "
 TYPICAL_SIZE = 64
 
 # A program is partitioned again when its feeds have grown by this factor.
-REPLAN_GROWTH_FACTOR = 4
+REWRITE_GROWTH_FACTOR = 4
 
 
 def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:

@@ -1,4 +1,6 @@
-"""The ngraph transpiler: the new program computes what the old one does, here and elsewhere."""
+"""The ngraph transpiler: the new program computes the results of the old one, also in other
+processes.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def momentum():
 
 
 def adam_with_dropout():
-    """Draws in two intervals, with a schedule of the learning rate."""
+    """Samples in two subgraphs, with a schedule of the learning rate."""
     hidden = F.dropout(linear()(data()), 0.4)
     loss = paddle.mean(linear()(F.dropout(in_two_intervals(hidden), 0.3)) ** 2)
     paddle.optimizer.Adam(paddle.optimizer.lr.StepDecay(0.05, 2)).minimize(loss)
@@ -76,11 +78,11 @@ def loop():
     x, layer = data(), linear()
     number, last = paddle.zeros([1], "int64"), paddle.full([1], 3, "int64")
 
-    def turn(number, hidden):
+    def body(number, hidden):
         return [number + 1, F.relu(layer(hidden)) + x]
 
     _, hidden = paddle.static.nn.while_loop(
-        lambda number, _: number < last, turn, [number, F.relu(x)]
+        lambda number, _: number < last, body, [number, F.relu(x)]
     )
     return [hidden, paddle.mean(hidden)]
 
@@ -115,8 +117,10 @@ def counter():
     return [F.relu(kept) * count, "kept", count]
 
 
-def what_is_given():
-    """Fetches what the program does not compute: a feed, a constant, a parameter; one twice."""
+def fetches_of_inputs():
+    """Fetches values that the program does not compute: a feed, a constant, a parameter; one
+    twice.
+    """
     x, layer = data(), linear()
     y = paddle.exp(layer(x))
     paddle.optimizer.SGD(0.1).minimize(paddle.mean(y))
@@ -131,18 +135,18 @@ PIR = [
     loop,
     trained_branch,
     batch_norm,
-    what_is_given,
+    fetches_of_inputs,
 ]
 # Paddle cannot build the others as old-style programs any more.
 OLD = [inference, momentum, adam_with_dropout, shared_parameter, loop, counter]
 EVERY = [(build, "pir") for build in PIR] + [(build, "old") for build in OLD]
 
 
-class Twin:
-    """A program in a scope of its own; equal calls make equal twins.
+class ScopedProgram:
+    """A program in a scope of its own; equal calls create equal programs.
 
     Args:
-        build: Called inside the program; returns what to fetch.
+        build: Called inside the program; returns the variables to fetch.
         form: ``"pir"`` or ``"old"``.
     """
 
@@ -217,9 +221,9 @@ def assert_close(actual, expected):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-def assert_equal_states(twin, other):
+def assert_equal_states(scoped, other):
     names = other.names_of_states()
-    expected, actual = other.states(names), twin.states(names)
+    expected, actual = other.states(names), scoped.states(names)
     assert_close(list(actual.values()), list(expected.values()))
 
 
@@ -228,47 +232,50 @@ def assert_equal_states(twin, other):
 
 @pytest.mark.parametrize("on", [False, True])
 @pytest.mark.parametrize(("build", "form"), EVERY)
-def test_it_computes_what_the_old_one_does(build, form, on):
-    native, twin = Twin(build, form), Twin(build, form)
-    old = twin.program
+def test_it_computes_the_results_of_the_old_one(build, form, on):
+    native, scoped = ScopedProgram(build, form), ScopedProgram(build, form)
+    old = scoped.program
     before = text_of(old)
-    twin.transpile()
+    scoped.transpile()
     assert text_of(old) == before
     expected = native.steps(in_order=True)
     paddle_ngraph.reset_stats()
     with paddle_ngraph.use_ngraph(on):
-        for results, others in zip(twin.steps(), expected):
+        for results, others in zip(scoped.steps(), expected):
             assert_close(results, others)
-    assert_equal_states(twin, native)
+    assert_equal_states(scoped, native)
     stats = paddle_ngraph.stats()
-    assert stats["engine_runs"] >= STEPS * count_engines(twin.program) > 0
+    assert stats["engine_runs"] >= STEPS * count_engines(scoped.program) > 0
     assert stats["native_runs"] == 0
     assert stats["ops_converted"] == 0, "it was rewritten again"
 
 
 def test_a_program_that_was_transpiled_stays_as_it_is():
-    twin = Twin(adam_with_dropout).transpile()
-    once = str(twin.program)
+    scoped = ScopedProgram(adam_with_dropout).transpile()
+    once = str(scoped.program)
     paddle_ngraph.reset_stats()
-    assert str(twin.transpile().program) == once
+    assert str(scoped.transpile().program) == once
     assert paddle_ngraph.stats()["ops_converted"] == 0
-    assert count_engines(twin.program) == 3
-    assert paddle_ngraph.explain(twin.program).engines == 3
+    assert count_engines(scoped.program) == 3
+    assert paddle_ngraph.explain(scoped.program).engines == 3
 
 
 @pytest.mark.parametrize("on", [False, True])
-def test_random_numbers_are_drawn_in_the_order_of_the_program(leave_native, on):
-    """Nothing else orders the two draws, and the interval has to be compiled first."""
+def test_random_numbers_are_sampled_in_program_order(leave_native, on):
+    """No data dependency orders the two samplings, and the subgraph has to be compiled first."""
 
-    def independent_draws():
+    def independent_samples():
         return [F.dropout(linear()(data()), 0.5), paddle.randn([3, 5])]
 
     leave_native("pd_op.gaussian")
-    native, twin = Twin(independent_draws), Twin(independent_draws).transpile()
+    native, scoped = (
+        ScopedProgram(independent_samples),
+        ScopedProgram(independent_samples).transpile(),
+    )
     expected = native.steps(in_order=True)
     paddle_ngraph.clear_cache()
     with paddle_ngraph.use_ngraph(on):
-        for results, others in zip(twin.steps(), expected):
+        for results, others in zip(scoped.steps(), expected):
             assert_close(results, others)
     assert paddle_ngraph.stats()["engine_runs"] == STEPS
 
@@ -285,32 +292,32 @@ def test_states_of_engine_operators_are_the_variables():
         paddle.optimizer.SGD(0.5).minimize(other)
         return [loss, other, paddle.exp(layer.weight)]
 
-    native, twin = Twin(two_updates), Twin(two_updates)
+    native, scoped = ScopedProgram(two_updates), ScopedProgram(two_updates)
     with registry.without(["pd_op.tanh", "pd_op.tanh_grad", "pd_op.exp"]):
-        twin.transpile()
-    engines = count_engines(twin.program)
-    view = BlockView(twin.program.global_block())
+        scoped.transpile()
+    engines = count_engines(scoped.program)
+    view = BlockView(scoped.program.global_block())
     for node in view.nodes:
         if node.type == "builtin.split":
             assert {view.producer[view.root(vid)].type for vid in node.writes} <= SOURCES
     expected = native.steps()
     paddle_ngraph.reset_stats()
-    with paddle_ngraph.use_ngraph():  # what was left native is converted now
-        for results, others in zip(twin.steps(), expected):
+    with paddle_ngraph.use_ngraph():  # operators that fell back are converted now
+        for results, others in zip(scoped.steps(), expected):
             assert_close(results, others)
-    assert_equal_states(twin, native)
+    assert_equal_states(scoped, native)
     stats = paddle_ngraph.stats()
     assert stats["ops_converted"] > 0
     assert stats["engine_runs"] > STEPS * engines >= 2 * STEPS
 
 
 def test_another_executor_leaves_the_variables_where_they_are():
-    twin = Twin(counter, "old").transpile()
-    twin.run()
-    before = [twin.scope.find_var(name) for name in ("kept", "count")]
-    twin.executor = paddle.static.Executor(paddle.CPUPlace())
-    expected = twin.run(1)
-    assert [twin.scope.find_var(name) for name in ("kept", "count")] == before
+    scoped = ScopedProgram(counter, "old").transpile()
+    scoped.run()
+    before = [scoped.scope.find_var(name) for name in ("kept", "count")]
+    scoped.executor = paddle.static.Executor(paddle.CPUPlace())
+    expected = scoped.run(1)
+    assert [scoped.scope.find_var(name) for name in ("kept", "count")] == before
     assert_close([np.array(each.get_tensor()) for each in before], expected[1:])
     assert paddle_ngraph.stats()["engine_runs"] == 2
 
@@ -319,18 +326,18 @@ def test_training_and_inference_share_a_scope():
     """Weights of the second program are constants while the first does not run."""
 
     def both(transpiles):
-        twin = Twin(momentum)
+        scoped = ScopedProgram(momentum)
         test, start = paddle.static.Program(), paddle.static.Program()
         with paddle.static.program_guard(test, start), paddle.utils.unique_name.guard():
             result = [linear()(F.relu(linear()(data())))]
-        programs = [(twin.program, twin.fetches), (test, result)]
+        programs = [(scoped.program, scoped.fetches), (test, result)]
         if transpiles:
             programs = [paddle_ngraph.transpile(*each) for each in programs]
-        with twin.inside():
+        with scoped.inside():
             for step in (0, 1, 0, 1, 1, 1, 1, 0, 1, 1):
                 program, fetches = programs[step]
                 feed = {"x": floats(5, 4, seed=step)}
-                yield twin.executor.run(program, feed=feed, fetch_list=fetches)
+                yield scoped.executor.run(program, feed=feed, fetch_list=fetches)
 
     expected = list(both(transpiles=False))
     for results, others in zip(both(transpiles=True), expected):
@@ -349,40 +356,40 @@ def test_a_small_program_of_one_interval_is_converted():
     assert paddle_ngraph.stats()["engine_runs"] == 1
 
 
-def test_without_a_list_what_nothing_reads_is_kept():
-    native, twin = Twin(inference), Twin(inference)
-    twin.program = paddle_ngraph.transpile(twin.program)
-    engine = [op for op in twin.program.global_block().ops if is_engine(op.name())][-1]
-    twin.fetches = [engine.result(0)]
-    assert_close(twin.run(), native.run()[:1])
+def test_without_a_fetch_list_unread_results_are_kept():
+    native, scoped = ScopedProgram(inference), ScopedProgram(inference)
+    scoped.program = paddle_ngraph.transpile(scoped.program)
+    engine = [op for op in scoped.program.global_block().ops if is_engine(op.name())][-1]
+    scoped.fetches = [engine.result(0)]
+    assert_close(scoped.run(), native.run()[:1])
     assert paddle_ngraph.stats()["engine_runs"] == 2
 
 
 @pytest.mark.parametrize("form", ["pir", "old"])
 def test_a_variable_may_be_given_alone(form):
-    native, twin = Twin(inference, form), Twin(inference, form)
-    given = twin.fetches[0] if form == "pir" else twin.fetches[0].name
-    twin.program, twin.fetches = paddle_ngraph.transpile(twin.program, given)
-    twin.form = "pir"
-    assert_close(twin.run(), native.run()[:1])
+    native, scoped = ScopedProgram(inference, form), ScopedProgram(inference, form)
+    given = scoped.fetches[0] if form == "pir" else scoped.fetches[0].name
+    scoped.program, scoped.fetches = paddle_ngraph.transpile(scoped.program, given)
+    scoped.form = "pir"
+    assert_close(scoped.run(), native.run()[:1])
     assert paddle_ngraph.stats()["engine_runs"] == 2
 
 
 def test_attributes_of_the_program_are_kept():
-    twin = Twin(adam_with_dropout)
-    old = twin.program
+    scoped = ScopedProgram(adam_with_dropout)
+    old = scoped.program
     old.random_seed = 91
-    new = twin.transpile().program
+    new = scoped.transpile().program
     assert new.random_seed == 91
     assert (new.lr_scheduler, new.lr_name) == (old.lr_scheduler, old.lr_name)
 
 
 def test_a_compiled_program_is_unwrapped():
-    native, twin = Twin(momentum, "old"), Twin(momentum, "old")
-    with twin.inside():
-        twin.program = paddle.static.CompiledProgram(twin.program)
-    twin.transpile()
-    assert_close(twin.run(), native.run())
+    native, scoped = ScopedProgram(momentum, "old"), ScopedProgram(momentum, "old")
+    with scoped.inside():
+        scoped.program = paddle.static.CompiledProgram(scoped.program)
+    scoped.transpile()
+    assert_close(scoped.run(), native.run())
     assert paddle_ngraph.stats()["engine_runs"] == 1
 
 
@@ -398,33 +405,33 @@ def test_an_empty_program_stays_empty(form):
 
 
 def test_a_clone_trains_on():
-    native, twin = Twin(momentum), Twin(momentum).transpile()
-    assert "ngraph_engine_1_" in str(twin.program)
+    native, scoped = ScopedProgram(momentum), ScopedProgram(momentum).transpile()
+    assert "ngraph_engine_1_" in str(scoped.program)
     expected = native.steps() + native.steps()
-    first = twin.steps()
+    first = scoped.steps()
     mapping = paddle.pir.IrMapping()
-    twin.program = twin.program.clone(mapping)
-    twin.fetches = [mapping.look_up(value) for value in twin.fetches]
-    for results, others in zip(first + twin.steps(), expected):
+    scoped.program = scoped.program.clone(mapping)
+    scoped.fetches = [mapping.look_up(value) for value in scoped.fetches]
+    for results, others in zip(first + scoped.steps(), expected):
         assert_close(results, others)
     assert paddle_ngraph.stats()["engine_runs"] == 2 * STEPS
 
 
 @pytest.mark.parametrize("form", ["pir", "old"])
-def test_training_resumes_from_what_paddle_saves(tmp_path, form):
-    native, twin = Twin(momentum, form), Twin(momentum, form).transpile()
+def test_training_resumes_from_files_of_paddle(tmp_path, form):
+    native, scoped = ScopedProgram(momentum, form), ScopedProgram(momentum, form).transpile()
     expected = native.steps() + native.steps()
-    first = twin.steps()
-    with twin.inside():
-        paddle.static.save(twin.program, str(tmp_path / "state"))
-    between = twin.steps()  # and back
-    with twin.inside():
-        paddle.static.load(twin.program, str(tmp_path / "state"), twin.executor)
+    first = scoped.steps()
+    with scoped.inside():
+        paddle.static.save(scoped.program, str(tmp_path / "state"))
+    between = scoped.steps()  # and back
+    with scoped.inside():
+        paddle.static.load(scoped.program, str(tmp_path / "state"), scoped.executor)
     for results, others in zip(first + between, expected):
         assert_close(results, others)
-    for results, others in zip(twin.steps(), expected[STEPS:]):
+    for results, others in zip(scoped.steps(), expected[STEPS:]):
         assert_close(results, others)
-    assert_equal_states(twin, native)
+    assert_equal_states(scoped, native)
     assert paddle_ngraph.stats()["engine_runs"] == 3 * STEPS
 
 
@@ -434,7 +441,7 @@ import numpy as np
 import paddle
 import paddle_ngraph
 from tests.programs import floats
-from tests.frontends.test_ngraph_transpiler import Twin, momentum
+from tests.frontends.test_ngraph_transpiler import ScopedProgram, momentum
 
 paddle.enable_static()
 paddle_ngraph.use_ngraph(False).__enter__()
@@ -444,7 +451,7 @@ executor = paddle.static.Executor(paddle.CPUPlace())
 
 
 def elsewhere(prefix, script):
-    """Runs a script in another process; it prints what it fetches. Returns that."""
+    """Runs a script in another process; returns the fetches that it prints."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ELSEWHERE + textwrap.dedent(script), str(prefix)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "FLAGS_ngraph_cache_dir": ""},
@@ -459,11 +466,11 @@ def elsewhere(prefix, script):
 
 @pytest.mark.slow("starts a process")
 def test_an_inference_model_runs_elsewhere(tmp_path):
-    native, twin = Twin(inference), Twin(inference).transpile()
-    result, _, x = twin.fetches
-    with twin.inside():
+    native, scoped = ScopedProgram(inference), ScopedProgram(inference).transpile()
+    result, _, x = scoped.fetches
+    with scoped.inside():
         paddle.static.save_inference_model(
-            str(tmp_path / "model"), [x], [result], twin.executor, program=twin.program
+            str(tmp_path / "model"), [x], [result], scoped.executor, program=scoped.program
         )
     script = """
         program, names, fetches = paddle.static.load_inference_model(prefix, executor)
@@ -478,22 +485,22 @@ def test_an_inference_model_runs_elsewhere(tmp_path):
 
 def test_a_training_program_runs_elsewhere(tmp_path):
     """The program comes from the file, its variables from those that belong to it."""
-    native, twin = Twin(momentum), Twin(momentum).transpile()
+    native, scoped = ScopedProgram(momentum), ScopedProgram(momentum).transpile()
     expected = native.steps() + native.steps()
-    twin.steps()
-    with twin.inside():
-        paddle.static.save(twin.program, str(tmp_path / "state"))
+    scoped.steps()
+    with scoped.inside():
+        paddle.static.save(scoped.program, str(tmp_path / "state"))
     script = """
-        twin = Twin(momentum)
-        twin.program = paddle.static.Program()
-        paddle.base.core.deserialize_pir_program(prefix + ".json", twin.program)
-        engine = [op for op in twin.program.global_block().ops if "ngraph_engine" in op.name()][0]
-        twin.fetches = [engine.result(0)]
-        with twin.inside():
-            paddle.static.load(twin.program, prefix, twin.executor)
-        for (loss,) in twin.steps():
+        scoped = ScopedProgram(momentum)
+        scoped.program = paddle.static.Program()
+        paddle.base.core.deserialize_pir_program(prefix + ".json", scoped.program)
+        engine = [op for op in scoped.program.global_block().ops if "ngraph_engine" in op.name()][0]
+        scoped.fetches = [engine.result(0)]
+        with scoped.inside():
+            paddle.static.load(scoped.program, prefix, scoped.executor)
+        for (loss,) in scoped.steps():
             print(loss.tolist())
-        for state in twin.states(["linear_0.w_0", "linear_1.b_0_velocity_0"]).values():
+        for state in scoped.states(["linear_0.w_0", "linear_1.b_0_velocity_0"]).values():
             print(state.tolist())
         print(paddle_ngraph.stats()["engine_runs"])
     """
@@ -505,7 +512,7 @@ def test_a_training_program_runs_elsewhere(tmp_path):
 
 
 def test_fetches_of_a_loaded_model_have_names(tmp_path):
-    native = Twin(inference)
+    native = ScopedProgram(inference)
     with native.inside():
         result, _, x = native.fetches
         prefix = str(tmp_path / "model")
@@ -527,52 +534,54 @@ def test_fetches_of_a_loaded_model_have_names(tmp_path):
 
 
 @pytest.mark.parametrize("given", [None, 3, "program", paddle.nn.Linear, [1]])
-def test_what_is_no_program_is_refused(given):
+def test_other_objects_are_rejected(given):
     with pytest.raises(paddle_ngraph.NgraphError, match=r"transpile\(\) takes a static program"):
         paddle_ngraph.transpile(given)
 
 
 @pytest.mark.parametrize("form", ["pir", "old"])
 def test_an_unknown_fetch_is_refused(form):
-    twin = Twin(momentum, form)
-    before = text_of(twin.program)
-    for number, bad in enumerate((3, None, "no such name", Twin(momentum), [twin.fetches])):
-        wanted = [*twin.fetches * number, bad]
+    scoped = ScopedProgram(momentum, form)
+    before = text_of(scoped.program)
+    for number, bad in enumerate(
+        (3, None, "no such name", ScopedProgram(momentum), [scoped.fetches])
+    ):
+        wanted = [*scoped.fetches * number, bad]
         with pytest.raises(paddle_ngraph.NgraphError, match=rf"fetch_list\[{number}\].*is no var"):
-            paddle_ngraph.transpile(twin.program, wanted)
-    assert text_of(twin.program) == before
+            paddle_ngraph.transpile(scoped.program, wanted)
+    assert text_of(scoped.program) == before
 
 
 def test_fetches_of_another_program_and_of_a_loop_are_refused():
-    twin, other = Twin(loop), Twin(loop)
-    (body,) = next(op for op in twin.program.global_block().ops if op.num_regions()).blocks()
+    scoped, other = ScopedProgram(loop), ScopedProgram(loop)
+    (body,) = next(op for op in scoped.program.global_block().ops if op.num_regions()).blocks()
     for bad in (other.fetches[0], body.ops[0].result(0)):
         with pytest.raises(paddle_ngraph.NgraphError, match=r"fetch_list\[0\] \(Value\) is no var"):
-            paddle_ngraph.transpile(twin.program, [bad])
+            paddle_ngraph.transpile(scoped.program, [bad])
 
 
-def test_what_cannot_become_pir_is_refused():
+def test_untranslatable_programs_are_rejected():
     def with_levels():
         x = paddle.static.data("x", [-1, 4], "float32", lod_level=1)
         return [paddle.static.nn.sequence_softmax(x)]
 
-    twin = Twin(with_levels, "old")
+    scoped = ScopedProgram(with_levels, "old")
     with pytest.raises(paddle_ngraph.NgraphError, match=r"cannot become a PIR program: .*LoD"):
-        paddle_ngraph.transpile(twin.program, twin.fetches)
+        paddle_ngraph.transpile(scoped.program, scoped.fetches)
 
 
 # -- the command line ----------------------------------------------------------------------------
 
 
 def saved(tmp_path, form="pir"):
-    """A model on disk; returns its prefix and the twin that saved it."""
-    twin, prefix = Twin(inference, form), str(tmp_path / "given" / "model")
-    with twin.inside():
-        result, _, x = twin.fetches
+    """A model on disk; returns its prefix and the scoped that saved it."""
+    scoped, prefix = ScopedProgram(inference, form), str(tmp_path / "given" / "model")
+    with scoped.inside():
+        result, _, x = scoped.fetches
         paddle.static.save_inference_model(
-            prefix, [x], [result], twin.executor, program=twin.program
+            prefix, [x], [result], scoped.executor, program=scoped.program
         )
-    return prefix, twin
+    return prefix, scoped
 
 
 def files_in(folder):

@@ -72,7 +72,8 @@ def check(
             f"output {number % outcome.outputs} of run {number // outcome.outputs}",
         )
     for number, (expected, actual) in enumerate(zip(outcome.native, outcome.fallback)):
-        # The last bit may differ, since Paddle's kernels depend on the address of a tensor.
+        # Results may differ in the last bit, since Paddle's kernels depend on the address of a
+        # tensor.
         near = replace(case, rtol=2e-6, atol=max(case.atol, 1e-6))
         _assert_same(expected, actual, near, f"output {number} of the fallback")
     return outcome.engine
@@ -271,7 +272,7 @@ class _Group:
         return [gradient for gradient in found if gradient is not None]
 
     def _assert_partitions(self, reports: Sequence[Any]) -> None:
-        """Asserts which operators were converted in the run, whose pass also rejects some.
+        """Asserts which operators were converted in a run, where trial conversions may fail.
 
         Programs with empty feeds are not partitioned.
         """

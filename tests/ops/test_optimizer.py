@@ -47,10 +47,8 @@ def feeds(step: int, bad: bool = False) -> dict[str, np.ndarray]:
         f"gradient_{number}": np.asarray(generator.normal(size=shape), dtype="float32")
         for number, shape in enumerate(SHAPES)
     }
-    if bad:  # one element of each of three parameters
-        for name, value in list(zip(found, (np.nan, np.inf, -np.inf, np.nan, np.inf, -np.inf)))[
-            -4:-1
-        ]:
+    if bad:  # one element of each of up to three parameters
+        for name, value in zip(list(found)[-4:-1], (np.nan, np.inf, -np.inf)):
             found[name].flat[found[name].size // 2] = value
     return found
 

@@ -20,7 +20,7 @@ from paddle_ngraph.partitioning.analysis.block_view import is_engine
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from paddle_ngraph.transpiler import distribution_transpiler, training_program
 from paddle_ngraph.transpiler.distribution_transpiler import Options
-from tests.frontends.test_ngraph_transpiler import Twin, text_of
+from tests.frontends.test_ngraph_transpiler import ScopedProgram, text_of
 from tests.jobs import free_port, new_group
 from tests.programs import floats
 
@@ -82,13 +82,13 @@ OPTIMIZERS = (
 )
 
 
-def distributed(twin, ranks=2, **options):
-    """Makes a twin run the program of a rank, alone."""
-    with twin.inside():
+def distributed(scoped, ranks=2, **options):
+    """Makes a scoped run the program of a rank, alone."""
+    with scoped.inside():
         made = distribution_transpiler.transpile(
-            twin.program, ranks, twin.fetches, Options(ring=ALONE, **options)
+            scoped.program, ranks, scoped.fetches, Options(ring=ALONE, **options)
         )
-    twin.program, twin.fetches, twin.form = made.program, made.fetches, "pir"
+    scoped.program, scoped.fetches, scoped.form = made.program, made.fetches, "pir"
     return made
 
 
@@ -105,8 +105,8 @@ OLD = [name for name in OPTIMIZERS if name.startswith("momentum") and "global" n
     ("name", "form"), [(name, "pir") for name in PIR] + [(name, "old") for name in OLD]
 )
 def test_gradients_are_averaged_before_they_are_clipped(name, form):
-    native = Twin(trained(OPTIMIZERS[name], 0.5), form)
-    rank = Twin(trained(OPTIMIZERS[name]), form)
+    native = ScopedProgram(trained(OPTIMIZERS[name], 0.5), form)
+    rank = ScopedProgram(trained(OPTIMIZERS[name]), form)
     distributed(rank)
     expected = native.steps()
     with paddle_ngraph.use_ngraph():
@@ -180,7 +180,7 @@ def of_one_element(share):
 
 @pytest.mark.parametrize("build", [two_optimizers, shared, in_a_branch, of_one_element])
 def test_it_finds_where_gradients_end(build):
-    native, rank = Twin(build(0.5)), Twin(build(1.0))
+    native, rank = ScopedProgram(build(0.5)), ScopedProgram(build(1.0))
     distributed(rank)
     expected = native.steps()
     with paddle_ngraph.use_ngraph():
@@ -199,7 +199,7 @@ def batch_norm():
 
 def test_running_statistics_are_averaged():
     """Alone, a rank of two keeps half of them."""
-    native, rank = Twin(batch_norm), Twin(batch_norm)
+    native, rank = ScopedProgram(batch_norm), ScopedProgram(batch_norm)
     distributed(rank)
     native.run()
     with paddle_ngraph.use_ngraph():
@@ -213,7 +213,7 @@ def test_running_statistics_are_averaged():
 
 @pytest.mark.parametrize("megabytes", [25, 150 / 2**20, 1e-9])
 def test_buckets_are_as_large_as_they_may_be(megabytes):
-    rank = Twin(trained(OPTIMIZERS["Adam"]))
+    rank = ScopedProgram(trained(OPTIMIZERS["Adam"]))
     sizes = [4 * 5, 5, 5, 1]  # 124 bytes
     distributed(rank, bucket_mb=megabytes)
     reduced = [op for op in rank.program.global_block().ops if op.name() == "pd_op.all_reduce_"]
@@ -229,8 +229,8 @@ def test_buckets_are_as_large_as_they_may_be(megabytes):
 )
 def test_gradients_are_accumulated(name, ranks, overlap, form):
     """Of two halves of a batch they are those of the batch."""
-    native = Twin(trained(OPTIMIZERS[name], 1 / ranks), form)
-    rank = Twin(trained(OPTIMIZERS[name]), form)
+    native = ScopedProgram(trained(OPTIMIZERS[name], 1 / ranks), form)
+    rank = ScopedProgram(trained(OPTIMIZERS[name]), form)
     made = distributed(rank, ranks, accumulate=2, bucket_mb=50 / 2**20, overlap=overlap)
     programs = [made.accumulating, (made.program, made.fetches)]
     with rank.inside(), paddle_ngraph.use_ngraph():
@@ -251,7 +251,7 @@ def test_gradients_are_accumulated(name, ranks, overlap, form):
 
 
 def test_a_bucket_goes_as_soon_as_its_gradients_are_there():
-    rank = Twin(trained(OPTIMIZERS["Adam"]))
+    rank = ScopedProgram(trained(OPTIMIZERS["Adam"]))
     distributed(rank, bucket_mb=50 / 2**20)
     operators = names(rank.program)
     backward = [i for i, name in enumerate(operators) if name.endswith("_grad")]
@@ -270,7 +270,7 @@ def test_a_bucket_goes_while_others_are_computed(form, engine, monkeypatch):
     )
     found = []
     for overlap in (False, True):
-        rank = Twin(trained(OPTIMIZERS["momentum-norm-L2"]), form)
+        rank = ScopedProgram(trained(OPTIMIZERS["momentum-norm-L2"]), form)
         distributed(rank, bucket_mb=40 / 2**20, overlap=overlap)
         buckets = names(rank.program).count("all_reduce_")
         assert buckets == 3
@@ -287,7 +287,7 @@ def test_a_bucket_goes_while_others_are_computed(form, engine, monkeypatch):
 
 
 def test_one_rank_needs_no_communication():
-    rank = Twin(trained(OPTIMIZERS["Adam"]))
+    rank = ScopedProgram(trained(OPTIMIZERS["Adam"]))
     before = str(rank.program)
     given = rank.program
     made = distributed(rank, ranks=1)
@@ -297,7 +297,7 @@ def test_one_rank_needs_no_communication():
 
 @pytest.mark.parametrize("form", ["pir", "old"])
 def test_the_old_program_stays_as_it_is(form):
-    rank = Twin(trained(OPTIMIZERS["momentum-norm-L2"]), form)
+    rank = ScopedProgram(trained(OPTIMIZERS["momentum-norm-L2"]), form)
     given, before = rank.program, text_of(rank.program)
     distributed(rank)
     assert text_of(given) == before
@@ -305,19 +305,22 @@ def test_the_old_program_stays_as_it_is(form):
 
 @pytest.mark.parametrize("on", [False, True])
 def test_the_startup_piece_leaves_rank_0_as_it_is(on):
-    twin = Twin(trained(OPTIMIZERS["Adam"]))
-    made = distributed(twin)
-    kept = twin.states(training_program.variables(made.program))
+    scoped = ScopedProgram(trained(OPTIMIZERS["Adam"]))
+    made = distributed(scoped)
+    kept = scoped.states(training_program.variables(made.program))
     assert len(kept) == 21
-    with paddle_ngraph.use_ngraph(on), twin.inside():
-        twin.executor.run(made.startup)
-    for name, value in twin.states(kept).items():
+    with paddle_ngraph.use_ngraph(on), scoped.inside():
+        scoped.executor.run(made.startup)
+    for name, value in scoped.states(kept).items():
         np.testing.assert_array_equal(value, kept[name])
 
 
 def test_it_is_transpiled_further():
     """The ngraph transpiler takes what the distribution transpiler makes."""
-    native, rank = Twin(trained(OPTIMIZERS["Adam"], 0.5)), Twin(trained(OPTIMIZERS["Adam"]))
+    native, rank = (
+        ScopedProgram(trained(OPTIMIZERS["Adam"], 0.5)),
+        ScopedProgram(trained(OPTIMIZERS["Adam"])),
+    )
     distributed(rank)
     rank.transpile()
     assert sum(is_engine(op.name()) for op in rank.program.global_block().ops) == 2
@@ -330,25 +333,25 @@ def test_it_is_transpiled_further():
 
 
 def refused(build, match, form="pir", ranks=2, **options):
-    twin = Twin(build, form)
-    before = str(twin.program)
+    scoped = ScopedProgram(build, form)
+    before = str(scoped.program)
     with pytest.raises(NgraphError, match=match) as caught:
-        paddle_ngraph.distribute(twin.program, ranks, twin.fetches, **options)
+        paddle_ngraph.distribute(scoped.program, ranks, scoped.fetches, **options)
     assert "\n" not in str(caught.value)
-    assert str(twin.program) == before
+    assert str(scoped.program) == before
 
 
 def test_what_is_no_training_program_is_refused():
     with pytest.raises(NgraphError, match=r"distribute\(\) takes a static program, not int"):
         paddle_ngraph.distribute(3, 2)
     refused(lambda: [network(1.0)], "updates no parameters: .* minimize")
-    twin = Twin(trained(OPTIMIZERS["SGD"])).transpile()
+    scoped = ScopedProgram(trained(OPTIMIZERS["SGD"])).transpile()
     with pytest.raises(NgraphError, match="has engine operators already"):
-        paddle_ngraph.distribute(twin.program, 2)
-    twin = Twin(trained(OPTIMIZERS["SGD"]))
-    distributed(twin)
+        paddle_ngraph.distribute(scoped.program, 2)
+    scoped = ScopedProgram(trained(OPTIMIZERS["SGD"]))
+    distributed(scoped)
     with pytest.raises(NgraphError, match=r"all_reduce_ .* is neither the backward pass"):
-        paddle_ngraph.distribute(twin.program, 2)
+        paddle_ngraph.distribute(scoped.program, 2)
 
 
 def test_numbers_out_of_range_are_refused():
@@ -370,9 +373,9 @@ def test_what_cannot_be_accumulated_is_refused():
 
 
 def test_an_unknown_fetch_is_refused():
-    twin = Twin(trained(OPTIMIZERS["SGD"]))
+    scoped = ScopedProgram(trained(OPTIMIZERS["SGD"]))
     with pytest.raises(NgraphError, match=r"fetch_list\[0\] \('nothing'\) is no variable"):
-        paddle_ngraph.distribute(twin.program, 2, "nothing")
+        paddle_ngraph.distribute(scoped.program, 2, "nothing")
 
 
 def test_what_cannot_become_pir_is_refused():
@@ -434,12 +437,12 @@ def test_an_update_in_a_branch_is_refused():
 
 
 def saved(tmp_path, form):
-    """A program that trains, on disk, with its parameters; returns it and the twin."""
-    twin = Twin(trained(OPTIMIZERS["momentum-norm-L2"], 0.5), form)
+    """A program that trains, on disk, with its parameters; returns it and the scoped."""
+    scoped = ScopedProgram(trained(OPTIMIZERS["momentum-norm-L2"], 0.5), form)
     prefix = tmp_path / "given" / "net"
-    with twin.inside():
-        paddle.static.save(twin.program, str(prefix))
-    return prefix, twin
+    with scoped.inside():
+        paddle.static.save(scoped.program, str(prefix))
+    return prefix, scoped
 
 
 def loaded(path):
@@ -466,7 +469,7 @@ def test_a_saved_program_is_distributed(tmp_path, capsys, form):
     assert capsys.readouterr().out == "".join(f"saved {file}\n" for file in files)
     assert {file: file.read_bytes() for file in prefix.parent.iterdir()} == before
     (startup, _), *programs = map(loaded, files)
-    rank = Twin(trained(OPTIMIZERS["momentum-norm-L2"], 0.5), "pir")
+    rank = ScopedProgram(trained(OPTIMIZERS["momentum-norm-L2"], 0.5), "pir")
     with rank.inside(), paddle_ngraph.use_ngraph():
         rank.executor.run(startup)
         for program, fetches in programs:
@@ -518,9 +521,9 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
 
 
 def test_a_program_on_disk_that_does_not_train_is_refused(tmp_path, capsys):
-    twin = Twin(lambda: [network(1.0)])
-    with twin.inside():
-        paddle.static.save(twin.program, str(tmp_path / "net"))
+    scoped = ScopedProgram(lambda: [network(1.0)])
+    with scoped.inside():
+        paddle.static.save(scoped.program, str(tmp_path / "net"))
     command = ["transpile", str(tmp_path / "net"), "-o", str(tmp_path / "new"), "--ranks", "2"]
     assert command_line(command) == 2
     assert "updates no parameters" in capsys.readouterr().err

@@ -29,7 +29,7 @@ from paddle_ngraph.transpiler.memory.shapes import types_in
 from tests.frontends.test_ngraph_transpiler import (
     EVERY,
     STEPS,
-    Twin,
+    ScopedProgram,
     assert_close,
     assert_equal_states,
     data,
@@ -192,13 +192,13 @@ MORE = [
 PROGRAMS = [*EVERY, *((build, "pir") for build in MORE), (deep, "old")]
 
 
-def optimized(twin, **options):
+def optimized(scoped, **options):
     """Runs the optimized program from here on."""
-    twin.program, twin.fetches = paddle_ngraph.optimize_memory(
-        twin.program, twin.fetches, **options
+    scoped.program, scoped.fetches = paddle_ngraph.optimize_memory(
+        scoped.program, scoped.fetches, **options
     )
-    twin.form = "pir"
-    return twin
+    scoped.form = "pir"
+    return scoped
 
 
 def assert_same(actual, expected):
@@ -209,9 +209,9 @@ def assert_same(actual, expected):
         assert one.tobytes() == other.tobytes()
 
 
-def assert_same_states(twin, other):
+def assert_same_states(scoped, other):
     names = other.names_of_states()
-    assert_same(list(twin.states(names).values()), list(other.states(names).values()))
+    assert_same(list(scoped.states(names).values()), list(other.states(names).values()))
 
 
 # -- the new program -----------------------------------------------------------------------------
@@ -227,15 +227,15 @@ def all_pay(monkeypatch):
 @pytest.mark.parametrize("budget", [None, 0])
 @pytest.mark.parametrize(("build", "form"), PROGRAMS)
 def test_it_computes_the_same_numbers(build, form, budget):
-    native, twin = Twin(build, form), Twin(build, form)
-    old, before = twin.program, text_of(twin.program)
-    report = paddle_ngraph.explain_memory(twin.program, twin.fetches, recompute=budget)
-    optimized(twin, recompute=budget)
+    native, scoped = ScopedProgram(build, form), ScopedProgram(build, form)
+    old, before = scoped.program, text_of(scoped.program)
+    report = paddle_ngraph.explain_memory(scoped.program, scoped.fetches, recompute=budget)
+    optimized(scoped, recompute=budget)
     assert text_of(old) == before
     assert all(block.after <= block.before for block in report.blocks)
-    for results, others in zip(twin.steps(), native.steps(in_order=True)):
+    for results, others in zip(scoped.steps(), native.steps(in_order=True)):
         assert_same(results, others)
-    assert_same_states(twin, native)
+    assert_same_states(scoped, native)
     assert paddle_ngraph.stats()["engine_runs"] == 0
 
 
@@ -243,12 +243,15 @@ def test_it_computes_the_same_numbers(build, form, budget):
 @pytest.mark.parametrize("budget", [None, 0])
 @pytest.mark.parametrize(("build", "form"), PROGRAMS)
 def test_it_runs_through_the_engine(build, form, budget):
-    native, twin = Twin(build, form), optimized(Twin(build, form), recompute=budget)
+    native, scoped = (
+        ScopedProgram(build, form),
+        optimized(ScopedProgram(build, form), recompute=budget),
+    )
     expected = native.steps(in_order=True)
     with paddle_ngraph.use_ngraph():
-        for results, others in zip(twin.steps(), expected):
+        for results, others in zip(scoped.steps(), expected):
             assert_close(results, others)
-    assert_equal_states(twin, native)
+    assert_equal_states(scoped, native)
     stats = paddle_ngraph.stats()
     assert stats["engine_runs"] >= STEPS and stats["native_runs"] == 0
 
@@ -256,26 +259,26 @@ def test_it_runs_through_the_engine(build, form, budget):
 @pytest.mark.parametrize("build", [momentum, deep, in_two_intervals])
 def test_both_transpilers_can_be_applied(build):
     build = build if build is not in_two_intervals else inference
-    native, twin = Twin(build), optimized(Twin(build)).transpile()
-    assert is_sequential(twin.program)
-    for results, others in zip(twin.steps(), native.steps()):
+    native, scoped = ScopedProgram(build), optimized(ScopedProgram(build)).transpile()
+    assert is_sequential(scoped.program)
+    for results, others in zip(scoped.steps(), native.steps()):
         assert_close(results, others)
     assert paddle_ngraph.stats()["engine_runs"] >= STEPS
 
 
 def test_what_is_optimized_stays_as_it_is():
-    twin = optimized(Twin(deep))
-    report = paddle_ngraph.explain_memory(twin.program, twin.fetches)
+    scoped = optimized(ScopedProgram(deep))
+    report = paddle_ngraph.explain_memory(scoped.program, scoped.fetches)
     assert report.before == report.after
-    assert str(optimized(twin).program) == str(twin.program)
+    assert str(optimized(scoped).program) == str(scoped.program)
 
 
 def test_the_flag_may_change_between_runs():
-    native, twin = Twin(deep), optimized(Twin(deep))
+    native, scoped = ScopedProgram(deep), optimized(ScopedProgram(deep))
     for step in range(6):
         expected = native.run(step)
         with paddle_ngraph.use_ngraph(step % 2 == 1):
-            assert_close(twin.run(step), expected)
+            assert_close(scoped.run(step), expected)
     assert paddle_ngraph.stats()["engine_runs"] == 3
 
 
@@ -290,10 +293,10 @@ def test_addresses_change_nothing(build, form):
     """Two copies of a program have other ids; ranks of a job would otherwise disagree."""
     found, others = [], []
     for _ in range(4):
-        twin = optimized(Twin(build, form), recompute=0)
-        found.append(operators_of(twin.program))
+        scoped = optimized(ScopedProgram(build, form), recompute=0)
+        found.append(operators_of(scoped.program))
         others += [paddle.static.Program() for _ in range(len(found))]  # so that addresses differ
-        others.append(twin)
+        others.append(scoped)
     assert all(each == found[0] for each in found)
 
 
@@ -357,8 +360,8 @@ def reference(steps, sizes, kept):
 
 @pytest.mark.parametrize("build", [momentum, clipped, recurrent, loop, written_in_place])
 def test_liveness_is_that_of_a_reference(build):
-    twin = Twin(build)
-    for block in blocks_outermost_first(twin.program):
+    scoped = ScopedProgram(build)
+    for block in blocks_outermost_first(scoped.program):
         lifetimes = Lifetimes.of(block, types_in(block, {}, 10), {})
         for steps in (lifetimes.steps, schedule(lifetimes)):
             expected = reference(steps, lifetimes.sizes, lifetimes.live_out)
@@ -390,10 +393,10 @@ def test_liveness_of_drawn_steps_is_that_of_a_reference():
 
 @pytest.mark.parametrize(("build", "form"), PROGRAMS)
 def test_an_order_keeps_what_operators_wait_for(build, form):
-    twin = Twin(build, form)
+    scoped = ScopedProgram(build, form)
     if form == "old":
-        twin.program = paddle_ngraph.optimize_memory(twin.program)
-    for block in blocks_outermost_first(twin.program):
+        scoped.program = paddle_ngraph.optimize_memory(scoped.program)
+    for block in blocks_outermost_first(scoped.program):
         lifetimes = Lifetimes.of(block, types_in(block, {}, 10), {})
         steps = schedule(lifetimes)
         place = {step: number for number, step in enumerate(steps)}
@@ -411,17 +414,17 @@ def settled():
     return held
 
 
-def allocated(twin, batch):
+def allocated(scoped, batch):
     """The most bytes that Paddle allocates in a run, beside what is there before.
 
     Of several runs the least: the thread that frees may lag behind.
     """
-    twin.run(0, batch)
+    scoped.run(0, batch)
     found = []
     for number in range(1, 8):
         before = settled()
         core.host_memory_stat_reset_peak_value("Allocated", 0)
-        twin.run(number, batch)
+        scoped.run(number, batch)
         found.append(core.host_memory_stat_peak_value("Allocated", 0) - before)
     return min(found)
 
@@ -429,15 +432,15 @@ def allocated(twin, batch):
 @pytest.mark.slow("compiles many or large functions")
 def test_paddle_allocates_what_is_predicted():
     batch, build = 100, lambda: deep(width=512)
-    twin = Twin(build)
-    report = paddle_ngraph.explain_memory(twin.program, twin.fetches, open_size=batch)
+    scoped = ScopedProgram(build)
+    report = paddle_ngraph.explain_memory(scoped.program, scoped.fetches, open_size=batch)
     flags = ["FLAGS_new_executor_sequential_run", "FLAGS_enable_pir_in_executor_trace_run"]
     paddle.set_flags(dict.fromkeys(flags, True))
     try:
-        before = allocated(twin, batch)
+        before = allocated(scoped, batch)
     finally:
         paddle.set_flags(dict.fromkeys(flags, False))
-    after = allocated(optimized(Twin(build), open_size=batch), batch)
+    after = allocated(optimized(ScopedProgram(build), open_size=batch), batch)
     assert before == pytest.approx(report.before, rel=0.1)
     assert after == pytest.approx(report.after, rel=0.1)
     assert report.after < 0.6 * report.before
@@ -446,13 +449,13 @@ def test_paddle_allocates_what_is_predicted():
 @pytest.mark.parametrize("build", [deep, convolutions])
 def test_states_of_an_interval_stand_in_the_order_of_their_writes(build):
     """nGraph computes results in the order in which they stand."""
-    twin = optimized(Twin(build)).transpile()
-    (engine,) = [op for op in twin.program.global_block().ops if is_engine(op.name())]
+    scoped = optimized(ScopedProgram(build)).transpile()
+    (engine,) = [op for op in scoped.program.global_block().ops if is_engine(op.name())]
     graph = Graph.from_string(engine.attrs()["graph"])
     maker = {spec.id: number for number, op in enumerate(graph.ops) for spec in op.output_specs()}
     written = [maker[spec.id] for spec in graph.state_outputs]
     assert written == sorted(written) and len(written) > 10
-    twin.run()
+    scoped.run()
     assert paddle_ngraph.stats()["engine_runs"] == 1
 
 
@@ -469,13 +472,13 @@ def test_sums_of_many_gradients_are_taken_step_by_step():
         paddle.optimizer.SGD(0.1).minimize(loss)
         return [loss]
 
-    native, twin = Twin(build), Twin(build)
-    report = paddle_ngraph.explain_memory(twin.program, twin.fetches, open_size=3)
+    native, scoped = ScopedProgram(build), ScopedProgram(build)
+    report = paddle_ngraph.explain_memory(scoped.program, scoped.fetches, open_size=3)
     assert report.before > steps * size * size * 4 > 4 * report.after
     assert report.blocks[0].sums == 2 and "2 sums are taken step by step" in str(report)
-    for results, others in zip(optimized(twin).steps(), native.steps(in_order=True)):
+    for results, others in zip(optimized(scoped).steps(), native.steps(in_order=True)):
         assert_same(results, others)
-    assert_same_states(twin, native)
+    assert_same_states(scoped, native)
 
 
 def shapes_in(program, **shapes):
@@ -510,29 +513,29 @@ def again(report):
 @pytest.mark.usefixtures("all_pay")
 @pytest.mark.parametrize("build", [convolutions, attention, recurrent, updated_early])
 def test_what_is_cheap_is_computed_again(build):
-    twin = Twin(build)
-    given = paddle_ngraph.explain_memory(twin.program, twin.fetches)
-    least = paddle_ngraph.explain_memory(twin.program, twin.fetches, recompute=0)
+    scoped = ScopedProgram(build)
+    given = paddle_ngraph.explain_memory(scoped.program, scoped.fetches)
+    least = paddle_ngraph.explain_memory(scoped.program, scoped.fetches, recompute=0)
     assert not again(given)
     assert least.after < given.after and again(least) and least.blocks[0].again_us > 0
     assert not any(name.startswith(("pd_op.conv", "pd_op.matmul")) for name in again(least))
     assert "pd_op.dropout" not in again(least)
-    counts = Counter(op.name() for op in twin.program.global_block().ops)
-    optimized(twin, recompute=0)
+    counts = Counter(op.name() for op in scoped.program.global_block().ops)
+    optimized(scoped, recompute=0)
     counts.update(again(least))
-    found = Counter(op.name() for op in twin.program.global_block().ops)
+    found = Counter(op.name() for op in scoped.program.global_block().ops)
     found.subtract(counts)
     assert not set(+found) - {"pd_op.full", "pd_op.add"}, "these are not in the report"
 
 
 @pytest.mark.usefixtures("all_pay")
 def test_no_more_is_computed_again_than_the_budget_asks_for():
-    twin = Twin(convolutions)
+    scoped = ScopedProgram(convolutions)
     size = 1000
 
     def explained(budget):
         return paddle_ngraph.explain_memory(
-            twin.program, twin.fetches, recompute=budget, open_size=size
+            scoped.program, scoped.fetches, recompute=budget, open_size=size
         )
 
     most, least = explained(None).after, explained(0).after
@@ -550,10 +553,12 @@ def test_no_more_is_computed_again_than_the_budget_asks_for():
 @pytest.mark.slow("compiles many or large functions")
 def test_what_paddle_allocates_is_less_where_results_are_computed_again():
     size = 2000
-    twin = Twin(convolutions)
-    report = paddle_ngraph.explain_memory(twin.program, twin.fetches, recompute=0, open_size=size)
-    before = allocated(optimized(Twin(convolutions), open_size=size), size)
-    after = allocated(optimized(twin, recompute=0, open_size=size), size)
+    scoped = ScopedProgram(convolutions)
+    report = paddle_ngraph.explain_memory(
+        scoped.program, scoped.fetches, recompute=0, open_size=size
+    )
+    before = allocated(optimized(ScopedProgram(convolutions), open_size=size), size)
+    after = allocated(optimized(scoped, recompute=0, open_size=size), size)
     assert after == pytest.approx(report.after, rel=0.2)
     assert after < 0.9 * before
 
@@ -567,14 +572,14 @@ def test_what_was_overwritten_is_not_computed_again():
         larger = paddle.concat([x] * 8, axis=1)
         return [paddle.mean(paddle.tanh(larger)), paddle.mean(scaled * 2.0)]
 
-    native, twin = Twin(build), optimized(Twin(build), recompute=0)
-    for results, others in zip(twin.steps(), native.steps(in_order=True)):
+    native, scoped = ScopedProgram(build), optimized(ScopedProgram(build), recompute=0)
+    for results, others in zip(scoped.steps(), native.steps(in_order=True)):
         assert_same(results, others)
 
 
 def test_the_report_is_readable():
-    twin = Twin(loop)
-    report = paddle_ngraph.explain_memory(twin.program, twin.fetches, open_size=3)
+    scoped = ScopedProgram(loop)
+    report = paddle_ngraph.explain_memory(scoped.program, scoped.fetches, open_size=3)
     first, *blocks = str(report).splitlines()
     assert first.endswith("(predicted; open dimensions are 3).")
     assert [line.partition(":")[0] for line in blocks] == ["global block", "block 1"]
@@ -584,38 +589,38 @@ def test_the_report_is_readable():
 
 
 def test_a_clone_runs_in_the_same_order():
-    native, twin = Twin(deep), optimized(Twin(deep))
+    native, scoped = ScopedProgram(deep), optimized(ScopedProgram(deep))
     mapping = paddle.pir.IrMapping()
-    twin.program = twin.program.clone(mapping)
-    twin.fetches = [mapping.look_up(value) for value in twin.fetches]
-    assert is_sequential(twin.program)
-    for results, others in zip(twin.steps(), native.steps()):
+    scoped.program = scoped.program.clone(mapping)
+    scoped.fetches = [mapping.look_up(value) for value in scoped.fetches]
+    assert is_sequential(scoped.program)
+    for results, others in zip(scoped.steps(), native.steps()):
         assert_same(results, others)
 
 
 def test_training_resumes_from_what_paddle_saves(tmp_path):
-    native, twin = Twin(momentum), optimized(Twin(momentum))
+    native, scoped = ScopedProgram(momentum), optimized(ScopedProgram(momentum))
     expected = native.steps() + native.steps()
-    twin.steps()
-    with twin.inside():
-        paddle.static.save(twin.program, str(tmp_path / "state"))
+    scoped.steps()
+    with scoped.inside():
+        paddle.static.save(scoped.program, str(tmp_path / "state"))
     program = paddle.static.Program()
     core.deserialize_pir_program(str(tmp_path / "state.json"), program)
     assert is_sequential(program)
-    twin.steps()  # and back
-    with twin.inside():
-        paddle.static.load(twin.program, str(tmp_path / "state"), twin.executor)
-    for results, others in zip(twin.steps(), expected[STEPS:]):
+    scoped.steps()  # and back
+    with scoped.inside():
+        paddle.static.load(scoped.program, str(tmp_path / "state"), scoped.executor)
+    for results, others in zip(scoped.steps(), expected[STEPS:]):
         assert_same(results, others)
 
 
 @pytest.mark.slow("starts a process")
 def test_an_inference_model_runs_elsewhere(tmp_path):
-    native, twin = Twin(inference), optimized(Twin(inference))
-    result, _, x = twin.fetches
-    with twin.inside():
+    native, scoped = ScopedProgram(inference), optimized(ScopedProgram(inference))
+    result, _, x = scoped.fetches
+    with scoped.inside():
         paddle.static.save_inference_model(
-            str(tmp_path / "model"), [x], [result], twin.executor, program=twin.program
+            str(tmp_path / "model"), [x], [result], scoped.executor, program=scoped.program
         )
     script = """
         from paddle_ngraph.partitioning.analysis.block_view import is_sequential
@@ -697,36 +702,36 @@ def test_what_is_no_program_is_refused(function, given):
     ],
 )
 def test_shapes_of_no_feed_are_refused(shapes, message):
-    twin = Twin(momentum)
-    before = text_of(twin.program)
+    scoped = ScopedProgram(momentum)
+    before = text_of(scoped.program)
     with pytest.raises(paddle_ngraph.NgraphError, match=message):
-        paddle_ngraph.optimize_memory(twin.program, twin.fetches, input_shapes=shapes)
-    assert text_of(twin.program) == before
+        paddle_ngraph.optimize_memory(scoped.program, scoped.fetches, input_shapes=shapes)
+    assert text_of(scoped.program) == before
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, "8", None, True])
 def test_a_size_that_means_nothing_is_refused(size):
-    twin = Twin(momentum)
-    before = text_of(twin.program)
+    scoped = ScopedProgram(momentum)
+    before = text_of(scoped.program)
     with pytest.raises(paddle_ngraph.NgraphError, match=r"open_size is .*: give a whole number"):
-        paddle_ngraph.optimize_memory(twin.program, twin.fetches, open_size=size)
-    assert text_of(twin.program) == before
+        paddle_ngraph.optimize_memory(scoped.program, scoped.fetches, open_size=size)
+    assert text_of(scoped.program) == before
 
 
 @pytest.mark.parametrize("budget", [-1, "8", float("nan"), float("inf"), True, [3]])
 def test_a_budget_that_means_nothing_is_refused(budget):
-    twin = Twin(momentum)
-    before = text_of(twin.program)
+    scoped = ScopedProgram(momentum)
+    before = text_of(scoped.program)
     with pytest.raises(paddle_ngraph.NgraphError, match=r"recompute is .*: give a number of MB"):
-        paddle_ngraph.optimize_memory(twin.program, twin.fetches, recompute=budget)
-    assert text_of(twin.program) == before
+        paddle_ngraph.optimize_memory(scoped.program, scoped.fetches, recompute=budget)
+    assert text_of(scoped.program) == before
 
 
 @pytest.mark.parametrize("form", ["pir", "old"])
 def test_an_unknown_fetch_is_refused(form):
-    twin = Twin(momentum, form)
+    scoped = ScopedProgram(momentum, form)
     with pytest.raises(paddle_ngraph.NgraphError, match=r"fetch_list\[0\] \('no such'\) is no var"):
-        paddle_ngraph.optimize_memory(twin.program, ["no such"])
+        paddle_ngraph.optimize_memory(scoped.program, ["no such"])
 
 
 def test_an_empty_program_stays_empty():

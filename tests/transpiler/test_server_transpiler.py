@@ -16,7 +16,7 @@ from paddle_ngraph.distributed.link import MessageKind
 from paddle_ngraph.distributed.server import Server, Trainer
 from paddle_ngraph.transpiler import training_program
 from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS
-from tests.frontends.test_ngraph_transpiler import Twin, text_of
+from tests.frontends.test_ngraph_transpiler import ScopedProgram, text_of
 from tests.programs import floats
 from tests.transpiler.test_distribution_transpiler import OLD, OPTIMIZERS, PIR, STEPS, trained
 
@@ -30,13 +30,13 @@ class Pair(Trainer):
     """A trainer and its server, without messages; the trainer starts with other parameters."""
 
     def __init__(self, build, form="pir"):
-        self.twin, other = Twin(build, form), Twin(build, form)
-        given = self.twin.program
-        made = paddle_ngraph.distribute_to_server(given, self.twin.fetches)
+        self.scoped, other = ScopedProgram(build, form), ScopedProgram(build, form)
+        given = self.scoped.program
+        made = paddle_ngraph.distribute_to_server(given, self.scoped.fetches)
         self._executor, self._form, self._scope = other.executor, made, other.scope
         self._is_open = True
         self.server = Server(
-            self.twin.executor, made, self.twin.scope, Job(RankPlacement(0, 2)), True, None
+            self.scoped.executor, made, self.scoped.scope, Job(RankPlacement(0, 2)), True, None
         )
         for name in training_program.variables(made.trainer):
             tensor = other.scope.find_var(name).get_tensor()
@@ -65,7 +65,7 @@ def rows(low=0):
 
 
 def assert_trains_alike(build, batches, form="pir"):
-    native, pair = Twin(build, form), Pair(build, form)
+    native, pair = ScopedProgram(build, form), Pair(build, form)
     with native.inside():
         expected = [
             native.executor.run(native.program, feed=feed, fetch_list=native.fetches)
@@ -80,7 +80,7 @@ def assert_trains_alike(build, batches, form="pir"):
     states = native.names_of_states()
     for name, value in native.states(states).items():
         np.testing.assert_allclose(
-            pair.twin.states([name])[name], value, rtol=1e-4, atol=1e-6, err_msg=name
+            pair.scoped.states([name])[name], value, rtol=1e-4, atol=1e-6, err_msg=name
         )
     return pair
 
@@ -136,11 +136,12 @@ def test_trainers_start_with_what_the_server_has():
     assert len(pair._form.kept) == 6
     for name in pair._form.kept:
         mine, served = (
-            np.array(scope.find_var(name).get_tensor()) for scope in (pair._scope, pair.twin.scope)
+            np.array(scope.find_var(name).get_tensor())
+            for scope in (pair._scope, pair.scoped.scope)
         )
         np.testing.assert_array_equal(mine, served)
         assert not np.all(mine == -7)
-    native = Twin(build)
+    native = ScopedProgram(build)
     with paddle_ngraph.use_ngraph():
         found = pair.steps(feeds())
     for batch, losses in zip(feeds(), found):
@@ -153,11 +154,11 @@ def test_a_schedule_is_the_servers():
     def build():
         return trained(lambda: paddle.optimizer.SGD(paddle.optimizer.lr.StepDecay(0.2, 1)))()
 
-    native, pair = Twin(build), Pair(build)
+    native, pair = ScopedProgram(build), Pair(build)
     counts = []
     pair.server._after_update = lambda count: (
         counts.append(count),
-        pair.twin.program.lr_scheduler.step(),
+        pair.scoped.program.lr_scheduler.step(),
     )
     expected = native.steps()
     with paddle_ngraph.use_ngraph():
@@ -199,12 +200,12 @@ def test_other_optimizers_update_the_rows_that_are_looked_up(name):
     every = [{"x": np.arange(36).reshape(9, 4) % ROWS} for _ in range(STEPS)]
     assert_trains_alike(looked_up(OPTIMIZERS[name]), every)
     pair = Pair(looked_up(OPTIMIZERS[name]))
-    states = [n for n in pair.twin.names_of_states() if n.startswith("embedding")]
-    whole = [n for n in states if pair.twin.states([n])[n].shape == (ROWS, 3)]
+    states = [n for n in pair.scoped.names_of_states() if n.startswith("embedding")]
+    whole = [n for n in states if pair.scoped.states([n])[n].shape == (ROWS, 3)]
     pair.steps([{"x": np.arange(24).reshape(6, 4) % ROWS}])
-    before = pair.twin.states(whole)
+    before = pair.scoped.states(whole)
     pair.steps([{"x": np.full((6, 4), 2)}])
-    for state, value in pair.twin.states(whole).items():
+    for state, value in pair.scoped.states(whole).items():
         changed = set(np.flatnonzero(np.any(value != before[state], axis=1)))
         assert changed <= {2}, state
         assert changed or "mean_grad" in state, "RMSProp has one that it does not use"
@@ -225,7 +226,7 @@ def test_a_program_of_nothing_but_a_table():
 def test_gradients_of_several_trainers_are_averaged():
     """Rows that several have looked up, and rows that one has."""
     build = looked_up(OPTIMIZERS["Adagrad"])
-    native, pair = Twin(build), Pair(build)
+    native, pair = ScopedProgram(build), Pair(build)
     pushed = []
     pair._ask = lambda message: (
         pair.server._read(message.arrays)
@@ -245,22 +246,22 @@ def test_gradients_of_several_trainers_are_averaged():
 
 @pytest.mark.parametrize("form", ["pir", "old"])
 def test_the_old_program_stays_as_it_is(form):
-    twin = Twin(trained(OPTIMIZERS["momentum-norm-L2"]), form)
-    before = text_of(twin.program)
-    paddle_ngraph.distribute_to_server(twin.program, twin.fetches)
-    assert text_of(twin.program) == before
+    scoped = ScopedProgram(trained(OPTIMIZERS["momentum-norm-L2"]), form)
+    before = text_of(scoped.program)
+    paddle_ngraph.distribute_to_server(scoped.program, scoped.fetches)
+    assert text_of(scoped.program) == before
 
 
 # -- bad input -----------------------------------------------------------------------------------
 
 
 def refused(build, match):
-    twin = Twin(build)
-    before = text_of(twin.program)
+    scoped = ScopedProgram(build)
+    before = text_of(scoped.program)
     with pytest.raises(NgraphError, match=match) as caught:
-        paddle_ngraph.distribute_to_server(twin.program, twin.fetches)
+        paddle_ngraph.distribute_to_server(scoped.program, scoped.fetches)
     assert "\n" not in str(caught.value)
-    assert text_of(twin.program) == before
+    assert text_of(scoped.program) == before
 
 
 def test_what_cannot_be_served_is_refused():
@@ -303,9 +304,9 @@ def test_what_cannot_be_served_is_refused():
 
 @pytest.mark.parametrize(("rank", "ranks"), [(0, 1), (1, 2), (0, 2)])
 def test_each_rank_has_one_role(rank, ranks):
-    twin = Twin(trained(OPTIMIZERS["SGD"]))
-    form = paddle_ngraph.distribute_to_server(twin.program)
-    given = twin.executor, form, twin.scope, Job(RankPlacement(rank, ranks))
+    scoped = ScopedProgram(trained(OPTIMIZERS["SGD"]))
+    form = paddle_ngraph.distribute_to_server(scoped.program)
+    given = scoped.executor, form, scoped.scope, Job(RankPlacement(rank, ranks))
     role = rf"this is rank {rank} of {ranks}: .* rank 0 calls serve\(\)"
     if rank or ranks == 1:
         with pytest.raises(NgraphError, match=role):

@@ -3,26 +3,28 @@
 Paddle prepares every run from scratch: Executor lists the operators of the program to see whether
 there are any, looks its executor up, checks the feeds and copies them, and copies the fetched
 results. That takes half a millisecond, longer than small networks run. None of it is needed where
-one engine operator is the whole program and an equal call ran before. Feeds are then read in place,
-so they must not be written before the run is over.
+the program runs without Paddle's interpreter and an equal call ran before. Feeds are then read in
+place, so they must not be written before the run is over.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial, wraps
 from operator import is_
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
 from paddle.pir import Program, Value
 from paddle.static import Variable, global_scope
 
-from paddle_ngraph import _core
+from paddle_ngraph import _core, flags
+from paddle_ngraph.frontends.executor import interpreter
 from paddle_ngraph.frontends.executor.program_key import is_ours, key_of_call
+from paddle_ngraph.frontends.executor.run import Repeatable, Run
 from paddle_ngraph.paddle_private import replaced
+from paddle_ngraph.paddle_private.executor_view import ExecutorView
 from paddle_ngraph.paddle_private.names import (
     LegacyProgram,
     attached_to,
@@ -33,6 +35,7 @@ from paddle_ngraph.paddle_private.names import (
     is_initialized,
     pipeline_of,
     rate_name_of,
+    tensor_of_array,
     text_hash_of,
     variable_tensor,
 )
@@ -43,19 +46,6 @@ from paddle_ngraph.utils.lru_cache import LRUCache
 _CACHE_ATTRIBUTE = "_ngraph_known_calls"
 # The number of executors that Paddle caches per Executor.
 _MAX_CACHED_CALLS = 8
-
-_thread = threading.local()
-
-
-class Repeatable(Protocol):
-    """An executor whose last run can be repeated on other feeds, without Paddle's preparation."""
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether :meth:`repeat` may repeat the last run."""
-
-    def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
-        """Repeats the last run on other feeds; ``None`` if no run was possible."""
 
 
 class _CachedCall(NamedTuple):
@@ -123,52 +113,63 @@ def install() -> None:
     replaced.RUN_LEGACY.replace(_with_call_cache)
 
 
-def prepared(program: Any) -> None:
-    """Called before a run: records which program Paddle runs in this thread."""
-    if getattr(_thread, "is_recording", False):
-        _thread.prepared = program
-
-
-def ran(switch: Repeatable) -> None:
-    """Called after a run: records which switch ran in this thread."""
-    if getattr(_thread, "is_recording", False):
-        _thread.last = switch
-
-
 def _with_call_cache(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def run(self: Any, *args: Any, **call: Any) -> Any:
-        if args or not is_ours(call["program"]) or not _is_plain(self, call):
-            return original(self, *args, **call)
+        is_on = bool(flags.get("use_ngraph"))
+        if args or not is_ours(call["program"], is_on) or not _is_plain(self, call):
+            if not is_on and isinstance(call.get("program"), Program):
+                # A view would take 5 % of a small run by Paddle. The switch reads the flag instead:
+                # the feeds of a PIR program have one format, whatever the flag.
+                return original(self, *args, **call)
+            return _prepared_run(original, self, _run_of(self, is_on), args, call)
+        # Strategy 1 of frontends/dispatcher.py, inlined since a cached call takes 7 us.
         calls = attached_to(self, _CACHE_ATTRIBUTE, _CallCache)
         cached = calls.find(call)
         if cached is not None:
             set_rate = partial(_set_learning_rate, cached.prepared, call)
-            results = cached.switch.repeat(call["feed"], set_rate)
+            results = cached.switch.repeat(call["feed"], set_rate, is_on)
             if results is not None:
                 return results
-        if not _is_cacheable(call):
-            return original(self, **call)
-        results, cached = _run_and_record(original, self, call)
-        if cached is not None and cached.switch.is_repeatable:
-            calls.remember(call, cached)
+        is_cacheable, this_run = _is_cacheable(call), _run_of(self, is_on)
+        results = _prepared_run(original, self, this_run, args, call)
+        if is_cacheable and (switch := this_run.switch) and switch.is_repeatable(is_on):
+            calls.remember(call, _cached_call(switch, this_run.prepared, call))
         return results
 
     return run
 
 
-def _run_and_record(
-    original: Callable[..., Any], executor: Any, call: dict[str, Any]
-) -> tuple[Any, _CachedCall | None]:
-    """A run prepared by Paddle: its results, and the entry to cache if a switch ran."""
-    _thread.is_recording, _thread.last, _thread.prepared = True, None, None
-    try:
-        results = original(executor, **call)
-        if _thread.last is None:
-            return results, None
-        return results, _cached_call(_thread.last, _thread.prepared, call)
-    finally:
-        _thread.is_recording, _thread.last, _thread.prepared = False, None, None
+def _run_of(executor: Any, is_on: bool) -> Run:
+    return Run(is_on, executor.enable_job_schedule_profiler)
+
+
+def _prepared_run(
+    original: Callable[..., Any], executor: Any, run: Run, args: Any, call: dict[str, Any]
+) -> Any:
+    """A run that Paddle prepares; ``run`` records the prepared program and its switch."""
+    is_cpu = executor.place.is_cpu_place()  # elsewhere there is no switch
+    return original(_Preparation(executor, run) if is_cpu else executor, *args, **call)
+
+
+class _Preparation(ExecutorView[Run]):
+    """An ``Executor`` in the place of ``self`` while Paddle prepares a run."""
+
+    def feed_legacy(self, program: Any, feed: Any, feed_var_name: str, scope: Scope) -> None:
+        """Feeds both formats: a ProgramDesc program reads a list, a PIR program reads by name.
+
+        The switch may translate a ProgramDesc program to PIR, so it needs both.
+        """
+        if self.request.is_on:
+            feed = {name: _as_tensor(value, self.viewed.place) for name, value in feed.items()}
+            with interpreter.PIR_IN_EXECUTOR:
+                super().feed_legacy(program, feed, feed_var_name, scope)
+        with interpreter.PIR_IN_EXECUTOR_AS_SET:
+            super().feed_legacy(program, feed, feed_var_name, scope)
+
+
+def _as_tensor(value: Any, place: Any) -> Any:
+    return tensor_of_array(value, place) if isinstance(value, np.ndarray) else value
 
 
 def _cached_call(switch: Repeatable, prepared: Any, call: dict[str, Any]) -> _CachedCall:

@@ -49,7 +49,8 @@ def install() -> None:
 @wraps(_key_of_paddle)
 def key_of_call(program: Any, scope: Scope, feed: Any, fetch_list: Any) -> str:
     """The key by which Executor looks up the call."""
-    if not isinstance(program, Program) or not is_ours(program):
+    is_on = bool(flags.get("use_ngraph"))
+    if not isinstance(program, Program) or not is_ours(program, is_on):
         return str(_key_of_paddle(program, scope, feed, fetch_list))
     short = f"{digest(program)} {scope.raw_address()} {cache_key_of_names(feed, fetch_list)}"
     found = _Key(short)
@@ -59,9 +60,9 @@ def key_of_call(program: Any, scope: Scope, feed: Any, fetch_list: Any) -> str:
     return found
 
 
-def is_ours(program: Any) -> bool:
+def is_ours(program: Any, is_on: bool) -> bool:
     """Whether the engine may run the program: the flag is on, or it has engine operators."""
-    if flags.get("use_ngraph"):
+    if is_on:
         return True
     if not isinstance(program, Program):
         return False

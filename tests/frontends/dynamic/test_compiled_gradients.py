@@ -1,4 +1,4 @@
-"""Gradients of compiled functions: those of Python, or an error that says why not."""
+"""Gradients of compiled functions: those of eager mode, or an error that gives the reason."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Heads(nn.Layer):
 
 
 def found(layer: Any) -> list[Any]:
-    """All gradients; -1 stands for one that there is not."""
+    """All gradients; -1 for those that are absent."""
     gradients = [each.grad for each in layer.parameters()]
     return [paddle.full([1], -1.0) if each is None else each.clone() for each in gradients]
 
@@ -55,7 +55,7 @@ def found(layer: Any) -> list[Any]:
 @pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (4, 2, 4, 3), (1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("full_graph", [False, True])
-def test_gradients_add_up_whatever_is_traced_meanwhile(sizes, full_graph):
+def test_gradients_accumulate_across_traces(sizes, full_graph):
     def scenario(compiled):
         layer = made(Body)
         if isinstance(compiled, Warm):
@@ -83,13 +83,13 @@ def test_gradients_of_several_functions_add_up():
     both(scenario, runs=4)
 
 
-# -- what is frozen, and what is not reached -----------------------------------------------------
+# -- frozen and unreached parameters ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [nn.BatchNorm2D, nn.InstanceNorm2D, nn.LayerNorm])
 @pytest.mark.parametrize("thawed", ["all", "none", "weight", "bias", "statistics"])
 def test_normalizations_that_are_frozen_in_part(kind, thawed):
-    """What has no gradient natively is not moved by an optimizer: not even by its decay."""
+    """An optimizer leaves parameters without gradient alone: not even its decay moves them."""
 
     def scenario(compiled):
         body, norm = made(lambda: nn.Linear(4, 4)), made(lambda: kind(4))
@@ -115,7 +115,7 @@ def test_normalizations_that_are_frozen_in_part(kind, thawed):
     both(scenario, runs=0 if is_native else 4)
 
 
-# Functions of x, and of what they only go by: Python leaves that without a gradient.
+# Functions of x, and of a value that gets no gradient, such as a condition.
 GONE_BY = {
     "sizes": lambda x, y: paddle.expand_as(x[:, :1], y),
     "divergence": lambda x, y: F.kl_div(F.log_softmax(x), y),
@@ -128,8 +128,10 @@ GONE_BY = {
 
 @pytest.mark.parametrize("name", GONE_BY)
 @pytest.mark.parametrize("target", ["input", "made inside", "parameter"])
-def test_what_operators_only_go_by(name, target):
-    """No gradient, and no zeros, which an optimizer takes for one: its decay would move it."""
+def test_inputs_without_gradient_flow_have_no_gradient(name, target):
+    """No gradient, and no zeros, which an optimizer would take for a gradient: its decay would
+    move it.
+    """
 
     def scenario(compiled):
         body = made(lambda: nn.Linear(4, 4))
@@ -160,7 +162,7 @@ def test_what_operators_only_go_by(name, target):
 
 @pytest.mark.parametrize("kind", ["alias", "part", "other statistics", "copy"])
 def test_statistics_of_which_others_have_the_memory(kind):
-    """Who reads them reads what was there before they are written, as natively."""
+    """Views of the statistics are read before the statistics are written, as in eager mode."""
 
     def scenario(compiled):
         body, norm, head = made(lambda: nn.Linear(4, 4)), nn.BatchNorm1D(4), nn.BatchNorm1D(4)
@@ -286,7 +288,7 @@ def test_sparse_gradients_stay_sparse(sparse):
     both(scenario, runs=0 if sparse else 9)
 
 
-# -- what a backward pass may be asked for ---------------------------------------------------------
+# -- requests to a backward pass ----------------------------------------------------------------
 
 
 def penalty(layer: Any, x: Any) -> None:
@@ -323,7 +325,7 @@ def written_weight(layer: Any, x: Any) -> None:
     y.sum().backward()
 
 
-def test_what_a_graph_cannot_do_is_an_error_with_the_way_out():
+def test_unsupported_gradients_raise_with_a_workaround():
     layer, x = paddle_ngraph.compile(made(Body)), floats(3, 4)
     x.stop_gradient = False
     warm(layer, x)
@@ -339,7 +341,7 @@ def test_what_a_graph_cannot_do_is_an_error_with_the_way_out():
 
 
 class Drawing(nn.Layer):
-    """Draws numbers and writes statistics, which another backward pass must not do again."""
+    """Dropout and running statistics, which another backward pass must not compute again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -356,7 +358,7 @@ def several(layer: Any, x: Any, optimizer: Any) -> list[Any]:
 
 
 def several_steps(layer: Any, x: Any, optimizer: Any) -> list[Any]:
-    """Natively what was computed is what it was, and weights are what they are now."""
+    """In eager mode saved results stay unchanged, and weights have their current values."""
     y, results = layer(x), []
     for number in range(3):
         (y * (number + 1.0)).square().mean().backward(retain_graph=number < 2)
@@ -369,7 +371,8 @@ def several_steps(layer: Any, x: Any, optimizer: Any) -> list[Any]:
 def others_in_between(layer: Any, x: Any, optimizer: Any) -> list[Any]:
     y = layer(x)
     y.mean().backward(retain_graph=True)
-    for number in range(3):  # of the same shapes: what they leave is in scopes of their own
+    # of equal shapes: their saved forward states are in scopes of their own
+    for number in range(3):
         layer(floats(3, 4, seed=7 + number)).mean().backward(retain_graph=number == 1)
     kept = layer(floats(3, 4, seed=20))
     y.mean().backward()
@@ -395,7 +398,7 @@ def two_losses(layer: Any, x: Any, optimizer: Any) -> list[Any]:
 
 
 def up_to_a_tensor_between(layer: Any, x: Any, optimizer: Any) -> list[Any]:
-    """Natively the graphs that paddle.grad does not come to are as they were."""
+    """In eager mode the graphs that paddle.grad does not reach stay unchanged."""
     y = layer(x)
     z = layer(y)
     (one,) = paddle.grad(z.square().sum(), y)
@@ -407,7 +410,7 @@ def up_to_a_tensor_between(layer: Any, x: Any, optimizer: Any) -> list[Any]:
 
 
 def by_grad_that_retains_nothing(layer: Any, x: Any, optimizer: Any) -> list[Any]:
-    """Natively paddle.grad works on copies."""
+    """In eager mode paddle.grad works on copies."""
     y = layer(layer(x))
     gradients = [*paddle.grad(y.sum(), x), *paddle.grad(y.square().sum(), [x, layer.one.weight])]
     y.mean().backward()
@@ -415,7 +418,7 @@ def by_grad_that_retains_nothing(layer: Any, x: Any, optimizer: Any) -> list[Any
 
 
 def called_in_the_pass(layer: Any, x: Any, optimizer: Any) -> list[Any]:
-    """Behind the graph, whose scope Paddle has given back by then."""
+    """After the graph, whose scope Paddle has released by then."""
     kept: list[Any] = []
     z = x * 1.0
     z.register_hook(lambda gradient: kept.append(layer(floats(3, 4, seed=20))))
@@ -457,7 +460,7 @@ def stopped_and_repeated(layer: Any, x: Any, optimizer: Any) -> list[Any]:
 
 
 def stopped_for_good(layer: Any, x: Any, optimizer: Any) -> list[Any]:
-    """Where it did not come to is as it was."""
+    """Nodes that the pass did not reach are unchanged."""
     y, _, kept = stopped(layer, x, lambda z: z.mean().backward())
     y.square().sum().backward()
     kept.mean().backward()
@@ -519,7 +522,7 @@ def test_a_pass_that_was_not_to_be_repeated_is_not():
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_is_kept_for_another_pass_is_not_overwritten():
+def test_retained_state_is_not_overwritten():
     layer, x = paddle_ngraph.compile(made(Body)), floats(3, 4)
     warm(layer, x)
     y = layer(x)
@@ -532,8 +535,8 @@ def test_what_is_kept_for_another_pass_is_not_overwritten():
 
 
 @pytest.mark.parametrize("act", [scaled, written_item, written_input, written_weight])
-def test_what_a_backward_pass_needs_is_not_overwritten(act):
-    """Python raises. Whatever is compiled raises as well, and computes nothing wrong."""
+def test_writes_to_saved_tensors_raise(act):
+    """Eager mode raises. Compiled functions raise as well, and compute nothing wrong."""
     native, x = made(Body), floats(3, 4)
     x.stop_gradient = False
     with pytest.raises(RuntimeError, match="version"):
@@ -586,7 +589,7 @@ def test_positions_in_brackets_are_not_overwritten(given, index):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_no_backward_pass_needs_may_be_overwritten():
+def test_tensors_that_were_not_saved_may_be_overwritten():
     def scenario(compiled):
         layer, x = compiled(made(Body)), floats(3, 4)
         y = layer(x)
@@ -599,7 +602,7 @@ def test_what_no_backward_pass_needs_may_be_overwritten():
 
 
 def test_optimizers_may_step_between_the_passes():
-    """They write weights without raising, natively and here."""
+    """Optimizers write weights without raising, in eager mode and here."""
 
     def scenario(compiled):
         layer = compiled(made(Body))
@@ -632,7 +635,7 @@ def test_saved_tensors_hooks_see_each_tensor():
     both(scenario, runs=4)
 
 
-def test_scopes_of_what_was_kept_serve_other_calls():
+def test_scopes_of_retained_passes_are_reused():
     layer, scopes = paddle_ngraph.compile(made(Body)), set()
     for number in range(30):
         y = layer(floats(3, 4, seed=number))
@@ -645,7 +648,7 @@ def test_scopes_of_what_was_kept_serve_other_calls():
 
 
 def test_a_cell_that_is_called_in_a_long_loop_has_few_scopes(monkeypatch):
-    """Paddle keeps threads of each."""
+    """Paddle keeps threads for each."""
     monkeypatch.setattr(SETTINGS, "max_scopes_per_program", 8)
     scopes: set[int] = set()
     claim = scope_pool.claim
@@ -697,7 +700,7 @@ def test_long_loops_leave_scopes_to_other_layers(monkeypatch):
 
 @pytest.mark.parametrize("trains", [True, False])
 @pytest.mark.parametrize("build", [Body, lambda: Rows(False)], ids=["body", "rows"])
-def test_what_was_compiled_goes_with_the_layer(build, trains):
+def test_compiled_graphs_are_released_with_the_layer(build, trains):
     alive = []
     for _ in range(3):
         layer = paddle_ngraph.compile(made(build))
@@ -753,7 +756,7 @@ def anchors_trained(compiled: Any) -> list[Any]:
     return results
 
 
-def test_what_the_engine_takes_nothing_of_leaves_it_the_rest():
+def test_stages_without_engine_operators_leave_it_the_others():
     both(anchors_trained, runs=8)
 
 
@@ -764,7 +767,7 @@ def stages_of(layer: Any) -> list[Any]:
 
 @pytest.mark.parametrize("act", [lambda out: sum(out).sum(), lambda out: out[0].sum()])
 def test_graphs_are_made_without_a_warning(act):
-    """Of Paddle's, about what the user has not asked for."""
+    """Of Paddle's, about code that is not the user's."""
 
     class Several(nn.Layer):
         def __init__(self) -> None:
@@ -792,7 +795,7 @@ def test_values_of_programs_warn_of_their_place_elsewhere():
             assert value.place is None
 
 
-def test_what_has_no_gradient_is_one_stage():
+def test_results_without_gradient_are_one_stage():
     class Grid(nn.Layer):
         """A result with a gradient, and several without one."""
 
@@ -811,7 +814,7 @@ def test_what_has_no_gradient_is_one_stage():
 
 
 def test_a_bias_in_another_shape_is_no_stage():
-    """It depends on a parameter only, and is read behind a tensor that the user has."""
+    """The bias depends on a parameter only, and is read after a tensor that the caller has."""
     layer = paddle_ngraph.compile(made(Anchors))
     for _ in range(3):
         layer(floats(2, 3, 6, 6), _sizes())
@@ -819,7 +822,7 @@ def test_a_bias_in_another_shape_is_no_stage():
 
 
 class Deep(nn.Layer):
-    """Blocks that are left out at random, and return what the next one reads."""
+    """Blocks that are skipped at random, and return the input of the next one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -835,7 +838,7 @@ class Deep(nn.Layer):
         return results
 
 
-def test_random_numbers_are_drawn_where_they_are_read():
+def test_random_numbers_are_sampled_in_the_graph_that_reads_them():
     def scenario(compiled):
         layer, results = compiled(made(Deep)), []
         for step in range(4):

@@ -1,4 +1,4 @@
-"""``paddle_ngraph.compile``: layers and functions, trained and asked, as native twins."""
+"""``paddle_ngraph.compile``: layers and functions, in training and inference, match eager mode."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ from tests.dynamic import (
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
-# Where batches are normalized and rectified, rounding doubles every few steps, natively too.
+# With batch normalization and ReLU, rounding errors double every few steps, in Paddle too.
 CHAOTIC = {resnet: 3, mobilenet: 1}
 
 
 class Warm:
-    """Compiles the functions of a scenario that is played again and again.
+    """Compiles the functions of a scenario that runs several times.
 
-    What it knows of the n-th function that was compiled it knows the next time, so that what was
-    only noted in the first play runs through the engine.
+    The n-th compiled function keeps its traces from run to run, so that operators that the first
+    run only records run through the engine later.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ def test_training_and_inference_follow_the_native_layer(build, full_graph):
 
 
 class Recurrent(nn.Layer):
-    """A recurrent layer; what it ends in is kept, or looked at by nobody."""
+    """A recurrent layer whose final state is returned, or has no reader."""
 
     def __init__(self, kind: type[nn.Layer], keeps: bool) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ def test_recurrent_layers(kind, keeps):
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("change", ["dropout", "lengths"])
-def test_a_recurrent_layer_that_draws_or_is_given_lengths_is_called(change):
+def test_recurrent_layers_with_dropout_or_lengths_are_called(change):
     def scenario(compiled):
         paddle.seed(5)
         layer = nn.LSTM(12, 8, num_layers=2, dropout=0.5 if change == "dropout" else 0.0)
@@ -188,7 +188,7 @@ def test_a_recurrent_layer_that_draws_or_is_given_lengths_is_called(change):
     both(scenario, runs=4, rtol=1e-5, atol=1e-6)
 
 
-def test_it_runs_whatever_the_switch_says():
+def test_compiled_layers_run_with_the_engine_off():
     layer = warm(paddle_ngraph.compile(made(mlp)), inputs(mlp))
     for on in (False, True, False):
         before = paddle_ngraph.stats()["engine_runs"]
@@ -282,8 +282,8 @@ def test_a_decorated_forward_is_a_method_of_each_object():
     twins = [made(Decorated, seed) for seed in (3, 4)]
     layers = [made(DecoratedForward, seed) for seed in (3, 4)]
     for _ in range(2):
-        for twin, layer in zip(twins, layers):
-            agree(layer(floats(3, 4)), twin(floats(3, 4)))
+        for reference, layer in zip(twins, layers):
+            agree(layer(floats(3, 4)), reference(floats(3, 4)))
     assert paddle_ngraph.stats()["engine_runs"] == 3  # all but the first
 
 
@@ -302,7 +302,7 @@ def test_full_graph_is_one_graph_or_an_error():
 
 
 @pytest.mark.parametrize("thing", [3, nn.Linear, "forward"])
-def test_what_is_neither_a_layer_nor_a_function(thing):
+def test_other_objects_are_rejected(thing):
     with pytest.raises(paddle_ngraph.NgraphError, match="a layer or a function"):
         paddle_ngraph.compile(thing)
 
@@ -333,13 +333,13 @@ def test_hooks_run_once_and_in_order():
 def test_a_copy_is_compiled_and_of_its_own():
     layer = paddle_ngraph.compile(made(mlp))
     layer(inputs(mlp))
-    twin = copy.deepcopy(layer)
-    twin[0].weight.set_value(twin[0].weight * 0.5)
-    warm(twin, inputs(mlp))
+    reference = copy.deepcopy(layer)
+    reference[0].weight.set_value(reference[0].weight * 0.5)
+    warm(reference, inputs(mlp))
     before = paddle_ngraph.stats()["engine_runs"]
     native = made(mlp)
-    native.set_state_dict(twin.state_dict())
-    agree(twin(inputs(mlp)), native(inputs(mlp)))
+    native.set_state_dict(reference.state_dict())
+    agree(reference(inputs(mlp)), native(inputs(mlp)))
     assert paddle_ngraph.stats()["engine_runs"] == before + 1
     agree(layer(inputs(mlp)), made(mlp)(inputs(mlp)))
 
@@ -347,9 +347,9 @@ def test_a_copy_is_compiled_and_of_its_own():
 def test_it_is_pickled_as_far_as_the_native_layer():
     layer = paddle_ngraph.compile(made(Decorated))
     layer(floats(3, 4))
-    twin = warm(pickle.loads(pickle.dumps(layer)), floats(3, 4))
+    reference = warm(pickle.loads(pickle.dumps(layer)), floats(3, 4))
     before = paddle_ngraph.stats()["engine_runs"]
-    agree(twin(floats(3, 4)), made(Decorated)(floats(3, 4)))
+    agree(reference(floats(3, 4)), made(Decorated)(floats(3, 4)))
     assert paddle_ngraph.stats()["engine_runs"] == before + 1
 
 
@@ -364,9 +364,9 @@ def calls_decorated(x: Any) -> Any:
 
 def test_a_decorated_function_is_pickled_by_its_name():
     assert pickle.loads(pickle.dumps(decorated)) is decorated
-    twin = warm(copy.deepcopy(decorated), floats(3, 4))
+    reference = warm(copy.deepcopy(decorated), floats(3, 4))
     before = paddle_ngraph.stats()["engine_runs"]
-    agree(twin(floats(3, 4)), F.tanh(floats(3, 4)) * 2.25 + floats(3, 4))
+    agree(reference(floats(3, 4)), F.tanh(floats(3, 4)) * 2.25 + floats(3, 4))
     assert paddle_ngraph.stats()["engine_runs"] == before + 1
 
 
@@ -551,7 +551,7 @@ def test_a_change_is_seen_by_the_next_call(change):
     both(scenario, atol=1e-4)  # the gradient of a normalized sum is zero but for rounding
 
 
-def test_what_was_compiled_before_is_found_again():
+def test_earlier_traces_are_reused():
     layer = paddle_ngraph.compile(made(Holder))
     for _ in range(5):
         for mode in (layer.train, layer.eval):
@@ -561,7 +561,7 @@ def test_what_was_compiled_before_is_found_again():
 
 
 class Act(nn.Layer):
-    """What somebody puts into a layer of Paddle's."""
+    """A custom layer to put into one of Paddle's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -761,7 +761,7 @@ def scaled_by_sizes(y):
     return y * half.sum() + int(half[0])
 
 
-def sizes_of_what_is_given(y, x):
+def sizes_of_an_input(y, x):
     return y + paddle.shape(x)[0].astype("float32") * int(paddle.shape(x)[1] * 2)
 
 
@@ -789,18 +789,18 @@ def decided_by_sizes(y):
         expanded,
         divided_by_count,
         scaled_by_sizes,
-        sizes_of_what_is_given,
+        sizes_of_an_input,
         shaped_by_sizes,
         padded_to_a_multiple,
         decided_by_sizes,
     ],
 )
 def test_sizes_as_tensors_end_no_graph(use, gradient):
-    """They are known of what waits."""
+    """The sizes of lazy tensors are known."""
 
     def function(x: Any) -> Any:
         y = F.tanh(x) * 1.5
-        return (use(y, x) if use is sizes_of_what_is_given else use(y)) + 0.5
+        return (use(y, x) if use is sizes_of_an_input else use(y)) + 0.5
 
     shapes = (2, 3, 4, 6), (1, 3, 4, 6), (2, 3, 8, 4), (2, 3, 4, 6)
     both(calls(function, lambda: (floats(*shape) for shape in shapes), gradient), runs=3)
@@ -812,7 +812,7 @@ def test_sizes_as_tensors_end_no_graph(use, gradient):
 
 
 def test_a_size_is_as_it_was_when_its_array_is_written():
-    """The array may have the memory of a tensor that a call which waits reads."""
+    """The array may share the memory of a tensor that a deferred operator reads."""
 
     def function(x: Any) -> Any:
         y = F.tanh(x)
@@ -840,8 +840,8 @@ def test_numbers_that_wait_index_numbers_that_are_known(form):
 
 @pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "float32", "float64"])
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.int32])
-def test_numbers_of_numpy_are_what_they_are_to_operators(kind, dtype):
-    """Some become what the tensor is; those of Python may make something else of it."""
+def test_operators_treat_numpy_scalars_as_paddle_does(kind, dtype):
+    """Some take the dtype of the tensor; Python scalars may change it."""
     x = paddle.cast(floats(3, 4) * 3, dtype)
 
     def function(x: Any, number: Any) -> list[Any]:
@@ -955,14 +955,14 @@ def test_copies_of_parameters_are_persistable():
     assert set(copies) == {True}
 
 
-@pytest.mark.parametrize("old_style", ["argsort", "scale", "softmax"])
-def test_old_style_functions_end_a_graph(old_style):
-    """Their arguments are not those of the operators of the same name."""
+@pytest.mark.parametrize("legacy_name", ["argsort", "scale", "softmax"])
+def test_legacy_inplace_functions_break_the_graph(legacy_name):
+    """The arguments differ from those of the operators of equal name."""
     attributes = {"argsort": ("axis", 0, "descending", True), "scale": ("scale", 2.0)}
-    call = getattr(paddle._legacy_C_ops, old_style)
+    call = getattr(paddle._legacy_C_ops, legacy_name)
 
     def function(x: Any) -> Any:
-        y = call(F.tanh(x) * 1.5, *attributes.get(old_style, ("axis", -1)))
+        y = call(F.tanh(x) * 1.5, *attributes.get(legacy_name, ("axis", -1)))
         return F.tanh(y[0] if isinstance(y, (list, tuple)) else y) * 2
 
     both(lambda compiled: [compiled(function)(floats(3, 4))], runs=2)
@@ -972,11 +972,11 @@ def test_old_style_functions_end_a_graph(old_style):
     assert [graph.why_native for graph in compiled_function.explain().graphs] == [None, None]
 
 
-# -- Python beside the graphs --------------------------------------------------------------------
+# -- side effects of Python code -------------------------------------------------------------------
 
 
 class Notes(nn.Layer):
-    """Does one thing beside computing, and takes notes."""
+    """Computes, has one side effect, and takes notes."""
 
     def __init__(self, act: Callable[[Any, Any], Any]) -> None:
         super().__init__()
@@ -1028,7 +1028,7 @@ def loops(layer, y):
     return y
 
 
-def draws(layer, y):
+def samples(layer, y):
     return y * random.random() + float(np.random.rand())
 
 
@@ -1091,14 +1091,14 @@ def catches(layer, y):
 
 
 ACTS = [
-    *(counts, notes, keeps, branches, reads, loops, draws, drops, adds_in_place),
+    *(counts, notes, keeps, branches, reads, loops, samples, drops, adds_in_place),
     *(adds_in_place_by_function, sets_an_item, sets_a_buffer, sets_a_value, assigns, no_gradient),
     *(hooks_a_tensor, recomputes, catches),
 ]
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
-def test_what_python_does_is_done_once(act):
+def test_side_effects_run_once(act):
     def scenario(compiled):
         random.seed(3)
         np.random.seed(3)
@@ -1283,7 +1283,7 @@ class Lookup(nn.Layer):
 
 
 @pytest.mark.parametrize("trains", [True, False])
-def test_a_graph_that_raises_by_values_has_done_what_python_does_before(trains):
+def test_a_graph_that_raises_has_run_earlier_side_effects(trains):
     def scenario(compiled):
         layer, results = compiled(made(Lookup)), []
         for word in (1, 9, 2, 7, 8, 3):
@@ -1312,7 +1312,7 @@ class Broken(Lookup):
 
 
 @pytest.mark.parametrize("catches", [False, True])
-def test_each_piece_that_raises_has_done_what_python_does_before(catches):
+def test_each_graph_that_raises_has_run_earlier_side_effects(catches):
     def scenario(compiled):
         layer, count, results = made(Broken), [0], []
 
@@ -1367,8 +1367,8 @@ def test_a_graph_that_raises_writes_statistics_once_at_most():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_what_paddle_has_no_kernel_for_is_an_exception(dtype):
-    """Paddle throws what would end the process."""
+def test_a_missing_kernel_raises(dtype):
+    """Paddle throws an exception that would end the process."""
     function = paddle_ngraph.compile(lambda x: x * 2 + paddle.arange(3).astype(x.dtype))
     for kind in (dtype, "float32"):
         x = floats(3).astype(kind)
@@ -1556,7 +1556,7 @@ def test_arrays_of_others_are_read_when_an_operator_is_called():
     both(scenario)
 
 
-def test_a_view_sees_what_is_written_later():
+def test_a_view_sees_later_writes():
     def scenario(compiled):
         def inner(x):
             part = x[0]
@@ -1702,7 +1702,7 @@ def test_threads_share_a_layer():
     assert paddle_ngraph.stats()["engine_runs"] == before + sum(map(len, expected))
 
 
-def test_who_cannot_be_alone_does_not_try_in_each_call(monkeypatch):
+def test_a_thread_that_is_not_alone_retries_later(monkeypatch):
     """And tries again some time later."""
     tries = []
 
@@ -1749,13 +1749,13 @@ def test_one_thread_at_a_time_is_alone():
 @pytest.mark.parametrize(
     "make", [lambda: paddle.full([2], 1.0), lambda: paddle.arange(2), lambda: paddle.ones([2])]
 )
-def test_what_makes_tensors_of_numbers_waits_for_who_is_alone(make):
+def test_creating_tensors_waits_for_exclusive_building(make):
     """Else it would be added to the program that is made, as all operators."""
     paddle_ngraph.compile(made(mlp))
     begun, go, made_one = threading.Event(), threading.Event(), threading.Event()
 
     def makes():
-        make()  # a new thread has a mode first, which waits, too
+        make()  # a new thread first asks for its mode, which blocks too
         begun.set()
         go.wait(60)
         make()
@@ -1801,7 +1801,7 @@ def test_threads_have_layers_of_their_own():
     expected = [asked(made(mlp, number).eval(), number) for number in range(8)]
     layers = [paddle_ngraph.compile(made(mlp, number).eval()) for number in range(8)]
     agree(in_threads(lambda number: asked(layers[number], number)), expected)
-    for _ in range(2):  # whoever was not alone before is now
+    for _ in range(2):  # if no thread was alone before, one is now
         agree([asked(layers[number], number) for number in range(8)], expected)
     before = paddle_ngraph.stats()["engine_runs"]
     agree(in_threads(lambda number: asked(layers[number], number)), expected)
@@ -1869,7 +1869,7 @@ def test_threads_that_begin_while_a_graph_is_made_are_in_dynamic_mode(monkeypatc
 # -- reports -------------------------------------------------------------------------------------
 
 
-def test_explain_tells_graphs_and_breaks():
+def test_explain_lists_graphs_and_breaks():
     layer = paddle_ngraph.compile(made(lambda: Notes(branches)))
     with pytest.raises(paddle_ngraph.NgraphError, match="call it twice"):
         paddle_ngraph.explain(layer)
@@ -1881,14 +1881,14 @@ def test_explain_tells_graphs_and_breaks():
     assert str(layer.forward.explain(floats(3, 4))) == str(paddle_ngraph.explain(layer))
 
 
-def test_explain_tells_what_is_too_small():
+def test_explain_reports_graphs_that_are_too_small():
     function = warm(paddle_ngraph.compile(lambda x: paddle.transpose(x, [1, 0])), floats(3, 4))
     assert "native" in str(function.explain())
     assert paddle_ngraph.stats()["engine_runs"] == 0
 
 
 def test_graphs_that_train_are_bounded(monkeypatch):
-    """Paddle keeps threads of each for good."""
+    """Paddle keeps the threads of each forever."""
     monkeypatch.setattr(SETTINGS, "max_training_scopes", 3)
     native, layer = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 4))
     compiled = paddle_ngraph.compile(layer)
@@ -1903,8 +1903,8 @@ def test_graphs_that_train_are_bounded(monkeypatch):
 
 
 @pytest.mark.slow("calls a function until its records are full")
-def test_what_is_known_of_a_function_is_bounded():
-    """Each other number is another path."""
+def test_traces_of_a_function_are_bounded():
+    """Each other scalar is another trace."""
     function = paddle_ngraph.compile(lambda x, number: F.relu(x) * number + x)
     x = floats(3)
     for number in range(_core.MAX_TRACES // 2):
@@ -1934,14 +1934,14 @@ def step_of(weight: Any) -> None:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_weights_of_what_infers_are_constants_until_they_are_written(write):
-    width = 2 + list(WRITES.values()).index(write)  # what is known of weights is kept by graph
+def test_inference_weights_are_constants_until_written(write):
+    width = 2 + list(WRITES.values()).index(write)  # records about weights are kept by graph
 
     def build() -> Any:
         return paddle.nn.Sequential(mlp(), paddle.nn.Linear(CLASSES, width))
 
     layer, native, x = paddle_ngraph.compile(made(build)), made(build), inputs(mlp)
-    paddle_ngraph.clear_cache()  # where equal weights were, their function may be left
+    paddle_ngraph.clear_cache()  # an equal function of an earlier weight may be left
     with paddle.no_grad():
         for _ in range(3):
             for _ in range(12):
@@ -1970,8 +1970,8 @@ def test_weights_whose_former_memory_is_kept_cost_few_functions():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_weights_of_what_infers_are_read_in_place():
-    # A graph of its own: many models that share one have their next ones wait.
+def test_inference_weights_are_read_in_place():
+    # A graph of its own: if many models share a graph, later ones are compiled with a delay.
     layer, x = nn.Sequential(nn.Linear(7, 48), nn.Tanh(), nn.Linear(48, 5)), paddle.rand([3, 7])
     compiled = paddle_ngraph.compile(lambda x: layer(x))
     paddle_ngraph.clear_cache()
@@ -1984,7 +1984,7 @@ def test_weights_of_what_infers_are_read_in_place():
 
 
 class InDoubles(nn.Layer):
-    """What is in the middle is Paddle's."""
+    """The middle part is computed by Paddle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -2017,7 +2017,7 @@ def test_layers_and_parameters_that_come_and_go_share_a_graph(build, monkeypatch
     assert len(built) == 1
 
 
-def test_what_is_made_of_parameters_alone_is_one_function():
+def test_values_computed_from_parameters_are_one_function():
     parameters = [paddle.create_parameter([7, 11], "float32") for _ in range(10)]
     scaled = paddle_ngraph.compile(lambda weight: weight / weight.square().sum().sqrt())
     before = paddle_ngraph.stats()

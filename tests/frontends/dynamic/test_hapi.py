@@ -1,4 +1,4 @@
-"""``paddle.Model``, and layers that are saved and loaded: the engine's numbers are Paddle's."""
+"""``paddle.Model``, and layers that are saved and loaded: results match Paddle's."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def program_in(path: str) -> str:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", [mlp, lenet, resnet, Encoder, lstm], ids=lambda b: b.__name__)
-def test_what_is_saved_is_the_same_as_without_the_engine(build, tmp_path):
+def test_saved_layers_are_those_saved_without_the_engine(build, tmp_path):
     native, ours = (saved(build, tmp_path, engine) for engine in (False, True))
     assert paddle_ngraph.stats()["engine_runs"] > 0
     assert program_in(native) == program_in(ours)

@@ -1,4 +1,6 @@
-"""``enable(dynamic=...)``: plain layers that are compiled where that pays; numbers as ever."""
+"""``enable(dynamic=...)``: plain layers are compiled if that is faster; results match eager
+mode.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +41,22 @@ from tests.dynamic import (
     trained,
     values,
 )
-from tests.frontends.dynamic.lazy.test_captured_sizes import Writer, generated
-from tests.frontends.dynamic.test_compiled_layer import ACTS, Notes, hooks_a_tensor, in_threads
+from tests.frontends.dynamic.lazy.test_captured_sizes import LanguageModel, generated
+from tests.frontends.dynamic.test_compiled_layer import (
+    ACTS,
+    Notes,
+    counts,
+    hooks_a_tensor,
+    in_threads,
+    samples,
+)
 
 pytestmark = pytest.mark.usefixtures("little_to_collect")
 
 
 @pytest.fixture(autouse=True)
 def dynamic(monkeypatch) -> Iterator[None]:
-    """Trying may take as long as it likes."""
+    """Trials have no time limit."""
     monkeypatch.setattr(SETTINGS, "max_tuning_time_share", float("inf"))
     monkeypatch.setattr(dynamic_hook, "_tuning_slot", dynamic_hook._TuningSlot())
     monkeypatch.setattr(hook_of_gradients, "_has_differentiated_twice", False)
@@ -58,7 +67,7 @@ def dynamic(monkeypatch) -> Iterator[None]:
 
 @pytest.fixture
 def always_pays(monkeypatch) -> None:
-    """The clock says that what is compiled takes no time."""
+    """The clock reports that captured calls take no time."""
     monkeypatch.setattr(SETTINGS, "max_compiled_time_ratio", float("inf"))
 
 
@@ -68,7 +77,7 @@ def never_pays(monkeypatch) -> None:
 
 
 def both(scenario: Callable[[], Any], runs: int = 1, dynamic: Any = True, **tolerances: Any) -> Any:
-    """Plays a scenario natively, then with dynamic layers compiled; the engine has to run."""
+    """Runs a scenario eagerly, then with dynamic layers compiled; the engine has to run."""
     paddle.seed(11)
     expected = scenario()
     before = paddle_ngraph.stats()["engine_runs"]
@@ -88,7 +97,7 @@ def asked(layer: Any, build: Any = mlp, count: int = 14) -> list[Any]:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_break_in_a_layer_of_paddle_is_told_by_the_line_that_calls_it(always_pays):
+def test_a_break_in_paddles_layer_is_reported_at_its_call(always_pays):
     class Drawing(nn.Layer):
         def __init__(self) -> None:
             super().__init__()
@@ -124,13 +133,13 @@ def test_inference_follows_the_native_layer(build, always_pays):
     both(scenario, runs=30)
 
 
-def test_what_trains_is_native(always_pays):
+def test_training_falls_back(always_pays):
     def scenario():
         layer = made(mlp)
         x = inputs(mlp)
         x.stop_gradient = False
         found = trained(layer, mlp, 14)
-        for _ in range(14):  # what a graph does not do
+        for _ in range(14):  # unsupported in a graph
             y = layer(x)
             (gradient,) = paddle.grad(y.sum(), x, create_graph=True)
             (gradient.square().sum() + y.sum()).backward(retain_graph=True)
@@ -174,7 +183,7 @@ def test_gradients_that_are_turned_on_inside(always_pays):
 @pytest.mark.parametrize(
     "act", [act for act in ACTS if act is not hooks_a_tensor], ids=lambda act: act.__name__
 )
-def test_what_python_does_is_done_once(act, always_pays):
+def test_side_effects_run_once(act, always_pays):
     def scenario():
         layer = made(lambda: Notes(act))
         found = []
@@ -185,10 +194,10 @@ def test_what_python_does_is_done_once(act, always_pays):
         notes = [each for each in layer.notes if not isinstance(each, str)]
         return [found, notes, len(layer.notes), paddle.rand([3])]
 
-    if act.__name__ == "draws":
+    if act is samples:
         pytest.skip("the numbers of random and numpy.random are no one's to seed here")
     # What counts its calls computes with another number in each.
-    both(scenario, runs=0 if act.__name__ == "counts" else 2)
+    both(scenario, runs=0 if act is counts else 2)
 
 
 def test_model_fit(always_pays):
@@ -204,9 +213,9 @@ def test_model_fit(always_pays):
     both(scenario, runs=3)
 
 
-def test_a_text_that_grows_word_by_word(always_pays):
+def test_generation_token_by_token(always_pays):
     def scenario():
-        writer = made(Writer).eval()
+        writer = made(LanguageModel).eval()
         with paddle.no_grad():
             return [generated(writer, 2, 16) for _ in range(8)]
 
@@ -313,7 +322,7 @@ def test_batches_of_several_sizes_train(always_pays):
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
-def test_what_python_does_while_it_trains_is_done_once(act, always_pays):
+def test_side_effects_of_training_run_once(act, always_pays):
     def scenario():
         layer = made(lambda: Notes(act))
         found = []
@@ -326,9 +335,9 @@ def test_what_python_does_while_it_trains_is_done_once(act, always_pays):
         notes = [each for each in layer.notes if not isinstance(each, str)]
         return [found, notes, len(layer.notes), paddle.rand([3])]
 
-    if act.__name__ == "draws":
+    if act is samples:
         pytest.skip("the numbers of random and numpy.random are no one's to seed here")
-    both(scenario, runs=0 if act.__name__ == "counts" else 2, dynamic="training")
+    both(scenario, runs=0 if act is counts else 2, dynamic="training")
 
 
 def penalized(layer: Any, x: Any) -> Any:
@@ -338,7 +347,7 @@ def penalized(layer: Any, x: Any) -> Any:
     return y
 
 
-def test_who_differentiates_twice_has_native_layers(always_pays):
+def test_layers_differentiated_twice_fall_back(always_pays):
     def scenario():
         layer, x = made(mlp), inputs(mlp)
         x.stop_gradient = False
@@ -350,7 +359,7 @@ def test_who_differentiates_twice_has_native_layers(always_pays):
     assert paddle_ngraph.stats()["engine_runs"] - before <= 14, "those that infer"
 
 
-def test_who_does_so_later_is_told_and_has_native_layers_then(always_pays):
+def test_later_double_differentiation_warns_and_falls_back(always_pays):
     layer, native, x = made(mlp), made(mlp), inputs(mlp)
     x.stop_gradient = False
     paddle_ngraph.enable(dynamic="training")
@@ -382,8 +391,8 @@ def test_backward_passes_that_are_repeated(always_pays):
     both(scenario, runs=40, dynamic="training")
 
 
-def test_what_is_called_in_a_backward_pass_is_native(always_pays):
-    """It may be what is recomputed; the first call is the one that a graph is made of."""
+def test_calls_in_a_backward_pass_fall_back(always_pays):
+    """A call in the backward pass may be a recomputation; the first call is the traced one."""
 
     def scenario():
         layer, found = made(mlp), []
@@ -399,7 +408,7 @@ def test_what_is_called_in_a_backward_pass_is_native(always_pays):
 
 
 class Timed(Clock):
-    """By which a forward pass of a layer, and a backward pass, take so many seconds."""
+    """Sets the seconds that forward and backward passes of a layer take."""
 
     def __init__(self, monkeypatch: Any) -> None:
         super().__init__()
@@ -460,8 +469,8 @@ def test_batches_of_several_lengths_are_tried_side_by_side(timed):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_was_put_off_holds_up_its_own_kind_only(timed, monkeypatch):
-    """Where many lengths wait for their graphs, those that have one are decided."""
+def test_deferred_trials_delay_their_own_inputs_only(timed, monkeypatch):
+    """Lengths whose graphs exist are decided while many others are deferred."""
     monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
     layer = made(mlp)
     timed.forward[True] = 0.1
@@ -478,7 +487,7 @@ def test_what_was_put_off_holds_up_its_own_kind_only(timed, monkeypatch):
 
 
 @pytest.mark.parametrize("pays", [False, True])
-def test_what_is_no_larger_than_what_is_faster_natively_is_not_tried(pays, timed):
+def test_inputs_no_larger_than_slower_ones_are_not_tried(pays, timed):
     layer = made(mlp)
     timed.forward[True] = 0.5 if pays else 5.0
     paddle_ngraph.enable(dynamic="training")
@@ -493,7 +502,7 @@ def test_what_is_no_larger_than_what_is_faster_natively_is_not_tried(pays, timed
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_larger_kinds_decide_is_waited_for_by_no_other_layer(timed, monkeypatch):
+def test_deferred_trials_do_not_delay_other_layers(timed, monkeypatch):
     layer, other = made(mlp), made(mlp)
     timed.forward[True] = 5.0
     paddle_ngraph.enable(dynamic="training")
@@ -511,7 +520,7 @@ def test_what_larger_kinds_decide_is_waited_for_by_no_other_layer(timed, monkeyp
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_layer_of_many_lengths_lets_others_have_their_turn(timed):
+def test_a_layer_with_many_lengths_does_not_block_trials_of_others(timed):
     first, second = made(mlp), made(mlp)
     timed.forward[True] = 0.5
     paddle_ngraph.enable(dynamic="training")
@@ -541,12 +550,12 @@ def test_one_layer_is_tried_at_a_time(timed):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_only_what_is_known_can_be_asked_for():
+def test_unknown_modes_are_rejected():
     with pytest.raises(paddle_ngraph.NgraphError, match='"training"'):
         paddle_ngraph.enable(dynamic="everything")
 
 
-# -- what pays -----------------------------------------------------------------------------------
+# -- decisions -------------------------------------------------------------------------------------
 
 
 def test_it_stays_native_where_that_is_faster(never_pays):
@@ -612,7 +621,7 @@ def ticking(monkeypatch) -> Iterator[Ticking]:
 
 
 @pytest.mark.parametrize(("more", "pays"), [(-0.06, True), (-0.04, False)])
-def test_what_is_five_percent_faster_is_compiled(more, pays, ticking):
+def test_layers_that_are_five_percent_faster_are_compiled(more, pays, ticking):
     """By the clock that the layer's mode is given."""
     ticking.more, layer, x = more, made(mlp).eval(), inputs(mlp)
     mode = dynamic_hook._InferenceTuner(ticking)
@@ -690,7 +699,7 @@ def test_captured_calls_that_are_not_decided_follow_each_other(ticking, monkeypa
     assert len(bursts) > 2 and all(len(burst) >= 10 for burst in bursts), ways
 
 
-def test_what_holds_up_some_calls_decides_nothing(ticking, monkeypatch):
+def test_outliers_do_not_decide(ticking, monkeypatch):
     monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
     monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 10.0)
     ticking.more, layer, chance = -0.5, made(mlp), random.Random(0)
@@ -823,9 +832,9 @@ def test_copies_and_pickles_begin_anew(always_pays):
     layer = made(mlp)
     paddle_ngraph.enable(dynamic=True)
     expected = asked(layer)[:1]
-    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        agree(asked(twin, count=1), expected)
-        assert twin._ngraph_wrapping.latest.traces.graphs() == []
+    for reference in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        agree(asked(reference, count=1), expected)
+        assert reference._ngraph_wrapping.latest.traces.graphs() == []
     assert list(layer.state_dict()) == list(made(mlp).state_dict())
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
@@ -886,7 +895,7 @@ class AndCompiled(InARow):
         self.second = paddle_ngraph.compile(Inner())
 
 
-def forget_what_sot_knows() -> None:
+def reset_sot_cache() -> None:
     OpcodeExecutorCache().clear()
     for each in (Inner, InARow, InALoop, nn.Sequential):
         # Else it gives frames up in which it has found no graph a few times.
@@ -906,10 +915,10 @@ def forget_what_sot_knows() -> None:
 )
 @pytest.mark.parametrize("trains", [True, False])
 def test_sot_reads_layers_as_ever(trains, kind, is_function, ends, always_pays):
-    """It reads the code of what a layer calls, or of each frame behind the end of a graph."""
+    """SOT reads the code of the callees of a layer, or of each frame after a graph break."""
 
     def play() -> Any:
-        forget_what_sot_knows()
+        reset_sot_cache()
         layer = made(lambda: kind(ends))
         called = (lambda x: layer(x) * 2.0) if is_function else layer
         network = paddle.jit.to_static(called, full_graph=False)

@@ -1,4 +1,4 @@
-"""Optimizers of dynamic mode, whose steps are taken on all threads."""
+"""Optimizers of dynamic mode, whose updates run on all threads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPTIMIZERS: dict[str, Callable[[Parameters], Any]] = {
         0.01, parameters=[{"params": p[:1], "learning_rate": 0.1}, {"params": p[1:]}]
     ),
 }
-SHAPES = [(1,), (), (7, 73), (3, 171), (200, 333), (3, 5, 7)]  # by one thread, and by several
+SHAPES = [(1,), (), (7, 73), (3, 171), (200, 333), (3, 5, 7)]  # for one thread, and for several
 STEPS = 4
 
 
@@ -52,7 +52,7 @@ def parameter(data: np.ndarray) -> Any:
     )
 
 
-def drawn(seed: int, shape: Sequence[int], dtype: str = "float32") -> np.ndarray:
+def random_tensor(seed: int, shape: Sequence[int], dtype: str = "float32") -> np.ndarray:
     return np.asarray(np.random.default_rng(seed).normal(size=shape)).astype(dtype)
 
 
@@ -62,7 +62,7 @@ def trained(make: Callable[[Parameters], Any], parameters: Parameters, on: bool)
     with paddle_ngraph.use_ngraph(on):
         for step in range(STEPS):
             for number, each in enumerate(parameters):
-                each.grad = paddle.to_tensor(drawn(step * 100 + number, each.shape))
+                each.grad = paddle.to_tensor(random_tensor(step * 100 + number, each.shape))
             optimizer.step()
             if not isinstance(optimizer._learning_rate, float | int):
                 optimizer._learning_rate.step()
@@ -76,7 +76,7 @@ def test_steps_are_those_of_paddle(make, threads):
     paddle.set_flags({"FLAGS_ngraph_num_threads": threads})
     try:
         native, engine = (
-            trained(make, [parameter(drawn(9, shape)) for shape in SHAPES], on)
+            trained(make, [parameter(random_tensor(9, shape)) for shape in SHAPES], on)
             for on in (False, True)
         )
     finally:
@@ -108,7 +108,7 @@ def test_steps_on_extreme_numbers_are_those_of_paddle(make):
     np.testing.assert_allclose(found[1], found[0], rtol=2e-6, atol=1e-37)
 
 
-Case = tuple[Any, Callable[[], Any]]  # a parameter, and what updates it
+Case = tuple[Any, Callable[[], Any]]  # a parameter, and a function that updates it
 
 
 def sgd(weight: Any, gradient: Any) -> Any:
@@ -125,20 +125,20 @@ def adam_arguments(weight: Any, others: dict[int, Any]) -> list[Any]:
 
 
 def apart() -> Case:
-    weight = parameter(drawn(0, (30, 20)))
-    weight.grad = paddle.to_tensor(drawn(1, (30, 20)))
+    weight = parameter(random_tensor(0, (30, 20)))
+    weight.grad = paddle.to_tensor(random_tensor(1, (30, 20)))
     return weight, O.Adam(0.1, parameters=[weight]).step
 
 
 def double() -> Case:
-    weight = parameter(drawn(0, (30, 20), "float64"))
-    weight.grad = paddle.to_tensor(drawn(1, (30, 20), "float64"))
+    weight = parameter(random_tensor(0, (30, 20), "float64"))
+    weight.grad = paddle.to_tensor(random_tensor(1, (30, 20), "float64"))
     return weight, O.Adam(0.1, parameters=[weight]).step
 
 
 def of_another_layout() -> Case:
     weight, _ = apart()
-    gradient = paddle.to_tensor(drawn(1, (20, 30))).transpose([1, 0])
+    gradient = paddle.to_tensor(random_tensor(1, (20, 30))).transpose([1, 0])
     assert not gradient.is_contiguous()
     return weight, lambda: sgd(weight, gradient)
 
@@ -162,27 +162,27 @@ def of_the_memory_of_its_rate() -> Case:
 
 def rows() -> Case:
     layer = nn.Embedding(30, 20, sparse=True)
-    layer.weight.set_value(drawn(0, (30, 20)))
+    layer.weight.set_value(random_tensor(0, (30, 20)))
     layer(paddle.to_tensor([3, 7, 3])).sum().backward()
     return layer.weight, O.Adam(0.1, parameters=[layer.weight], lazy_mode=True).step
 
 
 def empty() -> Case:
-    weight = parameter(drawn(0, (0, 20)))
+    weight = parameter(random_tensor(0, (0, 20)))
     weight.grad = paddle.zeros([0, 20])
     return weight, O.SGD(0.1, parameters=[weight]).step
 
 
 def several_at_once() -> Case:
-    weight = parameter(drawn(0, (30, 20)))
-    weight.grad = paddle.to_tensor(drawn(1, (30, 20)))
+    weight = parameter(random_tensor(0, (30, 20)))
+    weight.grad = paddle.to_tensor(random_tensor(1, (30, 20)))
     return weight, O.Momentum(0.1, parameters=[weight], use_multi_tensor=True).step
 
 
 def in_two_precisions() -> Case:
-    weight = parameter(drawn(0, (30, 20))).astype("bfloat16").detach()
+    weight = parameter(random_tensor(0, (30, 20))).astype("bfloat16").detach()
     weight.stop_gradient = False
-    weight.grad = paddle.to_tensor(drawn(1, (30, 20))).astype("bfloat16")
+    weight.grad = paddle.to_tensor(random_tensor(1, (30, 20))).astype("bfloat16")
     return weight, O.SGD(0.1, parameters=[weight], multi_precision=True).step
 
 
@@ -198,7 +198,7 @@ NATIVE = [
 
 
 @pytest.mark.parametrize("case", [*NATIVE, in_two_precisions])
-def test_what_has_no_kernel_here_is_left_to_paddle(case):
+def test_updates_without_a_kernel_here_fall_back(case):
     found = []
     for on in (False, True):
         weight, update = case()
@@ -209,7 +209,7 @@ def test_what_has_no_kernel_here_is_left_to_paddle(case):
     np.testing.assert_array_equal(*found)
 
 
-def test_who_looks_for_nan_finds_it():
+def test_nan_check_finds_nan():
     weight, update = apart()
     weight.grad = paddle.full([30, 20], np.nan)
     paddle.set_flags({"FLAGS_check_nan_inf": True})
@@ -237,7 +237,7 @@ def test_errors_are_those_of_paddle():
 
 
 def arguments_of(name: str) -> list[Any]:
-    """Those of a call, all of the kinds that they should have."""
+    """The arguments of a call, with the types of the signature."""
     weight, _ = apart()
     gradient, rate, velocity = weight.grad, paddle.to_tensor([0.1]), paddle.zeros([30, 20])
     if name == "sgd_":
@@ -249,8 +249,8 @@ def arguments_of(name: str) -> list[Any]:
     return arguments if name == "adam_" else [*arguments[:13], 1.0, 0.1, True, *arguments[13:]]
 
 
-# The arguments that are no tensors: with something else for a tensor, Paddle may crash. So it does
-# where a flag asks for a tensor that is not there.
+# Arguments that are not tensors: Paddle may crash on other objects in place of a tensor, and does
+# if a flag asks for a tensor that is absent.
 NO_TENSORS = {"sgd_": range(4, 5), "momentum_": range(5, 11)}
 NO_TENSORS |= {"adam_": range(10, 18), "adamw_": range(10, 21)}
 OTHER_ARGUMENTS = [None, "no", True, 3, 0.5, 2**80, 2**2000, [0.1], np.float32(0.1)]
@@ -260,8 +260,8 @@ OTHER_ARGUMENTS = [None, "no", True, 3, 0.5, 2**80, 2**2000, [0.1], np.float32(0
     ("name", "number"),
     [(name, number) for name, numbers in NO_TENSORS.items() for number in numbers],
 )
-def test_arguments_of_all_kinds_do_what_they_do_in_paddle(name, number):
-    """Those that the kernel does not need have to be right, too."""
+def test_arguments_of_other_types_behave_as_in_paddle(name, number):
+    """Arguments that the kernel does not read are checked as well."""
 
     def compute(argument: Any) -> Any:
         arguments = arguments_of(name)
@@ -285,7 +285,7 @@ def test_arguments_of_all_kinds_do_what_they_do_in_paddle(name, number):
             np.testing.assert_allclose(engine, native, rtol=2e-6, atol=1e-7)
 
 
-def test_who_lists_operators_finds_them():
+def test_profilers_list_the_operators():
     def listed() -> list[str]:
         paddle.base.core.clear_low_precision_op_list()
         _, update = apart()
@@ -303,7 +303,7 @@ def test_who_lists_operators_finds_them():
 
 
 def test_an_interruption_stays_one():
-    """Python may run a handler of a signal wherever the core calls a function of Python."""
+    """Python may run a signal handler wherever the core calls a Python function."""
     weight, _ = apart()
 
     def interrupt(frame: Any, event: str, _: Any) -> None:
@@ -330,7 +330,7 @@ def two_threads() -> Iterator[None]:
 @pytest.mark.slow("runs several threads for a while")
 @pytest.mark.usefixtures("two_threads")
 def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
-    """Threads that take steps hold the places for threads, and a fork does not free them.
+    """Threads that run updates hold slots for threads, and a fork does not free them.
 
     Nor the locks that Paddle takes when a thread computes for the first time: all have by then.
     """
@@ -365,7 +365,7 @@ def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
     assert found == [3] * len(children)
 
 
-def test_what_is_returned_are_the_arguments():
+def test_updates_return_their_arguments():
     weight, _ = apart()
     rate, velocity = paddle.to_tensor([0.1]), paddle.zeros([30, 20])
     with paddle_ngraph.use_ngraph(), paddle.no_grad():
@@ -380,18 +380,20 @@ def test_what_is_returned_are_the_arguments():
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_layers_that_infer_have_the_new_weights(make):
-    """Functions keep weights as constants: who writes them has to say so."""
+    """Functions keep weights as constants, so updates have to report their writes."""
     layer = nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 3))
-    layer.set_state_dict({name: drawn(0, each.shape) for name, each in layer.state_dict().items()})
+    layer.set_state_dict(
+        {name: random_tensor(0, each.shape) for name, each in layer.state_dict().items()}
+    )
     compiled = paddle_ngraph.compile(lambda x: layer(x))
-    optimizer, x = make(layer.parameters()), paddle.to_tensor(drawn(1, (4, 20)))
+    optimizer, x = make(layer.parameters()), paddle.to_tensor(random_tensor(1, (4, 20)))
     with paddle_ngraph.use_ngraph():
         for step in range(3):
             with paddle.no_grad():
                 for _ in range(6):
                     np.testing.assert_allclose(compiled(x), layer(x), rtol=1e-4, atol=1e-4)
             for number, each in enumerate(layer.parameters()):
-                each.grad = paddle.to_tensor(drawn(step * 10 + number, each.shape))
+                each.grad = paddle.to_tensor(random_tensor(step * 10 + number, each.shape))
             optimizer.step()
     stats = paddle_ngraph.stats()
     assert stats["optimizer_steps"] == 12 and stats["engine_runs"] > 6
@@ -399,7 +401,10 @@ def test_layers_that_infer_have_the_new_weights(make):
 
 def test_threads_take_steps_at_once():
     def train(on: bool) -> list[np.ndarray]:
-        make, weights = OPTIMIZERS["adamw"], [parameter(drawn(n, (300, 200))) for n in range(8)]
+        make, weights = (
+            OPTIMIZERS["adamw"],
+            [parameter(random_tensor(n, (300, 200))) for n in range(8)],
+        )
         found: dict[int, Any] = {}
         with paddle_ngraph.use_ngraph(on):
             threads = [
@@ -416,7 +421,7 @@ def test_threads_take_steps_at_once():
     def steps(optimizer: Any) -> bool:
         for seed in range(5):
             (weight,) = optimizer._parameter_list
-            weight.grad = paddle.to_tensor(drawn(seed, (300, 200)))
+            weight.grad = paddle.to_tensor(random_tensor(seed, (300, 200)))
             optimizer.step()
         return True
 
@@ -439,7 +444,7 @@ def both(compute: Callable[[], Any]) -> list[Any]:
 
 @pytest.mark.parametrize("shape", [(200,), (182, 181), (4096 * 16,), LARGE, (3, 5, 7, 500)])
 def test_norms_are_those_of_paddle(shape):
-    x = paddle.to_tensor(drawn(0, shape))
+    x = paddle.to_tensor(random_tensor(0, shape))
     with paddle.no_grad():
         native, engine = both(lambda: paddle._C_ops.squared_l2_norm(x))
     np.testing.assert_allclose(engine, native, rtol=1e-5)
@@ -450,7 +455,7 @@ def test_norms_are_those_of_paddle(shape):
 @pytest.mark.parametrize("number", [0.0, -0.0, 0.3, np.inf, np.nan, 1e-42, 3e38])
 @pytest.mark.parametrize("shape", [(1,), (), (1, 1)])
 def test_products_with_a_number_are_those_of_paddle(number, shape):
-    data = drawn(0, LARGE)
+    data = random_tensor(0, LARGE)
     data.reshape(-1)[: len(NUMBERS)] = NUMBERS
     x, y = paddle.to_tensor(data), paddle.full(shape, number)
     with paddle.no_grad():
@@ -484,8 +489,8 @@ def test_other_products_are_left_to_paddle(make):
     assert paddle_ngraph.stats()["clipping_loops"] == 0
 
 
-def test_what_is_differentiated_is_left_to_paddle():
-    x = paddle.to_tensor(drawn(0, LARGE), stop_gradient=False)
+def test_differentiated_calls_fall_back():
+    x = paddle.to_tensor(random_tensor(0, LARGE), stop_gradient=False)
 
     def gradient() -> Any:
         (found,) = paddle.grad((x * paddle.multiply(x, paddle.full([1], 3.0))).sum(), x)
@@ -498,7 +503,7 @@ def test_what_is_differentiated_is_left_to_paddle():
 @pytest.mark.parametrize("number", [0.0, 0.3, np.inf, np.nan, 1e-42])
 @pytest.mark.parametrize("shape", [(1,), (), (1, 1)])
 def test_products_in_place_are_those_of_paddle(number, shape):
-    data = drawn(0, LARGE)
+    data = random_tensor(0, LARGE)
     data.reshape(-1)[: len(NUMBERS)] = NUMBERS
 
     def compute() -> Any:
@@ -515,9 +520,9 @@ def test_products_in_place_are_those_of_paddle(number, shape):
     assert paddle_ngraph.stats()["clipping_loops"] == 1
 
 
-def test_a_product_in_place_that_reads_what_it_writes_is_left_to_paddle():
+def test_in_place_multiplication_by_itself_falls_back():
     def compute() -> Any:
-        x = paddle.to_tensor(drawn(0, (60000,)))
+        x = paddle.to_tensor(random_tensor(0, (60000,)))
         with paddle.no_grad():
             return x.multiply_(x[59000:59001]).numpy()
 
@@ -526,9 +531,9 @@ def test_a_product_in_place_that_reads_what_it_writes_is_left_to_paddle():
     assert paddle_ngraph.stats()["clipping_loops"] == 0
 
 
-def test_what_needs_a_value_that_was_written_says_so():
+def test_overwritten_values_are_an_error_in_the_backward_pass():
     def compute() -> str:
-        x = paddle.to_tensor(drawn(0, LARGE), stop_gradient=False)
+        x = paddle.to_tensor(random_tensor(0, LARGE), stop_gradient=False)
         y = x * 1.0
         loss = (y * y).sum()
         with paddle.no_grad():
@@ -542,7 +547,7 @@ def test_what_needs_a_value_that_was_written_says_so():
 
 
 def test_results_can_be_written_and_kept():
-    x, three = paddle.to_tensor(drawn(0, LARGE)), paddle.full([1], 3.0)
+    x, three = paddle.to_tensor(random_tensor(0, LARGE)), paddle.full([1], 3.0)
     with paddle.no_grad(), paddle_ngraph.use_ngraph():
         kept = [paddle.multiply(x, three) for _ in range(5)]
         for number, each in enumerate(kept):
@@ -554,7 +559,10 @@ def test_results_can_be_written_and_kept():
 
 @pytest.mark.parametrize("clips", [nn.ClipGradByNorm, nn.ClipGradByGlobalNorm, nn.ClipGradByValue])
 def test_gradients_are_clipped_as_by_paddle(clips):
-    gradients = [(parameter(drawn(n, LARGE)), paddle.to_tensor(drawn(n, LARGE))) for n in range(3)]
+    gradients = [
+        (parameter(random_tensor(n, LARGE)), paddle.to_tensor(random_tensor(n, LARGE)))
+        for n in range(3)
+    ]
     native, engine = both(lambda: [found.numpy() for _, found in clips(0.7)(gradients)])
     for expected, found in zip(native, engine):
         np.testing.assert_allclose(found, expected, rtol=1e-5)

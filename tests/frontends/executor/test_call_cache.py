@@ -1,4 +1,4 @@
-"""A call of ``Executor.run`` like one before goes straight to the engine, and means the same."""
+"""Repeated calls of ``Executor.run`` run the engine directly, with equal results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.frontends.executor import call_cache
-from paddle_ngraph.frontends.executor.hook import SwitchedExecutor
+from paddle_ngraph.frontends.executor.switch import SwitchedExecutor
 from tests.programs import Program, at_once, chain, floats, linear_regression
 
 
 @pytest.fixture
 def straight(monkeypatch):
-    """For each call that is known: whether it went straight to the engine."""
+    """For each cached call: whether it ran the engine directly."""
     taken = []
     original = SwitchedExecutor.repeat
 
@@ -96,7 +96,7 @@ def test_feeds_that_paddle_has_to_prepare(straight, feed):
     assert straight == [False]
 
 
-def test_a_feed_of_another_dtype_is_told(straight):
+def test_a_feed_of_another_dtype_warns(straight):
     program = Program(doubled)
     program.run(x=floats(3, 4))
     for engine in (False, True):
@@ -105,7 +105,7 @@ def test_a_feed_of_another_dtype_is_told(straight):
     assert straight == [False]
 
 
-def test_a_feed_that_the_program_does_not_know_is_told(straight):
+def test_an_unknown_feed_warns(straight):
     program = Program(doubled)
     program.run(x=floats(3, 4))
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_feeds_that_nothing_reads_have_to_be_there():
 
 def test_feeds_are_left_as_they_are_and_results_are_the_users(straight):
     program = Program(lambda: paddle.static.data("x", [-1, 4096], "float32") * 2.0)
-    for rows in (2, 64):  # small results are copied, the memory of large ones is handed over
+    for rows in (2, 64):  # small results are copied, the memory of large ones is transferred
         feed = floats(rows, 4096)
         held = []
         for _ in range(3):
@@ -139,7 +139,7 @@ def test_feeds_are_left_as_they_are_and_results_are_the_users(straight):
     assert straight == [True] * 5
 
 
-def test_what_is_fetched_twice_is_two_arrays(straight):
+def test_a_value_fetched_twice_is_two_arrays(straight):
     def build():
         out = paddle.static.data("x", [-1, 4096], "float32") * 2.0
         return [out, out]
@@ -166,7 +166,7 @@ def test_nothing_outlives_executor_and_scope():
     assert switches() == before
 
 
-def test_many_programs_by_turns(straight):
+def test_many_alternating_programs(straight):
     programs = [Program(doubled) for _ in range(12)]
     executor = programs[0].executor
     for _ in range(2):
@@ -230,7 +230,7 @@ def test_an_old_style_program_that_is_plain_no_more(straight, attribute):
         for _ in range(3):
             program.run(x=floats(2, 4))
         setattr(program.main, attribute, {"section": 1})
-        with contextlib.suppress(Exception):  # whatever Paddle makes of it
+        with contextlib.suppress(Exception):  # Paddle may accept or reject it
             program.run(x=floats(2, 4))
     assert straight == [True] * 2
 
@@ -295,13 +295,13 @@ def test_an_error_is_the_same_and_loses_nothing(straight, monkeypatch):
 
     ours, error = results()
     assert straight == [True, True, True]  # and one that raised: nothing is run twice
-    monkeypatch.setattr(SwitchedExecutor, "repeat", lambda self, feed, prepare: None)
+    monkeypatch.setattr(SwitchedExecutor, "repeat", lambda self, feed, prepare, is_on: None)
     prepared, expected_error = results()
     np.testing.assert_array_equal(ours, prepared)
     assert error is expected_error
 
 
-def test_a_closed_executor_says_so(straight):
+def test_a_closed_executor_raises(straight):
     program = Program(doubled)
     program.run(x=floats(2, 4))
     program.executor.close()
@@ -339,7 +339,7 @@ def test_a_learning_rate_scheduler_is_asked(straight, is_old_style):
 
 
 def test_a_scheduler_is_the_one_of_the_first_run(straight):
-    """Paddle keeps a copy of the program, with its scheduler; both ways ask that one."""
+    """Paddle keeps a copy of the program, with its scheduler; both executions read that one."""
     program = Program(lambda: scheduled(paddle.optimizer.lr.StepDecay(0.5, step_size=1)))
     for _ in range(3):
         program.run(x=floats(3, 4))
@@ -389,7 +389,7 @@ def test_several_scopes(straight):
 
 @pytest.mark.slow("compiles many or large functions")
 def test_calls_that_differ_in_one_thing(straight):
-    """By turns, so that none is like the one before."""
+    """Alternately, so that no call repeats the one before."""
 
     def build():
         x, y = (paddle.static.data(name, [-1, 4], "float32") for name in ("x", "y"))
@@ -439,8 +439,8 @@ def test_threads_that_share_a_program(straight):
     assert len(straight) == 4 * len(feeds)
 
 
-def test_a_call_finds_its_own_program_whatever_another_thread_finds_meanwhile():
-    """Between two looks at what was found last there may be another thread."""
+def test_concurrent_lookups_find_their_own_program():
+    """Another thread may run between two reads of the last entry."""
     program, other = Program(doubled), Program(doubled)
     for each in (program, other):
         each.run(x=floats(2, 4))

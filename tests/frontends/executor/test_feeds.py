@@ -1,4 +1,4 @@
-"""What is fed is the user's: the engine reads it and nothing else."""
+"""Feeds belong to the caller: the engine only reads them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def flattened_and_used() -> Any:
 
 
 BUILDS = [incremented, assigned, set_item, reshaped, same, flattened_and_used]
-# Rows: the smaller fit into what is copied, the larger do not.
+# Rows: the smaller feeds are copied, the larger are not.
 ROWS = [2, 64, 1500]
 
 
@@ -111,7 +111,7 @@ def test_memory_of_arrays_that_are_gone_is_left_alone(build: Callable[[], Any], 
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("build", [assigned, reshaped], ids=lambda build: build.__name__)
-def test_a_fed_tensor_becomes_what_it_becomes_natively(build: Callable[[], Any], rows: int) -> None:
+def test_a_fed_tensor_ends_up_as_in_plain_paddle(build: Callable[[], Any], rows: int) -> None:
     contents = {}
     for engine in (False, True):
         program = Program(build)

@@ -1,4 +1,4 @@
-"""The trigger: every way to switch, both program forms, and inputs that go wrong."""
+"""Switching the engine on and off, both program formats, and bad inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRACE_RUN = "FLAGS_enable_pir_in_executor_trace_run"
 
 
 def chain_with_float64():
-    """A chain in whose middle an operator stays native."""
+    """A chain with an operator in the middle that falls back."""
     x = paddle.static.data("x", [-1, 4], "float32")
     middle = paddle.exp((x * 2.0 + 1.0).astype("float64"))
     return middle.astype("float32") * 2.0 + 1.0
@@ -205,7 +205,7 @@ def test_program_desc_with_a_variable_fetched_twice():
 
 
 def distinct():
-    """What Paddle runs itself."""
+    """Runs in Paddle alone."""
     return [paddle.unique(paddle.static.data("x", [-1, 4], "float32"))]
 
 
@@ -371,7 +371,7 @@ def test_a_program_on_a_gpu_place_is_left_alone():
 
     hooked = paddle_executor._StandaloneExecutor.__new__(paddle_executor._StandaloneExecutor)
     hooked._place = Place()
-    assert hooked._create_new_executor.__wrapped__  # the hook's
+    assert hooked._create_new_executor.__wrapped__  # the patch of this package
     created = []
     create = executor_hook._creating_switch(lambda self: created.append(self) or "native")
     assert create(hooked) == "native"
@@ -398,7 +398,7 @@ def test_nan_and_infinity_are_computed_as_natively():
     np.testing.assert_allclose(native[0], engine[0], rtol=1e-6)
 
 
-def test_an_empty_batch_gives_what_paddle_gives():
+def test_an_empty_batch_behaves_as_in_paddle():
     program = Program(chain)
     for engine in (False, True):
         assert program.run(engine, x=np.zeros((0, 4), "float32"))[0].shape == (0, 4)
@@ -418,14 +418,14 @@ def test_a_feed_of_the_wrong_dtype_is_paddles_own_error():
     program.both(x=floats(2, 4))
 
 
-def test_a_feed_of_another_shape_than_declared_gives_what_paddle_gives():
+def test_an_undeclared_feed_shape_behaves_as_in_paddle():
     Program(chain).both(x=floats(2, 5))
 
 
 def test_a_failed_step_loses_no_state():
     program = Program(linear_regression)
     before = program.variable("linear_0.w_0")
-    with pytest.raises(Exception):  # noqa: B017 - whatever Paddle says
+    with pytest.raises(Exception):  # noqa: B017 - any error of Paddle's
         program.run(True, x=floats(2, 5), y=floats(2, 1))
     np.testing.assert_array_equal(program.variable("linear_0.w_0"), before)
     program.run(True, x=floats(2, 4), y=floats(2, 1))

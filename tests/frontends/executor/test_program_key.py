@@ -1,4 +1,6 @@
-"""Executor's key of a program: quick, and another one as soon as the program prints otherwise."""
+"""Executor's key of a program: cheap to compute, and changed as soon as the program prints
+differently.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,7 @@ def test_a_change_inside_of_a_branch_changes_the_digest() -> None:
     assert program_key.digest(program) != before
 
 
-def test_executor_runs_what_the_program_is_now() -> None:
+def test_executor_runs_the_current_program() -> None:
     program, fetch = _program()
     feed = {"x": np.full([2, 3], 1.5, "float32")}
     executor = paddle.static.Executor(paddle.CPUPlace())

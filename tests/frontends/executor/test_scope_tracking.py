@@ -1,4 +1,4 @@
-"""Nothing keeps the address of a variable that was made anew."""
+"""Addresses of variables are dropped when the variables are recreated."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from paddle._pir_ops import set_persistable_value
 from paddle.pir_utils import IrGuard, OldIrGuard
 
 import paddle_ngraph
-from paddle_ngraph.frontends.executor import hook as executor_hook
-from paddle_ngraph.frontends.executor import scope_tracking
+from paddle_ngraph.frontends.executor import interpreter, scope_tracking
 from paddle_ngraph.partitioning import fallback
 from tests import scope_lives
 from tests.programs import Program, floats, linear_regression
@@ -35,10 +34,10 @@ def test_lives_of_programs_and_scopes(kind: str) -> None:
         timeout=3600,
         env={**os.environ, "FLAGS_ngraph_min_interval_us": "0", "FLAGS_ngraph_cache_dir": ""},
     )
-    told = found.stdout.strip().splitlines()[-1]
-    assert found.returncode == 0, f"{told}\n{found.stderr[-2000:]}"
-    assert told.startswith("lived ")
-    assert int(told.split()[1]) > 30, "the engine did not run"
+    output = found.stdout.strip().splitlines()[-1]
+    assert found.returncode == 0, f"{output}\n{found.stderr[-2000:]}"
+    assert output.startswith("lived ")
+    assert int(output.split()[1]) > 30, "the engine did not run"
 
 
 def adam() -> Any:
@@ -53,13 +52,13 @@ def adam() -> Any:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The scopes of the executors that are made."""
     scopes_of: list[Any] = []
-    original = executor_hook.StandaloneExecutor
+    original = interpreter.StandaloneExecutor
 
     def standalone_executor(place: Any, plan: Any, scope: Any) -> Any:
         scopes_of.append(scope)
         return original(place, plan, scope)
 
-    for module in (executor_hook, fallback):
+    for module in (interpreter, fallback):
         monkeypatch.setattr(module, "StandaloneExecutor", standalone_executor)
     return scopes_of
 
@@ -88,7 +87,9 @@ def test_a_startup_program_that_runs_again_keeps_the_variables(style: Any, engin
 
 
 def _naming(scale: float) -> paddle.static.Program:
-    """A program that keeps a value which it goes on with, and one that is overwritten in place."""
+    """A program that reuses a value that it leaves in the scope, and overwrites another in
+    place.
+    """
     program = paddle.static.Program()
     with paddle.static.program_guard(program):
         x = paddle.static.data("x", [1], "float32")
@@ -102,7 +103,7 @@ def _naming(scale: float) -> paddle.static.Program:
 
 
 @pytest.mark.parametrize("ways", [(True, False), (False, True), (True, True), (False, False)])
-def test_what_two_programs_name_holds_what_the_last_one_gave(ways: tuple[bool, bool]) -> None:
+def test_a_shared_name_holds_the_value_of_the_last_program(ways: tuple[bool, bool]) -> None:
     scope, executor = paddle.static.Scope(), paddle.static.Executor(paddle.CPUPlace())
     programs = {scale: _naming(scale) for scale in (0.25, 0.75)}
     for number in range(3):
@@ -117,7 +118,7 @@ def test_what_two_programs_name_holds_what_the_last_one_gave(ways: tuple[bool, b
     assert paddle_ngraph.stats()["engine_runs"] >= 3 * sum(ways)
 
 
-def test_only_who_knows_the_variables_is_made_anew(made: list[Any]) -> None:
+def test_only_executors_of_the_variables_are_recreated(made: list[Any]) -> None:
     def of_name(name: str) -> Any:
         x = paddle.static.data(f"x_{name}", [-1, 4], "float32")
         weight = paddle.static.create_parameter([4], "float32", name=name)
@@ -153,7 +154,7 @@ def test_bindings_go_with_the_executors() -> None:
     assert len(scope_tracking._bindings) == before
 
 
-def test_a_missing_variable_is_told_and_can_come_back() -> None:
+def test_a_missing_variable_raises_and_can_come_back() -> None:
     program = Program(linear_regression)
     feed = {"x": floats(3, 4), "y": floats(3, 1)}
     before = program.run(**feed)[0]
@@ -184,7 +185,7 @@ INITIALIZERS = {
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_a_startup_program_run_again_writes_where_variables_are(name, held):
-    """Who holds a view sees it, as natively."""
+    """Views see the write, as in plain Paddle."""
 
     def build():
         start = INITIALIZERS[name](paddle.nn.initializer)

@@ -1,4 +1,4 @@
-"""Whatever Paddle's Executor allows from several threads works with the engine too."""
+"""All uses of Executor from several threads that Paddle allows work with the engine too."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_programs_switched_on_run_in_threads(style: Any, is_warm: bool, is_share
 
 @pytest.mark.slow("runs several threads for a while")
 @pytest.mark.parametrize("style", [IrGuard, OldIrGuard])
-def test_the_switch_turns_while_threads_run(style: Any) -> None:
+def test_switching_while_threads_run(style: Any) -> None:
     with style():
         feed = floats(3, 8)
         reference = Program(several_fetches)
@@ -127,8 +127,8 @@ def test_threads_share_a_program_whose_scopes_are_their_own(is_warm: bool) -> No
         assert paddle_ngraph.stats()["engine_runs"] - before == _THREADS * _RUNS
 
 
-def test_what_a_program_that_calls_python_fetches_is_its_own() -> None:
-    """Whatever other threads have Paddle's flag at when it ends."""
+def test_fetches_of_programs_with_py_func_are_independent() -> None:
+    """Whichever value other threads have given Paddle's flag when it ends."""
     flag = _core.FlagOverride("enable_pir_in_executor")
 
     def call(x: Any) -> np.ndarray:
@@ -154,7 +154,7 @@ def test_what_a_program_that_calls_python_fetches_is_its_own() -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_program_inside_of_a_program_waits_for_nobody() -> None:
+def test_nested_programs_do_not_deadlock() -> None:
     """``py_func`` runs programs for the first time while other threads prepare theirs."""
     with OldIrGuard():
         inner = [Program(several_fetches) for _ in range(_THREADS * 2)]
@@ -189,7 +189,7 @@ def test_a_program_inside_of_a_program_waits_for_nobody() -> None:
 
 @pytest.mark.slow("compiles many or large functions")
 def test_engines_are_given_up_while_others_ask_for_them() -> None:
-    """Threads make and drop the engine of one graph, which nobody keeps: whoever asks has one."""
+    """Threads create and drop the engine of one graph; each caller gets a valid one."""
     graph = graphs.strings()[0]
 
     def work(number: int) -> None:

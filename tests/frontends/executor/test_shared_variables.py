@@ -104,8 +104,8 @@ def feeds_of(program, step):
             value = op.results()[0]
             shape = [batch if size < 0 else size for size in value.shape]
             is_whole = value.dtype == paddle.int64
-            drawn = random.integers(0, 7, shape) if is_whole else random.normal(size=shape)
-            found[op.attrs()["name"]] = drawn.astype("int64" if is_whole else "float32")
+            sampled = random.integers(0, 7, shape) if is_whole else random.normal(size=shape)
+            found[op.attrs()["name"]] = sampled.astype("int64" if is_whole else "float32")
     return found
 
 
@@ -194,7 +194,7 @@ def shared_with_the_body_of_a_loop():
 
 @pytest.mark.slow("compiles many or large functions")
 def test_shared_with_the_body_of_a_loop(native_in_order):
-    """Paddle does not see what the body reads by name: it needs to be told the order."""
+    """Paddle does not see the reads by name inside the body: it needs an explicit order."""
     assert SHARED in assert_like_native(shared_with_the_body_of_a_loop)
 
 

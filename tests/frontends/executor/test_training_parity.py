@@ -107,7 +107,7 @@ class Training:
         ]
 
     def state(self) -> dict[str, np.ndarray]:
-        """The parameters and what the optimizer keeps."""
+        """The parameters and the state of the optimizer."""
         state = self.program.main.state_dict("all", self.program.scope)
         return {name: np.array(value) for name, value in state.items()}
 
@@ -125,12 +125,12 @@ def pair(layout: Layout, make_optimizer: Callable[[], Any]) -> tuple[Training, T
     return first, second
 
 
-# What native training shows when its initial weights are changed in their last bit, measured as
-# below: after 50 steps the losses of the MLP and the text CNN differ by 1.6e-7, their states by
-# 1.1e-6. The engine rounds as much as such a change, so the tolerances are a few times these. In
-# LeNet ReLU and max pooling decide by comparing numbers, a near tie may fall either way in float32,
-# and Adam makes a gradient that is all rounding as large as any other: how far native trainings
-# part depends on the processor (6e-3 in the loss on one), and is measured in the test.
+# Measured effect of changing the last bit of the initial weights in plain Paddle: after 50 steps
+# the losses of the MLP and the text CNN differ by 1.6e-7, their states by 1.1e-6. The engine rounds
+# as much as such a change, so the tolerances are a few times these. In LeNet ReLU and max pooling
+# decide by comparing numbers, a near tie may fall either way in float32, and Adam makes a gradient
+# that is all rounding as large as any other: how far two runs of Paddle diverge depends on the
+# processor (6e-3 in the loss on one), and is measured in the test.
 
 
 def assert_same_losses(native: list[float], engine: list[float]) -> None:
@@ -148,18 +148,18 @@ def assert_same_state(native: Training, engine: Training, tolerance: float = 5e-
         assert difference <= tolerance, name
 
 
-def perturbed_twins(original: Training, make_optimizer: Callable[[], Any]) -> list[Training]:
-    """Trainings that start within float32 rounding of another one.
+def perturbed_references(original: Training, make_optimizer: Callable[[], Any]) -> list[Training]:
+    """Trainings whose initial weights differ from another one's by float32 rounding.
 
-    Natively run, they show how far LeNet's near ties take a run from any other, and when: on which
-    side a tie falls is a matter of the processor.
+    Run by Paddle, they show how far and when LeNet's near ties make two runs diverge: on which side
+    a tie falls depends on the processor.
     """
     twins = [Training(original.layout, make_optimizer) for _ in range(3)]
-    for seed, twin in enumerate(twins):
+    for seed, reference in enumerate(twins):
         generator = np.random.default_rng(seed)
         for name, value in original.state().items():
             change = 1.0 + 3e-7 * generator.standard_normal(value.shape)
-            twin.set(name, (value * change).astype(value.dtype))
+            reference.set(name, (value * change).astype(value.dtype))
     return twins
 
 
@@ -189,7 +189,7 @@ CASES += [(layout, name) for layout in (text_cnn, lenet) for name in ("Momentum"
 @pytest.mark.parametrize("layout, name", CASES)
 def test_training_follows_native_training(layout, name):
     native, engine = pair(layout, OPTIMIZERS[name])
-    twins = perturbed_twins(native, OPTIMIZERS[name]) if layout is lenet else []
+    twins = perturbed_references(native, OPTIMIZERS[name]) if layout is lenet else []
     expected = native.steps(engine=False)
     assert paddle_ngraph.stats()["engine_runs"] == 0
     losses = []
@@ -198,14 +198,18 @@ def test_training_follows_native_training(layout, name):
         assert paddle_ngraph.stats()["engine_runs"] >= number + 1
     assert expected[-1] < expected[0]
     if layout is lenet:
-        apart = [np.abs(np.subtract(twin.steps(engine=False), expected)).max() for twin in twins]
+        apart = [
+            np.abs(np.subtract(reference.steps(engine=False), expected)).max()
+            for reference in twins
+        ]
         bound = max(2e-5 * max(expected), 4 * max(apart))
         np.testing.assert_allclose(losses, expected, 0, bound)
-        parted = {
-            name: max(apart_of(twin, native)[name] for twin in twins) for name in native.state()
+        diverged = {
+            name: max(apart_of(reference, native)[name] for reference in twins)
+            for name in native.state()
         }
         for name, difference in apart_of(engine, native).items():
-            assert difference <= max(5e-3, 4 * parted[name]), name
+            assert difference <= max(5e-3, 4 * diverged[name]), name
     else:
         assert_same_losses(expected, losses)
         assert_same_state(native, engine)

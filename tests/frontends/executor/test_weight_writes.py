@@ -1,4 +1,4 @@
-"""Whatever writes a weight: the next run uses what is there, never a constant that has changed."""
+"""Writes to weights take effect in the next run: no function keeps a stale constant."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ CPU = paddle.CPUPlace()
 
 
 class Model:
-    """A program whose function keeps its weights; it has run so often that nothing is new to it."""
+    """A program whose function keeps its weights as constants, run often enough to be in steady
+    state.
+    """
 
     def __init__(self, name: str) -> None:
-        # What is known of weights is kept by graph: each test has another.
+        # Records about weights are kept by graph: each test has its own.
         self.shift = float(zlib.crc32(name.encode()) % 1000)
         self.program = Program(self.build)
         self.scope = self.program.scope
@@ -81,7 +83,7 @@ def numbers_at(address: int) -> np.ndarray:
 
 
 def unnoticed(method: Any, tensor: Any) -> np.ndarray:
-    """The memory of a tensor, by a method that would tell that its address is known."""
+    """The address of a tensor, by a method that would record the exposure."""
     return numbers_at(method.__wrapped__(tensor))
 
 
@@ -335,7 +337,7 @@ WRITERS = [writer for name, writer in sorted(globals().items()) if name.startswi
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda writer: writer.__name__)
-def test_the_next_run_uses_what_was_written(write, model, tmp_path, monkeypatch):
+def test_the_next_run_sees_a_write(write, model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # trainers write their description into the current folder
     before = model.run()
     with paddle.static.scope_guard(model.scope):
@@ -344,7 +346,7 @@ def test_the_next_run_uses_what_was_written(write, model, tmp_path, monkeypatch)
     assert np.abs(after - before).max() > 0.01, "nothing was written"
 
 
-# -- what can write for long --------------------------------------------------------------------
+# -- long-lived references that may write ---------------------------------------------------------
 
 
 def array_kept(model: Model) -> np.ndarray:
@@ -394,7 +396,7 @@ VIEWS = [
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
-def test_each_run_uses_what_a_view_wrote(view, model):
+def test_each_run_sees_writes_through_a_view(view, model):
     numbers = view(model)
     results = [model.run()]
     for step in range(60):  # long enough for the weights to be constants again, and again
@@ -407,7 +409,7 @@ def test_each_run_uses_what_a_view_wrote(view, model):
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
-def test_what_a_view_wrote_before_it_was_gone(view, model):
+def test_writes_of_a_deleted_view_are_seen(view, model):
     numbers = view(model)
     before = model.run()
     numbers[-1, -1] += 100.0
@@ -419,7 +421,7 @@ def test_what_a_view_wrote_before_it_was_gone(view, model):
 
 @pytest.mark.parametrize("view", VIEWS[1:], ids=lambda view: view.__name__)
 def test_a_view_follows_the_training(view, model):
-    """As natively: the memory of a parameter that somebody knows stays the parameter's."""
+    """As in Paddle: exposed memory of a parameter stays its memory."""
     training = trainer(model)
     numbers = view(model)
     before = paddle_ngraph.stats()["engine_runs"]
@@ -434,7 +436,7 @@ def test_a_view_follows_the_training(view, model):
 
 @pytest.mark.parametrize("through", ["variable", "own_tensor", "own_slice", "eager", "capsule"])
 def test_an_input_that_shares_a_parameter_follows_the_training(through, model, tmp_path):
-    """A predictor's handle keeps the address of what it shares, and holds nothing."""
+    """A predictor's handle keeps the address of the shared tensor, without a reference."""
 
     def doubled() -> Any:
         return paddle.static.data("shared", [SIZE, SIZE], "float32") * 2.0
@@ -477,7 +479,7 @@ def sharing(tensor: Any, through: str) -> Any:
         paddle.enable_static()
 
 
-# -- what is not written is kept ----------------------------------------------------------------
+# -- weights that are not written stay constants --------------------------------------------------
 
 
 def test_reading_a_weight_costs_no_function(model):
@@ -488,7 +490,7 @@ def test_reading_a_weight_costs_no_function(model):
 
 
 def is_read_in_each_run(model: Model) -> bool:
-    """By a write that nobody is told of, taken back at once."""
+    """Checked by a write that is not recorded, and reverted at once."""
     numbers = unnoticed(core.DenseTensor._ptr, model.tensor())
     model.run()  # the object of the tensor is gone
     held, before = float(numbers[-1, -1]), model.program.run(x=X)[0]
@@ -501,7 +503,7 @@ def is_read_in_each_run(model: Model) -> bool:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("kind", ["eager", "variables", "foreign"])
 def test_addresses_of_other_memory_say_nothing_of_a_weight(kind, model):
-    """However many: what a process asks for in a long life."""
+    """However many addresses a process asks for in a long life."""
     array, kept = np.zeros(70_000, "float32"), []
     paddle.disable_static()
     try:
@@ -519,13 +521,13 @@ def test_addresses_of_other_memory_say_nothing_of_a_weight(kind, model):
     address_kept(model)
     assert is_read_in_each_run(model)
     by_new_memory(model, Path())
-    for _ in range(40):  # what has changed is trusted again after a while
+    for _ in range(40):  # weights that changed become constants again after a while
         model.run()
     assert not is_read_in_each_run(model)
 
 
 class Writer:
-    """What may write weights for as long as it lives."""
+    """A writer of weights, as long as it exists."""
 
 
 def a_tensor() -> tuple[Any, dict[int, Any]]:
@@ -539,8 +541,8 @@ def a_writer() -> tuple[Any, dict[int, Any]]:
 
 
 @pytest.mark.parametrize("make", [a_tensor, a_writer])
-def test_no_python_code_runs_when_what_is_watched_goes(make):
-    """A handler of signals could come into it, and nobody can catch there what that raises."""
+def test_no_python_code_runs_when_a_watched_object_is_destroyed(make):
+    """A signal handler could run in it, and its exception could not be caught there."""
     thing, table = make()
     key = id(thing)
     assert key in table
@@ -553,8 +555,8 @@ def test_no_python_code_runs_when_what_is_watched_goes(make):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_weights_stay_where_they_are_when_what_may_write_them_is_gone(model):
-    """Nothing that may write lives on in what watches it."""
+def test_weights_stay_in_place_when_their_writers_are_gone(model):
+    """The watcher keeps no writer alive."""
     in_place = []
     for lives in (True, False):
         writer, _ = a_writer() if lives else (None, {})
@@ -577,7 +579,7 @@ def test_a_sparse_tensor_has_no_address():
 
 # -- all that Paddle's core offers ---------------------------------------------------------------
 
-# What takes or returns a variable, its tensor or a scope, and needs no watch, by the reason.
+# Functions that take or return a variable, its tensor or a scope, and need no watch, by the reason.
 TENSORS_OF_THEIR_OWN = {  # made for the caller; where they share memory, that shows
     "DenseTensor": "__getitem__ __getstate__ __setstate__ _as_type _copy _new_shared_filename "
     "_slice",
@@ -591,7 +593,7 @@ TENSORS_OF_THEIR_OWN = {  # made for the caller; where they share memory, that s
     "SparseCooTensor": "indices",
     "": "_array_to_share_memory_tensor from_dlpack",
 }
-WRITING_THE_TENSOR_GIVEN = {  # which was handed out
+WRITING_THE_TENSOR_GIVEN = {  # whose exposure was recorded
     "DenseTensor": "_alloc_double _alloc_float _alloc_int _clear _copy_from "
     "_set_complex128_element _set_complex64_element _set_dims _set_double_element "
     "_set_float_element _set_layout "
@@ -649,7 +651,7 @@ WATCHED = {
     )
     for place in places
 }
-# What tells in a signature that variables are within reach.
+# Types in a signature that give access to variables.
 WITHIN_REACH = re.compile(
     r"\b(DenseTensor|TensorArray|_?Scope|framework::Variable|libpaddle\.Variable|TrainerBase)\b"
     r"|variant<phi"
@@ -670,7 +672,7 @@ def signatures(function: Any) -> str:
 
 
 def offered() -> set[tuple[str, str]]:
-    """(class, name) of all functions of Paddle's core that variables are within reach of."""
+    """(class, name) of all functions of Paddle's core that give access to variables."""
     found = set()
     for path in ("", "pir"):
         module = getattr(core.libpaddle, path) if path else core.libpaddle
@@ -714,9 +716,9 @@ EXECUTOR = {
     "train_from_dataset": {"Executor.run_from_dataset", "Executor.init_for_dataset"},
     "infer_from_dataset": {"Executor.run_from_dataset", "Executor.init_for_dataset"},
     "start_heter_trainer": {"Executor.run_from_dataset", "Executor.init_for_dataset"},
-    "close": set(),  # it tells servers, and drops what it has made
+    "close": set(),  # notifies servers, and drops cached executors
     "flush": {"Executor.release_trainer"},
-    "split_program_by_device": set(),  # it writes descriptions
+    "split_program_by_device": set(),  # writes descriptions
 }
 
 
@@ -725,7 +727,7 @@ def test_all_that_executor_offers_is_sorted():
     assert set().union(*EXECUTOR.values()) <= {f"{owner}.{name}" for owner, name in WATCHED}
 
 
-def test_what_is_watched_is_there():
+def test_watched_functions_exist():
     for owner, name in WATCHED:
         place = core.libpaddle
         for part in filter(None, owner.split(".")):

@@ -9,22 +9,22 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.frontends.executor import hook as executor_hook
+from paddle_ngraph.frontends.executor import interpreter
 from paddle_ngraph.partitioning import fallback
 from tests.programs import Program, chain, floats, linear_regression, summary
 
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """How many programs Paddle's interpreter has been made for."""
+    """The number of Paddle interpreters that were created."""
     made = []
-    original = executor_hook.StandaloneExecutor
+    original = interpreter.StandaloneExecutor
 
     def make(*args):
         made.append(args)
         return original(*args)
 
-    for module in (executor_hook, fallback):
+    for module in (interpreter, fallback):
         monkeypatch.setattr(module, "StandaloneExecutor", make)
     return made
 
@@ -55,7 +55,7 @@ def test_native_operators_need_one(interpreted):
     program.both(x=floats(3, 4))
 
 
-def test_what_the_feed_or_a_parameter_hands_out_needs_one(interpreted):
+def test_fetches_of_feeds_or_parameters_need_an_interpreter(interpreted):
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         weight = paddle.static.create_parameter([4], "float32")
@@ -76,7 +76,7 @@ def test_a_value_fetched_twice():
     np.testing.assert_array_equal(first, second)
 
 
-def test_who_watches_operators_sees_them(interpreted, tmp_path, monkeypatch):
+def test_profilers_see_the_operators(interpreted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where the profiler writes
     program = Program(chain)
     interpreted.clear()
@@ -138,7 +138,7 @@ def masked():
 
 @pytest.mark.parametrize("build", [infinite_gradient, masked])
 def test_the_operator_that_makes_nan_or_infinity_is_named(build):
-    """Paddle runs the intervals while the flag is on, and looks at what each operator computes."""
+    """While the flag is on, Paddle runs the subgraphs and checks the output of each operator."""
     zeros, errors = np.zeros((2, 4), "float32"), []
     for engine in (False, True):
         program = Program(build)
@@ -178,7 +178,7 @@ def test_without_the_startup_program():
     assert messages[0] == messages[1]
 
 
-def test_a_variable_without_contents_is_told_as_natively():
+def test_an_uninitialized_variable_raises_as_in_paddle():
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         return x * paddle.static.create_parameter([4], "float32", name="weight")
@@ -186,12 +186,12 @@ def test_a_variable_without_contents_is_told_as_natively():
     program = Program(build)
     program.scope = paddle.static.Scope()
     program.scope.var("weight").get_tensor()
-    told = []
+    errors = []
     for engine in (False, True):
         with pytest.raises((RuntimeError, ValueError)) as caught:
             program.run(engine, x=floats(2, 4))
-        told.append((caught.type, summary(caught.value)))
-    assert told[0] == told[1]
+        errors.append((caught.type, summary(caught.value)))
+    assert errors[0] == errors[1]
 
 
 def test_views_are_read_in_the_order_of_their_elements():

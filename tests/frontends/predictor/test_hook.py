@@ -1,4 +1,4 @@
-"""Predictors of Paddle Inference through the engine: every way to make one and to run it."""
+"""Predictors of Paddle Inference through the engine: all ways to create and to run one."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_every_model(tmp_path, build, form, in_memory):
     expected = native(files, feed)
     paddle_ngraph.enable()
     config = config_of(files, in_memory)
-    config.disable_onednn()  # so that whatever pays is taken
+    config.disable_onednn()  # so that every profitable subgraph is converted
     predictor = inference.create_predictor(config)
     with engine_runs():
         assert_equal(predict(predictor, feed), expected)
@@ -200,7 +200,7 @@ def of_subclass(config):
 
 
 def of_pool(config):
-    of_pool.pool = inference.PredictorPool(config, 3)  # has to outlive what is in it
+    of_pool.pool = inference.PredictorPool(config, 3)  # has to outlive its predictors
     return of_pool.pool.retrieve(2)
 
 
@@ -390,7 +390,7 @@ def test_clones_run_in_threads(tmp_path):
         try:
             for i in range(number, number + len(feeds)):
                 assert_equal(predict(predictor, feeds[i % 12]), expected[i % 12])
-        except BaseException as error:  # a thread has nobody to raise it to
+        except BaseException as error:  # the thread has no caller to raise it to
             failures.append(error)
 
     threads = [threading.Thread(target=serve, args=(first.clone(), i)) for i in range(4)]
@@ -405,7 +405,7 @@ def test_clones_run_in_threads(tmp_path):
 
 
 def test_threads_clone_one_predictor(tmp_path):
-    """Paddle's lock of clones and Python's are never waited for crosswise."""
+    """Paddle's lock of clones and Python's lock do not deadlock."""
     files = save(tmp_path, convnet)
     feed = images(batch=2)
     expected = native(files, feed)
@@ -420,7 +420,7 @@ def test_threads_clone_one_predictor(tmp_path):
         at_once(serve)
 
 
-def test_a_clone_outlives_what_it_was_cloned_from(tmp_path):
+def test_a_clone_outlives_its_original(tmp_path):
     files = save(tmp_path, convnet)
     paddle_ngraph.enable()
     predictor = inference.create_predictor(config_of(files))
@@ -516,7 +516,7 @@ def test_clones_have_their_parameters_once(tmp_path, form):
 
 
 def test_clones_of_a_model_whose_files_changed_share_nothing(tmp_path):
-    """What is shared is decided by contents, not by names."""
+    """Parameters are shared by contents, not by names."""
     parameters = predictor_hook._core.SharedParameters()
     tensors = []
     for value in (1.5, 1.5, 2.5):
@@ -529,7 +529,9 @@ def test_clones_of_a_model_whose_files_changed_share_nothing(tmp_path):
 
 
 def test_the_hook_costs_next_to_nothing(tmp_path, monkeypatch):
-    """What stands between a run and Paddle's own: so many calls, whatever else the machine does."""
+    """The overhead of a run over Paddle's own, as a number of calls, independent of the
+    machine's load.
+    """
     predictor = inference.create_predictor(config_of(save(tmp_path, perceptron)))
     monkeypatch.setattr(predictor_hook, "_run", lambda predictor: None)
     predictor.run()
@@ -591,7 +593,7 @@ def test_passes_of_the_user_are_kept(tmp_path, only, capfd):
         (lambda config: config.use_optimized_model(True), "has optimized"),
     ],
 )
-def test_what_is_left_alone(tmp_path, ask, reason):
+def test_configurations_that_are_not_patched(tmp_path, ask, reason):
     config = config_of(save(tmp_path, convnet))
     ask(config)
     paddle_ngraph.enable()
@@ -624,12 +626,12 @@ def test_settings_that_no_cpu_build_has_raise():
 def test_states_stay_with_the_native_predictor(tmp_path):
     files = save(tmp_path, plus_parameter)
     count_runs(files)
-    twin = inference.create_predictor(config_of(files))
+    reference = inference.create_predictor(config_of(files))
     paddle_ngraph.enable()
     predictor = inference.create_predictor(config_of(files))
     for on in (True, False, True):
         with paddle_ngraph.use_ngraph(on), engine_runs(False):
-            assert_equal(predict(predictor, rows()), predict(twin, rows()))
+            assert_equal(predict(predictor, rows()), predict(reference, rows()))
     assert "changes its parameters" in str(paddle_ngraph.explain(config_of(files)))
 
 
@@ -665,7 +667,7 @@ def share(handle, array):
 
 
 def nothing(predictor):
-    """It never gave any."""
+    """No input is given."""
 
 
 def more_than_there_is(predictor):
@@ -689,7 +691,7 @@ def other_rows(predictor):
 
 
 def outcome(predictor, build, give):
-    """What a second run computes on what ``give`` has given, or raises."""
+    """The result or the error of a second run, on inputs from ``give``."""
     if build is cast and give is not nothing:
         predict(predictor, rows())
     kept = give(predictor)
@@ -712,8 +714,8 @@ def outcome(predictor, build, give):
         (cast_from_bfloat16, bfloat16),
     ],
 )
-def test_a_run_computes_on_what_was_given_last(tmp_path, build, give, made_on, on):
-    """Whichever way was given it, and never on what an earlier run was given."""
+def test_a_run_computes_on_the_latest_inputs(tmp_path, build, give, made_on, on):
+    """Whichever API gave the inputs last, and never the inputs of an earlier run."""
     files = save(tmp_path, build)
     with paddle_ngraph.use_ngraph(False):
         expected = outcome(inference.create_predictor(without_onednn(files)), build, give)
@@ -767,9 +769,9 @@ def without_onednn(files):
 
 
 def lives_of_clones(files, write, getter, flags):
-    """What three clones compute before and after the second one's filter is written.
+    """Results of three clones before and after the second one's filter is written.
 
-    ``flags``: whether the engine is on when they are made, run, written, and run again.
+    ``flags``: whether the engine is on when they are created, run, written, and run again.
     """
     made, run, written, again = flags
     name = weight_of(files)
@@ -800,7 +802,7 @@ def lives_of_clones(files, write, getter, flags):
 @pytest.mark.parametrize(
     "flags", [(1, 1, 1, 1), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 0, 1), (1, 1, 0, 0)], ids=str
 )
-def test_a_handle_of_a_parameter_writes_what_it_writes_natively(tmp_path, flags, write, getter):
+def test_a_handle_of_a_parameter_writes_as_in_paddle(tmp_path, flags, write, getter):
     """The predictor's own parameter, whichever way it runs, and none of a clone's."""
     files = save(tmp_path, convnet)
     found = lives_of_clones(files, write, getter, [bool(flag) for flag in flags])
@@ -863,7 +865,7 @@ def test_the_handle_of_a_result_that_is_a_parameter_writes_it(tmp_path, form, wr
 @pytest.mark.parametrize("write", [by_copy, by_sharing])
 @pytest.mark.parametrize("kind", ["saved", "by name"])
 def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind, write):
-    """Its weights are constants, which are not what they were: in that predictor alone."""
+    """The weights are constants, which change in that predictor alone."""
     files = save(tmp_path, convnet)
     name, config = weight_of(files), config_of(files)
     if kind == "saved":
@@ -880,9 +882,9 @@ def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind
     with engine_runs():
         for predictor in predictors * 2:
             assert_equal(predict(predictor, images()), expected)
-    twin = inference.create_predictor(without_onednn(files))
-    kept = [write_filter(each, name, write) for each in (predictors[2], twin)]
-    changed = predict(twin, images())
+    reference = inference.create_predictor(without_onednn(files))
+    kept = [write_filter(each, name, write) for each in (predictors[2], reference)]
+    changed = predict(reference, images())
     assert abs(changed[0] - expected[0]).max() > 0.05, "nothing was written"
     with engine_runs():
         for _ in range(2):
@@ -890,14 +892,14 @@ def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind
                 right = changed if number == 2 else expected
                 result = predict(predictor, images())
                 np.testing.assert_allclose(result[0], right[0], rtol=1e-4, atol=1e-4)
-        for handle, _ in kept:  # which writes for as long as it lives
+        for handle, _ in kept:  # which writes as long as it exists
             handle.copy_from_cpu(np.full_like(handle.copy_to_cpu(), -0.21))
-        result, right = predict(predictors[2], images()), predict(twin, images())
+        result, right = predict(predictors[2], images()), predict(reference, images())
     np.testing.assert_allclose(result[0], right[0], rtol=1e-4, atol=1e-4)
     assert abs(right[0] - changed[0]).max() > 0.05
 
 
-def test_a_wrong_name_does_not_turn_the_engine_off(tmp_path):
+def test_a_wrong_name_does_not_disable_the_engine(tmp_path):
     files = save(tmp_path, convnet)
     paddle_ngraph.enable()
     predictor = inference.create_predictor(config_of(files))
@@ -911,7 +913,7 @@ def test_a_wrong_name_does_not_turn_the_engine_off(tmp_path):
 
 
 def shaken(pieces, depth):
-    """Pieces of ``depth`` operators, with ``erfinv`` between them, which nothing converts."""
+    """Chains of ``depth`` operators, with ``erfinv`` between them, which falls back."""
 
     def build():
         x = paddle.static.data("x", [-1, 6], "float32")
@@ -927,7 +929,7 @@ def shaken(pieces, depth):
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(("pieces", "depth"), [(1, 2), (5, 2), (5, 7), (30, 3)])
-def test_what_onednn_has_no_kernel_for_keeps_nothing_from_the_engine(tmp_path, pieces, depth):
+def test_operators_without_onednn_kernel_do_not_disable_the_engine(tmp_path, pieces, depth):
     files = save(tmp_path, shaken(pieces, depth))
     paddle_ngraph.enable()
     with engine_runs():
@@ -938,7 +940,7 @@ def test_what_onednn_has_no_kernel_for_keeps_nothing_from_the_engine(tmp_path, p
 
 @pytest.mark.parametrize("kind", ["pd_op.sigmoid", "pd_op.add"])
 @pytest.mark.parametrize(("depth", "pays"), [(7, False), (40, True)])
-def test_what_onednn_has_a_kernel_for_counts(tmp_path, leave_native, kind, depth, pays):
+def test_onednn_kernels_count_in_the_cost_model(tmp_path, leave_native, kind, depth, pays):
     leave_native(kind)
 
     def build():
@@ -1007,7 +1009,7 @@ def test_an_engine_that_fails_hands_over_in_the_same_run(tmp_path, monkeypatch):
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("made_on", [True, False])
 @pytest.mark.parametrize("step", ["data", "compile", "run"])
-def test_strict_raises_what_the_engine_says(step, made_on, tmp_path):
+def test_strict_mode_raises_errors_of_the_engine(step, made_on, tmp_path):
     files = save(tmp_path, convnet)
     with paddle_ngraph.use_ngraph(made_on):
         predictor = inference.create_predictor(config_of(files))
@@ -1158,7 +1160,7 @@ def test_explain(tmp_path, form, in_memory):
     assert len(report.intervals) == 1
 
 
-def test_explain_says_what_cannot_be_read(tmp_path):
+def test_explain_reports_unreadable_files(tmp_path):
     files = save(tmp_path, convnet)
     cut(files[0], 0.5)
     with pytest.raises(paddle_ngraph.NgraphError, match="cannot be read"):
@@ -1171,7 +1173,7 @@ def test_explain_says_what_cannot_be_read(tmp_path):
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize(("asked", "granted"), [(None, 3), (0, 3), (1, 1), (2, 2), (64, 3)])
 def test_threads_that_are_asked_for(monkeypatch, tmp_path, asked, granted, copied):
-    """``set_cpu_math_library_num_threads`` counts where it was called, for clones and copies."""
+    """``set_cpu_math_library_num_threads`` applies to clones and copies as well."""
     files = save(tmp_path, perceptron)
     expected = native(files, MODELS[perceptron]())
     config = config_of(files)
@@ -1226,7 +1228,7 @@ def of_paddle(monkeypatch):
     ("build", "form"), [each for each in SAVED if each[0] is not partly_native]
 )
 def test_one_engine_operator_needs_no_interpreter(tmp_path, of_paddle, build, form, make):
-    """From the second run on, whatever the sizes, and whichever way ran meanwhile."""
+    """From the second run on, for all sizes, and also after runs by Paddle."""
     files = save(tmp_path, build, form)
     feeds = [MODELS[build](batch=1 + i % 3, seed=i) for i in range(6)]
     expected = [native(files, feed) for feed in feeds]
@@ -1306,8 +1308,8 @@ def result_or_error(predictor):
     "change",
     [levels_of_detail, freed_memory, another_dtype, another_rank, no_rows, too_many_rows],
 )
-def test_what_the_interpreter_has_to_see(tmp_path, change):
-    """What the program does not declare has Paddle's result, or Paddle's error."""
+def test_undeclared_inputs_run_in_the_interpreter(tmp_path, change):
+    """Undeclared inputs have Paddle's result, or Paddle's error."""
     files = save(tmp_path, convnet)
     outcomes = []
     for on in (False, True):
@@ -1325,7 +1327,7 @@ def test_what_the_interpreter_has_to_see(tmp_path, change):
     assert_equal(after[1], after[0])
 
 
-def test_who_looks_for_nan_wants_every_operator(tmp_path, of_paddle):
+def test_nan_check_needs_every_operator(tmp_path, of_paddle):
     paddle_ngraph.enable()
     predictor = inference.create_predictor(without_onednn(save(tmp_path, convnet)))
     expected = predict(predictor, images())
@@ -1339,7 +1341,9 @@ def test_who_looks_for_nan_wants_every_operator(tmp_path, of_paddle):
 
 
 def test_results_are_kept_until_the_next_run(tmp_path):
-    """A run makes new memory for its results: what shares that of an earlier one keeps it."""
+    """Each run allocates memory for its results: tensors that share the memory of an earlier one
+    keep it.
+    """
     paddle_ngraph.enable()
     predictor = inference.create_predictor(without_onednn(save(tmp_path, convnet)))
     clone = predictor.clone()
@@ -1351,7 +1355,7 @@ def test_results_are_kept_until_the_next_run(tmp_path):
 
 
 class Pair:
-    """A predictor and one that is native, which live the same life."""
+    """A predictor and a plain Paddle one, with equal calls."""
 
     def __init__(self, build, files):
         self.build = build
@@ -1399,7 +1403,7 @@ def by_tensors(predictor, feed):
 
 
 def by_shared_memory(predictor, feed, kept=[]):  # noqa: B006
-    """Nothing else keeps the memory, which may be written to when other contents are given."""
+    """The memory has no other owner, and may be reused when other contents are given."""
     kept.extend(share(predictor.get_input_handle(name), value) for name, value in feed.items())
     return result_or_error(predictor)
 
@@ -1442,7 +1446,7 @@ def test_lives_of_predictors(tmp_path, seed):
 
 @pytest.mark.parametrize("made_on", [False, True])
 @pytest.mark.parametrize("on", [False, True])
-def test_what_run_takes_and_returns_is_what_paddles_does(tmp_path, made_on, on):
+def test_run_takes_and_returns_tensors_as_paddles_does(tmp_path, made_on, on):
     files = save(tmp_path, perceptron)
     feed = pairs()
     expected = native(files, feed)
@@ -1507,8 +1511,8 @@ def test_views_are_read_in_the_order_of_their_elements(tmp_path, made_on, seed):
     files = save(tmp_path, of_many_dtypes)
     with paddle_ngraph.use_ngraph(made_on):
         predictor = inference.create_predictor(without_onednn(files))
-    for turn in range(4):
-        feed = of_each_dtype(int(generator.integers(2, 5)), seed=10 * seed + turn)
+    for repetition in range(4):
+        feed = of_each_dtype(int(generator.integers(2, 5)), seed=10 * seed + repetition)
         with paddle_ngraph.use_ngraph(), dynamic_mode():
             views = [VIEWS[generator.integers(4)](generator, value) for value in feed.values()]
             expected = native(files, feed)  # after views have changed it
@@ -1580,7 +1584,7 @@ def test_inputs_and_outputs_come_in_the_order_of_the_model(tmp_path, form, count
 
 
 def life_of_shared_memory(files, feeds, made_on, on):
-    """What is in memory that a user shares with a predictor, and what that computes on it."""
+    """The contents of memory that a caller shares with a predictor, and the results on it."""
     with paddle_ngraph.use_ngraph(made_on):
         predictor = inference.create_predictor(without_onednn(files))
     first, second, third = feeds
@@ -1614,7 +1618,7 @@ def life_of_shared_memory(files, feeds, made_on, on):
 @pytest.mark.parametrize("on", [False, True])
 @pytest.mark.parametrize("build", [of_many_dtypes, perceptron])
 def test_memory_that_is_shared_is_only_read(tmp_path, build, made_on, on):
-    """Whichever way runs, it computes on what the user's memory holds, and writes nothing there."""
+    """Paddle and the engine compute on the caller's memory, and write nothing there."""
     files = save(tmp_path, build)
     draw = of_each_dtype if build is of_many_dtypes else MODELS[build]
     feeds = [draw(3, seed) for seed in range(3)]
@@ -1637,13 +1641,13 @@ def on_tensors(predictor, feed, is_dynamic, view=transposed):
 @pytest.mark.parametrize("is_dynamic", [False, True])
 @pytest.mark.parametrize("build", [of_many_dtypes, perceptron])
 def test_results_that_are_held_outlive_switches(tmp_path, build, made_on, is_dynamic):
-    """They have memory of their own, whatever the handles showed before, or show afterwards."""
+    """Results have memory of their own, independent of the handles before and after."""
     files = save(tmp_path, build)
     draw = of_each_dtype if build is of_many_dtypes else MODELS[build]
     with paddle_ngraph.use_ngraph(made_on):
         predictor = inference.create_predictor(without_onednn(files))
-    for turn in range(4):
-        feeds = [draw(3, 3 * turn + i) for i in range(3)]
+    for repetition in range(4):
+        feeds = [draw(3, 3 * repetition + i) for i in range(3)]
         with paddle_ngraph.use_ngraph(not made_on), engine_runs(not made_on):
             on_tensors(predictor, feeds[0], is_dynamic)
         with paddle_ngraph.use_ngraph(made_on), engine_runs(made_on):
@@ -1764,7 +1768,7 @@ def test_a_large_result_is_its_users_own(tmp_path):
         later = handle.copy_to_cpu()
     for array in (again, later):
         np.testing.assert_array_equal(array, found[-1][0])
-    # Later runs, and what their user writes, change nothing of earlier results.
+    # Later runs, and writes by the caller, do not change earlier results.
     for arrays, wanted in zip(found, expected):
         for array, other in zip(arrays, wanted):
             assert array.dtype == other.dtype and array.shape == other.shape
@@ -1784,7 +1788,7 @@ def test_a_large_result_outlives_its_predictor(tmp_path):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_an_empty_handle_says_what_it_says_natively(tmp_path):
+def test_an_empty_handle_raises_as_in_paddle(tmp_path):
     files = save(tmp_path, with_large_result)
 
     def message():

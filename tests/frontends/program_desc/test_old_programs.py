@@ -1,4 +1,4 @@
-"""Old-style programs step by step: results, variables and what was handed out are Paddle's own."""
+"""ProgramDesc programs step by step: results, variables and exposed memory match plain Paddle."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def summed_into_the_first_operand():
     return append("scale", {"X": total}, {"scale": 1.5})
 
 
-@program(engine=False)  # Paddle's kernel loses what was there: its own affair
+@program(engine=False)  # Paddle's kernel overwrites the second operand: a bug of Paddle's
 def summed_into_the_second_operand():
     total = state()
     batch = append("reduce_sum", {"X": data(None, 8)}, {"dim": [0]})
@@ -309,7 +309,9 @@ def arrays():
 
 @program
 def normalized_with_adam():
-    """Its description says float32 of the workspace of a normalization, which nobody fills."""
+    """Its description declares float32 for the workspace of a normalization, which is never
+    filled.
+    """
     hidden = paddle.nn.BatchNorm1D(16)(paddle.nn.Linear(8, 16, bias_attr=False)(data(None, 8)))
     loss = paddle.mean(paddle.square(paddle.nn.Linear(16, 1)(F.relu(hidden)) - 0.25))
     paddle.optimizer.Adam(0.01).minimize(loss)
@@ -471,7 +473,7 @@ def test_step_by_step(name, old_ir, native_in_order):
     build, runs_in_engine = PROGRAMS[name]
     native, engine = Program(build), Program(build)
     paddle_ngraph.reset_stats()
-    handed_out: list[tuple[Any, np.ndarray]] = []
+    exposed: list[tuple[Any, np.ndarray]] = []
     for step in range(4):
         feed = feeds_of(native.main, step)
         results = []
@@ -482,7 +484,7 @@ def test_step_by_step(name, old_ir, native_in_order):
             assert expected.lod() == found.lod()
             assert expected.shape() == found.shape()
             np.testing.assert_allclose(np.array(found), np.array(expected), rtol=2e-5, atol=2e-6)
-        handed_out += [(tensor, np.array(tensor)) for tensor in results[1]]
+        exposed += [(tensor, np.array(tensor)) for tensor in results[1]]
         expected, found = variables_of(native), variables_of(engine)
         assert expected.keys() == found.keys()
         for variable, contents in expected.items():
@@ -491,19 +493,22 @@ def test_step_by_step(name, old_ir, native_in_order):
                 np.testing.assert_allclose(
                     found[variable], contents, rtol=5e-5, atol=5e-6, err_msg=variable
                 )
-    for tensor, contents in handed_out:
+    for tensor, contents in exposed:
         np.testing.assert_array_equal(np.array(tensor), contents)
     assert (paddle_ngraph.stats()["engine_runs"] > 0) == runs_in_engine
     assert paddle_ngraph.stats()["native_runs"] == 0, "what is converted runs in the engine"
 
 
 @pytest.mark.parametrize("name", ["classic_cnn", "nesterov", "a_queue", "filled_and_assigned"])
-def test_engine_and_native_runs_in_turns(name, old_ir):
+def test_alternating_engine_and_fallback_runs(name, old_ir):
     build, _ = PROGRAMS[name]
-    native, turns = Program(build), Program(build)
+    native, alternating = Program(build), Program(build)
     for step in range(4):
         feed = feeds_of(native.main, step)
-        expected, found = run(native, False, dict(feed)), run(turns, step % 2 == 0, dict(feed))
+        expected, found = (
+            run(native, False, dict(feed)),
+            run(alternating, step % 2 == 0, dict(feed)),
+        )
         for a, b in zip(expected, found):
             np.testing.assert_allclose(np.array(b), np.array(a), rtol=2e-5, atol=2e-6)
     assert paddle_ngraph.stats()["engine_runs"] > 0
@@ -538,7 +543,7 @@ def test_a_forgotten_feed_is_an_error(forgotten, old_ir):
 
 
 @pytest.mark.parametrize("ways", [(False, False), (True, True), (True, False), (False, True)])
-def test_a_parameter_that_is_fed_keeps_what_it_was_given(ways, old_ir):
+def test_a_fed_parameter_keeps_its_value(ways, old_ir):
     weight = paddle.ParamAttr(name="fed_weight")
     program = Program(lambda: static.nn.fc(data(-1, 8), 4, weight_attr=weight, bias_attr=False) * 3)
     x, w = floats(2, 8), floats(8, 4, seed=1)
@@ -568,7 +573,7 @@ def test_most_programs_run_in_the_engine():
     assert len(PROGRAMS) - sum(engine for _, engine in PROGRAMS.values()) <= 4
 
 
-def what_is_lost(kind):
+def unsupported_program(kind):
     if kind == "levels of detail":
         return static.nn.sequence_pool(F.relu(data(-1, 4, lod_level=1)), "sum")
     kept = state(0.0, (8, 8))
@@ -576,10 +581,10 @@ def what_is_lost(kind):
 
 
 @pytest.mark.parametrize("kind", ["levels of detail", "overlap"])
-def test_explain_says_what_would_be_lost(kind, old_ir):
+def test_explain_names_the_unsupported_feature(kind, old_ir):
     main = static.Program()
     with static.program_guard(main, static.Program()):
-        what_is_lost(kind)
+        unsupported_program(kind)
     report = paddle_ngraph.explain(main)
     assert report.ops_converted == 0 and report.ops_native > 0
     reasons = {op.reason for op in report.native}

@@ -1,4 +1,6 @@
-"""Old-style programs: what Paddle's translation to PIR loses, and what it makes that cannot run."""
+"""ProgramDesc programs: information that Paddle's translation to PIR loses, and PIR operators
+without a kernel.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def test_gradients_restore_shapes_that_the_translation_lost(build, feed, step):
 
 @pytest.mark.parametrize(("build", "feed"), SHAPES)
 def test_native_gradients_restore_them_too(build, feed, leave_native):
-    """They read what is there, should their operators not be converted."""
+    """Gradients read valid shapes also if their operators are not converted."""
     types = registry.all_converters()
     leave_native(*(t for t in types if "squeeze_grad" in t or "reshape_grad" in t))
     with paddle.pir_utils.OldIrGuard():
@@ -136,7 +138,7 @@ def two_readings_of_an_array():
 
 
 @pytest.mark.parametrize("build", [an_xshape, merged_momentum, a_kept_piece, a_level_of_detail])
-def test_what_paddle_translates_and_cannot_run_stays_native(build):
+def test_translations_that_cannot_run_fall_back(build):
     with paddle.pir_utils.OldIrGuard():
         native, engine = Program(build), Program(build)
         for _ in range(2):
@@ -150,13 +152,13 @@ def test_what_paddle_translates_and_cannot_run_stays_native(build):
 
 
 def test_sums_of_arrays_stay_native():
-    """Not compared: what Paddle computes of this program differs from run to run."""
+    """Not compared: Paddle's results of this program differ from run to run."""
     with paddle.pir_utils.OldIrGuard():
         assert Program(two_readings_of_an_array).run(x=floats(2, 3))[0].shape == (2, 3)
         assert paddle_ngraph.stats()["engine_runs"] == 0
 
 
-def test_explain_says_that_such_a_program_stays_native():
+def test_explain_reports_the_fallback():
     with paddle.pir_utils.OldIrGuard():
         program = Program(merged_momentum)
     report = paddle_ngraph.explain(program.main)

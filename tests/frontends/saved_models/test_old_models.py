@@ -175,7 +175,7 @@ def test_explain_and_save(tmp_path, capsys, build, layout):
             assert_equal(way(tmp_path / "new", make()), built.run(make()))
 
 
-def test_who_loads_one_as_pir_is_told(tmp_path):
+def test_loading_one_as_pir_is_an_error(tmp_path):
     _, names = save(Built(classifier, "old"), tmp_path, "one file")
     executor = paddle.static.Executor(paddle.CPUPlace())
     with pytest.raises(paddle_ngraph.NgraphError, match="OldIrGuard"):
@@ -231,7 +231,7 @@ def executed(folder, names):
 @pytest.mark.parametrize("way", ["predictor", "executor"])
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damaged_files_are_an_error(tmp_path, how, way):
-    """Paddle makes anything of a file that lacks its end, and ignores what is too much."""
+    """Paddle accepts truncated files, and ignores trailing data."""
     built = Built(classifier, "old")
     arguments, names = save(built, tmp_path, "separate")
     files = sorted(path for path in (tmp_path / "saved").iterdir() if path.name != "__model__")
@@ -249,7 +249,7 @@ def test_damaged_files_are_an_error(tmp_path, how, way):
 
 
 @pytest.mark.parametrize("how", ["longer", "another one"])
-def test_a_file_that_is_not_what_the_program_says_is_not_put_together(tmp_path, how):
+def test_a_mismatched_combined_file_is_rejected(tmp_path, how):
     arguments, _ = save(Built(classifier, "old"), tmp_path, "separate")
     files = sorted(path for path in (tmp_path / "saved").iterdir() if path.name != "__model__")
     DAMAGES[how](files[0], files[1])

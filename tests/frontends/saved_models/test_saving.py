@@ -1,4 +1,4 @@
-"""Saved engine programs: opened by another process, with and without the functions beside them."""
+"""Saved engine programs: opened by another process, with and without their compiled functions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def small_intervals_pay(tmp_path):
     yield
     paddle.set_flags(before)
     paddle_ngraph.clear_cache()
-    shutil.rmtree(tmp_path)  # else its functions are found by models that are equal
+    shutil.rmtree(tmp_path)  # else equal models find its functions
 
 
 # -- models --------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def words():
 
 
 def reshaped():
-    """Its function depends on what ``shape`` holds."""
+    """The function depends on the contents of ``shape``."""
     x = paddle.static.data("x", [-1, 6], "float32")
     shape = paddle.static.data("shape", [2], "int32")
     return [x, shape], [paddle.exp(paddle.reshape(paddle.nn.Linear(6, 6)(x), shape))]
@@ -84,7 +84,7 @@ FORMS = ("pir", "old")
 
 
 class Built:
-    """A program with parameters in a scope of its own, and what it computes natively."""
+    """A program with parameters in a scope of its own, and its results in plain Paddle."""
 
     def __init__(self, build, form="pir"):
         self.old = form == "old"
@@ -155,7 +155,7 @@ def functions(prefix):
     return sorted(Path(f"{prefix}.ngraph").glob("*.ngraph"))
 
 
-# Paddle's own jit.load fails on what save_inference_model writes of an LSTM.
+# Paddle's own jit.load fails on an LSTM saved by save_inference_model.
 EVERY = [(build, way) for build in MODELS for way in WAYS if (build, way) != (words, "layer")]
 
 
@@ -212,7 +212,7 @@ def test_options_are_paddles(tmp_path, options):
     assert_equal(of_executor(tmp_path / "model", feed), built.run(feed))
 
 
-def test_what_paddle_does_not_survive_is_refused(tmp_path):
+def test_models_that_crash_paddle_are_rejected(tmp_path):
     """Neither Executor nor predictors take such a model of Paddle's; the latter end the process."""
     with pytest.raises(paddle_ngraph.NgraphError, match="saved with trainable=False"):
         Built(perceptron).save(tmp_path / "model", trainable=False)
@@ -240,7 +240,7 @@ def test_a_loaded_program_prints_clones_and_saves(tmp_path):
     assert paddle_ngraph.stats()["engine_runs"] == 2
 
 
-def test_explain_says_that_it_is_one(tmp_path):
+def test_explain_reports_a_saved_engine_program(tmp_path):
     built = Built(two_intervals)
     built.save(tmp_path / "model")
     files = (str(tmp_path / "model.json"), str(tmp_path / "model.pdiparams"))
@@ -250,7 +250,7 @@ def test_explain_says_that_it_is_one(tmp_path):
 
 
 def test_missing_parameters_are_an_error(tmp_path):
-    """Paddle takes them as they happen to be in memory."""
+    """Paddle reads uninitialized memory in their place."""
     Built(perceptron).save(tmp_path / "model")
     (tmp_path / "model.pdiparams").unlink()
     with pytest.raises(paddle_ngraph.NgraphError, match=r"parameters of .* are missing"):
@@ -350,7 +350,7 @@ def test_other_threads_compile_anew(tmp_path):
 
 
 @pytest.mark.slow("starts a process")
-def test_without_the_import_paddle_says_what_the_documents_say(tmp_path):
+def test_without_the_import_paddle_raises_the_documented_error(tmp_path):
     built, feed = Built(convnet), images()
     built.save(tmp_path / "model")
     found = answers(tmp_path, feed, imported=False)
@@ -410,7 +410,7 @@ ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize("what", ENVIRONMENTS)
-def test_what_was_built_elsewhere_is_ignored(tmp_path, monkeypatch, what):
+def test_functions_built_elsewhere_are_ignored(tmp_path, monkeypatch, what):
     name, value = ENVIRONMENTS[what]
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(disk_cache, name, lambda: value)
@@ -423,7 +423,7 @@ def test_what_was_built_elsewhere_is_ignored(tmp_path, monkeypatch, what):
 
 
 def test_the_package_may_be_installed_later(tmp_path, monkeypatch):
-    """What counts are its files, not when they were written."""
+    """Functions are valid for the package's contents, not its timestamps."""
     copies = [tmp_path / name for name in ("here", "there")]
     digests = []
     for number, copy in enumerate(copies):
@@ -515,7 +515,7 @@ def test_the_cache_of_the_user_is_left_alone_and_asked_first(tmp_path):
         flags.set("ngraph_cache_min_ms", flags.FLAGS["ngraph_cache_min_ms"].default)
 
 
-# -- what is refused -----------------------------------------------------------------------------
+# -- rejected input -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -567,7 +567,7 @@ def test_separate_parameters_are_refused_before_anything_is_written(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_what_cannot_be_translated_stays_as_paddle_saved_it(tmp_path):
+def test_untranslatable_programs_are_saved_as_paddle_does(tmp_path):
     def build():
         x = paddle.static.data("x", [-1, 6], "float32", lod_level=1)
         return [x], [paddle.static.nn.fc(x, 3)]
@@ -577,7 +577,7 @@ def test_what_cannot_be_translated_stays_as_paddle_saved_it(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["model.pdiparams", "model.pdmodel"]
 
 
-def test_an_interval_that_is_not_reached_is_told(tmp_path):
+def test_a_subgraph_that_is_not_reached_is_reported(tmp_path):
     def build():
         x = paddle.static.data("x", [-1, 6], "float32")
         found = paddle.masked_select(x, x > 0.5)
@@ -648,7 +648,7 @@ def test_help_helps(capsys):
     assert all(word in text for word in ("--shapes", "example:", "OUTPUT", "import"))
 
 
-def test_nothing_is_left_of_what_was_unfinished(tmp_path, monkeypatch):
+def test_unfinished_files_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(program_pass, "apply", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Built(perceptron).save(tmp_path / "model")

@@ -1,4 +1,4 @@
-"""Models from other frameworks: what X2Paddle makes of a detector, in a client's own code."""
+"""Models from other frameworks: a detector exported by X2Paddle, in a client's own code."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_all_of_it_is_one_interval(prefix):
 
 @pytest.mark.slow("compiles many or large functions")
 def test_the_written_layer_and_the_exported_model_agree(tmp_path):
-    """The export here is what it says: the layer computes the same eagerly."""
+    """Checks the export: the layer computes equal results in dynamic mode."""
     from tests import x2paddle_export
 
     paddle.disable_static()

@@ -1,4 +1,4 @@
-"""Functions and layers by ``paddle.jit.to_static``: the engine's numbers are Paddle's."""
+"""Functions and layers by ``paddle.jit.to_static``: results match Paddle's."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def pictures(number: int = 0, size: int = 5) -> Any:
 
 @pytest.mark.slow("trains through many compiles")
 @BY
-def test_training_and_evaluation_in_turns(by_ast):
+def test_alternating_training_and_evaluation(by_ast):
     def play() -> Any:
         layer = made(Small)
         network = static(layer, by_ast)
@@ -224,7 +224,7 @@ def test_interleaved_passes(by_ast):
     twice(play, runs=4)
 
 
-def test_a_pass_whose_gradient_nobody_asks_for():
+def test_a_forward_pass_without_backward_pass():
     def play() -> Any:
         layer = made(Small)
         network = static(layer)
@@ -237,7 +237,7 @@ def test_a_pass_whose_gradient_nobody_asks_for():
 
 
 @pytest.mark.parametrize("again", [dict(retain_graph=True), dict(create_graph=True)], ids=str)
-def test_what_paddle_says_of_a_second_gradient(again):
+def test_a_second_gradient_raises_as_in_paddle(again):
     """Once more through the same pass, or the gradient of a gradient."""
 
     def play() -> Any:
@@ -286,7 +286,7 @@ def test_the_stream_where_several_draw(by_ast):
         network = static(layer, by_ast)
         return [(network(floats(40, 30, seed=step)), paddle.rand([3])) for step in range(4)]
 
-    # Natively they race for the stream where they are not told to wait.
+    # In Paddle they race for the random stream unless run in order.
     paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
     try:
         expected = list(flat(alone(play, engine=False)))
@@ -300,7 +300,7 @@ def test_the_stream_where_several_draw(by_ast):
 
 
 class Branches(nn.Layer):
-    """A branch that the data decides, and a loop as long as it says."""
+    """A branch that depends on data, and a loop whose length is an input."""
 
     def __init__(self, loops: bool) -> None:
         super().__init__()
@@ -522,7 +522,7 @@ def test_a_variable_that_one_graph_writes_several_times(kind, times, is_returned
     twice(run, runs=8)
 
 
-def test_what_is_not_contiguous():
+def test_inputs_that_are_not_contiguous():
     def play() -> Any:
         layer = made(mlp)
         network = static(layer)
@@ -570,7 +570,9 @@ class OverSteps(nn.Layer):
 
 @pytest.fixture
 def packs() -> Iterator[None]:
-    """Layers in both passes have to be ours: each weight of a cell is packed in both."""
+    """Layers of both passes have to be packed by this package: each weight of a cell is packed
+    in both.
+    """
     with Packs() as packs:
         yield
     assert packs.count > 0 and packs.count % 2 == 0
@@ -580,7 +582,7 @@ def packs() -> Iterator[None]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ragged", [True, False], ids=["ragged", "of one length"])
 def test_recurrent_layers_train(packs, kind, shape, ragged):
-    """What a layer keeps for its gradient is handed on, from one program to the other."""
+    """The saved state of a layer is passed from the forward to the backward program."""
 
     def play() -> Any:
         layer = made(lambda: OverSteps(kind, **SHAPES[shape]))
@@ -604,8 +606,8 @@ def test_recurrent_layers_train(packs, kind, shape, ragged):
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 @pytest.mark.parametrize("written", ["weight", "states", "output", "nothing"])
-def test_what_is_written_between_forward_and_backward(packs, kind, written):
-    """Paddle's gradient reads weights, states and output as they are then; what it kept is kept."""
+def test_writes_between_forward_and_backward(packs, kind, written):
+    """Paddle's gradient reads the current weights, states and output; saved state is unchanged."""
 
     def play() -> Any:
         layer = made(lambda: OverSteps(kind))
@@ -748,7 +750,7 @@ def test_each_thread_has_a_layer():
 
 @pytest.mark.slow("runs several threads for a while")
 def test_threads_share_a_layer_in_evaluation():
-    """Natively they write over each other's variables, and some calls never return."""
+    """In Paddle threads overwrite each other's variables, and some calls never return."""
     layer = made(lenet)
     layer.eval()
     network = static(layer)
@@ -799,7 +801,7 @@ READS_FREED_MEMORY = bool(BFLOAT16_UNITS & set(processor.field("flags").split())
 
 @pytest.mark.skipif(READS_FREED_MEMORY, reason="Paddle reads freed memory on this processor")
 @pytest.mark.parametrize("on", [True, False])
-def test_what_paddle_cannot_run_is_an_exception(on):
+def test_a_missing_kernel_raises(on):
     """Paddle has no such kernel. Without the package the exception ends the process."""
 
     def plus_one(x: Any) -> Any:
@@ -851,7 +853,7 @@ class ManyResults(nn.Layer):
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("leaf", [True, False])
 def test_results_look_like_paddles(whole, by_ast, traced, has_grad, frozen, leaf):
-    """What a gradient stops at is decided where the program is made: ``traced``."""
+    """Whether a gradient stops is decided when the program is built: ``traced``."""
 
     def play() -> Any:
         layer = made(ManyResults)
@@ -884,7 +886,7 @@ def test_results_look_like_paddles(whole, by_ast, traced, has_grad, frozen, leaf
     assert whole and all(whole)
 
 
-def test_who_runs_programs_in_a_way_of_their_own(whole, monkeypatch):
+def test_programs_run_by_a_custom_executor(whole, monkeypatch):
     called = []
 
     def hook(original: Any, *given: Any) -> Any:
@@ -939,8 +941,8 @@ def _rows(*rows: int) -> Any:
     }.items(),
     ids=lambda item: item[0],
 )
-def test_what_is_given_differs_from_what_is_declared(given):
-    """The results are Paddle's then, or its error, and the next call is as if nothing was."""
+def test_undeclared_inputs_behave_as_in_paddle(given):
+    """The results are Paddle's then, or its error, and the next call is unaffected."""
     _, make = given
 
     def play() -> Any:
@@ -953,15 +955,15 @@ def test_what_is_given_differs_from_what_is_declared(given):
         try:
             results.append(network(make()))
         except Exception as error:
-            told.append((type(error), summary(error)))
+            reported.append((type(error), summary(error)))
         return [*results, network(_rows(5, 6))]
 
-    told: list[Any] = []
+    reported: list[Any] = []
     twice(play, runs=2)
-    assert told[::2] == told[1::2]
+    assert reported[::2] == reported[1::2]
 
 
-def test_who_watches_operators_sees_those_of_a_layer(whole):
+def test_profilers_see_the_operators_of_a_layer(whole):
     layer = made(mlp)
     layer.eval()
     network = static(layer)
@@ -1019,9 +1021,9 @@ class WithNothing(nn.Layer):
 @BY
 @pytest.mark.parametrize("is_training", [True, False])
 @pytest.mark.parametrize("step", ["", "data", "run"])
-def test_what_paddle_computes_in_our_place_is_kept(step, is_training, by_ast, monkeypatch):
+def test_results_of_fallback_runs_are_retained(step, is_training, by_ast, monkeypatch):
     """Results of several runs, and what their backward passes read, are each their own."""
-    # As if only runs told that something is empty: then Paddle does each of them.
+    # As if emptiness were known in runs only: then Paddle does each of them.
     monkeypatch.setattr(classify, "always_empty", lambda view: frozenset())
 
     def play() -> Any:
@@ -1048,7 +1050,7 @@ def test_what_paddle_computes_in_our_place_is_kept(step, is_training, by_ast, mo
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("struck", ["forward", "backward", "both"])
 @pytest.mark.parametrize("step", ["data", "compile", "allocate", "draw", "run"])
-def test_what_the_engine_cannot_run_is_run_by_paddle(step, struck):
+def test_failed_engine_runs_fall_back(step, struck):
     """Masks, the statistics of batches and gradients are what they would be natively."""
     expected = alone(lambda: life(), engine=False)
     before = paddle_ngraph.stats()
@@ -1094,8 +1096,10 @@ EINSUMS = {
 @BY
 @pytest.mark.parametrize("struck", ["", "forward", "backward", "both"])
 @pytest.mark.parametrize("equation", EINSUMS)
-def test_gradients_of_einsum_read_what_their_forward_pass_read(equation, struck, by_ast):
-    """Whichever pass the engine runs; one operand is overwritten before the gradient is taken."""
+def test_gradients_of_einsum_read_the_operands_of_the_forward_pass(equation, struck, by_ast):
+    """Whichever of Paddle and the engine runs a pass; one operand is overwritten before the
+    gradient.
+    """
     operands = [floats(*shape, seed=seed) for seed, shape in enumerate(EINSUMS[equation])]
 
     def play() -> Any:
@@ -1139,7 +1143,7 @@ def test_a_rewriter_that_stumbles_leaves_a_layer_native(monkeypatch):
     assert paddle_ngraph.stats()["engine_runs"] == 0
 
 
-def test_explain_tells_of_both_programs():
+def test_explain_reports_both_programs():
     layer = made(Small)
     network = static(layer)
     network(pictures())
@@ -1154,7 +1158,7 @@ def test_explain_tells_of_both_programs():
     assert "backward" not in str(paddle_ngraph.explain(network))
 
 
-def test_explain_of_what_sot_runs():
+def test_explain_of_functions_traced_by_sot():
     network = static(made(Small), by_ast=False)
     with pytest.raises(paddle_ngraph.NgraphError, match="full_graph=True"):
         paddle_ngraph.explain(network)
@@ -1202,7 +1206,7 @@ except paddle_ngraph.NgraphError as error:
 
 @pytest.mark.slow("starts a process")
 def test_old_style_files_stay_native(tmp_path):
-    """Those that ``paddle.jit.load`` takes where Paddle was told to use ProgramDesc."""
+    """Those that ``paddle.jit.load`` takes where Paddle was reported to use ProgramDesc."""
     environment = {**os.environ, "FLAGS_enable_pir_api": "0", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", "-c", OLD_STYLE, str(tmp_path)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
@@ -1212,7 +1216,7 @@ def test_old_style_files_stay_native(tmp_path):
         paddle.jit.load(str(tmp_path / "model"))  # Paddle looks for another suffix
 
 
-def test_explain_of_what_was_never_called():
+def test_explain_of_a_function_that_was_never_called():
     with pytest.raises(paddle_ngraph.NgraphError, match="call it once"):
         paddle_ngraph.explain(static(made(Small)))
 
@@ -1318,7 +1322,7 @@ def test_traces_that_raise_leave_nothing_to_others(how, on, tmp_path):
     assert (int(run.stdout) > 0) == on
 
 
-def test_what_a_trace_has_kept_ends_with_its_program():
+def test_traces_release_values_with_their_program():
     """And not sooner: of a program that lives on, a trace may be under way."""
     parameters, overwritten = (
         parameter_recorder._global_parameter_recorder,
@@ -1348,7 +1352,7 @@ def test_what_a_trace_has_kept_ends_with_its_program():
         met += id(program) in addresses
         addresses.add(id(program))
         del program, x
-    assert met > 0  # of what is at the address of one that is gone
+    assert met > 0  # created at the address of a deleted one
     assert parameters.get(living, weight) is of_living
     assert parameters.pop(living)[0] == [weight]
 

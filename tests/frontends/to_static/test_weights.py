@@ -1,4 +1,4 @@
-"""Whatever writes a parameter of a layer: the next evaluation uses what is there."""
+"""Writes to parameters of a layer take effect in the next evaluation."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ CPU = paddle.CPUPlace()
 
 
 class Model:
-    """A layer in evaluation whose function keeps its weights; nothing is new to it."""
+    """A layer in evaluation whose function keeps its weights as constants, in steady state."""
 
     def __init__(self, name: str) -> None:
-        # What is known of weights is kept by graph: each test has another.
+        # Records about weights are kept by graph: each test has its own.
         self.shift = float(zlib.crc32(name.encode()) % 1_000_003)
         self.layer = made(self.build)
         self.layer.eval()
@@ -265,7 +265,7 @@ def batch_statistics_of_the_engine(model: Model, _: Path) -> None:
 
 
 def function_that_was_held(model: Model, _: Path) -> None:
-    """As somebody may hold it since before the package was imported."""
+    """A reference that was taken before the package was imported, for example."""
     HELD(model.weight, 0.25, 0.0, True)
 
 
@@ -322,7 +322,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-def test_the_next_evaluation_uses_what_was_written(write, model, tmp_path):
+def test_the_next_evaluation_sees_a_write(write, model, tmp_path):
     before = model.run()
     with paddle.no_grad():
         write(model, tmp_path)
@@ -342,7 +342,7 @@ def test_the_next_evaluation_uses_what_was_written(write, model, tmp_path):
     ],
     ids=["detached", "reshaped", "capsule", "tensor"],
 )
-def test_each_evaluation_uses_what_a_view_wrote(view, model):
+def test_each_evaluation_sees_writes_through_a_view(view, model):
     kept = view(model)
     results = [model.run()]
     for step in range(40):  # long enough for the weights to be constants again
@@ -397,7 +397,7 @@ def compiled_anew(layer: Any, _: Path) -> Any:
 
 @pytest.mark.parametrize("load", [made_anew, loaded_anew, compiled_anew])
 def test_a_model_that_has_served_pays_for_the_next_one(load, tmp_path):
-    """Somebody loads another one, and lets the former one go."""
+    """Another model is loaded, and the former one is deleted."""
     shift = float(zlib.crc32(load.__name__.encode()) % 1_003) / 7
     x = floats(4, 1, 6, 6)
     for number in range(6):
@@ -423,14 +423,14 @@ def test_a_model_that_has_served_pays_for_the_next_one(load, tmp_path):
 
 
 def numbers_of(model: Model) -> np.ndarray:
-    """The memory of the weight, by an address that nobody is told of."""
+    """The memory of the weight, by an address whose exposure is not recorded."""
     address = paddle.base.core.DenseTensor._ptr.__wrapped__(model.weight.get_tensor())
     pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
     return np.ctypeslib.as_array(pointer, (48, SIZE))
 
 
 def is_read_in_each_run(model: Model) -> bool:
-    """By a write that nobody is told of, taken back at once."""
+    """Checked by a write that is not recorded, and reverted at once."""
     numbers = numbers_of(model)
     model.run()  # the object of the tensor is gone
 
@@ -453,7 +453,7 @@ def test_no_weight_is_read_in_a_run(model):
 
 
 @pytest.mark.parametrize("kind", ["other eager tensors", "steps of another layer", "reading"])
-def test_what_is_done_to_others_reads_no_weight(kind, model):
+def test_mutations_of_other_tensors_read_no_weight(kind, model):
     numbers, other = numbers_of(model), nn.Linear(4, 4)
     optimizer = paddle.optimizer.Adam(0.1, parameters=other.parameters())
     model.run()
@@ -475,7 +475,7 @@ def test_what_is_done_to_others_reads_no_weight(kind, model):
 
 
 @pytest.mark.parametrize("kind", ["capsule", "address", "array without a copy"])
-def test_what_others_may_write_silently_is_read_in_each_run(kind, model):
+def test_weights_with_unrecorded_writers_are_read_in_each_run(kind, model):
     if kind == "capsule":
         model.kept.append(model.weight.value().get_tensor()._to_dlpack())
     elif kind == "address":
@@ -507,8 +507,8 @@ MODULES += [paddle._C_ops, paddle._legacy_C_ops]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_calls_of_all_operators_are_announced(module):
-    """Whatever their names: what is new in a release, too."""
+def test_all_operators_are_intercepted(module):
+    """By signature, not by name: including operators of a new release."""
     functions = {
         name: function
         for name, function in vars(module).items()
@@ -518,7 +518,7 @@ def test_calls_of_all_operators_are_announced(module):
     assert functions and silent <= replaced._READING_FUNCTIONS
 
 
-def test_calls_of_all_methods_are_announced_but_of_those_that_read():
+def test_all_methods_but_readers_are_intercepted():
     methods = {
         name: method
         for name, method in vars(LIBRARY.eager.Tensor).items()
@@ -529,8 +529,8 @@ def test_calls_of_all_methods_are_announced_but_of_those_that_read():
     assert not any(re.search(r"(?<!_)_$|^_?set|^_share|clear", name) for name in silent)
 
 
-def test_what_paddle_itself_calls_in_place_is_announced():
-    """By the declarations that it ships: an argument that is no constant gets written."""
+def test_in_place_calls_by_paddle_are_intercepted():
+    """By the declarations that Paddle ships: an argument that is not const is written."""
     header = Path(paddle.sysconfig.get_include()) / "paddle/phi/api/include/api.h"
     declared = re.findall(r"^PADDLE_API .*?\b(\w+)\((.*?)\);", header.read_text(), re.M)
     writing = {
@@ -541,7 +541,7 @@ def test_what_paddle_itself_calls_in_place_is_announced():
     assert all(_core.are_calls_intercepted(getattr(paddle._C_ops, name)) for name in found)
 
 
-def test_only_functions_in_c_can_be_announced():
+def test_only_c_functions_can_be_intercepted():
     assert not _core.are_calls_intercepted(floats)
     with pytest.raises(paddle_ngraph.NgraphError, match="no function in C"):
         _core.intercept_calls(floats, _core.WriteEffect.ARGUMENTS)

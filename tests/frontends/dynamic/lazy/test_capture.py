@@ -1,4 +1,4 @@
-"""What waits while a compiled function runs: who reads or writes it finds what Python has there."""
+"""Lazy tensors of compiled functions: readers and writers see the values of eager execution."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALLS = 5
 
 
 def repeated(function: Callable[..., Any], *args: Any) -> Callable[[Any], list[Any]]:
-    """A scenario that calls a function again and again."""
+    """A scenario that calls a function CALLS times."""
 
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         called = compiled(function)
@@ -87,7 +87,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("trains", [True, False])
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_whoever_reads_finds_what_was_computed(read, trains):
+def test_readers_see_computed_values(read, trains):
     layer = nn.Linear(4, 4)
 
     def function(x: Any) -> Any:
@@ -99,7 +99,7 @@ def test_whoever_reads_finds_what_was_computed(read, trains):
     assert len(found) == CALLS
 
 
-def test_names_need_no_memory():
+def test_names_are_available_without_memory():
     @paddle_ngraph.compile
     def function(x: Any) -> Any:
         y = F.relu(x) * 2.0
@@ -118,8 +118,8 @@ def test_names_need_no_memory():
 
 
 @pytest.mark.parametrize("trains", [True, False])
-def test_layers_may_keep_what_waits(trains):
-    """Paddle names what is assigned to a layer, as normalized weights are in each call."""
+def test_layers_may_retain_lazy_tensors(trains):
+    """Paddle names tensors that are assigned to a layer, such as weights normalized per call."""
 
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         normalized = [nn.utils.weight_norm(layer) for layer in (nn.Linear(4, 5), nn.Linear(5, 3))]
@@ -144,7 +144,7 @@ def test_sparse_lookups_infer_in_one_graph():
         nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Linear(4, 3), nn.Tanh())
     )
     words = paddle.to_tensor([[1, 8], [0, 3]])
-    expected = layer(words).numpy()  # the first one is native
+    expected = layer(words).numpy()  # the first call runs eagerly
     with paddle.no_grad():
         for _ in range(CALLS):
             agree(layer(words), expected)
@@ -187,7 +187,7 @@ def writes_item(x: Any) -> Any:
 
 
 def writes_elsewhere(x: Any) -> Any:
-    """Another thread does, and this one waits for it."""
+    """Writes from another thread, which this one joins."""
     x = x.clone()
     y = F.relu(x) * 2.5
     writer = threading.Thread(target=lambda: x.add_(paddle.ones([3, 4])))
@@ -200,13 +200,13 @@ WRITERS = [writes_array, writes_handle, writes_input, writes_item, writes_elsewh
 
 
 @pytest.mark.parametrize("function", WRITERS, ids=lambda function: function.__name__)
-def test_what_is_written_later_was_read_before(function):
+def test_later_writes_do_not_change_earlier_reads(function):
     with paddle.no_grad():
         both(repeated(function, floats(3, 4)), runs=0)
         both(repeated(lambda x: F.gelu(x) * 1.25 + x, floats(3, 4)))
 
 
-# -- statistics, and numbers ---------------------------------------------------------------------
+# -- running statistics, doubles and names --------------------------------------------------------
 
 
 class Norms(nn.Layer):
@@ -230,7 +230,7 @@ def read_between(layer: Any, x: Any) -> Any:
     return before, a, layer.norm._mean * 2.0
 
 
-def asked_after(layer: Any, x: Any) -> Any:
+def evaluated_after(layer: Any, x: Any) -> Any:
     a = layer.norm(layer.linear(x))
     layer.norm.eval()
     b = layer.norm(x)
@@ -243,8 +243,8 @@ def once(layer: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("trains", [True, False])
-@pytest.mark.parametrize("act", [twice, read_between, asked_after, once])
-def test_statistics_are_written_in_the_order_of_the_calls(act, trains):
+@pytest.mark.parametrize("act", [twice, read_between, evaluated_after, once])
+def test_statistics_are_written_in_call_order(act, trains):
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         layer, found = compiled(made(lambda: Norms(act))), []
         for number in range(CALLS):
@@ -257,7 +257,7 @@ def test_statistics_are_written_in_the_order_of_the_calls(act, trains):
 
 
 @pytest.mark.parametrize("number", [0.1, 3.0, 1e40, 1 / 3])
-def test_wide_numbers_are_wide(number):
+def test_scalars_of_float64_keep_their_precision(number):
     def function(x: Any) -> Any:
         y = x.astype("float64")
         return [y * number, y + number, y / number, F.relu(x) * 1.5]
@@ -269,8 +269,8 @@ def test_wide_numbers_are_wide(number):
 
 
 @pytest.mark.parametrize("trains", [False, True])
-def test_names_are_known_of_what_waits(trains):
-    """A network that keeps the names of its layers' results, as for recomputing them."""
+def test_lazy_tensors_have_names(trains):
+    """Recomputation, for example, records the names of layers' results."""
     layer = made(mlp)
     names: list[str] = []
 
@@ -309,8 +309,8 @@ def test_empty_results(rows):
     both(repeated(function, floats(3, 4)), runs=min(rows, 1))
 
 
-def test_flags_that_are_set_are_seen():
-    """Without strides a slice is a copy, and keeps what it had."""
+def test_changed_flags_take_effect():
+    """Without strides a slice is a copy, and keeps its values."""
 
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         function, found = compiled(lambda x: (x[1:], F.relu(x) * 2.5)), []
@@ -329,7 +329,7 @@ def test_flags_that_are_set_are_seen():
     both(scenario)
 
 
-def test_each_operator_is_checked_where_paddle_is_asked_to():
+def test_nan_check_covers_each_operator():
     function = paddle_ngraph.compile(lambda x: F.relu(paddle.log(x)) * 2.5)
     for _ in range(3):
         function(floats(3, 4))
@@ -346,7 +346,7 @@ def test_each_operator_is_checked_where_paddle_is_asked_to():
 # -- threads, and failures -----------------------------------------------------------------------
 
 
-def test_another_thread_reads_what_waits():
+def test_another_thread_reads_a_lazy_tensor():
     layer, asked, answers = made(mlp).eval(), queue.Queue(), queue.Queue()
 
     def reader() -> None:
@@ -356,7 +356,7 @@ def test_another_thread_reads_what_waits():
     def function(x: Any, number: float) -> Any:
         y = layer(x) * 2.0
         asked.put(y)
-        z = F.tanh(y) * number  # known, or not
+        z = F.tanh(y) * number  # the argument may be constant or new to the trace
         return z, answers.get()
 
     thread = threading.Thread(target=reader)
@@ -375,8 +375,10 @@ def test_another_thread_reads_what_waits():
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_could_not_be_computed_says_so(monkeypatch):
-    """Out of memory, say: a tensor without memory is never taken for an empty one."""
+def test_a_failed_graph_raises_and_leaves_tensors_computable(monkeypatch):
+    """After a MemoryError, for example, a lazy tensor without memory is never taken for an empty
+    one.
+    """
     kept: list[Any] = []
 
     def function(x: Any) -> Any:
@@ -397,12 +399,12 @@ def test_what_could_not_be_computed_says_so(monkeypatch):
         kept.clear()
         with pytest.raises(MemoryError, match="no room"):
             compiled(x)
-    agree(kept[0], F.relu(x) * 2.5)  # the operators were called instead
+    agree(kept[0], F.relu(x) * 2.5)  # computed by calling the operators
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
 def test_model_fit():
-    """It asks for the arguments of forward."""
+    """Model.fit inspects the arguments of forward."""
     model = paddle.Model(paddle_ngraph.compile(made(mlp)))
     model.prepare(paddle.optimizer.SGD(0.05, parameters=model.parameters()), nn.CrossEntropyLoss())
     data = paddle.io.TensorDataset([floats(32, 20), paddle.randint(0, 3, [32, 1])])
@@ -437,7 +439,7 @@ assert paddle_ngraph.stats()["engine_runs"] > 0
 
 @pytest.mark.slow("starts a process")
 def test_threads_compile_their_first_functions_together():
-    """One thread runs graphs that train, and the others their operators."""
+    """One thread runs graphs that train, the others their own operators."""
     settings = {"FLAGS_ngraph_background_compile": "0", "FLAGS_ngraph_min_interval_us": "0"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FIRST],

@@ -1,4 +1,4 @@
-"""What captures keep from call to call, and what comes between: memory, threads, the collector."""
+"""Lifetimes across captured calls: exposed memory, other threads, the garbage collector."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_results_without_elements(make):
     both(scenario)
 
 
-# -- memory that becomes known -------------------------------------------------------------------
+# -- exposed memory -----------------------------------------------------------------------------
 
 KNOWING: dict[str, Callable[[Any], Any]] = {
     "address": lambda x: x.data_ptr(),
@@ -58,7 +58,7 @@ KNOWING: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("know", KNOWING.values(), ids=KNOWING)
-def test_views_and_statistics_of_what_became_known(know):
+def test_views_and_statistics_of_exposed_tensors(know):
     def scenario(compiled):
         mean, variance = paddle.zeros([4]), paddle.ones([4])
         function = compiled(
@@ -108,7 +108,7 @@ def to_slice(x: Any) -> Callable[[], Any]:
 
 @pytest.mark.parametrize("is_weight", [False, True])
 @pytest.mark.parametrize("pass_on", [to_capsule, to_array, to_tensor, to_slice])
-def test_memory_that_was_passed_on_is_written_while_a_call_waits(pass_on, is_weight):
+def test_exposed_memory_is_written_during_a_call(pass_on, is_weight):
     def scenario(compiled):
         layer = nn.Linear(4, 4)
         layer.weight.set_value(np.eye(4, dtype="float32"))
@@ -147,7 +147,7 @@ WRITERS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("other_ends", [False, True])
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-def test_another_thread_writes_what_a_waiting_call_reads(write, other_ends):
+def test_another_thread_writes_inputs_of_deferred_operators(write, other_ends):
     def scenario(compiled):
         go, is_waiting = threading.Event(), threading.Event()
 
@@ -178,10 +178,10 @@ def test_another_thread_writes_what_a_waiting_call_reads(write, other_ends):
     both(scenario)
 
 
-# -- the collector -------------------------------------------------------------------------------
+# -- the garbage collector -----------------------------------------------------------------------
 
 
-def test_destructors_that_compute_while_graphs_are_made():
+def test_destructors_that_compute_while_graphs_are_built():
     y, results = floats(3, 3), []
 
     class Noisy:
@@ -210,10 +210,10 @@ def test_destructors_that_compute_while_graphs_are_made():
     np.testing.assert_allclose(results, expected, rtol=1e-5)
 
 
-# -- what is kept --------------------------------------------------------------------------------
+# -- retained objects ----------------------------------------------------------------------------
 
 
-def test_layers_that_are_gone_are_not_kept():
+def test_deleted_layers_are_released():
     function = paddle_ngraph.compile(lambda layer, x: F.relu(layer(x)) + 1.0)
     weights = []
     before = engine_runs()
@@ -229,7 +229,7 @@ def test_layers_that_are_gone_are_not_kept():
     assert [each() for each in weights] == [None] * 6
 
 
-def test_a_call_that_is_noted_keeps_no_more_than_python():
+def test_a_recorded_call_retains_no_more_than_eager_execution():
     def function(x):
         for _ in range(40):
             x = paddle.tanh(x) * 0.5
@@ -247,7 +247,7 @@ def test_a_call_that_is_noted_keeps_no_more_than_python():
 
 
 @pytest.mark.parametrize("first", ["clip", "empty", "index"])
-def test_a_first_operator_that_never_waits(first):
+def test_a_first_operator_that_is_not_deferred(first):
     makers: dict[str, Callable[[Any], Any]] = {
         "clip": lambda x: paddle.clip(x, min=paddle.to_tensor(0.0)),
         "empty": lambda x: x[2:2],
@@ -265,8 +265,8 @@ def test_a_first_operator_that_never_waits(first):
     both(scenario, runs=CALLS)
 
 
-def test_what_is_wanted_differs_from_call_to_call():
-    """A graph for each of 2^6 sets would use up what Paddle can have of graphs that train."""
+def test_calls_that_use_different_results_share_functions():
+    """A graph for each of 2^6 subsets would use up Paddle's limit of graphs that train."""
     layer = nn.Linear(4, 4)
 
     def function(x):

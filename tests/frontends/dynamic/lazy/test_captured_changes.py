@@ -1,4 +1,4 @@
-"""Calls that change a tensor in the middle of a captured graph: what it holds, or its gradient."""
+"""Calls that mutate a tensor within a captured graph: its data, or its stop_gradient."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS = 4
 
 
 def called(function: Callable[..., Any], trains: bool, count: int = CALLS) -> Any:
-    """A scenario: a function of two tensors, and their gradients."""
+    """A scenario that calls a function of two tensors, with their gradients."""
 
     def scenario(compiled: Callable[[Any], Any]) -> Any:
         compiled_function, found = compiled(function), []
@@ -43,7 +43,7 @@ def called(function: Callable[..., Any], trains: bool, count: int = CALLS) -> An
     return scenario
 
 
-# -- gradients that are switched off -------------------------------------------------------------
+# -- stop_gradient -------------------------------------------------------------------------------
 
 
 def stopped(x: Any) -> Any:
@@ -85,22 +85,22 @@ RETURNED: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.slow("trains through many compiles")
 @TRAINS
 @pytest.mark.parametrize("function", STOPPED.values(), ids=STOPPED)
-def test_gradients_end_at_what_was_told_so(function, trains):
+def test_stop_gradient_set_inside_stops_gradients(function, trains):
     check_one_graph(played(called(function, trains), runs=2))
 
 
 @TRAINS
 @pytest.mark.parametrize("function", RETURNED.values(), ids=RETURNED)
-def test_what_was_told_so_is_looked_at(function, trains):
+def test_results_with_stop_gradient_break_no_graph(function, trains):
     assert played(called(function, trains), runs=2).breaks == []
 
 
-def test_a_gradient_that_is_switched_on_again_is_the_former_one():
+def test_a_gradient_that_is_enabled_again_is_unchanged():
     both(called(lambda x, y: stopped_and_on(x * 2.0) + y, trains=True))
     both(called(lambda x, y: stopped_and_on(stopped(x * 2.0)) + y, trains=True))
 
 
-def test_who_has_what_was_told_so_switches_it_on_again():
+def test_callers_may_clear_stop_gradient_of_results():
     def scenario(compiled):
         function, found = compiled(lambda x: (lambda y: (stopped(y), F.relu(y) + x))(x * 2.0)), []
         for number in range(CALLS):
@@ -115,8 +115,8 @@ def test_who_has_what_was_told_so_switches_it_on_again():
     both(scenario)
 
 
-def test_tensors_of_the_user_are_told_so():
-    """Who else has one sees it: that ends the graph."""
+def test_stop_gradient_of_inputs_is_set():
+    """stop_gradient of an input is visible to its other owners: a graph break."""
 
     def scenario(compiled):
         layer = nn.Linear(6, 6)
@@ -132,7 +132,7 @@ def test_tensors_of_the_user_are_told_so():
     both(scenario)
 
 
-# -- tensors that are written --------------------------------------------------------------------
+# -- mutated tensors -----------------------------------------------------------------------------
 
 
 def with_item(x: Any, index: Any, value: Any) -> Any:
@@ -170,7 +170,7 @@ WRITTEN: dict[str, Callable[[Any, Any], Any]] = {
     "zeros, again": lambda x, y: with_item(zeros_with(0, x[0] * 2.0), (1, 2), 3.0) + x * y,
     "zeros_like": lambda x, y: with_item(paddle.zeros_like(x), 1, y[0] * 3.0) + x * y,
 }
-# Who looks at what is written sees it in each tensor with its memory: that ends the graph.
+# Writes that are visible through other tensors of the same memory: a graph break at the next read.
 SHARED: dict[str, Callable[[Any, Any], Any]] = {
     "a view": lambda x, y: (lambda z: (lambda v: (with_item(v, 0, y[0]), z))(z[1:]))(x * 2.0),
     "beneath a view": lambda x, y: (lambda z: (lambda v: (with_item(z, 0, y[0]), v + 1.0))(z[:2]))(
@@ -204,18 +204,18 @@ SHARED: dict[str, Callable[[Any, Any], Any]] = {
 
 @TRAINS
 @pytest.mark.parametrize("function", WRITTEN.values(), ids=WRITTEN)
-def test_what_is_written_is_in_one_graph(function, trains):
+def test_writes_are_captured_in_one_graph(function, trains):
     check_one_graph(played(called(function, trains), runs=2))
 
 
 @TRAINS
 @pytest.mark.parametrize("function", SHARED.values(), ids=SHARED)
-def test_whoever_shares_memory_sees_what_is_written(function, trains):
+def test_tensors_that_share_memory_see_writes(function, trains):
     both(called(function, trains))
 
 
-def test_what_autograd_takes_for_the_tensor_itself_is_told_so():
-    """To Paddle x[:] is x, whose gradient is switched off, too."""
+def test_stop_gradient_of_a_full_slice_sets_it_on_the_tensor():
+    """For autograd, x[:] is x itself: its gradient stops as well."""
 
     def function(x: Any, y: Any) -> Any:
         return stopped(x[:]), y * 2.0, F.tanh(x), x.stop_gradient
@@ -233,7 +233,7 @@ def test_what_autograd_takes_for_the_tensor_itself_is_told_so():
     both(scenario)
 
 
-def test_places_are_written_by_paddle_between_what_the_engine_runs():
+def test_item_writes_between_graphs_run_in_paddle():
     def function(x: Any, y: Any) -> Any:
         at = paddle.argmax(x, axis=1)
         at[0] = 2
@@ -245,8 +245,8 @@ def test_places_are_written_by_paddle_between_what_the_engine_runs():
 
 
 @TRAINS
-def test_who_has_the_tensor_has_what_was_written(trains):
-    """In a list, in a closure, as a result: it is the same tensor."""
+def test_all_references_see_a_write(trains):
+    """In a list, in a closure, as a result: all are one tensor."""
 
     def function(x: Any, y: Any) -> Any:
         z = x * 2.0
@@ -262,7 +262,7 @@ def test_who_has_the_tensor_has_what_was_written(trains):
 
 @TRAINS
 @pytest.mark.parametrize("whose", ["its own", "the value's"])
-def test_what_is_written_with_gradients_off_is_not_seen_by_autograd(whose, trains):
+def test_writes_under_no_grad_are_not_recorded_by_autograd(whose, trains):
     def function(x: Any, y: Any) -> Any:
         z = x * 2.0 if whose == "its own" else x.detach() * 2.0
         value = y[0] * 3.0
@@ -282,7 +282,7 @@ DTYPES: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_numbers_of_each_dtype_are_written(dtype):
+def test_scalars_of_each_dtype_are_written(dtype):
     def scenario(compiled):
         found = []
         for value in DTYPES[dtype]:
@@ -303,8 +303,8 @@ def test_doubles_are_written_as_such():
     both(scenario, rtol=1e-12, atol=0)
 
 
-def drawn_index(draw: random.Random, shape: list[int]) -> Any:
-    """Numbers and slices, also beyond the ends, for some of the axes."""
+def random_index(draw: random.Random, shape: list[int]) -> Any:
+    """Integers and slices, also out of bounds, for some of the axes."""
 
     def end(size: int) -> int | None:
         return None if draw.random() < 0.3 else draw.randint(-size - 2, size + 2)
@@ -321,7 +321,7 @@ def drawn_index(draw: random.Random, shape: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_index_is_written_as_natively(seed):
+def test_writes_to_random_indices_match_eager_mode(seed):
     draw = random.Random(seed)
 
     def scenario(compiled):
@@ -329,10 +329,10 @@ def test_any_index_is_written_as_natively(seed):
         found = []
         for _ in range(4):
             shape = [draw.randint(2, 5) for _ in range(draw.randint(1, 3))]
-            index = drawn_index(draw, shape)
+            index = random_index(draw, shape)
             part = list(np.zeros(shape)[index].shape)
             takes_tensor = 0 not in part and draw.random() < 0.6
-            is_part = part != shape  # of all, one of Paddle's gradients raises
+            is_part = part != shape  # for full slices, one of Paddle's gradients raises
             function = compiled(
                 lambda x, v, index=index, takes=takes_tensor: (
                     with_item(x * 2.0, index, v * 3.0 if takes else 4.0) * 1.5
@@ -351,7 +351,7 @@ def test_any_index_is_written_as_natively(seed):
     both(scenario)
 
 
-def test_shapes_that_do_not_fit_raise_where_they_are_written():
+def test_mismatched_shapes_raise_at_the_write():
     def scenario(compiled):
         def function(x, y):
             z, said = x * 2.0, ""
@@ -374,8 +374,8 @@ def test_shapes_that_do_not_fit_raise_where_they_are_written():
     assert all(heard[at] == said for at, said in enumerate(heard[:5] * (len(heard) // 5)))
 
 
-def test_places_that_differ_from_call_to_call_end_graphs_of_caches():
-    """What is kept is written where it is: another place would be another path."""
+def test_a_cache_written_at_changing_indices_breaks_the_graph():
+    """A cache is written at a constant index: another index would be another trace."""
 
     def scenario(compiled):
         cache = paddle.zeros([8, 6])
@@ -391,7 +391,7 @@ def test_places_that_differ_from_call_to_call_end_graphs_of_caches():
     both(scenario, runs=8)
 
 
-def test_another_thread_reads_what_is_written():
+def test_another_thread_reads_a_mutated_tensor():
     def scenario(compiled):
         def function(x, is_read):
             y = x * 2.0
@@ -411,7 +411,7 @@ def test_another_thread_reads_what_is_written():
 
 
 def test_a_mask_of_windows():
-    """As Swin makes it beside what waits."""
+    """A mask built as in Swin, alongside deferred operators."""
 
     def scenario(compiled):
         paddle.seed(3)

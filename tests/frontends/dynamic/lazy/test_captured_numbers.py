@@ -1,7 +1,7 @@
-"""Whole numbers in functions that are compiled: positions, labels, divisors, numbers of NumPy's.
+"""Integers in compiled functions: indices, labels, divisors, NumPy scalars.
 
-What looks something up waits where its positions are known to be in range, and raises where it
-stands, with Paddle's words, where they are not.
+A lookup is deferred if its indices are known to be in range; otherwise it runs at once and raises
+Paddle's error at its own line.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tests.frontends.dynamic.test_compiled_layer import both
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
-SIZE = 6  # of axes that positions count along
+SIZE = 6  # of the indexed axes
 
 
 def played(scenario: Callable[[Any], Any], runs: int = 1) -> Any:
-    """Plays a scenario natively and compiled; returns the report of what it has compiled."""
+    """Runs a scenario eagerly and compiled; returns the report of the compiled function."""
     functions: list[Any] = []
 
-    def noted(compiled: Callable[[Any], Any]) -> Any:
-        def compile_noted(function: Any) -> Any:
+    def recorded(compiled: Callable[[Any], Any]) -> Any:
+        def compile_recorded(function: Any) -> Any:
             functions.append(compiled(function))
             return functions[-1]
 
-        return scenario(compile_noted)
+        return scenario(compile_recorded)
 
-    both(noted, runs)
+    both(recorded, runs)
     return functions[-1].explain()
 
 
@@ -48,7 +48,7 @@ def whole(numbers: Any, dtype: str = "int64") -> Any:
     return paddle.to_tensor(np.asarray(numbers, dtype))
 
 
-# What looks up in y [6, 6] by three positions.
+# Lookups in y [6, 6] by three indices.
 LOOKUPS: dict[str, Callable[[Any, Any], Any]] = {
     "cross_entropy": lambda y, at: F.cross_entropy(y[:3], at),
     "cross_entropy, axis": lambda y, at: F.cross_entropy(y[:, :3], at.unsqueeze(0), axis=0),
@@ -92,23 +92,23 @@ FROM_END = {name for name in LOOKUPS if name.startswith(("gather", "index", "tak
     "index_sample",
     "index behind others",
 }
-# Gradients of Paddle that write beyond memory for positions from the end.
+# Paddle's gradients that write out of bounds for negative indices.
 UNSAFE_GRADIENTS = {name for name in LOOKUPS if name.startswith(("index_select", "put", "take"))}
-# Their kernels read, or write, where they are told to.
+# Kernels that do not check their indices.
 UNCHECKED = {name for name in LOOKUPS if name.startswith(("index of", "index b", "embedding"))} | {
     "index",
     "index_put",
 }
 
 
-def looked_up(name: str, count: int, dtype: str, gradient: bool, waiting: bool) -> Any:
-    """A scenario: a function that looks up by other positions in each call."""
+def lookup_scenario(name: str, count: int, dtype: str, gradient: bool, lazy: bool) -> Any:
+    """A scenario: a function that looks up by other indices in each call."""
     draw = random.Random(name)
     low = -SIZE if name in FROM_END - (UNSAFE_GRADIENTS if gradient else set()) else 0
 
     def function(x: Any, at: Any) -> Any:
         y = F.tanh(x) * 1.5
-        if waiting:  # places that are known after the others, and as large as these may be
+        if lazy:  # indices that are computed in the graph, and reach the size of the axis
             at = paddle.topk(y[:3] + at.cast("float32").unsqueeze(-1), 2)[1][:, 0].cast(dtype)
         return LOOKUPS[name](y, at) * 0.5
 
@@ -130,48 +130,50 @@ def looked_up(name: str, count: int, dtype: str, gradient: bool, waiting: bool) 
 
 
 @pytest.mark.parametrize("gradient", [False, True], ids=["asked", "trained"])
-@pytest.mark.parametrize("kind", ["known", "waiting"])
+@pytest.mark.parametrize("kind", ["known", "lazy"])
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_lookups_end_no_graph(name, kind, gradient):
-    waiting = kind == "waiting"
-    # Of nll_loss Paddle's kernel takes no other.
-    dtype = "int64" if waiting or gradient or name == "nll_loss" else "int32"
-    scenario = looked_up(name, 4, dtype, gradient, waiting)
+def test_lookups_break_no_graph(name, kind, gradient):
+    lazy = kind == "lazy"
+    # Paddle's kernel of nll_loss takes int64 only.
+    dtype = "int64" if lazy or gradient or name == "nll_loss" else "int32"
+    scenario = lookup_scenario(name, 4, dtype, gradient, lazy)
     check_one_graph(played(scenario, runs=2))
 
 
 @pytest.mark.parametrize("wrong", [SIZE, -SIZE - 1, 10**6])
 @pytest.mark.parametrize("name", sorted(set(LOOKUPS) - UNCHECKED))
-def test_what_is_out_of_range_raises_where_it_is_looked_up(name, wrong):
+def test_out_of_range_indices_raise_at_the_lookup(name, wrong):
     def function(x: Any, at: Any) -> Any:
-        y, said = F.tanh(x) * 1.5, ""
+        y, message = F.tanh(x) * 1.5, ""
         try:
             y = y.sum() + LOOKUPS[name](y, at)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-        return said, y + 0.5
+            message = f"{type(error).__name__}: {error}"
+        return message, y + 0.5
 
     def scenario(compiled: Callable[[Any], Any]) -> Any:
-        compiled_function, found, heard = compiled(function), [], []
+        compiled_function, found, raised = compiled(function), [], []
         for at in ([1, 5, 0], [4, 2, 2], [1, wrong, 0], [3, 3, 1], [wrong, 0, 0], [0, 1, 0]):
-            said, result = compiled_function(floats(SIZE, SIZE), whole(at))
+            message, result = compiled_function(floats(SIZE, SIZE), whole(at))
             found.append(result)
-            heard.append(said)
-        said_of.append(heard)
+            raised.append(message)
+        messages.append(raised)
         return found
 
-    said_of: list[list[str]] = []
+    messages: list[list[str]] = []
     both(scenario, runs=3)
-    expected, *others = said_of
-    assert [bool(said) for said in expected] == [False, False, True, False, True, False]
+    expected, *others = messages
+    assert [bool(message) for message in expected] == [False, False, True, False, True, False]
     assert all(other == expected for other in others)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_labels_that_are_no_whole_numbers_have_no_gradient_as_in_paddle(dtype, smoothing):
-    """Paddle's kernels take them, and raise in the backward pass; probabilities have one."""
-    said_of: list[list[str]] = []
+def test_float_labels_have_no_gradient(dtype, smoothing):
+    """Paddle's kernels accept float labels, and raise in the backward pass; probabilities have a
+    gradient.
+    """
+    messages: list[list[str]] = []
 
     def function(x: Any, labels: Any) -> Any:
         y = F.tanh(x) * 1.5
@@ -179,7 +181,7 @@ def test_labels_that_are_no_whole_numbers_have_no_gradient_as_in_paddle(dtype, s
         return F.cross_entropy(y, labels, soft_label=is_soft, label_smoothing=smoothing) + 0.5
 
     def scenario(compiled: Callable[[Any], Any]) -> Any:
-        compiled_function, heard, found = compiled(function), [], []
+        compiled_function, raised, found = compiled(function), [], []
         for seed in range(3):
             x = floats(3, SIZE, seed=seed)
             x.stop_gradient = False
@@ -188,19 +190,19 @@ def test_labels_that_are_no_whole_numbers_have_no_gradient_as_in_paddle(dtype, s
                 result = compiled_function(x, whole(labels, dtype))
                 found.append(result)
                 result.backward()
-                heard.append("")
+                raised.append("")
             except Exception as error:
-                heard.append(f"{type(error).__name__}: {error}"[:200])
-        said_of.append(heard)
+                raised.append(f"{type(error).__name__}: {error}"[:200])
+        messages.append(raised)
         return found
 
-    both(scenario, runs=2 if smoothing > 0 else 0)  # what Paddle refuses, it is asked for
-    expected, *others = said_of
+    both(scenario, runs=2 if smoothing > 0 else 0)  # inputs that Paddle rejects are left to Paddle
+    expected, *others = messages
     assert all(other == expected for other in others)
 
 
-def drawn_index(draw: random.Random) -> Callable[[Any], Any]:
-    """What stands in brackets behind y [4, 5, 6], with at least one tensor in it."""
+def random_index(draw: random.Random) -> Callable[[Any], Any]:
+    """A random index for y [4, 5, 6], with at least one tensor in it."""
     shape, dims, items = draw.choice([[3], [2, 2], []]), [4, 5, 6], []
     count, ellipsis = draw.randrange(1, 4), draw.randrange(6)
     first = draw.randrange(count)
@@ -228,8 +230,8 @@ def drawn_index(draw: random.Random) -> Callable[[Any], Any]:
 
 @pytest.mark.parametrize("gradient", [False, True], ids=["asked", "trained"])
 @pytest.mark.parametrize("number", range(24))
-def test_drawn_indices(number, gradient):
-    index = drawn_index(random.Random(number))
+def test_random_indices(number, gradient):
+    index = random_index(random.Random(number))
 
     def function(x: Any) -> Any:
         return index(F.tanh(x) * 1.5) * 0.5
@@ -245,7 +247,7 @@ def test_drawn_indices(number, gradient):
     check_one_graph(played(scenario))
 
 
-# Numbers that wait, made of y [6, 6], and whether they are known to be below 6.
+# Integers computed lazily from y [6, 6], and whether they are known to be below 6.
 NUMBERS: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "argmax": (lambda y: y.argmax(-1), True),
     "argmax, keepdim": (lambda y: paddle.argmax(y, axis=0, keepdim=True).flatten(), True),
@@ -282,7 +284,7 @@ NUMBERS: dict[str, tuple[Callable[[Any], Any], bool]] = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_that_wait_look_up_where_they_are_bounded(name):
+def test_lookups_by_lazy_integers_are_deferred_if_bounded(name):
     make, is_bounded = NUMBERS[name]
 
     def function(x: Any) -> Any:
@@ -304,11 +306,11 @@ def columns(y: Any) -> Any:
     return paddle.topk(y[:3], 2)[1]
 
 
-# Places in y[:3] [3, 6], and whether each of their columns is known by itself.
+# Indices into y[:3] [3, 6], and whether each of their columns has a range of its own.
 PLACES: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "stacked": (lambda y: paddle.stack([rows(y), columns(y)], axis=-1), True),
     "stacked along the last axis": (lambda y: paddle.stack([rows(y), columns(y)], 2), True),
-    "stacked, both waiting": (
+    "stacked, both lazy": (
         lambda y: paddle.stack([y[:, :3].argmax(-1), y.argmax(-1)], axis=1),
         True,
     ),
@@ -331,7 +333,7 @@ PLACES: dict[str, tuple[Callable[[Any], Any], bool]] = {
 
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("name", PLACES)
-def test_columns_of_places_are_known_by_themselves(name, gradient):
+def test_each_column_of_indices_has_its_own_range(name, gradient):
     make, is_bounded = PLACES[name]
 
     def function(x: Any) -> Any:
@@ -344,30 +346,30 @@ def test_columns_of_places_are_known_by_themselves(name, gradient):
     assert (played(scenario, runs=2).breaks == []) == is_bounded
 
 
-def test_columns_beyond_their_axis_raise_where_they_are_looked_up():
+def test_out_of_range_columns_raise_at_the_lookup():
     def function(x: Any) -> Any:
-        y, said = F.tanh(x) * 1.5, ""
+        y, message = F.tanh(x) * 1.5, ""
         try:
             y = y + paddle.gather_nd(y[:3], paddle.stack([y.argmax(-1), y.argmin(-1)], -1)).sum()
         except Exception as error:
-            said = type(error).__name__
-        return said, y + 0.5
+            message = type(error).__name__
+        return message, y + 0.5
 
     def scenario(compiled: Callable[[Any], Any]) -> Any:
         compiled_function, found = compiled(function), []
         for seed in range(4):
-            said, result = compiled_function(floats(SIZE, SIZE, seed=seed))
-            heard.append(said)
+            message, result = compiled_function(floats(SIZE, SIZE, seed=seed))
+            raised.append(message)
             found.append(result)
         return found
 
-    heard: list[str] = []
+    raised: list[str] = []
     both(scenario)
-    assert any(heard[:4]) and heard == heard[:4] * (len(heard) // 4)
+    assert any(raised[:4]) and raised == raised[:4] * (len(raised) // 4)
 
 
-def drawn_numbers(draw: random.Random, depth: int) -> tuple[str, Callable[[Any], Any]]:
-    """An expression of whole numbers of y [6, 6] in a row of six, and what it computes."""
+def random_integers(draw: random.Random, depth: int) -> tuple[str, Callable[[Any], Any]]:
+    """A random integer expression of y [6, 6], of six elements, and the function of it."""
     if depth == 0:
         leaves: list[tuple[str, Callable[[Any], Any]]] = [
             ("argmax", lambda y: y.argmax(-1)),
@@ -378,8 +380,8 @@ def drawn_numbers(draw: random.Random, depth: int) -> tuple[str, Callable[[Any],
             ("known", lambda y: whole([3, -2, 9, 0, 4, 1])),
         ]
         return draw.choice(leaves)
-    one, first = drawn_numbers(draw, depth - 1)
-    other, second = drawn_numbers(draw, draw.randrange(depth))
+    one, first = random_integers(draw, depth - 1)
+    other, second = random_integers(draw, draw.randrange(depth))
     n, m = sorted(draw.sample(range(-4, 12), 2))
     d = draw.randrange(1, 7)
     forms: list[tuple[str, Callable[[Any], Any]]] = [
@@ -402,22 +404,22 @@ def drawn_numbers(draw: random.Random, depth: int) -> tuple[str, Callable[[Any],
 
 
 @pytest.mark.parametrize("number", range(20))
-def test_drawn_numbers_raise_as_where_they_are_known(number):
-    """One that is taken for smaller than it is would raise later than natively, or not at all."""
+def test_random_integers_raise_as_in_eager_mode(number):
+    """An expression whose range is estimated too small would raise late, or not at all."""
     draw = random.Random(number)
-    _, make = drawn_numbers(draw, draw.randrange(1, 4))
+    _, make = random_integers(draw, draw.randrange(1, 4))
     seen = [make(floats(SIZE, SIZE, seed=seed)).numpy() for seed in range(12)]
     least, most = min(int(each.min()) for each in seen), max(int(each.max()) for each in seen)
     classes = draw.choice([max(1, most), max(1, most + 1), max(1, most) + 3])
     shift = draw.choice([0, -least, 1 - least])
 
     def function(x: Any) -> Any:
-        y, said = F.tanh(x) * 1.0, ""
+        y, message = F.tanh(x) * 1.0, ""
         try:
             y = y.sum() + F.one_hot(make(y) + shift, classes + max(0, shift))
         except ValueError as error:
-            said = str(error)
-        return [len(said), y * 2]
+            message = str(error)
+        return [len(message), y * 2]
 
     both(lambda compiled: [compiled(function)(floats(SIZE, SIZE, seed=at)) for at in range(12)])
 
@@ -439,7 +441,7 @@ EQUATIONS = [
 
 @pytest.mark.parametrize("gradient", [False, True], ids=["asked", "trained"])
 @pytest.mark.parametrize("equation", EQUATIONS, ids=lambda value: value[0])
-def test_einsum_ends_no_graph(equation, gradient):
+def test_einsum_breaks_no_graph(equation, gradient):
     text, *shapes = equation
 
     def function(*operands: Any) -> Any:
@@ -461,7 +463,7 @@ def test_einsum_ends_no_graph(equation, gradient):
     check_one_graph(played(scenario, runs=2))
 
 
-# -- numbers of NumPy's ----------------------------------------------------------------------------
+# -- NumPy scalars and arrays ----------------------------------------------------------------------
 
 N, M = np.int64, np.int32
 SHAPED: dict[str, Callable[[Any], Any]] = {
@@ -497,7 +499,7 @@ SHAPED: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("gradient", [False, True], ids=["asked", "trained"])
 @pytest.mark.parametrize("name", SHAPED)
-def test_numbers_and_arrays_of_numpy_end_no_graph(name, gradient):
+def test_numpy_scalars_and_arrays_break_no_graph(name, gradient):
     def function(x: Any) -> Any:
         return SHAPED[name](F.tanh(x) * 1.5) * 0.5
 
@@ -521,8 +523,8 @@ ARITHMETIC = (
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32", "bool"])
 @pytest.mark.parametrize("shape", [(2, 3), ()], ids=str)
 @pytest.mark.parametrize("name", ARITHMETIC.split())
-def test_numbers_of_numpy_are_what_they_are_to_paddle(name, shape, dtype):
-    """Or an error, as natively."""
+def test_arithmetic_with_numpy_scalars_matches_paddle(name, shape, dtype):
+    """Errors are also those of eager mode."""
     kinds = [np.float64, np.float32, np.float16, np.int64, np.int32, np.uint8, np.bool_]
 
     def function(x: Any, number: Any) -> Any:
@@ -545,12 +547,12 @@ def test_numbers_of_numpy_are_what_they_are_to_paddle(name, shape, dtype):
             expected, found = outcome(function, number), outcome(compiled_function, number)
             assert type(expected) is type(found), number
             assert expected[:2] == found[:2], repr(number)
-            if not isinstance(found, str):  # differences of what tanh rounds
+            if not isinstance(found, str):  # tanh rounds differently
                 np.testing.assert_allclose(found[2], expected[2], rtol=1e-6, atol=1e-6)
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-# -- looks at what is known ------------------------------------------------------------------------
+# -- reads of values that are not lazy -------------------------------------------------------------
 
 
 LOOKS: dict[str, Callable[[Any], Any]] = {
@@ -567,7 +569,7 @@ LOOKS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_looks_at_what_is_known_end_no_graph(name):
+def test_reads_of_known_values_break_no_graph(name):
     def function(x: Any, lengths: Any) -> Any:
         y = F.tanh(x) * 1.5
         number = LOOKS[name](lengths)
@@ -581,7 +583,7 @@ def test_looks_at_what_is_known_end_no_graph(name):
     assert played(scenario, runs=2).breaks == []
 
 
-def test_a_look_at_what_waits_ends_a_graph():
+def test_reads_of_lazy_values_break_the_graph():
     def function(x: Any) -> Any:
         y = F.tanh(x) * 1.5
         return y * float(y.mean()) + int((y > 0).cast("int64").sum())
@@ -593,8 +595,8 @@ def test_a_look_at_what_waits_ends_a_graph():
     assert compiled_function.explain().breaks != []
 
 
-def test_an_array_of_what_a_waiting_call_reads_is_written_later():
-    """Its memory is that of the tensor."""
+def test_an_array_sharing_memory_with_an_index_is_written_later():
+    """The array shares the tensor's memory."""
 
     def function(x: Any, at: Any) -> Any:
         y = paddle.gather(F.tanh(x), at)
@@ -608,7 +610,7 @@ def test_an_array_of_what_a_waiting_call_reads_is_written_later():
     both(scenario, runs=0)
 
 
-def test_positions_that_are_written_while_they_are_read():
+def test_indices_that_are_overwritten_after_a_lookup():
     def function(x: Any, at: Any) -> Any:
         y = paddle.gather(F.tanh(x), at)
         at.fill_(0)
@@ -624,6 +626,6 @@ def test_positions_that_are_written_while_they_are_read():
     both(scenario)
 
 
-def test_agreement_is_looked_at():
+def test_agree_compares_dtypes():
     with pytest.raises(AssertionError):
         agree([whole(3)], [whole(3, "int32")])

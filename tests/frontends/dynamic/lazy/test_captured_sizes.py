@@ -1,7 +1,8 @@
-"""Functions that are called with tensors of many sizes: one graph serves calls that differ in them.
+"""Functions that are called with tensors of many sizes: one graph serves calls that differ in sizes
+only.
 
-What decides is what was called, not how often it was seen: calls that differ in anything else, or
-do more than to compute results, have graphs of their own.
+Traces are grouped by their operators, not by how often they occur: calls that differ in anything
+else, or have side effects, get graphs of their own.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from tests.frontends.dynamic.test_compiled_layer import both
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
-ROUNDS = 3  # the first is native, the second makes graphs
-# What is freed meanwhile may call Paddle, which ends a path early, or set a flag of Paddle's, after
-# which paths begin anew: both cost a native call, or a graph.
+ROUNDS = 3  # the first runs eagerly, the second builds graphs
+# Objects that are freed in a round may call Paddle, which ends a trace early, or set one of
+# Paddle's flags, after which traces start again: either costs an eager call, or a graph.
 MOST_ROUNDS = 9
 
 
 class Block(nn.Layer):
-    """Attention to all words so far."""
+    """Causal attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class Block(nn.Layer):
         return x + self.narrow(F.gelu(self.wide(self.norm_behind(x)))), (key, value)
 
 
-class Writer(nn.Layer):
+class LanguageModel(nn.Layer):
     """A language model with a cache of keys and values."""
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class Writer(nn.Layer):
 
 
 def generated(writer: Any, batch: int, count: int) -> list[Any]:
-    """The words that a model writes, and its last scores."""
+    """The tokens that a model generates, and its last scores."""
     words, caches, found = inputs(Encoder, 0, batch), None, []
     for _ in range(count):
         scores, caches = writer(words, caches)
@@ -79,7 +80,7 @@ def generated(writer: Any, batch: int, count: int) -> list[Any]:
     return [found, scores]
 
 
-def pictures() -> Any:
+def conv_network() -> Any:
     return nn.Sequential(
         nn.Conv2D(3, 8, 3, padding=1, stride=2),
         nn.BatchNorm2D(8),
@@ -100,10 +101,10 @@ def words(batch: int, count: int) -> Any:
     return inputs(Encoder, count, batch)[:, :1].expand([batch, count])
 
 
-# What is called, and with what for each of some sizes.
-MANY: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
+# Functions, and the arguments of each for a size.
+FUNCTIONS_AND_INPUTS: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     "batches": (lambda: made(mlp).eval(), lambda n: floats(n + 2, 20, seed=n)),
-    "pictures": (lambda: made(pictures), lambda n: floats(2, 3, 8 + n, 20 - n, seed=n)),
+    "conv_network": (lambda: made(conv_network), lambda n: floats(2, 3, 8 + n, 20 - n, seed=n)),
     "sentences": (lambda: made(sentences), lambda n: floats(2 + n % 3, 9 + n, 24)),
     "recurrent": (lambda: made(lstm).eval(), lambda n: words(2, 3 + n)),
     "sums": (lambda: lambda x: F.relu(x * 2.5).sum(-1) + x.mean(), lambda n: floats(2 + n, 3 + n)),
@@ -114,9 +115,9 @@ MANY: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("name", FUNCTIONS_AND_INPUTS)
 def test_one_graph_serves_many_sizes(name):
-    make, given = MANY[name]
+    make, given = FUNCTIONS_AND_INPUTS[name]
     function, sizes = make(), range(8)
     with paddle.no_grad():
         expected = [function(given(size)) for size in sizes]
@@ -128,26 +129,26 @@ def test_one_graph_serves_many_sizes(name):
             agree([compiled(given(size)) for size in sizes], expected)
             runs.append(paddle_ngraph.stats()["engine_runs"] - before)
     assert sum(each >= len(sizes) for each in runs) == ROUNDS - 1, runs
-    # No function of its own for each size. The graph of "recurrent" has two intervals, of which no
-    # shape is known.
+    # Fewer functions than sizes. The graph of "recurrent" has two subgraphs whose shapes are all
+    # dynamic.
     assert 0 < paddle_ngraph.cache_info().currsize < len(sizes)
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_text_that_grows_word_by_word():
+def test_generation_token_by_token():
     with paddle.no_grad():
-        expected = [generated(made(Writer).eval(), batch, 16) for batch in (2, 3)]
-        writer = paddle_ngraph.compile(made(Writer).eval())
+        expected = [generated(made(LanguageModel).eval(), batch, 16) for batch in (2, 3)]
+        writer = paddle_ngraph.compile(made(LanguageModel).eval())
         before = paddle_ngraph.stats()
         for _ in range(ROUNDS):
             agree([generated(writer, batch, 16) for batch in (2, 3)], expected)
     counts = paddle_ngraph.stats()
     assert counts["engine_runs"] - before["engine_runs"] >= 64
-    # Two for the sentences at the beginning, and one or two for all others.
+    # Two for the prompts, and one or two for all further tokens.
     assert counts["functions_built"] - before["functions_built"] <= 6
 
 
-# -- what has graphs of its own ------------------------------------------------------------------
+# -- calls with graphs of their own --------------------------------------------------------------
 
 
 class Scaled(nn.Layer):
@@ -159,14 +160,14 @@ class Scaled(nn.Layer):
         return F.tanh(self.linear(x)) * factor
 
 
-def numbers(compiled: Callable[[Any], Any]) -> list[Any]:
-    """Another number for each size."""
+def scalars(compiled: Callable[[Any], Any]) -> list[Any]:
+    """Another scalar for each size."""
     function = compiled(Scaled())
     return [function(floats(3 + n, 4), 0.5 + n % 2) for n in range(6)]
 
 
-def parts(compiled: Callable[[Any], Any]) -> list[Any]:
-    """As many results as there are rows, and a row by its number."""
+def rows_of_result(compiled: Callable[[Any], Any]) -> list[Any]:
+    """One result per row, and a row at a constant index."""
     function = compiled(lambda x: [F.relu(x).unbind(0), (x * 2.5)[x.shape[0] - 2]])
     return [function(floats(3 + n, 4, seed=n)) for n in range(6)]
 
@@ -177,13 +178,13 @@ def reshaped(compiled: Callable[[Any], Any]) -> list[Any]:
 
 
 def columns(compiled: Callable[[Any], Any]) -> list[Any]:
-    """Positions are the same in all sizes, and cut off where there are fewer."""
+    """Indices are equal for all sizes, and cut off where there are fewer columns."""
     function = compiled(lambda x: F.tanh(x)[:, :6] * 2.5 + x[:, -6:])
     return [function(floats(2, 3 + n, seed=n)) for n in range(8)]
 
 
 def repeats(compiled: Callable[[Any], Any]) -> list[Any]:
-    """What has one element is repeated, what has more is not."""
+    """Size 1 is broadcast, other sizes are not."""
     function = compiled(lambda x, y: F.relu(x + y * 2.5) - y)
     pairs = [(n, m) for n in (1, 3, 5) for m in (1, n)]
     return [function(floats(n, 4, seed=n), floats(m, 4, seed=m)) for n, m in pairs]
@@ -195,7 +196,7 @@ def empty(compiled: Callable[[Any], Any]) -> list[Any]:
 
 
 def views(compiled: Callable[[Any], Any]) -> list[Any]:
-    """Who writes to a view of a result writes to the result."""
+    """A write to a view of a result is a write to the result."""
     function = compiled(lambda x: (y := F.relu(x) * 2.5, y.reshape([-1])))
     found = []
     for n in range(6):
@@ -205,21 +206,21 @@ def views(compiled: Callable[[Any], Any]) -> list[Any]:
     return found
 
 
-def parts_of_others(compiled: Callable[[Any], Any]) -> list[Any]:
+def noncontiguous(compiled: Callable[[Any], Any]) -> list[Any]:
     """Arguments that are not contiguous."""
     function = compiled(lambda x: F.tanh(x) * 2.5 + x)
     return [function(floats(4 + n, 6, seed=n).transpose([1, 0])) for n in range(6)]
 
 
 def statistics(compiled: Callable[[Any], Any]) -> list[Any]:
-    """What a normalization writes is written once in each call."""
+    """Running statistics are updated once per call."""
     layer = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1D(4))
     function = compiled(layer)
     found = [function(floats(3 + n, 4, seed=n)) for n in range(6)]
     return [found, layer[1]._mean, layer[1]._variance]
 
 
-def draws(compiled: Callable[[Any], Any]) -> list[Any]:
+def samples(compiled: Callable[[Any], Any]) -> list[Any]:
     function = compiled(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)))
     return [[function(floats(3 + n, 4, seed=n)) for n in range(6)], paddle.rand([3])]
 
@@ -242,14 +243,14 @@ def weights_that_change(compiled: Callable[[Any], Any]) -> list[Any]:
 
 
 SCENARIOS = (
-    numbers, parts, reshaped, columns, repeats, empty, views, parts_of_others, statistics, draws,
-    other_weights, weights_that_change,
+    scalars, rows_of_result, reshaped, columns, repeats, empty, views, noncontiguous, statistics,
+    samples, other_weights, weights_that_change,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("grads", [False, True])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
-def test_calls_of_many_sizes_are_as_ever(scenario, grads):
+def test_calls_with_many_sizes_match_eager_mode(scenario, grads):
     def played(compiled: Callable[[Any], Any]) -> list[Any]:
         with paddle.set_grad_enabled(grads):
             return made(lambda: scenario(compiled))

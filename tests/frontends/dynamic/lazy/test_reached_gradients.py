@@ -1,8 +1,8 @@
-"""What a loss does not reach has no gradient, however a function is parted into graphs.
+"""Parameters that a loss does not reach have no gradient, however a function is split into graphs.
 
-Drawn functions use values in ways that pass gradients on, and in ways that do not: what is
-detached, compared or a label. Some of their results are differentiated, others in each step. Zeros
-where Python leaves nothing would be wrong: an optimizer's decay moves such parameters.
+Random functions use values in ways that propagate gradients, and in ways that do not: detached,
+compared or as labels. Some of their results are differentiated, others in each step. Zeros instead
+of no gradient would be wrong: the weight decay of an optimizer moves such parameters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def without_gradient(x: Any) -> Any:
         return F.sigmoid(x)
 
 
-# Functions of two values. Those of the second line pass nothing on to y.
+# Functions of two values. Those of the second line propagate no gradient to y.
 USES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda x, y: x + y,
     "product": lambda x, y: x * F.tanh(y),
@@ -52,14 +52,16 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Drawn:
-    """A function of a tensor and two parameters, and which of its results are differentiated."""
+class RandomFunction:
+    """A random function of a tensor and two parameters, with the results to differentiate in each
+    step.
+    """
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
         self.calls = []
         for count in range(3, 3 + rng.randint(3, 9)):
-            # Mostly what was made last, so that most of it is used.
+            # Mostly recent values, so that most of them are used.
             x, y = (max(rng.randrange(count), rng.randrange(count)) for _ in range(2))
             self.calls.append((rng.choice(list(USES)), x, y))
         count = 3 + len(self.calls)
@@ -99,14 +101,14 @@ class Drawn:
 
 @pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("first", range(0, 160, 16))
-def test_drawn_functions(first):
+def test_random_functions(first):
     before = paddle_ngraph.stats()["engine_runs"]
     for seed in range(first, first + 16):
-        both(Drawn(seed).play, runs=0)
+        both(RandomFunction(seed).play, runs=0)
     assert paddle_ngraph.stats()["engine_runs"] - before > 16 * STEPS
 
 
-# What is compared, labels of two losses, one of which is inside of the graph that makes them.
+# Comparisons, and labels of two losses, one of them inside the graph that computes the labels.
 BETWEEN: dict[str, Callable[[Any, Any], list[Any]]] = {
     "compared": lambda h, q: (lambda a: [a, paddle.expand_as(a[:, :1], h)])(
         q * (h > 1).astype("float32")
@@ -127,7 +129,7 @@ BETWEEN: dict[str, Callable[[Any, Any], list[Any]]] = {
 
 @pytest.mark.parametrize("name", BETWEEN)
 @pytest.mark.parametrize("chosen", [(0,), (1,), (0, 1)])
-def test_values_between_graphs_that_pass_nothing_on(name, chosen):
+def test_values_without_gradient_between_graphs(name, chosen):
     def scenario(compiled):
         p, q = floats(3, 4), floats(3, 4, seed=1)
         p.stop_gradient = q.stop_gradient = False
@@ -144,8 +146,8 @@ def test_values_between_graphs_that_pass_nothing_on(name, chosen):
     both(scenario, runs=4)
 
 
-def test_what_passes_nothing_on_is_in_the_graph_that_reads_it():
-    """A mask is no graph of its own, though no gradient comes to it."""
+def test_values_without_gradient_belong_to_the_graph_that_reads_them():
+    """A mask is no graph of its own, though no gradient reaches it."""
 
     @paddle_ngraph.compile
     def function(x: Any) -> Any:
@@ -160,8 +162,8 @@ def test_what_passes_nothing_on_is_in_the_graph_that_reads_it():
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_graphs_side_by_side_draw_in_the_order_of_the_calls():
-    """Though the one that draws first ends last."""
+def test_independent_graphs_sample_in_call_order():
+    """Although the first dropout in call order is read last."""
 
     def scenario(compiled):
         body = made(lambda: nn.Linear(8, 8))
@@ -182,8 +184,8 @@ def test_graphs_side_by_side_draw_in_the_order_of_the_calls():
     both(scenario, runs=12)
 
 
-def test_what_passes_nothing_on_is_asked_before_graphs_are_made(monkeypatch):
-    """They are made once: Paddle keeps what it has of each that trains."""
+def test_gradient_flow_is_known_before_graphs_are_built(monkeypatch):
+    """Graphs are built once: Paddle retains each program that trains."""
     made_for = []
     build = trace_graph.Stage._build
     monkeypatch.setattr(
@@ -205,8 +207,8 @@ def test_what_passes_nothing_on_is_asked_before_graphs_are_made(monkeypatch):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_only_a_later_graph_reads_is_in_that_graph():
-    """Losses of two networks against each other are two graphs."""
+def test_values_that_only_a_later_graph_reads_belong_to_it():
+    """Losses of two adversarial networks are two graphs."""
     generator, critic = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 1))
 
     @paddle_ngraph.compile

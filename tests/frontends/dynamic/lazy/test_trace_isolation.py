@@ -1,4 +1,4 @@
-"""While a thread makes a graph, what Paddle keeps for the process is for others what it was."""
+"""While a thread builds a graph, other threads see Paddle's process-wide state unchanged."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
 _PATIENCE = 60
-# How long a graph is held back for a thread that may have to wait until it is made.
-_MOMENT = 0.2
+# Seconds that the building of a graph is paused for a thread that may be blocked until it ends.
+_PAUSE_SECONDS = 0.2
 
 
 class Other:
-    """A thread that does something while a graph is made.
+    """A thread that runs a function while a graph is built.
 
     Args:
-        work: What it does, with this object.
+        work: The function, called with this object.
     """
 
     def __init__(self, work: Callable[[Other], Any]) -> None:
@@ -40,30 +40,30 @@ class Other:
         self._thread.start()
 
     def _run(self) -> None:
-        paddle.in_dynamic_mode()  # the first time a thread would wait for the graph
+        paddle.in_dynamic_mode()  # the first call at which a thread would block on the graph
         try:
             self._result = self._work(self)
         except BaseException as error:
             self._error = error
         self._spoke.set()
 
-    def waits_for_making(self) -> None:
-        """Called by the work, before the graph is made: goes on while it is."""
+    def wait_until_building(self) -> None:
+        """Called by the work, before the graph is built: returns while it is being built."""
         self._spoke.set()
         assert self.making.wait(_PATIENCE)
 
-    def waits_until_made(self) -> None:
-        """Called by the work: the graph is made further."""
+    def continue_building(self) -> None:
+        """Called by the work: the building of the graph continues."""
         self._spoke.set()
         assert self._made.wait(_PATIENCE)
 
     def wait(self, seconds: float) -> None:
-        """Waits for the thread to wait, or end."""
+        """Waits until the thread blocks, or ends."""
         self._spoke.wait(seconds)
         self._spoke.clear()
 
     def end(self) -> Any:
-        """What its work returns."""
+        """The result of its work."""
         self._made.set()
         self._thread.join(_PATIENCE)
         assert not self._thread.is_alive()
@@ -78,7 +78,7 @@ def network() -> nn.Layer:
 
 
 def loss_of(layer: nn.Layer) -> Callable[[Any], Any]:
-    """A function whose gradients add up."""
+    """A function whose gradients accumulate."""
     return lambda x: (layer(x) * x.mean()).sum() + layer(x).square().mean()
 
 
@@ -89,26 +89,26 @@ def trained(function: Callable[[Any], Any], layer: nn.Layer) -> list[np.ndarray]
     return [loss.numpy(), *(each.grad.numpy() for each in layer.parameters())]
 
 
-def make_beside(
+def build_alongside(
     work: Callable[[Other], Any],
     monkeypatch: pytest.MonkeyPatch,
     is_first: bool = False,
     is_static: bool = False,
 ) -> Any:
-    """Makes a graph, which has to be right, while another thread does something.
+    """Builds a graph, and checks it, while another thread does some work.
 
     Args:
-        work: What that thread does.
-        is_first: Whether it waits for the making of the graph.
-        is_static: Whether it begins in static mode.
+        work: The work of that thread.
+        is_first: Whether the thread starts before the graph is built.
+        is_static: Whether the thread begins in static mode.
 
     Returns:
-        What the work returns.
+        The result of the work.
     """
     layer, native = network(), network()
     expected = trained(loss_of(native), native)
     function = paddle_ngraph.compile(loss_of(layer))
-    trained(function, layer)  # natively; the second call makes the graph
+    trained(function, layer)  # runs eagerly; the second call builds the graph
     before, runs = _state(), paddle_ngraph.stats()["engine_runs"]
     if is_static:
         paddle.enable_static()
@@ -121,7 +121,7 @@ def make_beside(
     def in_programs(*args: Any) -> Any:
         if not other.making.is_set():
             other.making.set()
-            other.wait(_MOMENT)
+            other.wait(_PAUSE_SECONDS)
         return original(*args)
 
     with monkeypatch.context() as patch:
@@ -149,8 +149,8 @@ def _default_programs() -> tuple[Any, Any]:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_others_find_their_default_programs(monkeypatch):
-    """So do threads that begin meanwhile, also while gradients are made."""
+def test_other_threads_see_their_default_programs(monkeypatch):
+    """So do threads that start during the building, also while gradients are added."""
     before, found = _default_programs(), []
 
     def look(*args: Any) -> None:
@@ -167,7 +167,7 @@ def test_others_find_their_default_programs(monkeypatch):
 
     monkeypatch.setattr(trace_graph, "program_function", looking(trace_graph.program_function))
     monkeypatch.setattr(pir_partial_program, "grad", looking(pir_partial_program.grad))
-    make_beside(look, monkeypatch)
+    build_alongside(look, monkeypatch)
     assert len(found) > 5
     for programs in found:
         assert all(one is other for one, other in zip(programs, before))
@@ -175,17 +175,17 @@ def test_others_find_their_default_programs(monkeypatch):
 
 def _leaves(other: Other) -> None:
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
-        other.waits_for_making()
+        other.wait_until_building()
 
 
 def _enters(other: Other) -> None:
-    other.waits_for_making()
+    other.wait_until_building()
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
-        other.waits_until_made()
+        other.continue_building()
 
 
 def _enters_and_leaves(other: Other) -> None:
-    other.waits_for_making()
+    other.wait_until_building()
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
         pass
 
@@ -193,15 +193,15 @@ def _enters_and_leaves(other: Other) -> None:
 def _stays(other: Other) -> None:
     programs = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(*programs):
-        other.waits_for_making()
+        other.wait_until_building()
         assert _default_programs() == programs
-        other.waits_until_made()
+        other.continue_building()
         assert _default_programs() == programs
 
 
 @pytest.mark.parametrize("work", [_leaves, _enters, _enters_and_leaves, _stays])
-def test_others_switch_programs_meanwhile(work, monkeypatch):
-    make_beside(work, monkeypatch, is_first=True)
+def test_other_threads_switch_programs_concurrently(work, monkeypatch):
+    build_alongside(work, monkeypatch, is_first=True)
 
 
 # -- optimizers ----------------------------------------------------------------------------------
@@ -216,11 +216,11 @@ _OPTIMIZERS = {
 }
 
 
-class Holding(nn.clip.ClipGradBase):
-    """Leaves gradients alone; has something done in the midst of a step.
+class CallbackClip(nn.clip.ClipGradBase):
+    """A gradient clip without effect, which calls a function in the middle of an optimizer step.
 
     Args:
-        act: It.
+        act: The function.
     """
 
     def __init__(self, act: Callable[[], None]) -> None:
@@ -233,19 +233,19 @@ class Holding(nn.clip.ClipGradBase):
 
 
 def _after_steps(kind: str, is_scheduled: bool, other: Other | None = None) -> list[np.ndarray]:
-    """The parameters after three steps, in the second of which a graph is made."""
+    """The parameters after three steps, in the second of which a graph is built."""
     layer, acts = network(), iter([])
     rate = paddle.optimizer.lr.StepDecay(0.1, 1) if is_scheduled else 0.1
-    clip = Holding(lambda: [act() for act in [next(acts, None)] if act is not None] and None)
+    clip = CallbackClip(lambda: [act() for act in [next(acts, None)] if act is not None] and None)
     optimizer = _OPTIMIZERS[kind](rate, parameters=layer.parameters(), grad_clip=clip)
     apply = optimizer._apply_optimize
 
     def held(*args: Any, **kwargs: Any) -> Any:
-        """What a thread switch may do before Paddle looks up its programs."""
+        """Simulates a thread switch before Paddle looks up its programs."""
         if other is not None and not other.making.is_set():
-            other.waits_for_making()
+            other.wait_until_building()
             nonlocal acts
-            acts = iter([other.waits_until_made])
+            acts = iter([other.continue_building])
         return apply(*args, **kwargs)
 
     optimizer._apply_optimize = held
@@ -259,39 +259,39 @@ def _after_steps(kind: str, is_scheduled: bool, other: Other | None = None) -> l
 
 @pytest.mark.parametrize("is_scheduled", [False, True])
 @pytest.mark.parametrize("kind", list(_OPTIMIZERS))
-def test_others_take_steps_meanwhile(kind, is_scheduled, monkeypatch):
+def test_other_threads_run_optimizer_steps_concurrently(kind, is_scheduled, monkeypatch):
     expected = _after_steps(kind, is_scheduled)
     work = lambda other: _after_steps(kind, is_scheduled, other)  # noqa: E731
-    found = make_beside(work, monkeypatch, is_first=True)
+    found = build_alongside(work, monkeypatch, is_first=True)
     for one, wanted in zip(found, expected):
         np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-6)
 
 
-# -- what else threads share ---------------------------------------------------------------------
+# -- other state that threads share ----------------------------------------------------------------
 
 
-def test_mixed_precision_is_what_others_said(monkeypatch):
-    """Paddle makes gradients without it, and would say so of all threads, for good."""
+def test_autocast_state_is_unchanged(monkeypatch):
+    """Paddle adds gradients with autocast off, and would leave it off for all threads."""
     state = sys.modules["paddle.amp.auto_cast"].amp_global_state()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with paddle.amp.auto_cast(dtype="bfloat16"):
             pass
-    make_beside(lambda other: None, monkeypatch)
+    build_alongside(lambda other: None, monkeypatch)
     assert state.amp_dtype == "bfloat16"
 
 
-def test_a_thread_in_static_mode_builds_its_program_meanwhile(monkeypatch):
+def test_a_thread_in_static_mode_builds_its_program_concurrently(monkeypatch):
     def work(other: Other) -> list[np.ndarray]:
         assert not paddle.in_dynamic_mode()
         main, startup = paddle.static.Program(), paddle.static.Program()
         with paddle.static.program_guard(main, startup):
             x = paddle.static.data("x", [2, 4], "float32")
             hidden = nn.Linear(4, 3, "w_1", "b_1")(x)
-            other.waits_for_making()
+            other.wait_until_building()
             hidden = nn.Linear(3, 2, "w_2", "b_2")(hidden) * 0.0
             result = paddle.static.nn.cond(hidden.sum() > 1.0, lambda: hidden, lambda: hidden + 2.0)
-            other.waits_until_made()
+            other.continue_building()
         assert _default_programs() != (main, startup)
         executor = paddle.static.Executor(paddle.CPUPlace())
         with paddle.static.scope_guard(paddle.static.Scope()):
@@ -299,5 +299,5 @@ def test_a_thread_in_static_mode_builds_its_program_meanwhile(monkeypatch):
             feed = {"x": np.ones([2, 4], "float32")}
             return executor.run(main, feed=feed, fetch_list=[result])
 
-    (found,) = make_beside(work, monkeypatch, is_first=True, is_static=True)
+    (found,) = build_alongside(work, monkeypatch, is_first=True, is_static=True)
     np.testing.assert_array_equal(found, np.full([2, 2], 2.0))

@@ -1,0 +1,40 @@
+"""Paddle's interpreter, and the flags of Paddle under which it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle_ngraph import _core
+from paddle_ngraph.paddle_private.names import StandaloneExecutor
+from paddle_ngraph.paddle_private.protocols import Executor, Plan, Scope
+
+# Paddle's executor accepts PIR programs.
+PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
+# Paddle's executor obeys the user's flag, also while other threads run PIR programs.
+PIR_IN_EXECUTOR_AS_SET = _core.FlagOverride("enable_pir_in_executor", user_value=True)
+# Paddle's executor runs operators one by one, in program order.
+SEQUENTIAL_RUN = _core.FlagOverride("new_executor_sequential_run")
+# Paddle's executor runs operators in the calling thread: waking another thread takes longer than
+# most operators.
+TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
+
+
+def create(place: Any, plan: Plan, scope: Scope) -> Executor:
+    """Paddle's interpreter of a plan, on the variables of a scope."""
+    interpreter: Executor = StandaloneExecutor(place, plan, scope)
+    return interpreter
+
+
+class SequentialPaddleRun:
+    """A run by Paddle of a program whose operators run one by one, in program order.
+
+    The operators run in the calling thread: memory that one thread frees is slow to reach another.
+    """
+
+    def __enter__(self) -> None:
+        SEQUENTIAL_RUN.__enter__()
+        TRACE_RUN.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        TRACE_RUN.__exit__(*error)
+        SEQUENTIAL_RUN.__exit__(*error)

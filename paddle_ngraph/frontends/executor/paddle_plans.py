@@ -1,0 +1,83 @@
+"""The programs of a plan of Paddle's executor, PIR or ProgramDesc."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paddle_ngraph.frontends.executor import scope_tracking
+from paddle_ngraph.frontends.program_desc import translation
+from paddle_ngraph.paddle_private.names import PaddlePlan
+from paddle_ngraph.paddle_private.protocols import LegacyProgramDesc, Plan, Program
+from paddle_ngraph.partitioning.analysis import block_view
+from paddle_ngraph.partitioning.analysis.block_view import has_bfloat16
+
+
+def is_sequential(plan: Plan) -> bool:
+    """Whether the operators of a plan run one by one, in program order."""
+    return any(map(block_view.is_sequential, map(plan.ir_program, plan.job_types())))
+
+
+def pir_programs(plan: Plan) -> dict[str, Program]:
+    """Copies of the plan's programs by job type; none if Paddle cannot translate one to PIR."""
+    copies = {job_type: pir_program(plan, job_type) for job_type in job_types(plan)}
+    found = {job_type: each for job_type, each in copies.items() if each is not None}
+    return found if len(found) == len(copies) else {}
+
+
+def programs(plan: Plan) -> dict[str, Program | LegacyProgramDesc]:
+    """The plan's programs by job type, PIR or ProgramDesc."""
+    is_pir = plan.job_types()
+    return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in job_types(plan)}
+
+
+def plan_for_paddle(plan: Plan) -> Plan:
+    """The plan for Paddle's executor, with copies of bfloat16 programs.
+
+    Paddle's executor inserts oneDNN operators into programs with bfloat16.
+    """
+    programs = {t: plan.ir_program(t) for t in plan.job_types()}
+    if not any(map(has_bfloat16, programs.values())):
+        return plan
+    return PaddlePlan(plan.job_list(), {t: each.clone() for t, each in programs.items()})
+
+
+def with_existing_variables(plan: Plan) -> Plan:
+    """The plan, with programs that write to the existing variables of the scope."""
+    if not plan.job_types():
+        return plan  # ProgramDesc programs do so already
+    return PaddlePlan(plan.job_list(), {t: pir_program(plan, t) for t in plan.job_types()})
+
+
+def runs_python(plan: Plan) -> bool:
+    """Whether a ProgramDesc program of the plan calls Python."""
+    return any(map(translation.calls_python, legacy_programs(plan)))
+
+
+def legacy_programs(plan: Plan) -> list[LegacyProgramDesc]:
+    """The ProgramDesc programs of the plan."""
+    return [plan.program(t) for t in job_types(plan) if t not in plan.job_types()]
+
+
+def persistable_in(programs: Iterable[LegacyProgramDesc]) -> frozenset[str]:
+    """The persistable variables of ProgramDesc programs."""
+    variables = (v for program in programs for v in program.block(0).all_vars())
+    return frozenset(variable.name() for variable in variables if variable.persistable())
+
+
+def job_types(plan: Plan) -> set[str]:
+    """The job types of the plan."""
+    return {job.type() for job in plan.job_list()}
+
+
+def pir_program(plan: Plan, job_type: str) -> Program | None:
+    """A copy of a program of the plan; a ProgramDesc program is translated, ``None`` if impossible.
+
+    The copy writes to existing variables of the scope instead of recreating them.
+    """
+    is_pir = job_type in plan.job_types()
+    program = (
+        plan.ir_program(job_type).clone() if is_pir else translation.to_pir(plan.program(job_type))
+    )
+    if program is not None:
+        scope_tracking.keep_variables(program)
+    return program

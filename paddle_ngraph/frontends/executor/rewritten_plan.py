@@ -1,0 +1,176 @@
+"""The rewritten copy of a plan, and the strategies by which it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from paddle_ngraph import _core
+from paddle_ngraph.conversion import denylist
+from paddle_ngraph.frontends import dispatcher
+from paddle_ngraph.frontends.executor import (
+    interpreter,
+    paddle_plans,
+    scope_tracking,
+    weight_writes,
+    whole_program,
+)
+from paddle_ngraph.frontends.executor.run import Run
+from paddle_ngraph.paddle_private.names import PaddlePlan, is_initialized
+from paddle_ngraph.paddle_private.protocols import Executor, Plan, Program, Scope
+from paddle_ngraph.partitioning.analysis.block_view import (
+    is_packed,
+    must_run_sequentially,
+    nodes_of,
+)
+from paddle_ngraph.utils import signals
+
+
+class RewrittenPlan:
+    """A plan of rewritten PIR programs, also of those that were translated from ProgramDesc.
+
+    Args:
+        place, scope: The device, a CPU, and the variables.
+        plan: Paddle's plan, of which the programs are rewritten copies.
+        programs: The rewritten programs by job type.
+        num_stochastic: The number of their engine operators that sample random numbers.
+    """
+
+    def __init__(
+        self,
+        place: Any,
+        plan: Plan,
+        scope: Scope,
+        programs: dict[str, Program],
+        num_stochastic: int,
+    ) -> None:
+        nodes = [node for program in programs.values() for node in nodes_of(program)]
+        graphs = [node.graph for node in nodes if node.is_engine]
+        self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
+        self._denials = denylist.DenialWatcher(graphs)
+        has_order = paddle_plans.is_sequential(plan)
+        in_order = has_order or must_run_sequentially(nodes, num_stochastic)
+        self._sequential_run = interpreter.SEQUENTIAL_RUN if in_order else nullcontext()
+        # Paddle runs operators in parallel threads, the engine runs each operator on several
+        # threads.
+        runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
+        self._trace_run = interpreter.TRACE_RUN if runs_all or has_order else nullcontext()
+        self._place, self._paddle_plan, self._scope = place, plan, scope
+        self._programs = programs
+        # A ProgramDesc program raises where a variable is missing.
+        legacy = [
+            each for job_type, each in self._programs.items() if job_type not in plan.job_types()
+        ]
+        self._unfed = [name for program in legacy for name in _unfed(program)]
+        self._interpreter = scope_tracking.Bound(scope, self._names, self._create_interpreter)
+        self._whole = scope_tracking.Bound(scope, self._names, self._find_whole)
+        self._is_single = len(plan.job_list()) == 1 and len(programs) == 1
+        may_schedule = self._is_single and not has_order
+        self._extensions = dispatcher.extensions_for(list(programs.values()), may_schedule)
+        self._extended = [
+            scope_tracking.Bound(scope, self._names, partial(_bound, each, scope))
+            for each in self._extensions
+        ]
+        self.strategies: tuple[dispatcher.Strategy[Run, Any], ...] = (
+            self._run_whole,
+            self._run_extension,
+            self._run_interpreter,
+        )
+
+    @property
+    def whole(self) -> whole_program.WholeProgram | None:
+        """The programs as one engine operator, if they consist of no other operators."""
+        return self._whole.get()
+
+    @property
+    def direct(self) -> dispatcher.DirectProgram | None:
+        """The programs without Paddle's interpreter, if that is possible."""
+        return self._whole.get() or self._extension()
+
+    def _extension(self) -> dispatcher.DirectProgram | None:
+        """The programs as the first extension runs them that can."""
+        for each in self._extended:
+            if (found := each.get()) is not None:
+                return found
+        return None
+
+    def _run_whole(self, run: Run) -> Any:
+        return self._run_directly(run, self._whole.get)
+
+    def _run_extension(self, run: Run) -> Any:
+        return self._run_directly(run, self._extension)
+
+    def _run_directly(self, run: Run, find: Callable[[], dispatcher.DirectProgram | None]) -> Any:
+        if run.is_profiled or _core.observes_operators() or (program := find()) is None:
+            return dispatcher.NOT_HANDLED
+        return whole_program.Fetched(program.run())
+
+    def _run_interpreter(self, run: Run) -> Any:
+        with (
+            signals.deferred_signals(except_ctrl_c=True),
+            interpreter.PIR_IN_EXECUTOR,
+            self._sequential_run,
+            self._trace_run,
+        ):
+            return self._interpreter.get().run(list(run.feed_names), run.is_profiled)
+
+    def check_feeds(self, feed: Mapping[str, Any] | None = None) -> None:
+        """Raises an error for feeds that an extension does not accept.
+
+        Args:
+            feed: By name, as for ``Executor.run``; ``None``: the contents of the scope.
+        """
+        for each in self._extensions:
+            each.check_feeds(
+                self._shape_of if feed is None else lambda name: _shape_of_array(feed.get(name))
+            )
+
+    def _shape_of(self, name: str) -> Sequence[int]:
+        variable = self._scope.find_var(name)
+        return () if variable is None else tuple(weight_writes.tensor_of(variable).shape())
+
+    def has_missing_variable(self) -> bool:
+        """Whether a variable that a ProgramDesc program reads from the scope has no data."""
+        variables = map(self._scope.find_var, self._unfed)
+        return any(
+            found is None or not is_initialized(weight_writes.tensor_of(found))
+            for found in variables
+        )
+
+    def _create_interpreter(self, binding: scope_tracking.Binding) -> Executor:
+        plan = PaddlePlan(self._paddle_plan.job_list(), self._programs)
+        binding.report_erased(self._programs.values())
+        return interpreter.create(self._place, plan, self._scope)
+
+    def _find_whole(self, _: scope_tracking.Binding) -> whole_program.WholeProgram | None:
+        if not self._is_single:
+            return None
+        (program,) = self._programs.values()
+        return whole_program.find(program, self._scope)
+
+    def _names(self) -> frozenset[str]:
+        return scope_tracking.names_in(self._programs.values())
+
+    def has_new_denials(self) -> bool:
+        """Whether a run has denylisted one of the graphs."""
+        return self._denials.has_new_denials()
+
+
+def _bound(
+    extension: dispatcher.Extension, scope: Scope, _: scope_tracking.Binding
+) -> dispatcher.DirectProgram | None:
+    return extension.bind(scope)
+
+
+def _shape_of_array(feed: Any) -> Sequence[int]:
+    return feed.shape if isinstance(feed, np.ndarray) else ()
+
+
+def _unfed(program: Program) -> list[str]:
+    """The variables that a program reads from the scope and that are not persistable."""
+    sources = [op for op in program.global_block().ops if op.name() == "pd_op.data"]
+    return [op.attrs()["name"] for op in sources if not any(op.attrs().get("persistable", ()))]

@@ -1,0 +1,334 @@
+"""The switch in the place of Paddle's interpreter, which runs the strategies of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from paddle_ngraph import _core
+from paddle_ngraph.frontends import dispatcher, ngraph_transpiler
+from paddle_ngraph.frontends.executor import (
+    interpreter,
+    paddle_plans,
+    scope_tracking,
+    weight_writes,
+    whole_program,
+)
+from paddle_ngraph.frontends.executor.rewritten_plan import RewrittenPlan
+from paddle_ngraph.frontends.executor.run import Run, of_argument
+from paddle_ngraph.frontends.program_desc import single_assignment, translation
+from paddle_ngraph.paddle_private.names import clear_tensor, values_of
+from paddle_ngraph.paddle_private.protocols import (
+    Executor,
+    Plan,
+    Program,
+    Scope,
+    Tensor,
+    Variable,
+)
+from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning.analysis.block_view import (
+    has_engines,
+    may_write_variables,
+    nodes_of,
+)
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+
+# The number of runs after which a program that is too small for the cost model is compiled: each
+# run gains about 0.4 ms, and compilation takes 10 to 30 ms.
+_SMALL_RUNS_BEFORE_REWRITE = 64
+
+
+class SwitchedExecutor:
+    """Runs a plan by Paddle or through the engine, depending on ``FLAGS_use_ngraph`` at each run.
+
+    Programs that contain engine operators already run unmodified when the flag is off.
+
+    Args:
+        place: The device of the plan: a CPU.
+        plan: Paddle's plan.
+        scope: The variables, shared by both paths of execution.
+        executor: Paddle's executor of the plan, if it exists already.
+
+    Attributes:
+        is_legacy: Whether the plan consists of ProgramDesc programs.
+    """
+
+    def __init__(
+        self, place: Any, plan: Plan, scope: Scope, executor: Executor | None = None
+    ) -> None:
+        self._place = place
+        self._paddle_plan = plan
+        self._scope = scope
+        self.is_legacy = any(t not in plan.job_types() for t in paddle_plans.job_types(plan))
+        self._is_unused = executor is None  # no run yet
+        self._paddle_executor = scope_tracking.Bound(
+            scope, self._names, self._create_paddle_executor, executor
+        )
+        self._rewritten: RewrittenPlan | None = None
+        self._transpiled: RewrittenPlan | None = None
+        self._is_transpiled = any(map(has_engines, map(plan.ir_program, plan.job_types())))
+        self._rewrite_lock = new_lock()
+        self._is_rewritten = False
+        self._dynamic_axes: list[tuple[str, int]] = []
+        self._rewritten_size = 0  # of feeds, for which the programs were rewritten; 0: any
+        self._small_runs = 0  # of programs that are too small for the cost model
+        self._may_write: bool | None = None  # not yet known
+        self._persistable: frozenset[str] | None = None  # of a ProgramDesc plan; not yet known
+        # A function of py_func may run a program, during which this run must not override the flag.
+        self._paddle_flag = (
+            nullcontext() if paddle_plans.runs_python(plan) else interpreter.PIR_IN_EXECUTOR_AS_SET
+        )
+        self._sequential_run = (
+            interpreter.SequentialPaddleRun() if paddle_plans.is_sequential(plan) else nullcontext()
+        )
+
+    def run(
+        self, feed_names: Sequence[str], enable_job_schedule_profiler: Run | bool = False
+    ) -> Any:
+        """Runs the plan once.
+
+        Args:
+            feed_names: The names of the feeds, as for ``StandaloneExecutor.run``.
+            enable_job_schedule_profiler: The run, in which that flag of Paddle's is an attribute;
+                or the flag.
+        """
+        run = of_argument(enable_job_schedule_profiler)
+        run.feed_names = feed_names
+        try:
+            with weight_writes.run_of(self._may_write_variables()):
+                return dispatcher.dispatch(self._strategies(run), run)
+        finally:
+            if self.is_legacy:
+                self._clear_feeds(feed_names)
+            run.switch = self
+
+    def _strategies(self, run: Run) -> Iterable[dispatcher.Strategy[Run, Any]]:
+        """The strategies of a run, in order."""
+        rewritten = self._rewritten_for(run.feed_names) if run.is_on else None
+        rewritten = rewritten or self._transpiled_plan()
+        if rewritten is None:
+            return (self._run_fallback,)
+        self._is_unused = False
+        rewritten.check_feeds()
+        return rewritten.strategies
+
+    def is_repeatable(self, is_on: bool) -> bool:
+        """Whether :meth:`repeat` may repeat the last run, with this value of the flag."""
+        rewritten = self._plan_of_last_run(is_on)
+        return rewritten is not None and rewritten.direct is not None
+
+    def _plan_of_last_run(self, is_on: bool) -> RewrittenPlan | None:
+        """The plan of the last run, if that will surely run others on feeds of equal names."""
+        if not is_on:
+            return self._transpiled
+        # The execution of a program with small subgraphs depends on the sizes of the feeds.
+        return self._rewritten if self._is_rewritten and self._rewritten_size == 0 else None
+
+    def repeat(
+        self, feed: dict[str, Any], prepare: Callable[[], None], is_on: bool
+    ) -> list[np.ndarray] | None:
+        """Repeats the last run, on other feeds.
+
+        Args:
+            feed: By name, as for ``Executor.run``.
+            prepare: Called before the run.
+            is_on: The flag.
+
+        Returns:
+            The fetched results. ``None`` if no run was possible, so that :meth:`run` is needed.
+        """
+        rewritten = self._plan_of_last_run(is_on)
+        direct = None if rewritten is None else rewritten.direct
+        if (
+            rewritten is None
+            or direct is None
+            or _core.observes_operators()
+            or rewritten.has_new_denials()
+        ):
+            return None
+        prepare()
+        rewritten.check_feeds(feed)
+        return direct.run_on(feed)
+
+    def run_profile(self, feed_names: Sequence[str]) -> Any:
+        """Paddle's profiling run: always by Paddle."""
+        with self._paddle_flag:
+            return self._paddle_executor.get().run_profile(feed_names)
+
+    def _may_write_variables(self, programs: dict[str, Program] | None = None) -> bool:
+        """Whether a run may write to variables; ``programs``: those of the plan, if known."""
+        if self._may_write is None:
+            programs = (
+                paddle_plans.pir_programs(self._paddle_plan) if programs is None else programs
+            )
+            self._may_write = not programs or any(map(may_write_variables, programs.values()))
+        return self._may_write
+
+    def _run_fallback(self, run: Run) -> Any:
+        with self._paddle_flag, self._sequential_run:
+            found = self._paddle_executor.get().run(run.feed_names, run.is_profiled)
+        return (
+            found
+            if self._paddle_flag is interpreter.PIR_IN_EXECUTOR_AS_SET
+            else self._fetched(found)
+        )
+
+    def _fetched(self, found: Any) -> Any:
+        """The results of a run by Paddle during which the flag may have changed.
+
+        If another thread had switched the flag on by the end, Paddle looks for the results of a PIR
+        program. Those of this run are in the scope.
+        """
+        values = values_of(found)
+        if not values and self._fetches():
+            values = values_of(self._variable(translation.FETCHED).get_fetch_list())
+        return whole_program.Fetched(values)
+
+    def _fetches(self) -> bool:
+        blocks = (program.block(0) for program in paddle_plans.legacy_programs(self._paddle_plan))
+        operators = (op for block in blocks for op in single_assignment.operators(block))
+        return any(op.type() in ("fetch", "fetch_v2") for op in operators)
+
+    def _create_paddle_executor(self, binding: scope_tracking.Binding) -> Executor:
+        """Paddle's executor of the plan; later ones do not recreate the variables."""
+        plan = (
+            paddle_plans.plan_for_paddle(self._paddle_plan)
+            if self._is_unused
+            else paddle_plans.with_existing_variables(self._paddle_plan)
+        )
+        self._is_unused = False
+        binding.report_erased(map(plan.ir_program, plan.job_types()))
+        # No program runs here, so the flag can be overridden, even where a run must not do so.
+        with (
+            nullcontext()
+            if self._paddle_flag is interpreter.PIR_IN_EXECUTOR_AS_SET
+            else interpreter.PIR_IN_EXECUTOR_AS_SET
+        ):
+            return interpreter.create(self._place, plan, self._scope)
+
+    def _names(self) -> frozenset[str]:
+        return scope_tracking.names_in(paddle_plans.programs(self._paddle_plan).values())
+
+    def _rewritten_for(self, feed_names: Sequence[str]) -> RewrittenPlan | None:
+        """The rewritten plan for a run; ``None`` when no operator can be converted."""
+        fed = self._feed_shapes(feed_names)
+        if self.is_legacy and any(self._tensor(name).lod() for name in fed):
+            return None
+        if any(0 in shape for shape in fed.values()):
+            # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
+            return None
+        if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
+            with self._rewrite_lock:
+                if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
+                    self._rewrite_for(fed)
+        elif self._rewritten_size > 0:
+            self._small_runs += 1
+            if self._small_runs == _SMALL_RUNS_BEFORE_REWRITE:
+                self._rewrite_whole_program()
+        if (
+            self.is_legacy
+            and self._rewritten is not None
+            and self._rewritten.has_missing_variable()
+        ):
+            return None  # Paddle reports it
+        return self._rewritten
+
+    def _transpiled_plan(self) -> RewrittenPlan | None:
+        """The plan of unmodified programs that contain engine operators, if there are any."""
+        if self._is_transpiled and self._transpiled is None:
+            with self._rewrite_lock:
+                if self._transpiled is None:
+                    programs = paddle_plans.pir_programs(self._paddle_plan)
+                    nodes = (node for each in programs.values() for node in nodes_of(each))
+                    self._transpiled = self._create_rewritten_plan(
+                        programs, sum(n.draws for n in nodes)
+                    )
+        return self._transpiled
+
+    def _rewrite_for(self, fed: dict[str, list[int]]) -> None:
+        """Applies the program pass for feeds of these shapes."""
+        programs = paddle_plans.pir_programs(self._paddle_plan)
+        self._dynamic_axes = cost_model.dynamic_axes(programs.values())
+        size = self._largest_dynamic_size(fed)
+        reports = self._rewrite(programs, size)
+        rewritten = None
+        if any(report.changes or report.engines for report in reports):
+            rewritten = self._create_rewritten_plan(
+                programs, sum(report.drawing for report in reports)
+            )
+        self._rewritten = rewritten
+        is_small = any(report.has_small_interval for report in reports)
+        self._rewritten_size = size if is_small else 0
+        self._is_rewritten = True
+
+    def _rewrite_whole_program(self) -> None:
+        """Rewrites without the cost model, and uses the result if it is one engine operator."""
+        programs = paddle_plans.pir_programs(self._paddle_plan)
+        if not ngraph_transpiler.could_be_single_engine(programs.values()):
+            return
+        reports = self._rewrite(programs, None)
+        rewritten = self._create_rewritten_plan(programs, sum(each.drawing for each in reports))
+        if rewritten.whole is not None:
+            self._rewritten, self._rewritten_size = rewritten, 0
+
+    def _rewrite(self, programs: dict[str, Program], size: int | None) -> list[Report]:
+        """Applies the program pass to the programs of the plan."""
+        may_write = self._may_write_variables(programs)
+        rewrite = ngraph_transpiler.rewrite
+        return [rewrite(each, may_write, size, tries=False) for each in programs.values()]
+
+    def _create_rewritten_plan(self, programs: dict[str, Program], drawing: int) -> RewrittenPlan:
+        return RewrittenPlan(self._place, self._paddle_plan, self._scope, programs, drawing)
+
+    def _has_new_denials(self) -> bool:
+        """Whether a run has denylisted a subgraph of the rewritten programs."""
+        return self._rewritten is not None and self._rewritten.has_new_denials()
+
+    def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
+        """Whether feeds have grown so much that small subgraphs may now be worth the engine."""
+        if self._rewritten_size == 0:
+            return False
+        return (
+            self._largest_dynamic_size(fed)
+            >= cost_model.REWRITE_GROWTH_FACTOR * self._rewritten_size
+        )
+
+    def _largest_dynamic_size(self, fed: dict[str, list[int]]) -> int:
+        """The largest fed size of a dimension that the program declares as dynamic."""
+        sizes = (
+            fed[name][axis] for name, axis in self._dynamic_axes if axis < len(fed.get(name, ()))
+        )
+        return max(sizes, default=cost_model.TYPICAL_SIZE)
+
+    def _tensor(self, name: str) -> Tensor:
+        return self._variable(name).get_tensor()
+
+    def _variable(self, name: str) -> Variable:
+        found = self._scope.find_var(name)
+        assert found is not None  # it was fed, or Paddle has just written it
+        return found
+
+    def _clear_feeds(self, names: Sequence[str]) -> None:
+        """Clears the variables of feeds: ProgramDesc programs must not find them in later runs.
+
+        Persistable variables, such as a parameter that is fed, retain their contents.
+        """
+        if self._persistable is None:
+            self._persistable = paddle_plans.persistable_in(
+                paddle_plans.legacy_programs(self._paddle_plan)
+            )
+        for name in names:
+            if name in self._persistable:
+                continue
+            if (variable := self._scope.find_var(name)) is not None:
+                clear_tensor(variable.get_tensor())
+
+    def _feed_shapes(self, names: Sequence[str]) -> dict[str, list[int]]:
+        variables = ((name, self._scope.find_var(name)) for name in names)
+        found = {name: variable for name, variable in variables if variable is not None}
+        return {name: weight_writes.tensor_of(each).shape() for name, each in found.items()}
