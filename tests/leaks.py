@@ -201,7 +201,7 @@ def compiled_layer_without_backward_passes(on: bool, number: int) -> None:
 
 
 @life
-def compiled_layer_with_a_native_operator(on: bool, number: int) -> None:
+def compiled_layer_with_a_fallback_operator(on: bool, number: int) -> None:
     layer = _compiled(
         on, lambda x: paddle.bincount((x * number).abs().astype("int32")[0]) + x[0, 0]
     )

@@ -242,7 +242,7 @@ def calls(of: int, parts: int) -> None:
     """Interrupts each call before and after; fails if a call was never interrupted."""
     plays: list[Callable[[str, str, bool], int]] = [
         Play(chain),
-        Play(around_native, feeds=[{"x": floats(rows, 6)} for rows in (2, 3, 5)]),
+        Play(around_fallback, feeds=[{"x": floats(rows, 6)} for rows in (2, 3, 5)]),
         Play(chain, fails_at="compile"),
         Play(chain, fails_at="compile", fails_from=2),  # a function with dynamic sizes
         Play(chain, background="1"),
@@ -265,7 +265,7 @@ def network() -> Any:
     return F.softmax(paddle.nn.Linear(8, 3)(hidden))
 
 
-def around_native() -> Any:
+def around_fallback() -> Any:
     """Two subgraphs around an operator that falls back, in training."""
     x = paddle.static.data("x", [-1, 6], "float32")
     hidden = paddle.lgamma(paddle.abs(paddle.nn.Linear(6, 4)(x)) + 1.5)
@@ -274,7 +274,7 @@ def around_native() -> Any:
     return loss
 
 
-def in_two_intervals() -> Any:
+def in_two_subgraphs() -> Any:
     x = paddle.static.data("x", [-1, 6], "float32")
     return paddle.exp(paddle.erfinv(paddle.tanh(paddle.nn.Linear(6, 4)(x)) * 0.9) + x[:, :4])
 
@@ -289,7 +289,7 @@ def program_desc() -> Any:
     return paddle.static.nn.fc(x, 4, activation="tanh")
 
 
-def of_old_program() -> Callable[[], Any]:
+def of_program_desc_program() -> Callable[[], Any]:
     with paddle.pir_utils.OldIrGuard():
         program = Program(program_desc)
 
@@ -392,18 +392,18 @@ def of_predictor(
 
 RUNNERS: dict[str, Callable[[], Callable[[], Any]]] = {
     "whole": lambda: of_program(network),
-    "training": lambda: of_program(around_native),
-    "intervals": lambda: of_program(in_two_intervals),
-    "old": of_old_program,
+    "training": lambda: of_program(around_fallback),
+    "intervals": lambda: of_program(in_two_subgraphs),
+    "old": of_program_desc_program,
     "plan": of_plan,
     "to_static": lambda: static_function(False),
     "to_static, training": lambda: static_function(True),
     "compile": lambda: dynamic(paddle_ngraph.compile, False),
     "predictor": lambda: of_predictor(network, False),
-    "predictor, intervals": lambda: of_predictor(in_two_intervals, False),
-    "predictor by name": lambda: of_predictor(in_two_intervals, True),
-    "predictors": lambda: of_predictor(in_two_intervals, False, True),
-    "predictors by name": lambda: of_predictor(in_two_intervals, True, True),
+    "predictor, intervals": lambda: of_predictor(in_two_subgraphs, False),
+    "predictor by name": lambda: of_predictor(in_two_subgraphs, True),
+    "predictors": lambda: of_predictor(in_two_subgraphs, False, True),
+    "predictors by name": lambda: of_predictor(in_two_subgraphs, True, True),
 }
 
 

@@ -47,7 +47,7 @@ def all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", 0)
 
 
-def held_by(draft: Draft) -> list[str]:
+def pinned_types(draft: Draft) -> list[str]:
     """Returns the types of the nodes whose values a draft pins."""
     gradient_pinning.pin_gradients(draft)
     last = draft.model.get_results()[-1].input_value(0).get_node()
@@ -79,7 +79,7 @@ def feed_of(step: int) -> dict[str, np.ndarray]:
     return {"ids": ids, "x": floats(8, WIDTH, seed=step)}
 
 
-def held_in(run: Callable[[], Any]) -> int:
+def num_pinned(run: Callable[[], Any]) -> int:
     """Returns the number of gradients that a run reads in the memory of a function."""
     before = paddle_ngraph.stats()["gradients_held"]
     run()
@@ -91,7 +91,7 @@ def held_in(run: Callable[[], Any]) -> int:
 
 def test_large_gradients_are_no_results() -> None:
     draft = draft_of(deep("momentum"))
-    found = held_by(draft)
+    found = pinned_types(draft)
     assert sorted(found) == ["EmbeddingGrad", "MatMul", "MatMul", "MatMul"]
     # Gradients of terms, then indices of the other gradients; no results are fetched.
     assert len(draft.model.get_results()) == 3 + 1
@@ -101,7 +101,7 @@ def test_large_gradients_are_no_results() -> None:
 
 def test_small_gradients_are_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", 4 * WIDTH * WIDTH + 1)
-    assert held_by(draft_of(deep())) == ["EmbeddingGrad"]
+    assert pinned_types(draft_of(deep())) == ["EmbeddingGrad"]
 
 
 def viewed() -> Any:
@@ -148,7 +148,7 @@ def test_dynamic_shapes_pin_nothing() -> None:
     for rows in (3, 5, 9, 17, 3):
         x = floats(rows, WIDTH, seed=rows)
         native.run(engine=False, x=x)
-        found.append(held_in(lambda x=x: engine.run(x=x)))
+        found.append(num_pinned(lambda x=x: engine.run(x=x)))
         assert_same_states(native, engine)
     assert found[:4] == [1, 1, 0, 0]
 
@@ -209,7 +209,9 @@ def with_and_without(
         monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", least)
         paddle_ngraph.clear_cache()
         program = Program(build)
-        counts.append(held_in(lambda program=program: found.append(states_after(program, steps))))
+        counts.append(
+            num_pinned(lambda program=program: found.append(states_after(program, steps)))
+        )
     assert counts[0] == 0
     assert_equal(*found)
     return counts[1]
@@ -226,7 +228,7 @@ def test_pinned_gradients_equal_paddles() -> None:
     native, program = Program(deep("momentum")), Program(deep("momentum"))
     for step in range(4):
         native.run(engine=False, **feed_of(step))
-        assert held_in(lambda step=step: program.run(**feed_of(step))) == 4
+        assert num_pinned(lambda step=step: program.run(**feed_of(step))) == 4
         assert_same_states(native, program)
 
 
@@ -397,7 +399,7 @@ def test_random_training(monkeypatch: Any, native_in_order: None) -> None:
 # -- exclusive runs --------------------------------------------------------------------------------
 
 
-def trained_beside(optimizer: str, numbers: Sequence[int], steps: int) -> list[Any]:
+def trained_without_pinning(optimizer: str, numbers: Sequence[int], steps: int) -> list[Any]:
     """Returns the final states of programs that train one after the other, without pinning."""
     before, SETTINGS.min_pinned_gradient_bytes = SETTINGS.min_pinned_gradient_bytes, 1 << 60
     try:
@@ -420,7 +422,7 @@ def train(program: Program, number: int, steps: int) -> Any:
 def test_threads_run_one_at_a_time() -> None:
     """Threads share one function, each with separate states."""
     with paddle_ngraph.use_ngraph():
-        expected = trained_beside("adam", range(4), 6)
+        expected = trained_without_pinning("adam", range(4), 6)
         programs = [Program(deep()) for _ in range(4)]
     found: dict[int, Any] = {}
 
@@ -446,7 +448,7 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.slow("compiles many or large functions")
 def test_pinned_memory_is_not_reused_before_updates() -> None:
     with paddle_ngraph.use_ngraph():
-        expected = trained_beside("momentum", [0, 1], 2)
+        expected = trained_without_pinning("momentum", [0, 1], 2)
         programs = [Program(deep("momentum")) for _ in range(2)]
         train(programs[0], 0, 1)
         train(programs[1], 1, 1)
@@ -493,7 +495,7 @@ def test_a_failure_ends_the_exclusive_run(step: str) -> None:
     denylist.clear()
     _core.reset_denylist()
     functions = paddle_ngraph.stats()["functions_built"]
-    assert held_in(lambda: Program(deep("momentum")).run(**feed_of(2))) == 4
+    assert num_pinned(lambda: Program(deep("momentum")).run(**feed_of(2))) == 4
     assert paddle_ngraph.stats()["functions_built"] == functions  # the function can run again
 
 
@@ -584,7 +586,7 @@ def test_a_function_from_disk(tmp_path: Path) -> None:
         for step in range(2):
             engine.run(**feed_of(step))
         paddle_ngraph.clear_cache()
-        assert held_in(lambda: [engine.run(**feed_of(step)) for step in range(2, 4)]) == 2 * 4
+        assert num_pinned(lambda: [engine.run(**feed_of(step)) for step in range(2, 4)]) == 2 * 4
         assert paddle_ngraph.stats()["functions_loaded"] == 1
     finally:
         paddle.set_flags(before)

@@ -276,7 +276,7 @@ def read_afterwards() -> Any:
     return [h * 2.0, once, more, flat, paddle.shape(more), paddle.flip(h, [1])[:, :1]]
 
 
-def likeliest_place() -> Any:
+def likeliest_index() -> Any:
     """An index along the growing axis."""
     x = data()
 
@@ -304,7 +304,7 @@ def joins_carried_values() -> Any:
 FORMS: list[tuple[Callable[[], Any], Callable[..., dict[str, np.ndarray]]]] = [
     (greedy, feed_of_greedy),
     *((build, rows) for build in (grows_by_feed, along_several_axes, sizes_that_follow)),
-    *((build, rows) for build in (read_afterwards, likeliest_place, joins_carried_values)),
+    *((build, rows) for build in (read_afterwards, likeliest_index, joins_carried_values)),
 ]
 
 
@@ -368,7 +368,7 @@ def divides_sizes() -> Any:
     return counted(body, x * 1.0, end=fed_limit())
 
 
-def grows_inside_of_a_loop() -> Any:
+def grows_in_an_inner_loop() -> Any:
     """The inner loop appends feeds to the outer loop's growing value, and flattens it."""
     x = data()
 
@@ -383,7 +383,7 @@ def grows_inside_of_a_loop() -> Any:
     return counted(body, x[:, :1] * 1.0, x * 1.0, end=fed_limit())
 
 
-OFTEN = [adds_many_rows, reads_many_numbers, divides_sizes, grows_inside_of_a_loop]
+OFTEN = [adds_many_rows, reads_many_numbers, divides_sizes, grows_in_an_inner_loop]
 LONG = [(3, 2), (200, 3), (7, 4), (3000, 2), (128, 0), (64, 5), (500, 1)]
 
 

@@ -27,7 +27,7 @@ def iterated(start: np.ndarray, count: int = 3) -> np.ndarray:
 
 
 @pytest.fixture(autouse=True)
-def every_interval_pays():
+def every_subgraph_pays():
     before = paddle.get_flags(["FLAGS_ngraph_min_interval_us"])
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
     yield

@@ -81,7 +81,7 @@ def overlapping(predictor, work, callers=CALLERS):
         return list(pool.map(run, range(callers)))
 
 
-def kinds_of_groups(threads):
+def numbers_of_groups(threads):
     """The possible numbers of groups: powers of two, up to one for each core."""
     paddle.set_flags({"FLAGS_ngraph_num_threads": 0})  # all within affinity and quotas
     cores = _core.num_threads()
@@ -111,7 +111,7 @@ def test_concurrent_runs_share_the_threads(tmp_path, threads):
             )
 
     overlapping(predictor, work)
-    most = kinds_of_groups(threads)
+    most = numbers_of_groups(threads)
     assert (built() > alone) == (most > 0), "a function of groups of threads"
     runs = paddle_ngraph.stats()["engine_runs"]
     assert runs == len(pictures) + CALLERS * CALLS
@@ -171,4 +171,4 @@ def test_errors_of_operators_reach_their_caller(tmp_path, threads):
 
     alone = built()
     assert sum(overlapping(predictor, work)) == CALLERS * CALLS // 5
-    assert (built() > alone) == (kinds_of_groups(threads) > 0)
+    assert (built() > alone) == (numbers_of_groups(threads) > 0)

@@ -21,7 +21,7 @@ shift = 0.0
 
 
 @pytest.fixture(autouse=True)
-def graph_of_its_own(request: pytest.FixtureRequest) -> None:
+def separate_graph(request: pytest.FixtureRequest) -> None:
     """Each test has another graph, since the state of weights is stored by graph."""
     global shift
     shift = float(zlib.crc32(request.node.name.encode()) % 1000)

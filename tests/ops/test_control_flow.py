@@ -379,7 +379,7 @@ def adds_words() -> Any:
     return counted(lambda i, h, w: [h * 0.9, w + paddle.argmax(h, axis=1)], x, start)
 
 
-def written_where_it_was_made() -> Any:
+def overwritten_by_two_names() -> Any:
     """A value that the body computes, overwrites, reads by both names and carries, also twice."""
     x = data(4, WIDTH)
 
@@ -413,7 +413,7 @@ def swapped_by_a_branch() -> Any:
 LIMITS = [0, 1, 2, 5]
 FORMS = [nested, branches, without_a_count, written_in_place, picks_a_row]
 FORMS += [iterations_by_size, swapped_by_a_branch]
-OF_FOUR_ROWS = [adds_words, written_where_it_was_made]
+OF_FOUR_ROWS = [adds_words, overwritten_by_two_names]
 
 
 @pytest.mark.parametrize("build", FORMS)
@@ -645,7 +645,7 @@ def test_sums_of_ids_are_checked() -> None:
         agree(program, x=floats(4, WIDTH, seed=number))
 
 
-def repeats_as_often_as_it_counts() -> Any:
+def repeats_counter_times() -> Any:
     def body(i: Any, h: Any) -> Any:
         return [h + paddle.sum(paddle.tile(h, [i + 1, 1]), axis=0)]
 
@@ -665,7 +665,7 @@ def does_nothing() -> Any:
 
 @pytest.mark.parametrize(
     "build",
-    [drops, prints, repeats_as_often_as_it_counts, has_no_converter, does_nothing],
+    [drops, prints, repeats_counter_times, has_no_converter, does_nothing],
 )
 def test_loops_that_fall_back_give_equal_results(build: Callable, capfd: Any) -> None:
     program = Program(build)

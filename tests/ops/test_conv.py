@@ -8,7 +8,7 @@ import pytest
 from paddle.nn import functional as F
 
 import paddle_ngraph
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_fallback
 from tests.ops.merging import merged
 from tests.programs import Program, floats
 from tests.zips import zip_equal
@@ -328,7 +328,7 @@ def test_transposed_conv1d(groups):
 
 @merged
 def test_float64_falls_back():
-    check_native(
+    check_fallback(
         lambda x, w: F.conv2d(x, w),
         {"x": np.ones((1, 1, 4, 4)), "w": np.ones((1, 1, 2, 2))},
         ["conv2d"],

@@ -8,7 +8,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.conversion.registry import find_converter
-from tests.ops.harness import both, check, check_native, normal
+from tests.ops.harness import both, check, check_fallback, normal
 from tests.ops.merging import merged
 from tests.programs import Program
 
@@ -119,7 +119,7 @@ def test_axis_of_program_desc_programs(name):
     feed = {"x": normal((3, 4, 4)), "grad": normal((3, 4, 4), 2)}
     for shape in [(4, 4), (4,), (3, 4, 4)]:
         check(build, {**feed, "y": normal(shape, 1)}, [name], gradients=False)
-    check_native(leading, {**feed, "y": normal((3,), 1)}, [name], gradients=False)
+    check_fallback(leading, {**feed, "y": normal((3,), 1)}, [name], gradients=False)
 
 
 @merged
@@ -163,7 +163,7 @@ def test_in_place(name):
 )
 def test_binary_falls_back(name, dtype):
     x, y = np.array([7, -7, 5]).astype(dtype), np.array([2, 2, -3]).astype(dtype)
-    check_native(
+    check_fallback(
         lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, [name], gradients=False
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native, pixels
+from tests.ops.harness import check, check_fallback, pixels
 from tests.ops.merging import merged
 
 F = paddle.nn.functional
@@ -173,7 +173,7 @@ def test_size_computed_from_a_shape():
 
 @merged
 def test_float64_falls_back():
-    check_native(
+    check_fallback(
         lambda x: F.interpolate(x, [2, 2]),
         {"x": np.ones((1, 1, 4, 4))},
         ["nearest_interp"],

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import MAKERS, check, check_kinds, strange, whole
+from tests.ops.harness import MAKERS, check, check_dtypes, strange, whole
 from tests.ops.merging import merged
 from tests.programs import Program
 
@@ -23,7 +23,7 @@ RESHAPES = [
 @merged
 @pytest.mark.parametrize("shape, target", RESHAPES)
 def test_reshape(shape, target):
-    check_kinds(lambda x: paddle.reshape(x, target), shape, ["reshape", "reshape_grad"])
+    check_dtypes(lambda x: paddle.reshape(x, target), shape, ["reshape", "reshape_grad"])
 
 
 @merged
@@ -66,7 +66,7 @@ def test_reshape_in_place():
     ],
 )
 def test_flatten(shape, start, stop):
-    check_kinds(lambda x: paddle.flatten(x, start, stop), shape, ["flatten", "flatten_grad"])
+    check_dtypes(lambda x: paddle.flatten(x, start, stop), shape, ["flatten", "flatten_grad"])
 
 
 @merged
@@ -88,7 +88,7 @@ def test_flatten_dynamic():
     ],
 )
 def test_squeeze(shape, axis):
-    check_kinds(lambda x: paddle.squeeze(x, axis), shape, ["squeeze", "squeeze_grad"])
+    check_dtypes(lambda x: paddle.squeeze(x, axis), shape, ["squeeze", "squeeze_grad"])
 
 
 @merged
@@ -105,7 +105,7 @@ def test_squeeze(shape, axis):
     ],
 )
 def test_unsqueeze(shape, axis):
-    check_kinds(lambda x: paddle.unsqueeze(x, axis), shape, ["unsqueeze", "unsqueeze_grad"])
+    check_dtypes(lambda x: paddle.unsqueeze(x, axis), shape, ["unsqueeze", "unsqueeze_grad"])
 
 
 @merged
@@ -124,7 +124,7 @@ def test_unsqueeze(shape, axis):
     ],
 )
 def test_transpose(shape, perm):
-    check_kinds(lambda x: paddle.transpose(x, perm), shape, ["transpose", "transpose_grad"])
+    check_dtypes(lambda x: paddle.transpose(x, perm), shape, ["transpose", "transpose_grad"])
 
 
 @merged
@@ -169,7 +169,7 @@ def test_stack(shape, axis, create):
 @merged
 @pytest.mark.parametrize("sections, axis", [([1, 3], -1), ([2, -1], 2), ([1, 1, 1], 1), ([2], 0)])
 def test_split(sections, axis):
-    check_kinds(lambda x: paddle.split(x, sections, axis), [2, 3, 4], ["split"])
+    check_dtypes(lambda x: paddle.split(x, sections, axis), [2, 3, 4], ["split"])
 
 
 @merged
@@ -186,13 +186,13 @@ def test_split_with_unused_outputs():
 @merged
 @pytest.mark.parametrize("num, axis", [(2, 0), (3, 1), (2, -1), (1, 0)])
 def test_split_with_num(num, axis):
-    check_kinds(lambda x: paddle.split(x, num, axis), [2, 3, 4], ["split_with_num"])
+    check_dtypes(lambda x: paddle.split(x, num, axis), [2, 3, 4], ["split_with_num"])
 
 
 @merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_unbind_and_unstack(axis):
-    check_kinds(lambda x: paddle.unbind(x, axis), [2, 3, 4], ["unbind"])
+    check_dtypes(lambda x: paddle.unbind(x, axis), [2, 3, 4], ["unbind"])
     check(lambda x: paddle.unstack(x, axis), {"x": strange(2, 3, 4)}, ["unstack", "unstack_grad"])
     check(lambda x: paddle.unstack(x, axis), {"x": whole(2, 3, 4)}, ["unstack"])
 

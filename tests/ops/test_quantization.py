@@ -11,8 +11,8 @@ import paddle_ngraph
 from tests.ops.harness import (
     both,
     check,
-    check_native,
-    intervals_run_natively,
+    check_fallback,
+    forced_fallback,
     normal,
     strange,
 )
@@ -132,7 +132,7 @@ def test_quantize_linear_falls_back_in_training():
     def build(x):
         return quantize_linear(x, -1, [1.0], is_test=TRAINS)[0]
 
-    check_native(build, {"x": normal([3, 4])}, ["quantize_linear"], gradients=False)
+    check_fallback(build, {"x": normal([3, 4])}, ["quantize_linear"], gradients=False)
 
 
 @merged
@@ -236,7 +236,7 @@ def test_dequantize_linear(axis, scale, bits):
     expected = x * spread / np.float32(2 ** (bits - 1) - 1)
     np.testing.assert_array_equal(run(build, x, [-1, 4, 5]), expected)
     assert paddle_ngraph.stats()["engine_runs"] == 1, "the engine did not run"
-    with intervals_run_natively():
+    with forced_fallback():
         np.testing.assert_array_equal(run(build, x, [-1, 4, 5]), expected)
     assert paddle_ngraph.stats()["native_runs"] == 1
 

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_fallback
 from tests.ops.merging import merged
 from tests.programs import floats
 
@@ -91,6 +91,6 @@ def test_dynamic_batch_and_size():
 
 @merged
 def test_float64_falls_back():
-    check_native(
+    check_fallback(
         lambda x: F.affine_grid(x, [1, 1, 2, 2]), {"x": np.ones((1, 2, 3))}, ["affine_grid"]
     )

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native, check_refused, ids, strange, whole
+from tests.ops.harness import check, check_fallback, check_rejected, ids, strange, whole
 from tests.ops.merging import merged
 from tests.programs import floats
 
@@ -48,7 +48,7 @@ def test_the_last_of_many_updates_wins():
 @pytest.mark.parametrize("bad", [5, -6, 2**40])
 def test_scatter_rejects_indices_out_of_range(bad):
     feeds = {"x": floats(5, 4), "index": np.array([0, bad]), "updates": floats(2, 4)}
-    check_refused(paddle.scatter, feeds, ["scatter"])
+    check_rejected(paddle.scatter, feeds, ["scatter"])
 
 
 @merged
@@ -182,14 +182,14 @@ def test_mean_put_along_axis(axis, include_self):
 def test_put_along_axis_falls_back(reduce, include_self):
     build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, reduce, include_self)  # noqa: E731
     feeds = {"x": floats(3, 4), "i": ids(3, 3, 4), "v": floats(3, 4)}
-    check_native(build, feeds, ["put_along_axis"], gradients=False)
+    check_fallback(build, feeds, ["put_along_axis"], gradients=False)
 
 
 @merged
 def test_put_along_axis_with_mean_of_integers_falls_back():
     build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, "mean")  # noqa: E731
     feeds = {"x": whole(3, 4), "i": ids(3, 3, 4), "v": whole(3, 4)}
-    check_native(build, feeds, ["put_along_axis"])
+    check_fallback(build, feeds, ["put_along_axis"])
 
 
 # -- by index tensors ------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_index_put_of_int32_by_a_comparison_is_exact(accumulate, shape):
 def test_index_put_of_many_values_by_a_mask_falls_back():
     build = lambda x, m, v: paddle.index_put(x, (m,), v)  # noqa: E731
     feeds = {"x": floats(4), "m": np.array([True, False, True, False]), "v": floats(2)}
-    check_native(build, feeds, ["index_put"], gradients=False)
+    check_fallback(build, feeds, ["index_put"], gradients=False)
 
 
 # -- slices ----------------------------------------------------------------------------------------

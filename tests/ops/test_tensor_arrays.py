@@ -344,7 +344,7 @@ def read_by_the_appending_iteration() -> Any:
     ]
 
 
-def as_many_as_wanted() -> Any:
+def until_the_wanted_length() -> Any:
     """The loop condition is the number of elements."""
     x, limit = rows(), fed_limit()
     array = create_array("float32")
@@ -374,7 +374,7 @@ FORMS: list[Callable[[], Any]] = [
     *(loop_invariant_elements, carried_elements, loop_inside, inputs_of_a_recurrent_layer),
     *(read_under_a_condition, computed_with_afterwards, length_inside, until_something_happens),
     *(read_in_its_loop, overwritten_afterwards, growing_iteration_counts),
-    *(read_by_the_appending_iteration, as_many_as_wanted),
+    *(read_by_the_appending_iteration, until_the_wanted_length),
 ]
 
 
@@ -590,7 +590,7 @@ def leaves_gaps(i: Any, h: Any, array: Any) -> Any:
     return h + 1
 
 
-def starts_behind_a_gap(i: Any, h: Any, array: Any) -> Any:
+def starts_after_a_gap(i: Any, h: Any, array: Any) -> Any:
     array_write(h, i + 2, array)
     return h + 1
 
@@ -611,7 +611,7 @@ def appends_and_replaces(i: Any, h: Any, array: Any) -> Any:
     return h + 1
 
 
-def fills_its_own_from_its_number_on(i: Any, h: Any, array: Any) -> Any:
+def fills_from_the_index_on(i: Any, h: Any, array: Any) -> Any:
     own = create_array("float32")
     array_write(h, i, own)
     append(array, h * paddle.cast(array_length(own), "float32"))
@@ -658,11 +658,11 @@ def reads_from_nothing(i: Any, h: Any, array: Any) -> Any:
 NATIVE = [
     (in_a_loop(reads_from_nothing, 0), "reads a TensorArray that starts without elements"),
     (in_a_loop(leaves_gaps), "elsewhere than behind the last element"),
-    (in_a_loop(starts_behind_a_gap), "elsewhere than behind the last element"),
+    (in_a_loop(starts_after_a_gap), "elsewhere than behind the last element"),
     (in_a_loop(replaces_the_first), "elsewhere than behind the last element"),
     (in_a_loop(replaces_from_the_start_on), "elsewhere than behind the last element"),
     (in_a_loop(appends_and_replaces), "elsewhere than behind the last element"),
-    (in_a_loop(fills_its_own_from_its_number_on), "elsewhere than behind the last element"),
+    (in_a_loop(fills_from_the_index_on), "elsewhere than behind the last element"),
     (in_a_loop(appends_under_a_condition), "writes to a TensorArray under a condition"),
     (in_a_loop(appends_growing_value), "elements of several shapes"),
     (in_a_loop(appends_two_shapes), "elements of several shapes"),

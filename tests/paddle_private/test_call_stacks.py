@@ -18,7 +18,7 @@ from paddle_ngraph.paddle_private.call_stacks import without_call_stacks
 ask: Any = eval("lambda: getattr(traceback, 'extract' + '_stack')()", {"traceback": traceback})
 
 
-def name_of_asking() -> str | None:
+def caller_name() -> str | None:
     """Python code that inspects its caller."""
     found = traceback.extract_stack()
     return found[-1].name if found else None
@@ -70,21 +70,21 @@ class Asking:
         self._found = found
 
     def __del__(self) -> None:
-        self._found.append(name_of_asking())
+        self._found.append(caller_name())
 
 
 def test_other_code_in_the_thread_gets_call_stacks() -> None:
     """``[-1]`` exists in plain Paddle."""
     found: list[str | None] = []
-    before = signal.signal(signal.SIGUSR1, lambda *_: found.append(name_of_asking()))
+    before = signal.signal(signal.SIGUSR1, lambda *_: found.append(caller_name()))
     try:
         with without_call_stacks():
-            found.append(name_of_asking())
+            found.append(caller_name())
             signal.raise_signal(signal.SIGUSR1)
             Asking(found)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert found == ["name_of_asking"] * 3
+    assert found == ["caller_name"] * 3
 
 
 def test_a_wrapper_installed_concurrently_remains(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def dropped() -> Any:
     return loss, hidden
 
 
-def around_native() -> Any:
+def around_fallback() -> Any:
     """Two subgraphs around an operator that falls back."""
     x = paddle.static.data("x", [-1, 6], "float32")
     hidden = paddle.lgamma(paddle.abs(paddle.nn.Linear(6, 4)(x)) + 1.5)
@@ -152,7 +152,7 @@ SHAPES: dict[Callable[[], Any], list[tuple[int, ...]]] = {
     network: [(2, 6), (3, 6), (5, 6), (7, 6)],
     convolutions: [(2, 3, 8, 8), (4, 3, 8, 8)],
     dropped: [(4, 6), (2, 6), (9, 6)],
-    around_native: [(4, 6), (2, 6), (8, 6)],
+    around_fallback: [(4, 6), (2, 6), (8, 6)],
     decoder: [(3, 6)],
 }
 

@@ -43,7 +43,7 @@ def test_a_training_step_is_one_subgraph():
     assert len(report.intervals) == 1 and not report.native, str(report)
 
 
-def native_between():
+def fallback_between():
     """Two chains; ``erfinv`` has no converter and depends on neither, so it must not split them."""
     x = paddle.static.data("x", [-1, 4], "float32")
     a = paddle.exp(x)
@@ -52,14 +52,14 @@ def native_between():
 
 
 def test_an_independent_fallback_operator_does_not_split():
-    program = Program(native_between)
+    program = Program(fallback_between)
     report = paddle_ngraph.explain(program.main)
     assert [types(i) for i in report.intervals] == [["exp", "tanh", "scale", "exp"]]
     assert [op.type for op in report.native] == ["pd_op.erfinv"]
     program.both(x=floats(2, 4))
 
 
-def native_in_front():
+def fallback_before():
     x = paddle.static.data("x", [-1, 4], "float32")
     a = paddle.exp(x)
     b = paddle.erfinv(x)
@@ -67,12 +67,12 @@ def native_in_front():
 
 
 def test_a_fallback_operator_before_does_not_split():
-    program = Program(native_in_front)
+    program = Program(fallback_before)
     assert [types(i) for i in paddle_ngraph.explain(program.main).intervals] == [["exp", "add"]]
     program.both(x=np.full((2, 4), 0.25, "float32"))
 
 
-def native_in_the_middle():
+def fallback_in_the_middle():
     x = paddle.static.data("x", [-1, 4], "float32")
     a = paddle.tanh(x)
     b = paddle.erfinv(a)
@@ -80,7 +80,7 @@ def native_in_the_middle():
 
 
 def test_a_fallback_operator_in_the_middle_splits_once():
-    program = Program(native_in_the_middle)
+    program = Program(fallback_in_the_middle)
     intervals = paddle_ngraph.explain(program.main).intervals
     assert [types(i) for i in intervals] == [["tanh"], ["exp", "add"]]
     program.both(x=floats(2, 4))
@@ -118,7 +118,7 @@ def test_applying_it_twice_changes_nothing():
 
 
 def test_small_subgraphs_fall_back_on_request():
-    program = Program(native_in_the_middle)
+    program = Program(fallback_in_the_middle)
     flags.set("ngraph_min_interval_us", 12)
     try:
         report = paddle_ngraph.explain(program.main)
@@ -199,7 +199,7 @@ def test_later_readers_see_an_update_in_place():
     )
 
 
-def native_reader_before_update():
+def fallback_reader_before_update():
     """An operator that falls back reads the weight before the engine writes it."""
     x = paddle.static.data("x", [-1, 4], "float32")
     linear = paddle.nn.Linear(4, 4)
@@ -210,7 +210,7 @@ def native_reader_before_update():
 
 
 def test_a_fallback_reader_precedes_the_update():
-    native, engine = Program(native_reader_before_update), Program(native_reader_before_update)
+    native, engine = Program(fallback_reader_before_update), Program(fallback_reader_before_update)
     for _ in range(2):
         for e, a in zip(native.run(False, x=floats(2, 4)), engine.run(True, x=floats(2, 4))):
             np.testing.assert_allclose(a, e, rtol=1e-5)
@@ -519,7 +519,7 @@ def test_a_rejection_propagates_to_dependent_operators():
 
 
 def test_the_text_of_the_report():
-    text = str(paddle_ngraph.explain(Program(native_in_the_middle).main))
+    text = str(paddle_ngraph.explain(Program(fallback_in_the_middle).main))
     assert "3 of 4 compute ops (75.0%) run through nGraph, in 2 intervals." in text
     assert "native erfinv x1" in text and "no converter" in text
 
@@ -559,7 +559,7 @@ def test_explain_rejects_other_objects():
 
 
 def test_stats_count_operators():
-    program = Program(native_in_the_middle)
+    program = Program(fallback_in_the_middle)
     paddle_ngraph.reset_stats()
     program.run(x=floats(2, 4))
     stats = paddle_ngraph.stats()

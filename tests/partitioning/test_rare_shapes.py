@@ -90,7 +90,7 @@ def growing(reads: Callable) -> Program:
     return Program(build)
 
 
-def of_one_interval(reads: Callable) -> Program:
+def of_one_subgraph(reads: Callable) -> Program:
     def build() -> Any:
         x = paddle.static.data("x", [2, -1, WIDTH], "float32")
         return paddle.tanh(reads(x, parameter(WIDTH, WIDTH)))
@@ -100,7 +100,7 @@ def of_one_interval(reads: Callable) -> Program:
 
 @pytest.mark.parametrize("reads", [samples, sorts])
 def test_frequent_shapes_have_a_function(reads: Callable) -> None:
-    program = of_one_interval(reads)
+    program = of_one_subgraph(reads)
     for length in range(2, 2 + OWN):
         assert built(program, x=floats(2, length, WIDTH))[1:] == (1, 0)
     rare, often = floats(2, 100, WIDTH), floats(2, 101, WIDTH)
@@ -120,7 +120,7 @@ def samples_twice(h: Any, w: Any) -> Any:
 @pytest.mark.parametrize("reads", [samples_twice, sorts])
 def test_shapes_that_paddle_cannot_run_are_built(reads: Callable, step: str, monkeypatch) -> None:
     """Shapes that occur for the first time run in the engine as well."""
-    program = of_one_interval(reads)
+    program = of_one_subgraph(reads)
     for length in range(2, 2 + OWN):
         program.run(x=floats(2, length, WIDTH))
 
@@ -150,14 +150,14 @@ def test_shapes_that_paddle_cannot_run_are_built(reads: Callable, step: str, mon
 
 @pytest.mark.slow("compiles many or large functions")
 def test_shapes_of_one_function_never_fall_back() -> None:
-    program = of_one_interval(lambda h, w: paddle.matmul(h, w))
+    program = of_one_subgraph(lambda h, w: paddle.matmul(h, w))
     for length in range(2, 60):
         assert built(program, x=floats(2, length, WIDTH))[1:] == (1, 0)
 
 
 @pytest.mark.slow("compiles many or large functions")
 def test_a_strict_run_builds_its_function() -> None:
-    program = of_one_interval(sorts)
+    program = of_one_subgraph(sorts)
     with strict_runs():
         for length in range(2, 8 + OWN):
             assert built(program, x=floats(2, length, WIDTH)) == (1, 1, 0)
@@ -166,7 +166,7 @@ def test_a_strict_run_builds_its_function() -> None:
 @pytest.mark.slow("compiles many or large functions")
 def test_strictness_is_read_at_the_start_of_a_run() -> None:
     """Another thread sets the flag."""
-    program = of_one_interval(sorts)
+    program = of_one_subgraph(sorts)
     for length in range(2, 2 + OWN):
         program.run(x=floats(2, length, WIDTH))
     x = floats(2, 100, WIDTH)
@@ -277,7 +277,7 @@ def test_functions_beyond_the_limit_are_not_loaded_in_each_run(tmp_path: Path) -
 @pytest.mark.parametrize("reads", [samples, sorts])
 def test_functions_beyond_the_limit_are_not_built_in_each_run(reads, shapes, room):
     """Even for few shapes: alternating ones would evict each other forever."""
-    program = of_one_interval(reads)
+    program = of_one_subgraph(reads)
     before = paddle.get_flags("FLAGS_ngraph_cache_size")
     paddle.set_flags({"FLAGS_ngraph_cache_size": room})
     try:

@@ -11,7 +11,7 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.test_control_flow import parameter, while_loop
-from tests.partitioning.analysis.test_single_assignment import WIDTH, in_order, is_one_interval
+from tests.partitioning.analysis.test_single_assignment import WIDTH, in_order, is_one_subgraph
 from tests.programs import Program, floats
 from tests.zips import zip_equal
 
@@ -54,7 +54,7 @@ def decoder(shape: list[int], back: int = 0) -> Callable:
 @pytest.mark.parametrize("shape", [[], [1]], ids=str)
 def test_a_greedy_decoder_is_one_subgraph(shape: list[int]) -> None:
     program, reference = Program(decoder(shape)), in_order(decoder(shape))
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for rows, limit in [(3, 4), (2, LONGEST), (1, 1), (3, 0), (5, 7), (3, 4)]:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.full(shape, limit)}
         native = reference.run(engine=False, **fed)
@@ -71,7 +71,7 @@ def test_a_greedy_decoder_is_one_subgraph(shape: list[int]) -> None:
 def test_indices_out_of_range_behave_as_in_paddle(back: int, limit: int) -> None:
     """-1 is the last index; Paddle rejects or ignores indices beyond the end."""
     program, reference = Program(decoder([], back)), in_order(decoder([], back))
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     fed = {"x": floats(2, WIDTH), "limit": np.array(limit)}
     found: list[Any] = []
     for each, engine in ((reference, False), (program, True)):

@@ -171,7 +171,7 @@ def test_products_that_overflow_in_a_sum(name: str) -> None:
     agree(TERMS[name], np.where(np.isinf(NUMBERS), np.float32(2e38), NUMBERS))
 
 
-def kept_in(*results: Any) -> int:
+def num_barriers(*results: Any) -> int:
     """Returns the number of barriers in a model of these outputs."""
     model = model_of(*results)
     algebra.round_products_before_constants(model)
@@ -195,12 +195,12 @@ def test_products_that_the_plugin_may_fuse() -> None:
     attention = opset15.add(opset15.multiply(scores, np.float32(0.125)), mask)
     twice = opset15.multiply(opset15.multiply(read(3), np.float32(2.0)), np.float32(-3.0))
     signs = opset15.multiply(opset15.multiply(read(3), np.float32(-1.0)), np.float32(0.1))
-    assert kept_in(scaled, attention, twice, signs) == 0
+    assert num_barriers(scaled, attention, twice, signs) == 0
 
 
 def test_products_that_must_not_be_fused() -> None:
     once = opset15.multiply(read(3), np.float32(1e30))
-    assert kept_in(opset15.multiply(once, np.float32(1e30))) == 1
+    assert num_barriers(opset15.multiply(once, np.float32(1e30))) == 1
 
 
 WEIGHTS = [np.zeros((0, 5), "float32"), np.eye(5, dtype=bool), np.full((5, 5), -128, "int8")]
@@ -210,7 +210,7 @@ WEIGHTS = [np.zeros((0, 5), "float32"), np.eye(5, dtype=bool), np.full((5, 5), -
 def test_weights_of_other_dtypes_and_empty_weights(weights: np.ndarray) -> None:
     of_floats = opset15.convert(opset15.constant(weights), "f32")
     product = opset15.matmul(read(4, len(weights)), of_floats, False, False)
-    assert kept_in(opset15.multiply(product, np.float32(0.5))) == (weights.size == 0)
+    assert num_barriers(opset15.multiply(product, np.float32(0.5))) == (weights.size == 0)
 
 
 def test_barriers_precede_broadcasts() -> None:
@@ -218,7 +218,7 @@ def test_barriers_precede_broadcasts() -> None:
     small = opset15.multiply(read(3, 1), np.float32(0.1))
     spread = opset15.broadcast(small, np.array([3, 5]))
     results = [opset15.multiply(spread, np.float32(factor)) for factor in (2.0, 3.0)]
-    assert kept_in(*results) == 1
+    assert num_barriers(*results) == 1
     assert all(
         result.input_value(0).get_node().get_type_name() == "Broadcast" for result in results
     )

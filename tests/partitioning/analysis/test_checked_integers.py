@@ -34,7 +34,7 @@ def run_both(program, in_engine, **feed):
         np.testing.assert_array_equal(other, one)
 
 
-def is_one_interval(program):
+def is_one_subgraph(program):
     report = paddle_ngraph.explain(program.main)
     return not report.native and len(report.intervals) == 1
 
@@ -63,7 +63,7 @@ def cast(shape, dtype="int64"):
 @pytest.mark.slow("compiles many or large functions")
 def test_a_cast_within_int32_runs_in_the_engine():
     program = cast([-1])
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     run_both(program, True, x=np.array(INSIDE, "float32"))
     for each in INSIDE:
         run_both(program, True, x=np.array([each, 1.0], "float32"))
@@ -110,7 +110,7 @@ def test_indices_computed_from_floats():
         return paddle.matmul(x, x, transpose_y=True).unsqueeze(-1) + bias, bucket
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     paddle_ngraph.reset_stats()
     for length in (3, 5, 4, 9, 12):  # the logarithm of 0 is cast, and not selected
         native = program.run(engine=False, x=floats(2, length, 8))
@@ -156,7 +156,7 @@ def test_values_that_where_discards_are_not_checked(forwarded, read):
         return READ[read](few)
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for values in (BEYOND, INSIDE[:5], [*INSIDE[:5], *BEYOND]):
         run_both(program, True, x=np.array(values, "float32"))
 
@@ -171,7 +171,7 @@ def test_values_that_where_selects_are_checked(forwarded, read):
         return READ[read](few), paddle.exp(x * 0.0)
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     run_both(program, True, x=np.array(INSIDE[:5] * 2, "float32"))
     for value in BEYOND:
         denylist.clear()
@@ -196,7 +196,7 @@ def test_casts_in_branches_and_loops(value):
 
     program = Program(build)
     x = np.arange(12, dtype="float32").reshape(3, 4) + 1
-    if is_one_interval(program):
+    if is_one_subgraph(program):
         run_both(program, True, x=x)
     x[2, 1] = value
     for feed in (x, -x):
@@ -231,7 +231,7 @@ def test_two_operands(name):
         return getattr(paddle, name)(wide("x"), wide("y"))
 
     program = Program(build)
-    assert is_one_interval(program) and checked(program) == [name]
+    assert is_one_subgraph(program) and checked(program) == [name]
     function = BINARY[name]
     kinds = set()
     for x in ENDS:
@@ -254,7 +254,7 @@ def test_one_operand(name):
     program = Program(lambda: build(wide("x")))
     if exact is None:
         return program.both(x=np.array(ENDS, "int32")) if checked(program) else None
-    assert is_one_interval(program) and len(checked(program)) == 1
+    assert is_one_subgraph(program) and len(checked(program)) == 1
     inside = [x for x in ENDS if fits(exact(x)) and (name != "scale" or fits(3 * x))]
     run_both(program, True, x=np.array(inside, "int32"))
     for x in ENDS:
@@ -269,7 +269,7 @@ def test_one_operand(name):
 )
 def test_broadcast_operands(name, shapes):
     program = Program(lambda: getattr(paddle, name)(*map(wide, "xy", shapes)))
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for size in (4, 2, 5, 7, 9):
         of = [[d if d > 0 else size for d in shape] for shape in shapes]
         if shapes == ((3, 4), (4,)):
@@ -302,7 +302,7 @@ def test_consumers_rely_on_the_check():
         return c < 12, few, paddle.nn.Embedding(10, 2)(few), c.astype("float32"), c
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     run_both(program, True, x=np.array([1, -2, 3, 46340], "int32"))
     run_both(program, False, x=np.array([1, -2, 3, 46341], "int32"))
 
@@ -317,7 +317,7 @@ def test_products_of_dynamic_sizes():
         return h * w, (h * w).astype("float32"), h * w - 7, h * h * w // 2
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for h, w in ((3, 4), (5, 6), (7, 30), (1000, 9), (8, 9), (1200, 1400)):
         run_both(program, True, x=np.zeros(h, bool), y=np.zeros(w, bool))
     for h, w in ((50000, 50000), (46341, 46341), (70000, 2), (65536, 32768)):
@@ -341,7 +341,7 @@ def test_grids_of_dynamic_sizes():
         return flat.transpose([0, 2, 1]), grid, flat.reshape([b * c, h, w]).sum(axis=0)
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for shape in ((1, 3, 4, 5), (2, 3, 6, 4), (1, 3, 7, 7), (3, 3, 5, 9), (2, 3, 8, 5)):
         program.both(x=floats(*shape))
 
@@ -385,7 +385,7 @@ def test_fed_sizes():
         return paddle.exp(x).reshape([n * 2, -1]), paddle.exp(x).sum() * 2.0
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for rows, n in ((4, 2), (6, 3), (4, 1), (10, 5), (12, 4), (8, 2)):
         program.both(x=floats(rows, 4), n=np.array([n]))
 
@@ -405,7 +405,7 @@ def test_an_unbounded_sum():
         return total, paddle.nn.Embedding(99, 3)(n)
 
     program = Program(build)
-    assert is_one_interval(program) and "scale" in checked(program) + ["scale"] * 0
+    assert is_one_subgraph(program) and "scale" in checked(program) + ["scale"] * 0
     for n in (1, 3, 20, 29):
         run_both(program, True, n=np.array([n]))
     for n in (31, 40, 70):
@@ -423,7 +423,7 @@ def test_only_the_branch_that_is_taken_is_checked():
         )
 
     program = Program(build)
-    assert is_one_interval(program) and checked(program)
+    assert is_one_subgraph(program) and checked(program)
     y, small, large = np.ones([4, 4], "float32"), np.arange(4), np.full(4, 10**6)
     run_both(program, True, x=small.astype("int32"), y=y)
     run_both(program, True, x=large.astype("int32"), y=-y)
@@ -441,7 +441,7 @@ def test_operators_that_always_overflow_fall_back():
 
     program = Program(build)
     feed = {"x": np.arange(1000, 1009, dtype="int32"), "y": np.eye(4, dtype="float32")}
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for _ in range(7):
         run_both(program, False, **feed)
     run_both(program, True, **{**feed, "x": np.arange(3, dtype="int32") * 0})  # counted again
@@ -489,7 +489,7 @@ def test_operators_that_never_overflow_stay_with_the_engine(name, inside):
 
     wide_one = Program(lambda: build(None, True))
     feed = {"x": np.array([LEAST, MOST, MOST, LEAST + 1], "int32")}
-    assert is_one_interval(wide_one)
+    assert is_one_subgraph(wide_one)
     native = wide_one.run(engine=False, **feed)
     for _ in range(18):
         for one, other in zip_equal(native, wide_one.run(**feed)):
@@ -500,7 +500,7 @@ def test_operators_that_never_overflow_stay_with_the_engine(name, inside):
     assert paddle_ngraph.stats()["engine_runs"] and not paddle_ngraph.stats()["native_runs"]
 
     small = Program(lambda: build(10, False))
-    assert is_one_interval(small)
+    assert is_one_subgraph(small)
     run_both(small, True, **feed)
 
 
@@ -519,7 +519,7 @@ def test_bools(name):
         return getattr(paddle, name)(x, y)
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     x, y = np.array([[True, False, True, False], [True, True, False, False]])
     run_both(program, True, x=x, y=y)
 
@@ -537,7 +537,7 @@ def test_where_does_not_broadcast(dtype, given):
         return paddle.where(of["condition"] > 0.0, x, y)
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for size in (3, 1, 4, 5):
         feed = {name: floats(size, 2, seed=i) for i, name in enumerate(("condition", "x", "y"))}
         run_both(program, True, **feed)
@@ -566,7 +566,7 @@ def test_a_chain_is_planned_in_one_round(monkeypatch):
 
     program = Program(build)
     monkeypatch.setattr(Candidates, "with_checks", counted)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     assert len(rounds) == 1 and rounds[0] > 40
     run_both(program, True, x=np.zeros(4, "int32"))
     run_both(program, False, x=np.full(4, MOST, "int32"))

@@ -43,14 +43,14 @@ def positions(ids: Any) -> Any:
     return paddle.cumsum(ones, axis=-1) - ones
 
 
-def positions_behind_padding(ids: Any) -> Any:
+def position_ids_with_padding(ids: Any) -> Any:
     """Position ids of RoBERTa: tokens are counted, padding (0) is not."""
     is_word = (ids != 0).astype("int64")
     return paddle.cumsum(is_word, axis=1) * is_word + 1
 
 
 @pytest.mark.slow("compiles many or large functions")
-@pytest.mark.parametrize("make", [positions, positions_behind_padding])
+@pytest.mark.parametrize("make", [positions, position_ids_with_padding])
 @pytest.mark.parametrize("shape", [(-1, -1), (-1, 4), (2, 4)], ids=str)
 def test_position_ids_are_counted_in_the_engine(make, shape):
     program = with_ids(lambda ids: (make(ids), looked_up(make(ids))), shape)
@@ -94,7 +94,7 @@ def test_ids_that_are_looked_up_in_another_shape_are_compared_too():
 
 @pytest.mark.parametrize("value", [WIDE, -WIDE, 2**31, -(2**31) - 1])
 def test_an_id_beyond_int32_is_rejected_as_in_paddle(value):
-    program = with_ids(lambda ids: (ids == 0, positions_behind_padding(ids)))
+    program = with_ids(lambda ids: (ids == 0, position_ids_with_padding(ids)))
     assert native(program) == {}
     ids = IDS.copy()
     ids[1, 1] = value

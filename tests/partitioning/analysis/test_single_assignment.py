@@ -38,7 +38,7 @@ def count(counter: Any, step: int = 1) -> None:
     paddle.increment(counter, step)
 
 
-def is_one_interval(program: Program) -> bool:
+def is_one_subgraph(program: Program) -> bool:
     report = paddle_ngraph.explain(program.main)
     (interval,) = report.intervals
     return not report.native and len(report.blocks) == 1 and "pd_op.while" in interval.types
@@ -125,7 +125,7 @@ KINDS = ["count", "write", "branch", "lone branch", "inner loop"]
 def test_a_random_loop_carries_overwritten_variables(seed: int) -> None:
     loops = RandomLoops(seed)
     program, reference = Program(loops.build), in_order(RandomLoops(seed).build)
-    assert not in_place(program) and is_one_interval(program)
+    assert not in_place(program) and is_one_subgraph(program)
     for rows, limit in [(3, 2), (3, 0), (5, 4), (1, 1), (2, 7)]:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.full(loops.shape, limit)}
         native = reference.run(engine=False, **fed)
@@ -156,7 +156,7 @@ def test_counters_and_a_recurrence_are_one_subgraph() -> None:
         return [i, h, often * 2.0]
 
     program, reference = Program(build), in_order(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for rows, limit in [(3, 5), (2, 0), (4, 1), (3, 5)]:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.array([limit])}
         for expected, found in zip_equal(reference.run(engine=False, **fed), program.run(**fed)):
@@ -217,7 +217,7 @@ def test_assigned_variables_are_carried() -> None:
         return [*while_loop(lambda i, _: i < 3, body, start), total]
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for seed in range(3):
         x = floats(4, WIDTH, seed=seed)
         for expected, found in zip_equal(([3], x + 6.0, [3.0]), program.run(x=x)):
@@ -239,7 +239,7 @@ def test_initial_values_are_earlier_writes() -> None:
         return [while_loop(lambda i, _: i < 2, body, start)[1], table]
 
     program, x = Program(build), floats(4, WIDTH)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     table = np.concatenate([x[:2], np.full([2, WIDTH], 2.0, "float32")])
     total = np.concatenate([x[:2] * 3.0, np.full([2, WIDTH], 3.0, "float32")])
     for expected, found in zip_equal([total, table], program.run(x=x)):
@@ -266,7 +266,7 @@ def read_before_and_after() -> Any:
     return [*found, paddle.cast(number, "float32") * x]
 
 
-def inside_of_a_loop() -> Any:
+def inside_a_loop() -> Any:
     x, total = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([1])
 
     def body(i: Any, h: Any) -> Any:
@@ -278,7 +278,7 @@ def inside_of_a_loop() -> Any:
     return [*while_loop(lambda i, _: i < 3, body, start), total + 1.0]
 
 
-@pytest.mark.parametrize("build", [bound_of_a_loop, size, read_before_and_after, inside_of_a_loop])
+@pytest.mark.parametrize("build", [bound_of_a_loop, size, read_before_and_after, inside_a_loop])
 def test_assigned_constants_have_ranges(build: Callable) -> None:
     """Covers scalars of ``paddle.to_tensor`` in a program."""
     program, x = in_order(build), floats(4, WIDTH)
