@@ -231,5 +231,5 @@ def once_on_disk() -> None:
 
 @pytest.mark.slow("starts a process")
 def test_functions_from_disk_raise_deferred_errors(tmp_path: Path) -> None:
-    counts = counts_of_two_processes("tests.core.test_runs_that_fail", tmp_path, 300)
+    counts = counts_of_two_processes("tests.core.test_failing_runs", tmp_path, 300)
     assert counts[0][0] > len(CHECKS) and counts[1][1] > len(CHECKS)
