@@ -140,7 +140,7 @@ def kinds(nothing_cached: None, monkeypatch: pytest.MonkeyPatch) -> Counter[str]
     return counts
 
 
-def _keep_what_there_is() -> None:
+def _freeze_objects() -> None:
     """Excludes all present objects from garbage collection."""
     gc.collect()
     gc.freeze()
@@ -154,10 +154,10 @@ def little_of_other_files() -> None:
     tests of models collect garbage again and again.
     """
     paddle_ngraph.clear_cache()
-    _keep_what_there_is()
+    _freeze_objects()
 
 
 @pytest.fixture
 def little_to_collect() -> None:
     """Limits collections to new objects, since Paddle's SOT collects garbage for each graph."""
-    _keep_what_there_is()
+    _freeze_objects()

@@ -26,7 +26,7 @@ def small_buckets(optimizer: Any) -> Any:
     return distributed.distributed_optimizer(optimizer, bucket_mb=300 / 2**20)
 
 
-def told(training: Training, rows: int) -> str:
+def prepare_warnings(training: Training, rows: int) -> str:
     """The warnings of ``prepare``."""
     feed = {name: value[:rows] for name, value in next(batches("mlp")).items()}
     try:
@@ -58,10 +58,13 @@ def main(folder: Path) -> None:
     training.start()
     other = Training("cnn", wrap=small_buckets)
     other.start()
-    found["told"] = [told(other if rank else training, 8), told(training, 4 if rank else 8)]
+    found["told"] = [
+        prepare_warnings(other if rank else training, 8),
+        prepare_warnings(training, 4 if rank else 8),
+    ]
     if rank:
         first_run.__version__ = "0.0.old"
-    found["told"].append(told(training, 8))
+    found["told"].append(prepare_warnings(training, 8))
     if rank == 0:
         alone = Training("mlp")
         alone.start()

@@ -48,7 +48,7 @@ def same(thing: Any) -> Any:
     return thing
 
 
-def old_style(shares: bool) -> list[float]:
+def program_desc(shares: bool) -> list[float]:
     """A ProgramDesc program; of a rank if it ``shares``."""
     scope, executor = paddle.static.Scope(), paddle.static.Executor(paddle.CPUPlace())
     with paddle.pir_utils.OldIrGuard(), paddle.static.scope_guard(scope):
@@ -91,9 +91,9 @@ def main(folder: Path) -> None:
         wraps = fleet.distributed_model, fleet.distributed_optimizer
         found["fleet"] = counted(lambda: train(*wraps, shares=True))
     paddle.enable_static()
-    found["old-style alone"] = old_style(shares=False)
+    found["old-style alone"] = program_desc(shares=False)
     with paddle_ngraph.use_ngraph():
-        found["old-style"] = counted(lambda: old_style(shares=True))
+        found["old-style"] = counted(lambda: program_desc(shares=True))
     (folder / f"{distributed.rank()}.json").write_text(json.dumps(found))
     distributed.barrier()
 

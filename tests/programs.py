@@ -163,16 +163,16 @@ def linear_regression() -> Any:
 
 
 def counted(
-    turn: Callable, *start: Any, end: Any, first: int = 0, goes_on: Callable | None = None
+    body: Callable, *start: Any, end: Any, first: int = 0, goes_on: Callable | None = None
 ) -> list[Any]:
-    """A counting loop: ``turn`` takes the counter first, and returns all but the counter."""
+    """A counting loop: ``body`` takes the counter first, and returns all but the counter."""
 
     def more(i: Any, *h: Any) -> Any:
         return i < end if goes_on is None else paddle.logical_and(i < end, goes_on(*h))
 
     found = paddle.static.nn.while_loop(
         more,
-        lambda i, *h: [i + 1, *turn(i, *h)],
+        lambda i, *h: [i + 1, *body(i, *h)],
         [paddle.full([1], first, "int64"), *start],
     )
     return list(found)

@@ -39,7 +39,7 @@ def _shape(x) -> list[int]:
     return [size.get_length() for size in x.get_output_partial_shape(0)]
 
 
-def _turned(x):
+def _transposed(x):
     rank = len(_shape(x))
     return ops.transpose(x, ops.constant(np.array([*range(rank - 2), rank - 1, rank - 2])))
 
@@ -80,9 +80,11 @@ class _Draw:
 
     def _product(self, a, b):
         """The matmul of two matrices, each plain or transposed twice: by a node and by a flag."""
-        turned = [self._random.random() < 0.2 for _ in range(2)]
-        a, b = (_turned(x) if turn else x for x, turn in zip((a, b), turned))
-        return ops.matmul(a, b, *turned)
+        transposed = [self._random.random() < 0.2 for _ in range(2)]
+        a, b = (
+            _transposed(x) if is_transposed else x for x, is_transposed in zip((a, b), transposed)
+        )
+        return ops.matmul(a, b, *transposed)
 
     def _layer(self, x):
         columns = self._random.choice([self._width, 32])
@@ -105,7 +107,7 @@ class _Draw:
         return ops.reshape(x, ops.constant(np.array(self._random.choice(ways))), False)
 
     def _attention(self, x):
-        scores = ops.softmax(self._product(x, _turned(x)), len(_shape(x)) - 1)
+        scores = ops.softmax(self._product(x, _transposed(x)), len(_shape(x)) - 1)
         return self._product(scores, x)
 
     def _gradient(self, x):

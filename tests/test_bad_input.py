@@ -298,7 +298,7 @@ def fault(case, ours, theirs, expected):
 
 @pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("form", FORMS)
-def test_bad_input_is_an_error_and_the_process_goes_on(tmp_path, form):
+def test_bad_input_is_an_error_and_the_process_continues(tmp_path, form):
     expected = cases_of(form, tmp_path)
     native, _ = outcomes("native", form, tmp_path)
     assert is_right(native[-1][1], expected)

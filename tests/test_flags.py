@@ -43,7 +43,7 @@ def test_set_flags_switches():
     assert not paddle_ngraph.is_enabled()
 
 
-def test_an_unknown_flag_is_paddles_own_error():
+def test_an_unknown_flag_falls_back_own_error():
     with pytest.raises(ValueError, match="ngraph_no_such_flag"):
         paddle.set_flags({"FLAGS_ngraph_no_such_flag": 1})
 
@@ -64,7 +64,7 @@ def test_the_environment_sets_a_number(monkeypatch):
     flags.set("ngraph_cache_size", flags.FLAGS["ngraph_cache_size"].default)
 
 
-def test_the_environment_sets_a_word(monkeypatch):
+def test_the_environment_sets_a_string(monkeypatch):
     monkeypatch.setenv("FLAGS_mkl_packed_provider", "onednn")
     flags.read_environment()
     assert flags.get("mkl_packed_provider") == "onednn"
@@ -95,7 +95,7 @@ def test_functions_are_kept_in_the_users_cache_directory(monkeypatch, environmen
 
 
 @pytest.mark.parametrize("name", ["FLAGS_use_ngraph", "FLAGS_ngraph_cache_size"])
-def test_nonsense_in_the_environment_is_refused(monkeypatch, name):
+def test_nonsense_in_the_environment_is_rejected(monkeypatch, name):
     monkeypatch.setenv(name, "many")
     with pytest.raises(NgraphError, match=f"{name}='many' in the environment"):
         flags.read_environment()

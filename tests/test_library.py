@@ -35,14 +35,14 @@ def test_the_right_releases_are_fine(build_info):
 @pytest.mark.parametrize(
     ("field", "package"), [("PADDLE_VERSION", "paddlepaddle"), ("OPENVINO_VERSION", "openvino")]
 )
-def test_another_release_is_said_in_one_sentence(build_info, field, package):
+def test_another_release_is_reported_in_one_sentence(build_info, field, package):
     setattr(build_info, field, "1.2.3")
     with pytest.raises(paddle_ngraph.NgraphError, match=f"compiled against {package} 1.2.3"):
         paddle_ngraph.enable()
     paddle_ngraph.disable()  # prints nothing
 
 
-def test_a_build_without_the_engine_says_how_to_get_it(build_info):
+def test_a_build_without_the_engine_names_the_remedy(build_info):
     build_info.WITH_NGRAPH = False
     with pytest.raises(paddle_ngraph.NgraphError, match="WITH_NGRAPH=ON pip install"):
         paddle_ngraph.enable()

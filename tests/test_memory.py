@@ -15,7 +15,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import caches, flags
-from tests import made_and_dropped
+from tests import leaks
 from tests.programs import Program, at_once, floats
 
 _MB = 1 << 20
@@ -72,7 +72,7 @@ def doubled() -> Any:
     return [paddle.static.data("x", [-1, 1024], "float32") * 2.0]
 
 
-def test_results_use_memory_that_earlier_ones_left() -> None:
+def test_results_reuse_released_memory() -> None:
     program = Program(doubled)
     feed = floats(512, 1024)  # 2 MB
     addresses = {program.run(x=feed)[0].__array_interface__["data"][0] for _ in range(30)}
@@ -94,7 +94,7 @@ def few_megabytes() -> Any:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_freed_memory_is_bounded_and_given_back(few_megabytes: int) -> None:
+def test_freed_memory_is_bounded_and_released(few_megabytes: int) -> None:
     program = Program(doubled)
     results = []
     for rows in range(300, 700, 20):
@@ -192,7 +192,7 @@ def test_tables_are_bounded_over_many_programs() -> None:
     assert found["after"] < found["before"] + 150
 
 
-def test_an_engine_goes_with_its_functions() -> None:
+def test_an_engine_is_released_with_its_functions() -> None:
     paddle_ngraph.clear_cache()
     gc.collect()
     before = caches.sizes()
@@ -213,17 +213,17 @@ def test_an_engine_goes_with_its_functions() -> None:
 
 
 @pytest.mark.slow("starts a process")
-def test_nothing_is_left_of_what_was_made_and_dropped() -> None:
+def test_dropped_objects_leave_nothing() -> None:
     """Covers programs, predictors and layers of all types; Paddle itself leaves some of each."""
     found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.made_and_dropped"],
+        [sys.executable, "-W", "ignore", "-m", "tests.leaks"],
         capture_output=True,
         text=True,
         timeout=1200,
     )
     assert found.returncode == 0, found.stderr[-2000:]
     for kind, (native, engine) in json.loads(found.stdout.splitlines()[-1]).items():
-        assert engine.pop("runs") >= made_and_dropped.COUNTED, kind
+        assert engine.pop("runs") >= leaks.COUNTED, kind
         # Paddle names the programs of captured graphs, and retains the names.
-        assert engine.pop("objects") <= native["objects"] + 12 * made_and_dropped.COUNTED, kind
+        assert engine.pop("objects") <= native["objects"] + 12 * leaks.COUNTED, kind
         assert all(size <= 0 for size in engine.values()), (kind, engine)

@@ -76,9 +76,7 @@ def test_a_test_that_raises_while_it_is_recorded_runs_alone():
     assert list(cases.cases) == [("right", 1)]
 
 
-def test_an_operator_that_fails_a_trial_conversion_is_not_converted(
-    monkeypatch, small_intervals_pay
-):
+def test_an_operator_that_fails_a_trial_conversion_falls_back(monkeypatch, small_intervals_pay):
     """The engine runs the other operators of the interval, and the results are right."""
 
     def fails(bridge, op):
@@ -100,7 +98,7 @@ def test_each_case_has_results_of_its_own():
         assert abs(outcome.engine[0] - alone[0]).max() < 1e-6
 
 
-def test_a_recorded_case_keeps_what_its_function_captured():
+def test_a_recorded_case_keeps_captured_values():
     factor = 2.0
     build = merging._with_cells_of_now(lambda x: x * factor)
     factor = 3.0

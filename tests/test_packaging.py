@@ -45,13 +45,13 @@ def test_every_converter_module_has_its_tests():
     assert modules - shared == tests
 
 
-def test_what_the_core_calls_is_there():
+def test_functions_called_by_the_core_exist():
     assert _core.python_callbacks
     for module, name in _core.python_callbacks:
         assert callable(getattr(importlib.import_module(module), name))
 
 
-def test_converters_of_the_package_are_its_own():
+def test_converters_belong_to_the_package():
     """The disk cache is disabled for programs with converters of users."""
     registry.load_converters()
     assert len(registry.all_converters()) > 500
@@ -69,7 +69,7 @@ def test_the_disk_cache_knows_the_whole_package(monkeypatch, tmp_path):
         assert disk_cache._sources() not in (before, sources)
 
 
-def test_names_that_docs_told_users_have_not_gone():
+def test_documented_names_remain():
     """docs/adding_an_operator.md named ``paddle_ngraph.function.registry.unregister``."""
     with pytest.warns(DeprecationWarning, match="conversion.registry"):
         from paddle_ngraph.function.registry import unregister
@@ -114,7 +114,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_links_between_pages_lead_somewhere():
+def test_links_between_pages_are_valid():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/README.md")]
     broken = []
     for page in pages:

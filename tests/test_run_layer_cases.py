@@ -97,7 +97,7 @@ def test_wrong_command_lines_are_one_sentence(options, message, cases, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_rounding_is_judged_by_what_errors_of_inputs_do():
+def test_rounding_is_judged_by_perturbed_inputs():
     native = [np.array([1.0, 1000.0], "float32"), None, 3]
     close = [np.array([1.004, 1000.0], "float32"), None, 3]
     off = [np.array([1.1, 1000.0], "float32"), None, 3]
@@ -117,5 +117,5 @@ def test_rounding_is_judged_by_what_errors_of_inputs_do():
         ([np.array([0, np.nan], "float32")], "nan instead of 0.0"),
     ],
 )
-def test_what_differs_is_named(found, message):
+def test_differences_are_named(found, message):
     assert message in differences([np.zeros(2, "float32")], found)

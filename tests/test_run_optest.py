@@ -114,7 +114,7 @@ def test_every_case_has_its_outcome(cases: dict[str, Case], case: str, outcome: 
 
 
 @pytest.mark.slow("starts a process")
-def test_it_tells_where_the_engine_ran(cases: dict[str, Case]) -> None:
+def test_engine_runs_are_reported(cases: dict[str, Case]) -> None:
     assert cases["a"].engine_runs == 1
     assert cases["a"].converted == ["pd_op.tanh"]
     assert cases["g"].engine_runs == 0
@@ -125,7 +125,7 @@ def test_the_reason_of_a_crash(cases: dict[str, Case]) -> None:
     assert "the process ended with 7" in cases["e"].message
 
 
-def test_a_case_that_runs_when_the_time_is_over_gets_time_of_its_own(
+def test_a_case_at_the_time_limit_is_run_again_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def attempt(

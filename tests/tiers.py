@@ -20,9 +20,9 @@ import pytest
 from tests.ops import merging
 
 TIERS = ("check", "test", "all")
-DRAWS = 2
+MAX_SEEDS = 2
 # Parameters that are seeds or counts of random samples: their values are interchangeable.
-DRAWN = ("seed",)
+SEED_PARAMETERS = ("seed",)
 
 
 def selected(items: Sequence[pytest.Function], tier: str) -> set[str]:
@@ -74,7 +74,7 @@ def _values(item: pytest.Function) -> frozenset[tuple[str, str]]:
 
 
 def _value(name: str, value: Any) -> Any:
-    return value % DRAWS if name in DRAWN and isinstance(value, int) else value
+    return value % MAX_SEEDS if name in SEED_PARAMETERS and isinstance(value, int) else value
 
 
 def each_value_once(variants: Sequence[frozenset[Any]]) -> list[int]:

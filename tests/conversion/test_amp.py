@@ -96,7 +96,7 @@ def ran() -> int:
 
 @pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("name", NETWORKS)
-def test_o1_trains_in_one_interval(name: str, kinds) -> None:
+def test_o1_trains_in_one_subgraph(name: str, kinds) -> None:
     make, shape = NETWORKS[name]
     programs = [training(make, shape, amp) for amp in (True, False)]
     casts = [op for op in programs[0].main.global_block().ops if op.name() == "pd_op.cast"]
@@ -117,7 +117,7 @@ _erf = np.vectorize(math.erf)
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_the_first_loss_is_numpys() -> None:
+def test_the_first_loss_equals_numpys() -> None:
     """Operands and results of matmuls are rounded, and no other values."""
     make, shape = NETWORKS["perceptron"]
     program, feed = training(make, shape), batch(shape)
@@ -142,7 +142,7 @@ def test_the_first_loss_is_numpys() -> None:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("name", NETWORKS)
-def test_without_units_the_numbers_are_the_same(name: str, kinds, monkeypatch) -> None:
+def test_results_without_bfloat16_units_are_equal(name: str, kinds, monkeypatch) -> None:
     """Products of rounded values are exact in float32; only ties of sums may round differently."""
     make, shape = NETWORKS[name]
     losses = []
@@ -170,7 +170,7 @@ LISTS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_lists_are_honoured(name: str) -> None:
+def test_black_and_white_lists(name: str) -> None:
     """Operators of the black list compute in float32, those of the white list are rounded."""
     lists, short = LISTS[name]
 
@@ -240,7 +240,7 @@ def test_to_static_trains_and_evaluates(name: str, in_dynamic_mode, kinds) -> No
 # -- bfloat16 parameters -------------------------------------------------------------------------
 
 
-def test_pure_bfloat16_of_old_programs() -> None:
+def test_pure_bfloat16_of_program_desc_programs() -> None:
     """Parameters and optimizer states are bfloat16 too, for which Paddle has no kernels."""
     scope = paddle.static.Scope()
     with paddle.pir_utils.OldIrGuard(), paddle.static.scope_guard(scope):
@@ -318,7 +318,7 @@ def test_feeds_parameters_and_results_are_bfloat16() -> None:
     assert ran() == 2 and paddle_ngraph.stats()["functions_with_weights"] == 1
 
 
-def test_a_native_run_leaves_a_program_with_bfloat16_in_branches_as_it_is() -> None:
+def test_a_fallback_run_does_not_modify_bfloat16_branches() -> None:
     """Paddle's executor would permanently insert oneDNN operators into the program."""
 
     def build() -> Any:
@@ -349,7 +349,7 @@ def background() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("in_branch", [False, True])
-def test_paddle_runs_nothing_of_bfloat16_while_it_is_compiled(background, in_branch: bool) -> None:
+def test_bfloat16_never_falls_back_while_compiling(background, in_branch: bool) -> None:
     """Paddle's convolution raises there, and its softplus has wrong results."""
 
     def convolve(x: Any, kernel: Any) -> Any:
@@ -378,9 +378,7 @@ def test_paddle_runs_nothing_of_bfloat16_while_it_is_compiled(background, in_bra
 
 @pytest.mark.parametrize("rows", [3, 4, 1])
 @pytest.mark.parametrize("made_on", [False, True])
-def test_results_in_bfloat16_of_a_predictor_that_is_switched(
-    tmp_path, made_on: bool, rows: int
-) -> None:
+def test_bfloat16_results_of_a_switched_predictor(tmp_path, made_on: bool, rows: int) -> None:
     """Output handles have the values of the other executor, in its dtype."""
 
     def build() -> Any:
@@ -414,7 +412,7 @@ def test_results_in_bfloat16_of_a_predictor_that_is_switched(
 # -- failures of the engine ----------------------------------------------------------------------
 
 
-def test_a_run_that_paddle_would_not_survive_is_an_error() -> None:
+def test_a_run_that_would_crash_paddle_is_an_error() -> None:
     """Paddle would end the process for a label out of range."""
     make, shape = NETWORKS["perceptron"]
     program, feed = training(make, shape), batch(shape)

@@ -115,7 +115,7 @@ def test_inputs_read_by_value_are_constants(register):
 @pytest.mark.parametrize(
     "make", [paddle.sum, paddle.max, lambda x: paddle.sum(x, 1), lambda x: paddle.matmul(x, x)]
 )
-def test_divisions_by_and_of_constants_are_right(make, is_divisor):
+def test_divisions_with_constants_are_right(make, is_divisor):
     """The plugin gets some wrong that it fuses with a reduction or a multiplication."""
 
     def build():
@@ -138,7 +138,7 @@ def test_gradients_that_are_scalars_of_products():
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_the_table_of_dtypes_says_what_ngraph_and_numpy_say(name):
+def test_the_table_of_dtypes_agrees_with_ngraph_and_numpy(name):
     kind = element_type(name)
     assert kind.get_type_name() == DTYPES[name].element
     if DTYPES[name].range is not None and name != "bool":

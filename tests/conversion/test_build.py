@@ -115,9 +115,9 @@ def drafts(name: str, is_open: bool, keeps_weights: bool) -> Iterator[tuple[Draf
         text = op.attrs()["graph"]
         arrays, weights = [], {}
         for value in tensors_read(op):
-            maker = value.get_defining_op()
-            is_weight = maker.name() == "builtin.parameter"
-            known = maker.attrs()["parameter_name" if is_weight else "name"]
+            producer = value.get_defining_op()
+            is_weight = producer.name() == "builtin.parameter"
+            known = producer.attrs()["parameter_name" if is_weight else "name"]
             array = feed[known] if known in feed else program.variable(known)
             if is_weight and keeps_weights:
                 weights[len(arrays)] = array
@@ -140,10 +140,10 @@ def drafts(name: str, is_open: bool, keeps_weights: bool) -> Iterator[tuple[Draf
 # The plugin computes them wrong, or crashes, without the passes that work around its bugs.
 FAULTY = ("comparing", "scalar", "moments")
 
-Border = list[tuple[str, ov.PartialShape]]
+IOTypes = list[tuple[str, ov.PartialShape]]
 
 
-def border(model: ov.Model) -> tuple[Border, Border]:
+def io_types(model: ov.Model) -> tuple[IOTypes, IOTypes]:
     """Returns dtype and shape of every parameter and of every result."""
     parameters = [node.output(0) for node in model.get_parameters()]
     return tuple(
@@ -152,7 +152,7 @@ def border(model: ov.Model) -> tuple[Border, Border]:
     )
 
 
-def assert_kept(before: Border, after: Border, name: str, parts: int) -> None:
+def assert_kept(before: IOTypes, after: IOTypes, name: str, parts: int) -> None:
     """Asserts that a pass preserves count, dtypes and shapes, except those it has to change."""
     assert [kind for kind, _ in before] == [kind for kind, _ in after]
     for (_, old), (_, new) in zip(before, after):
@@ -176,8 +176,8 @@ def computed(draft: Draft, given: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def without_updated(
-    draft: Draft, before: tuple[Border, Border], values: list[np.ndarray] | None
-) -> tuple[tuple[Border, Border], list[np.ndarray] | None]:
+    draft: Draft, before: tuple[IOTypes, IOTypes], values: list[np.ndarray] | None
+) -> tuple[tuple[IOTypes, IOTypes], list[np.ndarray] | None]:
     """Returns the parameters and results that remain where optimizer updates write states."""
     _, num_outputs = draft.bridge.boundary_sizes()
     written = {num_outputs + state for update in draft.updates for state in update.states}
@@ -185,7 +185,7 @@ def without_updated(
     def left(results: list[Any]) -> list[Any]:
         return [result for place, result in enumerate(results) if place not in written]
 
-    parameters = border(draft.model)[0] if draft.updates else before[0]
+    parameters = io_types(draft.model)[0] if draft.updates else before[0]
     return (parameters, left(before[1])), None if values is None else left(values)
 
 
@@ -200,13 +200,13 @@ def without_packed_weights() -> Iterator[None]:
 @pytest.mark.parametrize("keeps_weights", [False, True], ids=["weights", "constants"])
 @pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
 @pytest.mark.parametrize("name", MODELS)
-def test_each_pass_leaves_a_valid_model_that_computes_the_same(name, is_open, keeps_weights):
+def test_each_pass_preserves_validity_and_results(name, is_open, keeps_weights):
     if is_open and name in ("training_cnn", "classifier", "scalar"):
         pytest.skip("the program leaves nothing open")
     found = list(drafts(name, is_open, keeps_weights))
     assert found, "nothing became an interval"
     for draft, arrays in found:
-        before = border(draft.model)
+        before = io_types(draft.model)
         expected = None if name in FAULTY else computed(draft, arrays)
         for step in PASSES:
             step.run(draft)
@@ -214,7 +214,7 @@ def test_each_pass_leaves_a_valid_model_that_computes_the_same(name, is_open, ke
             if step.name == "update in place":
                 assert bool(draft.updates) == (name == "training_cnn" and not keeps_weights)
                 before, expected = without_updated(draft, before, expected)
-            after = border(draft.model)
+            after = io_types(draft.model)
             if draft.updates:  # inputs of the updates follow
                 after = after[0], after[1][: len(before[1])]
             for old, new in zip(before, after):
@@ -243,15 +243,15 @@ def test_passes_are_named_and_give_reasons():
         ("moments", "reduce without ones", True),
     ],
 )
-def test_what_a_pass_is_for_is_in_these_models(name, of_interest, keeps_weights):
+def test_these_models_exercise_every_pass(name, of_interest, keeps_weights):
     ((draft, _),) = drafts(name, False, keeps_weights)
     for step in PASSES:
         kinds = [node.get_type_name() for node in draft.model.get_ordered_ops()]
-        shapes = border(draft.model)
+        shapes = io_types(draft.model)
         step.run(draft)
         changed = kinds != [node.get_type_name() for node in draft.model.get_ordered_ops()]
         if step.name == of_interest:
-            assert changed or shapes != border(draft.model)
+            assert changed or shapes != io_types(draft.model)
 
 
 def test_the_engine_runs_every_pass_in_its_order(monkeypatch):
@@ -275,7 +275,7 @@ def test_the_engine_runs_every_pass_in_its_order(monkeypatch):
         assert seen == built
 
 
-def test_a_build_tells_the_engine_by_name():
+def test_a_build_reports_to_the_engine_by_name():
     make, _ = MODELS["classifier"]
     main = Program(make).main.clone()
     program_pass.apply(main, open_size=None)
@@ -300,7 +300,7 @@ def test_a_build_tells_the_engine_by_name():
         ("DEFAULT", set(), {"avx512f", "amx_int8"}, True),
     ],
 )
-def test_what_onednn_may_not_use_nothing_else_does(most, withheld, rest, int8, monkeypatch):
+def test_instructions_disabled_for_onednn_are_unused(most, withheld, rest, int8, monkeypatch):
     """Layouts and kernels are chosen for the instructions that oneDNN and the plugin use."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
     names = "avx2 avx_vnni avx512f avx512_vnni avx512_bf16 amx_tile amx_bf16 amx_int8"

@@ -62,7 +62,7 @@ def test_gradient_by_values_of_weights_alone() -> None:
     check(build, 3, 4, 3, 2)
 
 
-def test_value_of_weights_alone_that_is_fetched_too() -> None:
+def test_fetched_value_of_weights_alone() -> None:
     def build() -> list[Any]:
         value = COMPUTED["convolution"]()
         inner = F.elu(value)
@@ -71,7 +71,7 @@ def test_value_of_weights_alone_that_is_fetched_too() -> None:
     check(build, 5)
 
 
-def test_value_of_numbers_of_the_program_alone() -> None:
+def test_value_of_program_constants_alone() -> None:
     def build() -> Any:
         return F.elu(paddle.arange(5, dtype="float32") - 2.5) * data(5)
 
@@ -99,7 +99,7 @@ DERIVED = {
 
 
 @pytest.mark.parametrize("name", DERIVED)
-def test_what_is_made_of_a_matrix_and_its_transpose(name: str) -> None:
+def test_values_of_a_matrix_and_its_transpose(name: str) -> None:
     def build() -> list[Any]:
         x, made = data(3, 8), DERIVED[name](weight("w", 8, 8))
         turned = paddle.transpose(made, [1, 0])
@@ -112,7 +112,7 @@ def test_what_is_made_of_a_matrix_and_its_transpose(name: str) -> None:
     check(build, 3, 8)
 
 
-def test_square_matrices_behind_views() -> None:
+def test_views_of_square_matrices() -> None:
     def build() -> list[Any]:
         w, x = weight("w", 64), data(2, 8)
         square = paddle.reshape(w, [8, 8])
@@ -165,7 +165,7 @@ def test_gradient_through_a_square_matrix() -> None:
     check(build, 3, 6)
 
 
-def test_open_shapes() -> None:
+def test_dynamic_shapes() -> None:
     def build() -> list[Any]:
         w, x = weight("w", 8, 8), data(-1, 8)
         value = F.elu(paddle.matmul(w, w))
@@ -204,7 +204,7 @@ SUMS = {
 @pytest.mark.parametrize("small", ["number", "weight"])
 @pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
 @pytest.mark.parametrize("name", SUMS)
-def test_sums_of_exact_numbers_with_constants(name: str, dtype: str, small: str) -> None:
+def test_sums_of_exact_values_with_constants(name: str, dtype: str, small: str) -> None:
     """The plugin would add the constants first, and lose small values next to them."""
 
     def build() -> Any:

@@ -46,7 +46,7 @@ def broken_exp():
 
 
 @pytest.fixture
-def native_tanh(monkeypatch):
+def fallback_tanh(monkeypatch):
     registry.find_converter("pd_op.tanh")
     monkeypatch.delitem(registry._converters, "pd_op.tanh")
 
@@ -63,38 +63,38 @@ def chain_of(x):
     return paddle.exp(paddle.nn.functional.relu(x) * 2.0 + 1.0)
 
 
-def native_operators(program):
+def fallback_operators(program):
     return {op.type: op.reason for op in paddle_ngraph.explain(program.main).native}
 
 
-def test_stated_shapes_are_tried_beforehand(broken_exp):
+def test_static_shapes_are_tried_in_advance(broken_exp):
     program = Program(fixed_chain)
-    assert native_operators(program) == {"pd_op.exp": BROKEN}
+    assert fallback_operators(program) == {"pd_op.exp": BROKEN}
     program.both(x=floats(3, 4))
 
 
-def test_open_shapes_are_found_out_in_a_run(broken_exp):
+def test_dynamic_shapes_fail_in_a_run(broken_exp):
     program = Program(chain)
     program.both(x=floats(2, 4))
-    assert native_operators(program) == {}
+    assert fallback_operators(program) == {}
     x = floats(3, 4)
     (result,) = program.run(x=x)
     np.testing.assert_allclose(result, program.run(engine=False, x=x)[0], rtol=1e-6)
-    assert native_operators(program) == {"pd_op.exp": BROKEN}
+    assert fallback_operators(program) == {"pd_op.exp": BROKEN}
     program.both(x=x)
     program.both(x=floats(2, 4))
 
 
-def test_a_changed_converter_has_another_chance(broken_exp):
+def test_a_changed_converter_is_tried_again(broken_exp):
     program = Program(fixed_chain)
-    assert native_operators(program)
+    assert fallback_operators(program)
     function = registry.find_converter("pd_op.relu").function
     registry.unregister("pd_op.exp")
     registry.converter("pd_op.exp")(function)
-    assert native_operators(program) == {}
+    assert fallback_operators(program) == {}
 
 
-def test_an_old_style_program_goes_on():
+def test_a_program_desc_program_continues():
     with broken_converter("pd_op.relu"), paddle.pir_utils.OldIrGuard():
         program = Program(
             lambda: paddle.nn.functional.relu(paddle.static.data("x", [-1, 4], "float32")) * 2.0
@@ -103,7 +103,7 @@ def test_an_old_style_program_goes_on():
         for _ in range(2):
             (result,) = program.run(x=x)
             np.testing.assert_allclose(result, np.maximum(x, 0) * 2)
-        assert native_operators(program) == {"pd_op.relu": BROKEN}
+        assert fallback_operators(program) == {"pd_op.relu": BROKEN}
 
 
 def test_variables_are_written_once(broken_exp):
@@ -118,7 +118,7 @@ def test_variables_are_written_once(broken_exp):
     np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
 
 
-def test_random_numbers_are_taken_once(broken_exp, native_tanh):
+def test_random_numbers_are_sampled_once(broken_exp, fallback_tanh):
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         return paddle.exp(paddle.tanh(paddle.nn.functional.dropout(x * 2.0, 0.5)))
@@ -140,7 +140,7 @@ def weights_then_exp():
     return [loss, paddle.exp(z * paddle.tanh(weights).sum())]
 
 
-def test_a_run_that_wrote_variables_goes_on(broken_exp, native_tanh):
+def test_a_run_that_wrote_variables_continues(broken_exp, fallback_tanh):
     program = Program(weights_then_exp)
     native = Program(weights_then_exp)
     feed = {"x": floats(8, 4), "y": floats(8, 1)}
@@ -148,13 +148,13 @@ def test_a_run_that_wrote_variables_goes_on(broken_exp, native_tanh):
         found = program.run(**feed, z=floats(rows, 1))
         for a, b in zip(native.run(engine=False, **feed, z=floats(rows, 1)), found):
             np.testing.assert_allclose(b, a, rtol=1e-5)
-    assert "pd_op.exp" in native_operators(program)
+    assert "pd_op.exp" in fallback_operators(program)
     np.testing.assert_allclose(
         program.variable("linear_0.w_0"), native.variable("linear_0.w_0"), rtol=1e-5
     )
 
 
-def test_an_error_that_is_kept_holds_no_frames(broken_exp, monkeypatch):
+def test_stored_errors_retain_no_frames(broken_exp, monkeypatch):
     """Frames of a caller retain the program and its values."""
     kept = []
     monkeypatch.setattr(denylist, "record_provisional_failure", lambda _, error: kept.append(error))
@@ -165,14 +165,14 @@ def test_an_error_that_is_kept_holds_no_frames(broken_exp, monkeypatch):
     ]
 
 
-def test_a_feed_that_paddle_refuses_too_refuses_nothing():
+def test_a_feed_that_paddle_rejects_adds_no_entry():
     program = Program(linear_regression)
     feed = {"x": floats(8, 4), "y": floats(8, 1)}
     (before,) = program.run(**feed)
     denylist.clear()  # runs without an Executor leave provisional failures
     with pytest.raises(ValueError, match=r"(?i)mismatch|dimension|shape|width"):
         program.run(x=floats(8, 5), y=floats(8, 1))
-    assert native_operators(program) == {}
+    assert fallback_operators(program) == {}
     assert denylist.count() == 0
     assert program.run(**feed)[0] < before
     assert paddle_ngraph.stats()["engine_runs"] >= 2
@@ -189,7 +189,7 @@ def one_channel():
     return [paddle.matmul(hidden, y), norm, hidden * 2]
 
 
-def test_an_interval_that_cannot_be_compiled_stays_native():
+def test_a_subgraph_that_cannot_be_compiled_falls_back():
     program = Program(one_channel)
     feed = {"x": floats(2, 2, 2, 5), "y": floats(5, 3)}
     feed |= {"filters": floats(1, 2, 1, 1), "scale": floats(1)}
@@ -197,7 +197,7 @@ def test_an_interval_that_cannot_be_compiled_stays_native():
     for _ in range(2):
         for expected, found in zip(native, program.run(**feed)):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    reasons = native_operators(program)
+    reasons = fallback_operators(program)
     assert "pd_op.conv2d" in reasons
     assert all("nGraph could not compile its interval" in text for text in reasons.values())
     assert not any(".cpp" in text or "\n" in text for text in reasons.values())
@@ -215,7 +215,7 @@ def mean_of_a_difference():
     return mean
 
 
-def check_runs_of_paddle(program, feed, reason):
+def check_fallback_runs(program, feed, reason):
     """Asserts that Paddle runs the feed, without a denylist entry, and that strict runs raise."""
     denylist.clear()
     (native,) = program.run(engine=False, **feed)
@@ -228,15 +228,15 @@ def check_runs_of_paddle(program, feed, reason):
     return native.dtype
 
 
-def test_runs_with_a_dtype_that_the_program_does_not_declare_are_those_of_paddle():
+def test_undeclared_dtypes_fall_back():
     with paddle.pir_utils.OldIrGuard():
         program = Program(mean_of_a_difference)
         feed = {"x": floats(3), "y": floats(3).astype("complex64") * 1j}
         reason = "input 0 of the interval is complex64, the program declares float32"
-        assert check_runs_of_paddle(program, feed, reason) == "complex64"
+        assert check_fallback_runs(program, feed, reason) == "complex64"
 
 
-def test_runs_with_a_feed_of_another_dtype_are_those_of_paddle():
+def test_feeds_of_another_dtype_fall_back():
     with paddle.pir_utils.OldIrGuard():
         program = Program(
             lambda: paddle.nn.functional.relu(paddle.static.data("x", [-1, 4], "float32")) * 2.0
@@ -244,7 +244,7 @@ def test_runs_with_a_feed_of_another_dtype_are_those_of_paddle():
         program.main.global_block().var("x").desc.set_need_check_feed(False)
         x = floats(3, 4)
         reason = "input 0 of the interval is float64, the program declares float32"
-        assert check_runs_of_paddle(program, {"x": x.astype("float64")}, reason) == "float64"
+        assert check_fallback_runs(program, {"x": x.astype("float64")}, reason) == "float64"
         np.testing.assert_array_equal(program.run(x=x)[0], np.maximum(x, 0) * 2)  # Paddle cannot
         assert paddle_ngraph.stats()["engine_runs"] == 1
 
@@ -254,7 +254,7 @@ def conversion_error(number):
     return ConversionError(op, f"broken for {number}")
 
 
-def test_refusals_are_bounded_and_the_latest_are_known():
+def test_the_denylist_is_bounded_and_keeps_the_latest():
     errors = [conversion_error(number) for number in range(2000)]
     for error in errors:
         denylist.deny_operator(error)
@@ -268,15 +268,15 @@ def test_refusals_are_bounded_and_the_latest_are_known():
     assert denylist.denial_reason(errors[-1].op) is None
 
 
-def test_clear_cache_gives_another_chance():
+def test_clear_cache_clears_the_denylist():
     program, x = Program(chain), floats(3, 4)
     with broken_converter("pd_op.exp"):
         program.run(x=x)
-        assert native_operators(program) == {"pd_op.exp": BROKEN}
+        assert fallback_operators(program) == {"pd_op.exp": BROKEN}
         paddle_ngraph.clear_cache()
-        assert native_operators(program) == {}
+        assert fallback_operators(program) == {}
         (again,) = Program(chain).run(x=x)  # and fails again
-        assert native_operators(program) == {"pd_op.exp": BROKEN}
+        assert fallback_operators(program) == {"pd_op.exp": BROKEN}
     np.testing.assert_allclose(again, program.run(engine=False, x=x)[0], rtol=1e-6)
     before = paddle_ngraph.stats()["engine_runs"]
     paddle_ngraph.clear_cache()
@@ -285,7 +285,7 @@ def test_clear_cache_gives_another_chance():
 
 
 @pytest.mark.parametrize("dtypes", itertools.product(["int64", "int32"], repeat=3), ids=" ".join)
-def test_a_run_of_another_dtype_leaves_the_others_to_the_engine(dtypes):
+def test_a_run_of_another_dtype_does_not_affect_later_runs(dtypes):
     """Paddle accepts a label in int32 where int64 is declared."""
 
     def build():

@@ -72,11 +72,11 @@ def stored(folder: Path) -> Path:
 # -- reuse ---------------------------------------------------------------------------------------
 
 
-def test_a_function_is_loaded_and_computes_the_same():
+def test_a_loaded_function_gives_equal_results():
     run_twice(chain, x=X)
 
 
-def test_a_function_that_keeps_weights_is_loaded_with_them():
+def test_a_function_with_constant_weights_is_loaded():
     def build() -> Any:
         return paddle.nn.Linear(4, 8)(paddle.static.data("x", [-1, 4], "float32"))
 
@@ -84,7 +84,7 @@ def test_a_function_that_keeps_weights_is_loaded_with_them():
     assert paddle_ngraph.stats()["functions_with_weights"] == 1
 
 
-def test_training_goes_on_from_its_states():
+def test_training_continues_from_its_states():
     def build() -> Any:
         x = paddle.static.data("x", [-1, 4], "float32")
         loss = paddle.mean(paddle.nn.Linear(4, 8)(x) ** 2)
@@ -105,7 +105,7 @@ def test_random_numbers_are_those_of_the_stream():
     assert not dropped.all()
 
 
-def test_operators_of_our_own_are_loaded():
+def test_operators_of_the_core_are_loaded():
     def build() -> Any:
         image = paddle.static.data("image", [-1, 8, 9, 9], "float32")
         x = paddle.nn.functional.relu(paddle.nn.BatchNorm2D(16)(paddle.nn.Conv2D(8, 16, 3)(image)))
@@ -117,7 +117,7 @@ def test_operators_of_our_own_are_loaded():
     run_twice(build, image=floats(4, 8, 9, 9))
 
 
-def test_positions_are_checked_as_before():
+def test_loaded_functions_check_indices():
     def build() -> Any:
         ids = paddle.static.data("ids", [-1, 3], "int64")
         return paddle.nn.Embedding(10, 4)(ids) * 2.0
@@ -152,7 +152,7 @@ def test_one_function_for_many_shapes_is_loaded():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_function_from_disk_serves_what_its_guards_admit():
+def test_a_function_from_disk_serves_sizes_within_its_guards():
     def head() -> Any:
         return paddle.static.data("x", [2, -1], "float32")[:, :47] * 2.0
 
@@ -164,7 +164,7 @@ def test_a_function_from_disk_serves_what_its_guards_admit():
         assert built_and_loaded() == expected
 
 
-def test_shapes_met_on_disk_count():
+def test_shapes_found_on_disk_count():
     for batch in (3, 5):
         Program(chain).run(x=floats(batch, 4))
     start_anew()
@@ -174,7 +174,7 @@ def test_shapes_met_on_disk_count():
     assert built_and_loaded() == (1, 2)
 
 
-def test_a_program_of_known_shapes_is_not_converted_again(monkeypatch):
+def test_a_program_of_static_shapes_is_not_converted_again(monkeypatch):
     def build() -> Any:
         return paddle.exp(paddle.static.data("x", [3, 4], "float32")) * 3.0
 
@@ -248,7 +248,7 @@ def test_functions_for_another_number_of_threads_are_ignored():
     assert built_and_loaded() == (1, 0)
 
 
-def test_other_weights_have_a_function_of_their_own():
+def test_other_weights_have_a_separate_function():
     def build() -> Any:
         return paddle.nn.Linear(4, 8)(paddle.static.data("x", [-1, 4], "float32")) * 5.0
 
@@ -261,7 +261,7 @@ def test_other_weights_have_a_function_of_their_own():
     assert built_and_loaded() == (1, 0)
 
 
-def test_a_converter_from_outside_is_not_stored(folder):
+def test_functions_with_user_converters_are_not_stored(folder):
     from paddle_ngraph.conversion.registry import find_converter
 
     ours = find_converter("pd_op.exp")
@@ -280,7 +280,7 @@ def test_a_converter_from_outside_is_not_stored(folder):
     assert not folder.exists()
 
 
-def test_what_others_could_have_written_is_ignored(folder):
+def test_files_writable_by_others_are_ignored(folder):
     run_twice(chain, x=X)
     for path in (stored(folder), folder):
         path.chmod(path.stat().st_mode | 0o022)
@@ -306,14 +306,14 @@ def test_without_a_folder_nothing_is_stored(folder):
     assert built_and_loaded() == (1, 0)
 
 
-def test_what_is_built_quickly_is_not_stored(folder):
+def test_functions_built_quickly_are_not_stored(folder):
     flags.set("ngraph_cache_min_ms", 1_000_000)
     Program(chain).both(x=X)
     assert not folder.exists()
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "/dev/null", "/dev/null/below"])
-def test_a_folder_that_cannot_be_written_breaks_nothing(place):
+def test_an_unwritable_folder_is_tolerated(place):
     flags.set("ngraph_cache_dir", place)
     for _ in range(2):
         start_anew()
@@ -367,7 +367,7 @@ def test_a_function_larger_than_the_bound_is_not_stored(folder):
     assert not list(folder.iterdir())
 
 
-def test_what_a_dead_process_left_is_deleted(folder):
+def test_files_of_a_dead_process_are_deleted(folder):
     folder.mkdir(mode=0o700)
     old, new = folder / "abcdef.unfinished", folder / "ghijkl.unfinished"
     for path in (old, new):
@@ -420,7 +420,7 @@ def answer(process: subprocess.Popen[str]) -> tuple[list[str], list[str]]:
     return words[:2], words[2:]
 
 
-def test_the_next_process_loads_what_this_one_built(folder):
+def test_the_next_process_loads_functions_of_this_one(folder):
     counts, first = answer(start(folder))
     assert counts == ["1", "0"]
     counts, second = answer(start(folder))
@@ -430,7 +430,7 @@ def test_the_next_process_loads_what_this_one_built(folder):
 
 
 @pytest.mark.slow("starts a process")
-def test_processes_side_by_side_share_a_folder(folder):
+def test_concurrent_processes_share_a_folder(folder):
     processes = [start(folder) for _ in range(3)]
     numbers = {tuple(answer(process)[1]) for process in processes}
     assert len(numbers) == 1

@@ -94,7 +94,7 @@ def test_training_steps_of_many_batch_sizes_share_a_function():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_padding_that_depends_on_a_remainder_keeps_functions_apart():
+def test_padding_by_a_remainder_needs_separate_functions():
     def build() -> Any:
         x = paddle.static.data("x", [-1, 3, 16, -1], "float32")
         return paddle.nn.functional.max_pool2d(paddle.exp(x), 2, 2, ceil_mode=True) + 0.5
@@ -104,12 +104,12 @@ def test_padding_that_depends_on_a_remainder_keeps_functions_apart():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_smaller_shape_than_those_tried_is_computed_right():
+def test_a_shape_below_the_tried_ones_is_right():
     run_all(pictures, picture, [*SIZES, (1, 20), (2, 9), (1, 1)])
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_an_id_out_of_range_is_refused_at_any_shape():
+def test_an_id_out_of_range_is_rejected_at_any_shape():
     program = run_all(words, text)
     with pytest.raises(ValueError, match=r"(?s)embedding.* 50\b"):
         program.run(ids=np.full((3, 37), 50))
@@ -126,7 +126,7 @@ def test_new_weights_are_seen_at_any_shape():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_many_shapes_need_one_place_in_the_cache():
+def test_many_shapes_need_one_cache_entry():
     run_all(pictures, picture)
     assert paddle_ngraph.cache_info().currsize == SETTINGS.static_shapes_before_dynamic + 1
 
@@ -208,7 +208,7 @@ COUNTING = [
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("build", COUNTING)
-def test_many_numbers_share_a_function(build, dtype):
+def test_many_scalars_share_a_function(build, dtype):
     program = counting(build, dtype)
     for i in COUNTED:
         program.both(x=floats(2, ROWS, 5), i=np.array(i, dtype))
@@ -247,7 +247,7 @@ def evenly_spaced(x: Any, i: Any) -> Any:
 
 
 @pytest.mark.parametrize("build", [cropped, cropped_to, inferred, summed_along, evenly_spaced])
-def test_numbers_that_paddle_refuses_are_refused(build):
+def test_scalars_that_paddle_rejects_are_rejected(build):
     """Some occur before sizes become dynamic, some in a function with dynamic sizes."""
     program = counting(build, "int32")
     refused = 0
@@ -262,7 +262,7 @@ def test_numbers_that_paddle_refuses_are_refused(build):
     assert refused and paddle_ngraph.stats()["engine_runs"] >= 3
 
 
-def test_three_numbers_that_are_always_as_far_apart():
+def test_three_scalars_at_constant_distances():
     """All follow from the first, none from a scalar that follows itself."""
 
     def build() -> Any:
@@ -284,7 +284,7 @@ def test_three_numbers_that_are_always_as_far_apart():
     assert built() == SETTINGS.static_shapes_before_dynamic + 2
 
 
-def test_numbers_and_shapes_open_together():
+def test_scalars_and_shapes_become_dynamic_together():
     """A growing window of a text, with equal start and length in each run."""
 
     def build() -> Any:
@@ -302,7 +302,7 @@ def test_numbers_and_shapes_open_together():
     assert built() == SETTINGS.static_shapes_before_dynamic + 2
 
 
-def test_numbers_that_are_computed_with_are_computed_in_the_run():
+def test_scalars_that_are_operands_are_computed_at_run_time():
     """An index that is also an operand."""
 
     def build(x: Any, i: Any) -> Any:
@@ -314,7 +314,7 @@ def test_numbers_that_are_computed_with_are_computed_in_the_run():
     assert built() <= len(COUNTED)
 
 
-def test_functions_with_open_numbers_are_stored(tmp_path):
+def test_functions_with_dynamic_scalars_are_stored(tmp_path):
     before = paddle.get_flags(["FLAGS_ngraph_cache_dir", "FLAGS_ngraph_cache_min_ms"])
     paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": 0})
     try:

@@ -47,7 +47,7 @@ def all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", 0)
 
 
-def held_by(draft: Draft) -> list[str]:
+def pinned_types(draft: Draft) -> list[str]:
     """Returns the types of the nodes whose values a draft pins."""
     gradient_pinning.pin_gradients(draft)
     last = draft.model.get_results()[-1].input_value(0).get_node()
@@ -79,7 +79,7 @@ def feed_of(step: int) -> dict[str, np.ndarray]:
     return {"ids": ids, "x": floats(8, WIDTH, seed=step)}
 
 
-def held_in(run: Callable[[], Any]) -> int:
+def num_pinned(run: Callable[[], Any]) -> int:
     """Returns the number of gradients that a run reads in the memory of a function."""
     before = paddle_ngraph.stats()["gradients_held"]
     run()
@@ -91,7 +91,7 @@ def held_in(run: Callable[[], Any]) -> int:
 
 def test_large_gradients_are_no_results() -> None:
     draft = draft_of(deep("momentum"))
-    found = held_by(draft)
+    found = pinned_types(draft)
     assert sorted(found) == ["EmbeddingGrad", "MatMul", "MatMul", "MatMul"]
     # Gradients of terms, then indices of the other gradients; no results are fetched.
     assert len(draft.model.get_results()) == 3 + 1
@@ -101,7 +101,7 @@ def test_large_gradients_are_no_results() -> None:
 
 def test_small_gradients_are_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", 4 * WIDTH * WIDTH + 1)
-    assert held_by(draft_of(deep())) == ["EmbeddingGrad"]
+    assert pinned_types(draft_of(deep())) == ["EmbeddingGrad"]
 
 
 def viewed() -> Any:
@@ -127,7 +127,7 @@ def square(name: str, width: int = WIDTH) -> Any:
     return made
 
 
-def test_views_and_outputs_are_not_held() -> None:
+def test_views_and_outputs_are_not_pinned() -> None:
     native, engine = Program(viewed), Program(viewed)
     for step in range(3):
         feed = {"x": floats(8, WIDTH, seed=step), "given": floats(WIDTH, WIDTH, seed=step)}
@@ -137,7 +137,7 @@ def test_views_and_outputs_are_not_held() -> None:
     assert paddle_ngraph.stats()["gradients_held"] == 0
 
 
-def test_open_shapes_hold_nothing() -> None:
+def test_dynamic_shapes_pin_nothing() -> None:
     def build() -> Any:
         loss = paddle.mean(paddle.tanh(static.data("x", [-1, WIDTH], "float32") @ square("w")))
         O.SGD(0.1).minimize(loss)
@@ -148,12 +148,12 @@ def test_open_shapes_hold_nothing() -> None:
     for rows in (3, 5, 9, 17, 3):
         x = floats(rows, WIDTH, seed=rows)
         native.run(engine=False, x=x)
-        found.append(held_in(lambda x=x: engine.run(x=x)))
+        found.append(num_pinned(lambda x=x: engine.run(x=x)))
         assert_same_states(native, engine)
     assert found[:4] == [1, 1, 0, 0]
 
 
-def test_open_shapes_inside_hold_nothing() -> None:
+def test_inner_dynamic_shapes_pin_nothing() -> None:
     """The number of elements found is known only at the end of a run."""
 
     def build() -> Any:
@@ -209,7 +209,9 @@ def with_and_without(
         monkeypatch.setattr(SETTINGS, "min_pinned_gradient_bytes", least)
         paddle_ngraph.clear_cache()
         program = Program(build)
-        counts.append(held_in(lambda program=program: found.append(states_after(program, steps))))
+        counts.append(
+            num_pinned(lambda program=program: found.append(states_after(program, steps)))
+        )
     assert counts[0] == 0
     assert_equal(*found)
     return counts[1]
@@ -217,21 +219,21 @@ def with_and_without(
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_the_numbers_are_those_of_results(monkeypatch: Any, optimizer: str) -> None:
+def test_pinned_gradients_equal_results(monkeypatch: Any, optimizer: str) -> None:
     steps = [feed_of(step) for step in range(4)]
     assert with_and_without(monkeypatch, deep(optimizer), steps) == 4 * 4
 
 
-def test_the_numbers_are_those_of_paddle() -> None:
+def test_pinned_gradients_equal_paddles() -> None:
     native, program = Program(deep("momentum")), Program(deep("momentum"))
     for step in range(4):
         native.run(engine=False, **feed_of(step))
-        assert held_in(lambda step=step: program.run(**feed_of(step))) == 4
+        assert num_pinned(lambda step=step: program.run(**feed_of(step))) == 4
         assert_same_states(native, program)
 
 
 @pytest.mark.slow("draws many programs")
-def test_the_numbers_of_lives(monkeypatch: Any, native_in_order: None) -> None:
+def test_random_programs_with_pinned_gradients(monkeypatch: Any, native_in_order: None) -> None:
     """Random programs, some without pinned gradients. A wrong label aborts a run."""
     counts = []
     for seed in range(6):
@@ -296,7 +298,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_what_reads_a_gradient_leaves_it_there(monkeypatch: Any, reader: str) -> None:
+def test_readers_do_not_overwrite_a_pinned_gradient(monkeypatch: Any, reader: str) -> None:
     """The plugin computes some results in place of their operands."""
 
     def build() -> Any:
@@ -376,12 +378,12 @@ class Training:
 
 
 @pytest.mark.slow("draws many programs")
-def test_drawn_training(monkeypatch: Any, native_in_order: None) -> None:
+def test_random_training(monkeypatch: Any, native_in_order: None) -> None:
     counts = []
     for seed in range(16):
-        drawn, steps = Training(seed), Training(seed).steps()
-        counts.append(with_and_without(monkeypatch, drawn.build, steps))
-        native, engine = Program(drawn.build), Program(drawn.build)
+        training, steps = Training(seed), Training(seed).steps()
+        counts.append(with_and_without(monkeypatch, training.build, steps))
+        native, engine = Program(training.build), Program(training.build)
         for number, feed in enumerate(steps):
             native.run(engine=False, **feed)
             engine.run(**feed)
@@ -397,7 +399,7 @@ def test_drawn_training(monkeypatch: Any, native_in_order: None) -> None:
 # -- exclusive runs --------------------------------------------------------------------------------
 
 
-def trained_beside(optimizer: str, numbers: Sequence[int], steps: int) -> list[Any]:
+def trained_without_pinning(optimizer: str, numbers: Sequence[int], steps: int) -> list[Any]:
     """Returns the final states of programs that train one after the other, without pinning."""
     before, SETTINGS.min_pinned_gradient_bytes = SETTINGS.min_pinned_gradient_bytes, 1 << 60
     try:
@@ -417,10 +419,10 @@ def train(program: Program, number: int, steps: int) -> Any:
 
 
 @pytest.mark.slow("runs several threads for a while")
-def test_threads_take_turns() -> None:
+def test_threads_run_one_at_a_time() -> None:
     """Threads share one function, each with separate states."""
     with paddle_ngraph.use_ngraph():
-        expected = trained_beside("adam", range(4), 6)
+        expected = trained_without_pinning("adam", range(4), 6)
         programs = [Program(deep()) for _ in range(4)]
     found: dict[int, Any] = {}
 
@@ -444,9 +446,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_nobody_computes_where_steps_have_yet_to_read() -> None:
+def test_pinned_memory_is_not_reused_before_updates() -> None:
     with paddle_ngraph.use_ngraph():
-        expected = trained_beside("momentum", [0, 1], 2)
+        expected = trained_without_pinning("momentum", [0, 1], 2)
         programs = [Program(deep("momentum")) for _ in range(2)]
         train(programs[0], 0, 1)
         train(programs[1], 1, 1)
@@ -477,8 +479,8 @@ def in_thread(work: Callable[[], Any]) -> threading.Thread:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("step", ["run", "write"])
-def test_a_failure_ends_the_turn(step: str) -> None:
-    program, twin = (Program(deep("momentum")) for _ in range(2))
+def test_a_failure_ends_the_exclusive_run(step: str) -> None:
+    program, reference = (Program(deep("momentum")) for _ in range(2))
     program.run(**feed_of(0))
     _core.fail_at(step)
     if step == "run":
@@ -488,17 +490,17 @@ def test_a_failure_ends_the_turn(step: str) -> None:
             program.run(**feed_of(1))
     _core.fail_at("")
     for step_number in range(2):
-        twin.run(engine=False, **feed_of(step_number))
-    assert_same_states(twin, program)
+        reference.run(engine=False, **feed_of(step_number))
+    assert_same_states(reference, program)
     denylist.clear()
     _core.reset_denylist()
     functions = paddle_ngraph.stats()["functions_built"]
-    assert held_in(lambda: Program(deep("momentum")).run(**feed_of(2))) == 4
+    assert num_pinned(lambda: Program(deep("momentum")).run(**feed_of(2))) == 4
     assert paddle_ngraph.stats()["functions_built"] == functions  # the function can run again
 
 
-def test_a_stopped_run_takes_no_step() -> None:
-    program, twin = (Program(deep("momentum")) for _ in range(2))
+def test_an_interrupted_run_applies_no_update() -> None:
+    program, reference = (Program(deep("momentum")) for _ in range(2))
     for step in range(4):
         feed = feed_of(step)
         if step == 2:
@@ -509,9 +511,9 @@ def test_a_stopped_run_takes_no_step() -> None:
             assert_equal(state_of(program), before)
             continue
         program.run(**feed)
-        twin.run(engine=False, **feed)
+        reference.run(engine=False, **feed)
     assert paddle_ngraph.stats()["gradients_held"] == 3 * 4
-    assert_same_states(twin, program)
+    assert_same_states(reference, program)
 
 
 FORKED = """
@@ -526,11 +528,11 @@ from tests.conversion.test_gradient_pinning import (
 
 paddle.enable_static()
 with paddle_ngraph.use_ngraph():
-    program, other, twin = (Program(deep()) for _ in range(3))
-    for each in (program, other, twin):
+    program, other, reference = (Program(deep()) for _ in range(3))
+    for each in (program, other, reference):
         each.run(**feed_of(0))
-    twin.run(**feed_of(1))
-    expected = state_of(twin)
+    reference.run(**feed_of(1))
+    expected = state_of(reference)
     _core.fail_at("run", blocks=True)
     thread = in_thread(lambda: other.run(**feed_of(5)))  # it has the turn
     until(lambda: _core.num_blocked_threads() == 1)
@@ -567,7 +569,7 @@ def output_of(script: str, **environment: str) -> str:
 
 
 @pytest.mark.slow("starts a process")
-def test_a_fork_has_a_turn_of_its_own() -> None:
+def test_a_fork_can_run_exclusively() -> None:
     """A forked process has one thread, and none of the parent's other threads."""
     assert output_of(FORKED, FLAGS_ngraph_num_threads="1").endswith("done\n")
 
@@ -580,24 +582,24 @@ def test_a_function_from_disk(tmp_path: Path) -> None:
     before = paddle.get_flags(["FLAGS_ngraph_cache_dir", "FLAGS_ngraph_cache_min_ms"])
     paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": 0})
     try:
-        engine, twin = Program(deep()), Program(deep())
+        engine, reference = Program(deep()), Program(deep())
         for step in range(2):
             engine.run(**feed_of(step))
         paddle_ngraph.clear_cache()
-        assert held_in(lambda: [engine.run(**feed_of(step)) for step in range(2, 4)]) == 2 * 4
+        assert num_pinned(lambda: [engine.run(**feed_of(step)) for step in range(2, 4)]) == 2 * 4
         assert paddle_ngraph.stats()["functions_loaded"] == 1
     finally:
         paddle.set_flags(before)
     for step in range(4):
-        twin.run(**feed_of(step))
-    assert_equal(state_of(engine), state_of(twin))
+        reference.run(**feed_of(step))
+    assert_equal(state_of(engine), state_of(reference))
 
 
 # -- operators after pinned values -----------------------------------------------------------------
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_what_is_computed_later_would_write_there(monkeypatch: Any) -> None:
+def test_nothing_is_pinned_before_later_nodes(monkeypatch: Any) -> None:
     """Gradients are results where the plugin executes an operator after the Hold."""
 
     def hold_and_go_on(draft: Draft) -> None:
@@ -660,7 +662,7 @@ def wide() -> Any:
 
 @pytest.mark.slow("starts a process")
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells the peak")
-def test_gradients_take_no_memory_of_their_own() -> None:
+def test_pinned_gradients_take_no_extra_memory() -> None:
     peaks = {}
     for least in (0, 1 << 60):
         script = PEAK.replace("sys.argv[1]", repr(str(least)))

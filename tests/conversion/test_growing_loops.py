@@ -88,21 +88,21 @@ def branch(new: Any, kept: Any, weight: Any) -> Any:
 def inner_loop(new: Any, kept: Any, weight: Any) -> Any:
     """An inner loop with the growing value as invariant input."""
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         return [paddle.tanh(paddle.matmul(h, weight)) + paddle.mean(kept, 1, True)]
 
-    return counted(turn, new * 1.0, end=paddle.full([1], 2, "int64"))[1]
+    return counted(body, new * 1.0, end=paddle.full([1], 2, "int64"))[1]
 
 
 def inner_growth(new: Any, kept: Any, weight: Any) -> Any:
     """An inner loop in which the growing value of the outer loop grows further."""
 
-    def turn(i: Any, h: Any, rows: Any) -> Any:
+    def body(i: Any, h: Any, rows: Any) -> Any:
         h = paddle.tanh(paddle.matmul(h, weight)) + paddle.mean(rows, 1, True)
         return [h, paddle.concat([rows, h], axis=1)]
 
     start = new * 1.0, kept * 1.0
-    _, h, rows = counted(turn, *start, end=paddle.full([1], 2, "int64"))
+    _, h, rows = counted(body, *start, end=paddle.full([1], 2, "int64"))
     return h + attention(h, rows, weight)
 
 
@@ -133,7 +133,7 @@ READERS: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
-class Drawn:
+class RandomLoop:
     """A random loop that collects rows: their number, and their readers, depend on a seed."""
 
     def __init__(self, seed: int) -> None:
@@ -155,13 +155,13 @@ class Drawn:
         goes_on = (lambda h, *_: paddle.mean(h) < 0.4) if self.ending == "data" else None
         start = [paddle.mean(x, axis=1, keepdim=True)]
         start += [paddle.tanh(x * float(n + 1)) for n, _ in enumerate(self.caches)]
-        _, h, *kept = counted(self.turn, *start, end=end, goes_on=goes_on)
+        _, h, *kept = counted(self.body, *start, end=end, goes_on=goes_on)
         results = [h, *kept]
         if self.reads_after:
             results = [h + 1.0, *kept, *(paddle.mean(each, axis=1) for each in kept)]
         return [each for each, is_fetched in zip(results, self.fetched) if is_fetched] or [h]
 
-    def turn(self, i: Any, h: Any, *kept: Any) -> Any:
+    def body(self, i: Any, h: Any, *kept: Any) -> Any:
         grown = []
         for number, (each, (count, at_front)) in enumerate(zip(kept, self.caches)):
             new = [paddle.matmul(h, self.weights[number]) * float(n + 1) for n in range(count)]
@@ -177,22 +177,22 @@ LENGTHS = [(1, 3), (2, 0), (3, 1), (1, 1), (4, 6), (7, 2), (2, 3), (1, 0)]
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("name", READERS)
-def test_what_grows_is_read(name: str) -> None:
-    drawn = Drawn(0)
-    drawn.readers, drawn.caches, drawn.ending = [name], [(1, False)], "fed"
-    drawn.rows, drawn.reads_after = 2, False
-    program = Program(drawn.build)
+def test_growing_values_are_read(name: str) -> None:
+    loop = RandomLoop(0)
+    loop.readers, loop.caches, loop.ending = [name], [(1, False)], "fed"
+    loop.rows, loop.reads_after = 2, False
+    program = Program(loop.build)
     for length, limit in LENGTHS:
         agree(program, x=floats(2, length, WIDTH, seed=length), limit=np.array([limit]))
     assert is_one_operator(program)
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_drawn_loop_grows(seed: int) -> None:
-    drawn = Drawn(seed)
-    program = Program(drawn.build)
+def test_a_random_loop_grows(seed: int) -> None:
+    loop = RandomLoop(seed)
+    program = Program(loop.build)
     for number, (length, limit) in enumerate(LENGTHS):
-        rows = 2 if drawn.rows > 0 else 1 + number % 3
+        rows = 2 if loop.rows > 0 else 1 + number % 3
         agree(program, x=floats(rows, length, WIDTH, seed=number), limit=np.array([limit]))
     assert is_one_operator(program)
 
@@ -206,14 +206,14 @@ def greedy() -> Any:
     table, out = parameter(WORDS, WIDTH, seed=1), parameter(WIDTH, WORDS, seed=2)
     weight = parameter(WIDTH, WIDTH, seed=3)
 
-    def turn(i: Any, words: Any, h: Any) -> Any:
+    def body(i: Any, words: Any, h: Any) -> Any:
         rows = F.embedding(words, table)
         h = h + attention(rows, rows, weight)[:, -1] + F.embedding(i % 3, table)
         word = paddle.argmax(paddle.matmul(h, out), axis=-1, keepdim=True)
         return [paddle.concat([words, word], axis=1), paddle.tanh(h)]
 
     start = [ids, paddle.mean(F.embedding(ids, table), axis=1)]
-    return counted(turn, *start, end=fed_limit(), goes_on=lambda words, h: paddle.mean(h) < 0.2)
+    return counted(body, *start, end=fed_limit(), goes_on=lambda words, h: paddle.mean(h) < 0.2)
 
 
 def feed_of_greedy(length: int, seed: int) -> dict[str, np.ndarray]:
@@ -229,11 +229,11 @@ def data() -> Any:
     return paddle.static.data("x", [2, -1, WIDTH], "float32")
 
 
-def grows_by_what_is_fed() -> Any:
+def grows_by_feed() -> Any:
     """Each iteration appends as many rows as the feed has."""
     x = data()
-    turn = lambda i, h: [paddle.concat([h, paddle.tanh(x + paddle.mean(h, 1, True))], 1)]  # noqa: E731
-    return counted(turn, x * 1.0, end=fed_limit())
+    body = lambda i, h: [paddle.concat([h, paddle.tanh(x + paddle.mean(h, 1, True))], 1)]  # noqa: E731
+    return counted(body, x * 1.0, end=fed_limit())
 
 
 def along_several_axes() -> Any:
@@ -241,7 +241,7 @@ def along_several_axes() -> Any:
     x = data()
     last = paddle.mean(x, axis=1)
 
-    def turn(i: Any, wide: Any, square: Any, h: Any) -> Any:
+    def body(i: Any, wide: Any, square: Any, h: Any) -> Any:
         size = paddle.shape(square)[0]
         below = paddle.concat([square, paddle.tile(paddle.mean(h, keepdim=True), [1, size])], 0)
         beside = paddle.tile(paddle.max(below, keepdim=True) * 0.5, [size + 1, 1])
@@ -250,18 +250,18 @@ def along_several_axes() -> Any:
         return [wide, paddle.concat([below, beside], 1), h]
 
     start = [paddle.tanh(x), paddle.ones([1, 1]) * 0.3, last]
-    return counted(turn, *start, end=fed_limit())
+    return counted(body, *start, end=fed_limit())
 
 
 def sizes_that_follow() -> Any:
     """A mask with the size of another value, which no input shows before an iteration."""
     x = data()
 
-    def turn(i: Any, h: Any, mask: Any) -> Any:
+    def body(i: Any, h: Any, mask: Any) -> Any:
         h = paddle.concat([h, paddle.mean(h * mask, 1, True)], 1)
         return [h, paddle.ones_like(h[:, :, :1]) * 0.5]
 
-    return counted(turn, x * 1.0, paddle.ones_like(x[:, :, :1]), end=fed_limit())
+    return counted(body, x * 1.0, paddle.ones_like(x[:, :, :1]), end=fed_limit())
 
 
 def read_afterwards() -> Any:
@@ -276,41 +276,41 @@ def read_afterwards() -> Any:
     return [h * 2.0, once, more, flat, paddle.shape(more), paddle.flip(h, [1])[:, :1]]
 
 
-def likeliest_place() -> Any:
+def likeliest_index() -> Any:
     """An index along the growing axis."""
     x = data()
 
-    def turn(i: Any, h: Any, place: Any) -> Any:
+    def body(i: Any, h: Any, place: Any) -> Any:
         h = paddle.concat([paddle.tanh(h), paddle.mean(h, 1, True) + 0.3], 1)
         return [h, place * 0.5 + paddle.cast(paddle.argmax(h, axis=1), "float32")]
 
-    return counted(turn, x * 1.0, x[:, 0] * 1.0, end=fed_limit())
+    return counted(body, x * 1.0, x[:, 0] * 1.0, end=fed_limit())
 
 
-def joins_what_it_hands_on() -> Any:
+def joins_carried_values() -> Any:
     """The appended value is itself carried, directly or reshaped, also into the next iteration."""
     x = data()
     seen = paddle.cast(x[:, :, 0] > 0, "int64")
 
-    def turn(i: Any, h: Any, new: Any, words: Any, word: Any) -> Any:
+    def body(i: Any, h: Any, new: Any, words: Any, word: Any) -> Any:
         h = paddle.concat([h, paddle.unsqueeze(new, 1)], 1)
         words = paddle.concat([word, words], 1)
         word = paddle.cast(paddle.mean(new, 1, True) > 0.1, "int64")
         return [h, paddle.tanh(paddle.mean(h, 1) + 0.2), words, word]
 
-    return counted(turn, x * 1.0, paddle.mean(x, axis=1), seen, seen[:, :1] * 1, end=fed_limit())
+    return counted(body, x * 1.0, paddle.mean(x, axis=1), seen, seen[:, :1] * 1, end=fed_limit())
 
 
 FORMS: list[tuple[Callable[[], Any], Callable[..., dict[str, np.ndarray]]]] = [
     (greedy, feed_of_greedy),
-    *((build, rows) for build in (grows_by_what_is_fed, along_several_axes, sizes_that_follow)),
-    *((build, rows) for build in (read_afterwards, likeliest_place, joins_what_it_hands_on)),
+    *((build, rows) for build in (grows_by_feed, along_several_axes, sizes_that_follow)),
+    *((build, rows) for build in (read_afterwards, likeliest_index, joins_carried_values)),
 ]
 
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build, feed", FORMS)
-def test_what_nothing_reads_grows_too(build: Callable, feed: Callable) -> None:
+def test_unread_values_grow(build: Callable, feed: Callable) -> None:
     """nGraph drops outputs of a loop that have no reader."""
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
         count = len(build())
@@ -321,7 +321,7 @@ def test_what_nothing_reads_grows_too(build: Callable, feed: Callable) -> None:
 
 
 @pytest.mark.parametrize("build, feed", FORMS)
-def test_a_form_grows(build: Callable, feed: Callable) -> None:
+def test_a_variant_grows(build: Callable, feed: Callable) -> None:
     program = Program(build)
     for seed, (length, limit) in enumerate(LENGTHS):
         agree(program, **feed(length, seed), limit=np.array([limit]))
@@ -335,11 +335,11 @@ def adds_many_rows() -> Any:
     """Appends one row, as many as are fed, and twice as many; later operators read the count."""
     x = data()
 
-    def turn(i: Any, one: Any, h: Any, g: Any) -> Any:
+    def body(i: Any, one: Any, h: Any, g: Any) -> Any:
         h = paddle.concat([h, paddle.tanh(x + paddle.mean(h, 1, True))], 1)
         return [paddle.concat([one, h[:, :1]], 1), h, paddle.concat([g, x, x * 0.5], 1)]
 
-    _, one, h, g = counted(turn, x[:, :1] * 1.0, x * 1.0, x * 2.0, end=fed_limit())
+    _, one, h, g = counted(body, x[:, :1] * 1.0, x * 1.0, x * 2.0, end=fed_limit())
     return [one, h, paddle.reshape(g, [paddle.shape(g)[1] * 2, WIDTH])]
 
 
@@ -347,28 +347,28 @@ def reads_many_numbers() -> Any:
     """One row in each iteration, with a reader that flattens all rows to one list."""
     x = data()
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         count = paddle.shape(h)[1]
         flat = paddle.reshape(paddle.tile(h, [1, 1, 40]), [count * 2 * 40 * WIDTH])
         new = paddle.mean(paddle.reshape(flat, [2, count, 40 * WIDTH])[:, :, :WIDTH], 1, True)
         return [paddle.concat([h, paddle.tanh(new + x[:, :1])], 1)]
 
-    return counted(turn, x * 1.0, end=fed_limit(), goes_on=lambda h: paddle.mean(h) < 9.0)
+    return counted(body, x * 1.0, end=fed_limit(), goes_on=lambda h: paddle.mean(h) < 9.0)
 
 
 def divides_sizes() -> Any:
     """Half as many elements as there are rows; nGraph divides sizes as float32."""
     x = data()
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         places = paddle.arange(paddle.shape(h)[1] // 2 + 1)
         new = paddle.mean(h, 1, True) + paddle.mean(paddle.cast(places, "float32")) * 0.01
         return [paddle.concat([h, paddle.tanh(new) * 0.5], 1)]
 
-    return counted(turn, x * 1.0, end=fed_limit())
+    return counted(body, x * 1.0, end=fed_limit())
 
 
-def grows_inside_of_a_loop() -> Any:
+def grows_in_an_inner_loop() -> Any:
     """The inner loop appends feeds to the outer loop's growing value, and flattens it."""
     x = data()
 
@@ -376,20 +376,20 @@ def grows_inside_of_a_loop() -> Any:
         flat = paddle.reshape(h, [paddle.shape(h)[1] * 2, WIDTH])
         return [paddle.concat([h, x, paddle.tanh(x + paddle.mean(flat, 0))], 1)]
 
-    def turn(i: Any, h: Any, rows: Any) -> Any:
+    def body(i: Any, h: Any, rows: Any) -> Any:
         most = counted(add, rows * 1.0, end=paddle.full([1], 3, "int64"))[1]
         return [h * 0.5 + paddle.mean(most, 1, True), paddle.concat([rows, x], 1)]
 
-    return counted(turn, x[:, :1] * 1.0, x * 1.0, end=fed_limit())
+    return counted(body, x[:, :1] * 1.0, x * 1.0, end=fed_limit())
 
 
-OFTEN = [adds_many_rows, reads_many_numbers, divides_sizes, grows_inside_of_a_loop]
+OFTEN = [adds_many_rows, reads_many_numbers, divides_sizes, grows_in_an_inner_loop]
 LONG = [(3, 2), (200, 3), (7, 4), (3000, 2), (128, 0), (64, 5), (500, 1)]
 
 
 @pytest.mark.slow("compiles loops of many lengths")
 @pytest.mark.parametrize("build", OFTEN)
-def test_what_fits_is_never_refused(build: Callable) -> None:
+def test_sizes_within_int32_are_never_rejected(build: Callable) -> None:
     """Loops run as many iterations as int32 allows, whatever the first feed was."""
     for feeds in (LONG, LONG[::-1]):
         denylist.clear()
@@ -403,7 +403,7 @@ def test_what_fits_is_never_refused(build: Callable) -> None:
 @pytest.mark.slow("compiles loops of many lengths")
 @pytest.mark.parametrize("build", OFTEN)
 @pytest.mark.parametrize("is_open", [False, True])
-def test_a_run_beyond_what_fits_is_paddles(
+def test_a_run_beyond_the_limits_falls_back(
     build: Callable, is_open: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the run beyond the limits falls back."""
@@ -437,8 +437,8 @@ def columns() -> Any:
     return paddle.static.data("x", [-1, COLUMNS, WIDTH], "float32")
 
 
-def while_loop(goes_on: Callable, turn: Callable, start: list[Any]) -> list[Any]:
-    return list(paddle.static.nn.while_loop(goes_on, turn, start))
+def while_loop(goes_on: Callable, body: Callable, start: list[Any]) -> list[Any]:
+    return list(paddle.static.nn.while_loop(goes_on, body, start))
 
 
 def number(value: int, dtype: str = "int64") -> Any:
@@ -447,29 +447,29 @@ def number(value: int, dtype: str = "int64") -> Any:
 
 def up_to_the_count() -> Any:
     x = columns()
-    turn = lambda i, h: [i + 1, paddle.tanh(paddle.mean(x[:, :i], axis=1) + h)]  # noqa: E731
+    body = lambda i, h: [i + 1, paddle.tanh(paddle.mean(x[:, :i], axis=1) + h)]  # noqa: E731
     end = number(COLUMNS)
-    return while_loop(lambda i, h: i < end, turn, [number(1), x[:, 0] * 1.0])
+    return while_loop(lambda i, h: i < end, body, [number(1), x[:, 0] * 1.0])
 
 
 def from_the_count_on() -> Any:
     x = columns()
-    turn = lambda i, h: [i + 2, paddle.tanh(paddle.max(x[:, i:], axis=1) + h)]  # noqa: E731
+    body = lambda i, h: [i + 2, paddle.tanh(paddle.max(x[:, i:], axis=1) + h)]  # noqa: E731
     start, end = [number(0, "int32"), x[:, 0] * 1.0], number(COLUMNS - 2, "int32")
-    return while_loop(lambda i, h: end >= i, turn, start)
+    return while_loop(lambda i, h: end >= i, body, start)
 
 
 def between_two_counts() -> Any:
     """Slices that grow and shrink, with steps, of values computed in the loop."""
     x = columns()
 
-    def turn(i: Any, j: Any, h: Any) -> Any:
+    def body(i: Any, j: Any, h: Any) -> Any:
         rows = x * 0.5 + paddle.unsqueeze(h, 1)
         few = paddle.mean(rows[:, 0 : j - 1], 1) + paddle.mean(rows[:, i:j], 1)
         return [i + 1, j - 1, paddle.tanh(few + paddle.mean(rows[:, 0 : i + 3 : 2], 1))]
 
     start = [number(0), number(COLUMNS), x[:, 0] * 1.0]
-    return while_loop(lambda i, j, h: i < 4, turn, start)
+    return while_loop(lambda i, j, h: i < 4, body, start)
 
 
 def a_cache_of_fixed_size() -> Any:
@@ -478,7 +478,7 @@ def a_cache_of_fixed_size() -> Any:
     weight = parameter(WIDTH, WIDTH)
     cache = paddle.zeros_like(x)
 
-    def turn(i: Any, h: Any, kept: Any) -> Any:
+    def body(i: Any, h: Any, kept: Any) -> Any:
         kept[:, i] = paddle.squeeze(paddle.matmul(h, weight), 1)
         seen = attention(h, kept[:, : i + 1], weight)
         return [i + 1, paddle.tanh(seen + h + paddle.mean(x, 1, True)), kept]
@@ -486,33 +486,33 @@ def a_cache_of_fixed_size() -> Any:
     def goes_on(i: Any, h: Any, kept: Any) -> Any:
         return paddle.logical_and(i < COLUMNS, paddle.mean(h) < 0.5)
 
-    return while_loop(goes_on, turn, [number(0), paddle.mean(x, 1, True), cache])
+    return while_loop(goes_on, body, [number(0), paddle.mean(x, 1, True), cache])
 
 
 def as_many_as_there_are() -> Any:
     """The size of a feed limits the counter."""
     x = data()
     end = paddle.cast(paddle.shape(x)[1], "int64")
-    turn = lambda i, h: [i + 1, paddle.tanh(paddle.mean(x[:, : i + 1], axis=1) + h)]  # noqa: E731
-    return while_loop(lambda i, h: i < end, turn, [number(0), x[:, 0] * 1.0])
+    body = lambda i, h: [i + 1, paddle.tanh(paddle.mean(x[:, : i + 1], axis=1) + h)]  # noqa: E731
+    return while_loop(lambda i, h: i < end, body, [number(0), x[:, 0] * 1.0])
 
 
-def of_what_grows() -> Any:
+def of_growing_value() -> Any:
     """The counter is less than the size of a growing value."""
     x = columns()
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         new = paddle.mean(h[:, i:], 1, True) + paddle.max(h[:, : i + 1], 1, True)
         return [i + 1, paddle.concat([h, paddle.tanh(new)], 1)]
 
-    return while_loop(lambda i, h: i < 7, turn, [number(0), x * 1.0])
+    return while_loop(lambda i, h: i < 7, body, [number(0), x * 1.0])
 
 
 COUNTED = [up_to_the_count, from_the_count_on, between_two_counts, a_cache_of_fixed_size]
 
 
 @pytest.mark.slow("compiles many or large functions")
-@pytest.mark.parametrize("build", [*COUNTED, of_what_grows])
+@pytest.mark.parametrize("build", [*COUNTED, of_growing_value])
 def test_a_slice_is_as_long_as_a_count(build: Callable) -> None:
     program = Program(build)
     alone = Program(lambda: build()[-1])
@@ -545,73 +545,73 @@ def shrinks() -> Any:
     return counted(lambda i, h: [h[:, 1:] * 0.9], start, end=fed_limit())
 
 
-def grows_by_what_has_grown() -> Any:
-    def turn(i: Any, h: Any, g: Any) -> Any:
+def grows_by_itself() -> Any:
+    def body(i: Any, h: Any, g: Any) -> Any:
         return [paddle.concat([h, g], 1), paddle.concat([g, g[:, :1]], 1)]
 
     x = data()
-    return counted(turn, x * 1.0, x * 2.0, end=fed_limit())
+    return counted(body, x * 1.0, x * 2.0, end=fed_limit())
 
 
-def grows_as_often_as_it_has_turned() -> Any:
-    def turn(i: Any, h: Any) -> Any:
+def grows_by_iteration_index() -> Any:
+    def body(i: Any, h: Any) -> Any:
         add = lambda j, g: [paddle.concat([g, g[:, :1] * 0.5], 1)]  # noqa: E731
         return [counted(add, h * 1.0, end=i)[1]]
 
-    return counted(turn, data() * 1.0, end=fed_limit())
+    return counted(body, data() * 1.0, end=fed_limit())
 
 
 def grows_in_a_branch() -> Any:
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         longer = paddle.concat([h, h[:, :1] + 0.2], 1)
         return [paddle.static.nn.cond(paddle.mean(h) < 0.1, lambda: longer * 1.0, lambda: h * 1.0)]
 
-    return counted(turn, data() * 1.0, end=fed_limit())
+    return counted(body, data() * 1.0, end=fed_limit())
 
 
-def becomes_what_has_grown() -> Any:
+def becomes_grown_value() -> Any:
     """One value becomes another one with an extra row; two values of one size are swapped."""
     x = data()
     longer = paddle.concat([x, x[:, :1]], 1)
 
-    def turn(i: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    def body(i: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
         new = paddle.mean(a, axis=1, keepdim=True)
         return [b, paddle.concat([b, new], 1), *(paddle.concat([h, new], 1) for h in (d, c))]
 
-    return counted(turn, x * 1.0, longer * 1.0, x * 2.0, x * 3.0, end=fed_limit())
+    return counted(body, x * 1.0, longer * 1.0, x * 2.0, x * 3.0, end=fed_limit())
 
 
 def meets_one_row() -> Any:
     """The growing value is multiplied by a value of equal size in the first iteration only."""
     x = data()
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         return [paddle.concat([h, paddle.mean(h * x, 1, True)], 1)]
 
-    return counted(turn, x * 1.0, end=fed_limit())
+    return counted(body, x * 1.0, end=fed_limit())
 
 
 def counts_from_nothing() -> Any:
     """The first slice has no elements."""
     x = data()
-    turn = lambda i, h: [h + paddle.sum(x[:, 0 : i[0]], axis=1)]  # noqa: E731
-    return counted(turn, x[:, 0] * 1.0, end=paddle.clip(fed_limit(), 0, 1))
+    body = lambda i, h: [h + paddle.sum(x[:, 0 : i[0]], axis=1)]  # noqa: E731
+    return counted(body, x[:, 0] * 1.0, end=paddle.clip(fed_limit(), 0, 1))
 
 
 def counts_beyond_the_end() -> Any:
     """Only a run determines the end of the counter."""
     x = data()
-    turn = lambda i, h: [h + paddle.mean(x[:, : i[0] + 1], axis=1)]  # noqa: E731
-    return counted(turn, x[:, 0] * 1.0, end=fed_limit())
+    body = lambda i, h: [h + paddle.mean(x[:, : i[0] + 1], axis=1)]  # noqa: E731
+    return counted(body, x[:, 0] * 1.0, end=fed_limit())
 
 
-def sorts_what_grows() -> Any:
+def sorts_growing_value() -> Any:
     """The core's own operators have sizes among their attributes."""
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         return [paddle.concat([paddle.sort(h, axis=1), paddle.mean(h, 1, True)], 1)]
 
-    return counted(turn, data() * 1.0, end=fed_limit())
+    return counted(body, data() * 1.0, end=fed_limit())
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -619,12 +619,12 @@ def sorts_what_grows() -> Any:
 @pytest.mark.parametrize(
     "build",
     [
-        *(doubles, shrinks, grows_by_what_has_grown, grows_as_often_as_it_has_turned),
-        *(grows_in_a_branch, becomes_what_has_grown, meets_one_row),
-        *(counts_from_nothing, counts_beyond_the_end, sorts_what_grows),
+        *(doubles, shrinks, grows_by_itself, grows_by_iteration_index),
+        *(grows_in_a_branch, becomes_grown_value, meets_one_row),
+        *(counts_from_nothing, counts_beyond_the_end, sorts_growing_value),
     ],
 )
-def test_what_no_turn_may_decide_is_paddles(build: Callable) -> None:
+def test_loops_with_undecided_shapes_fall_back(build: Callable) -> None:
     program = Program(build)
     for number, (length, limit) in enumerate(LENGTHS):
         feed = {"x": floats(2, length, WIDTH, seed=number), "limit": np.array([limit])}
@@ -648,7 +648,7 @@ def native_of(program: Program) -> Any:
     return paddle_ngraph.explain(program.main).native
 
 
-def test_a_loop_that_starts_from_nothing_is_paddles() -> None:
+def test_a_loop_that_starts_with_zero_rows_falls_back() -> None:
     """The engine computes nothing from zero rows, the size before the first iteration."""
 
     def build() -> Any:
@@ -688,12 +688,12 @@ def once_on_disk() -> None:
 
 
 @pytest.mark.slow("compiles loops of many lengths")
-def test_another_process_loads_what_grows(tmp_path: Path) -> None:
+def test_another_process_loads_growing_loops(tmp_path: Path) -> None:
     counts = counts_of_two_processes("tests.conversion.test_growing_loops", tmp_path)
     assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
 
 
-def test_what_grows_has_no_form_in_cpp(tmp_path: Path) -> None:
+def test_growing_loops_have_no_cpp_code(tmp_path: Path) -> None:
     def build() -> Any:
         x = paddle.static.data("x", [2, 3, WIDTH], "float32")
         end = paddle.full([1], 3, "int64")

@@ -54,7 +54,7 @@ def _through(name: str, dtype: str) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_float16_stays_native_and_the_rest_does_not(name: str) -> None:
+def test_only_float16_falls_back(name: str) -> None:
     build, x = _through(name, "float16"), {"x": floats(2, 3, 4, 4)}
     check(build, x, ["multiply"], native=["cast", name], gradients=False)
 
@@ -93,7 +93,7 @@ def test_gradients_in_bfloat16(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_what_a_cast_rounds_off_stays_off(dtype: str) -> None:
+def test_casts_to_bfloat16_round_permanently(dtype: str) -> None:
     def build(x: Any) -> Any:
         return paddle.cast(paddle.cast(x * x, dtype), "float32") * x
 

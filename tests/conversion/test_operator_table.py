@@ -26,7 +26,7 @@ def test_every_operator_and_every_limit_is_on_the_page():
         assert all(limit.text.replace("|", "\\|") in page for limit in entry.limits)
 
 
-def test_what_has_no_converter_and_why_is_on_the_page():
+def test_operators_without_converter_are_on_the_page():
     page, known = operator_table.markdown(), registry.all_converters()
     for type, why in registry.ABSENT.items():
         assert type not in known

@@ -92,7 +92,7 @@ def assert_same_states(native: Program, engine: Program) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_steps_leave_the_model(optimizer):
+def test_updates_are_removed_from_the_model(optimizer):
     draft = draft_of(lambda: trained(optimizer))
     assert steps_left(draft) == 0
     assert len(draft.updates) == 2
@@ -102,7 +102,7 @@ def test_steps_leave_the_model(optimizer):
     assert len(draft.model.get_parameters()) == len(draft.positions) == 3 + powers
 
 
-def test_a_clipped_gradient_is_multiplied_by_the_step():
+def test_the_update_multiplies_a_clipped_gradient():
     def build():
         x = static.data("x", [-1, 4], "float32")
         loss = paddle.mean((x @ parameter("w", 4, 6) + parameter("b", 6)) ** 2)
@@ -113,11 +113,11 @@ def test_a_clipped_gradient_is_multiplied_by_the_step():
     assert [len(update.factors) for update in draft.updates] == [1, 1]
     assert draft.updates[0].factors == draft.updates[1].factors
     program = Program(build)
-    twin = Program(build)
+    reference = Program(build)
     for step in range(4):
         program.run(x=floats(5, 4, seed=step))
-        twin.run(engine=False, x=floats(5, 4, seed=step))
-    assert_same_states(twin, program)
+        reference.run(engine=False, x=floats(5, 4, seed=step))
+    assert_same_states(reference, program)
 
 
 def given_gradients(count: int, factor: float | None = None) -> Callable[[], Any]:
@@ -139,7 +139,7 @@ def given_gradients(count: int, factor: float | None = None) -> Callable[[], Any
 
 @pytest.mark.parametrize("factor", [None, 0.25])
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_slices_of_a_gradient_are_added_by_the_step(count, factor):
+def test_the_update_adds_slices_of_a_gradient(count, factor):
     build = given_gradients(count, factor)
     draft = draft_of(build)
     (update,) = draft.updates
@@ -154,7 +154,7 @@ def test_slices_of_a_gradient_are_added_by_the_step(count, factor):
     assert_same_states(native, engine)
 
 
-def test_sums_in_the_function_are_not_kept_apart():
+def test_long_sums_stay_in_the_function():
     """The gradient of a recurrent network has many terms."""
 
     def build():
@@ -192,7 +192,7 @@ def twice():
 
 
 @pytest.mark.parametrize("build", [read_again, twice], ids=lambda build: build.__name__)
-def test_what_the_function_reads_stays_in_it(build):
+def test_updates_with_other_readers_stay_in_the_function(build):
     native, engine = Program(build), Program(build)
     for step in range(4):
         expected = native.run(engine=False, x=floats(3, 4, seed=step))
@@ -207,7 +207,7 @@ def test_what_the_function_reads_stays_in_it(build):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_memory_stays_where_it_is(optimizer):
+def test_states_keep_their_memory(optimizer):
     program = Program(lambda: trained(optimizer))
 
     def addresses() -> list[int]:
@@ -224,15 +224,15 @@ def test_memory_stays_where_it_is(optimizer):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_open_shapes():
-    program, twin = Program(lambda: trained("adam")), Program(lambda: trained("adam"))
+def test_dynamic_shapes():
+    program, reference = Program(lambda: trained("adam")), Program(lambda: trained("adam"))
     for rows in (3, 5, 9, 17, 40):
         program.run(x=floats(rows, 4, seed=rows))
-        twin.run(engine=False, x=floats(rows, 4, seed=rows))
+        reference.run(engine=False, x=floats(rows, 4, seed=rows))
     stats = paddle_ngraph.stats()
     assert stats["functions_built"] == 3
     assert stats["steps_in_place"] == 10
-    assert_same_states(twin, program)
+    assert_same_states(reference, program)
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -255,7 +255,7 @@ def test_a_function_from_disk(tmp_path):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_failure_after_writing_is_not_repeated(strict):
+def test_a_run_that_fails_after_writing_is_not_repeated(strict):
     program = Program(lambda: trained("momentum"))
     program.run(x=floats(5, 4))
     before, stats = state_of(program), paddle_ngraph.stats()
@@ -271,24 +271,24 @@ def test_a_failure_after_writing_is_not_repeated(strict):
     # One update, not two.
     velocity = {n: v for n, v in before.items() if "velocity" in n}
     assert velocity
-    twin = Program(lambda: trained("momentum"))
+    reference = Program(lambda: trained("momentum"))
     for _ in range(2):
-        twin.run(engine=False, x=floats(5, 4))
-    assert_same_states(twin, program)
+        reference.run(engine=False, x=floats(5, 4))
+    assert_same_states(reference, program)
     program.run(x=floats(5, 4))
-    twin.run(engine=False, x=floats(5, 4))
-    assert_same_states(twin, program)
+    reference.run(engine=False, x=floats(5, 4))
+    assert_same_states(reference, program)
 
 
-def test_a_failure_before_writing_changes_nothing():
-    program, twin = Program(lambda: trained("adam")), Program(lambda: trained("adam"))
+def test_a_run_that_fails_before_writing_changes_nothing():
+    program, reference = Program(lambda: trained("adam")), Program(lambda: trained("adam"))
     program.run(x=floats(5, 4))
     for _ in range(2):
-        twin.run(engine=False, x=floats(5, 4))
+        reference.run(engine=False, x=floats(5, 4))
     _core.fail_at("run")
     program.run(x=floats(5, 4))  # falls back once
     assert paddle_ngraph.stats()["native_runs"] == 1
-    assert_same_states(twin, program)
+    assert_same_states(reference, program)
 
 
 def classifier_with_loop():
@@ -406,7 +406,7 @@ def share(program: Program, name: str, other: str) -> None:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(24))
-def test_a_life(seed, native_in_order):
+def test_a_random_program(seed, native_in_order):
     life = Life(seed)
     native, engine = Program(life.build), Program(life.build)
     held: list[tuple[Held, Held]] = []
@@ -620,7 +620,7 @@ def test_each_sum_into_a_state(kind):
 
 @pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(12))
-def test_drawn_sums(seed, native_in_order):
+def test_random_sums(seed, native_in_order):
     draw = random.Random(seed)
     sums = Sums([*draw.sample(SUM_KINDS, 5), "plain"], is_clear=draw.random() < 0.5)
     in_place = sum(kind in IN_PLACE for kind in sums.kinds) + 2 * sums.is_clear
@@ -665,7 +665,7 @@ def test_a_sum_is_exact():
     assert paddle_ngraph.stats()["steps_in_place"] == 5
 
 
-def test_nothing_but_a_sum():
+def test_a_lone_sum():
     """The function of a lone sum has no result."""
 
     def build():
@@ -681,7 +681,7 @@ def test_nothing_but_a_sum():
     assert stats["native_runs"] == 0 and stats["steps_in_place"] == 3
 
 
-def test_views_follow_a_sum(native_in_order):
+def test_views_observe_a_sum(native_in_order):
     """The memory of a state stays the same for all its holders."""
     build = Sums(["plain", "filled"]).build
     native, engine = Program(build), Program(build)
@@ -727,7 +727,7 @@ def test_wrong_labels_leave_sums_as_they_are(native_in_order):
     assert paddle_ngraph.stats()["steps_in_place"] == 2
 
 
-def test_what_steps_have_read_is_filled():
+def test_operands_of_updates_are_filled_afterwards():
     """Sums of gradients that restart at zero: the update reads them in place."""
     draft = draft_of(Sums([], is_clear=True).build)
     step, fill = sorted(draft.updates, key=lambda update: update.optimizer)

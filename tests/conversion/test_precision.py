@@ -44,29 +44,29 @@ class _Network:
 
 
 def _run(network: _Network) -> tuple[float, list[str]]:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = network.run()
-    return found, [str(each.message) for each in told if "bf16" in str(each.message)]
+    return found, [str(each.message) for each in caught if "bf16" in str(each.message)]
 
 
-def test_bfloat16_is_taken_where_there_is_some_and_asked_for() -> None:
+def test_bfloat16_is_used_on_request_if_supported() -> None:
     network = _Network()
-    exact, told = _run(network)
-    assert not told
+    exact, caught = _run(network)
+    assert not caught
     flags.set("ngraph_precision", "bf16")
-    found, told = _run(network)
+    found, caught = _run(network)
     assert paddle_ngraph.stats()["engine_runs"] == 2
     assert paddle_ngraph.stats()["functions_built"] == 2, "another precision, another function"
     if processor.has_bfloat16():
-        assert found != exact and not told
+        assert found != exact and not caught
         np.testing.assert_allclose(found, exact, rtol=2e-2)
     else:
         assert found == exact
-        assert len(told) == 1 and "this processor has no units for bfloat16" in told[0]
+        assert len(caught) == 1 and "this processor has no units for bfloat16" in caught[0]
 
 
-def test_another_precision_is_refused() -> None:
+def test_another_precision_is_rejected() -> None:
     network = _Network()
     flags.set("ngraph_precision", "fp8")
     with pytest.raises(ValueError, match="FLAGS_ngraph_precision=fp8: use f32, bf16 or f16"):

@@ -53,7 +53,7 @@ def test_within_the_limits(registered):
     assert registered.reason_against(op()) is None
 
 
-def test_a_limit_gives_its_sentence(registered):
+def test_a_limit_reports_its_sentence(registered):
     assert registered.reason_against(op(attrs={"alpha": -1.0})) == "alpha must be positive"
 
 
@@ -62,7 +62,7 @@ def test_a_dtype_out_of_the_limits_is_named(registered):
     assert registered.reason_against(op(inputs=wrong)) == "input 'x' is float64, not float32"
 
 
-def test_a_used_output_that_is_not_made_is_named(registered):
+def test_a_used_output_without_result_is_named(registered):
     outputs = {"mask": (TensorSpec(3, "float32", (2,)),)}
     assert registered.reason_against(op(outputs=outputs)) == "output 'mask' is used"
 
@@ -79,7 +79,7 @@ def test_a_used_output_that_is_not_made_is_named(registered):
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_the_role_of_an_input_says_which_dtypes_it_may_have(role, dtypes):
+def test_the_role_of_an_input_restricts_its_dtypes(role, dtypes):
     converter(NAME, inputs={"x": role})(lambda bridge, op: None)
     try:
         entry = find_converter(NAME)
@@ -91,7 +91,7 @@ def test_the_role_of_an_input_says_which_dtypes_it_may_have(role, dtypes):
 
 
 @pytest.mark.parametrize("role", [r for r in Role if not r.is_of_inputs], ids=lambda r: r.name)
-def test_the_role_of_an_output_says_whether_it_may_be_used(role):
+def test_the_role_of_an_output_restricts_its_use(role):
     converter(NAME, outputs={"mask": role})(lambda bridge, op: None)
     try:
         used = {"mask": (TensorSpec(3, "uint8", (2,)),)}
@@ -111,7 +111,7 @@ def test_the_role_of_an_output_says_whether_it_may_be_used(role):
         ("outputs", None),
     ],
 )
-def test_what_is_no_role_of_its_side_is_refused(side, role):
+def test_unknown_roles_are_rejected(side, role):
     with pytest.raises(NgraphError, match=f"{side}: the role of 'x' is {role!s}, not Role"):
         converter(NAME, **{side: {"x": role}})
     assert find_converter(NAME) is None
@@ -120,7 +120,7 @@ def test_what_is_no_role_of_its_side_is_refused(side, role):
 @pytest.mark.parametrize(
     ("side", "role"), [("inputs", Role.UNUSED), ("outputs", Role.OMITTED)], ids=["input", "output"]
 )
-def test_a_role_for_what_the_operator_does_not_have_is_named(side, role):
+def test_a_role_of_an_unknown_operand_is_named(side, role):
     converter(NAME, **{side: {"missing": role}})(lambda bridge, op: None)
     try:
         reason = find_converter(NAME).reason_against_roles(op())
@@ -131,13 +131,13 @@ def test_a_role_for_what_the_operator_does_not_have_is_named(side, role):
         unregister(NAME)
 
 
-def test_types_have_no_converter_for_a_while(registered):
+def test_converters_can_be_hidden_temporarily(registered):
     with without([NAME, "pd_op.exp", "custom_op.that_has_none"]):
         assert find_converter(NAME) is find_converter("pd_op.exp") is None
     assert find_converter(NAME) is registered and find_converter("pd_op.exp") is not None
 
 
-def test_two_converters_for_one_operator_are_refused(registered):
+def test_two_converters_for_one_operator_are_rejected(registered):
     with pytest.raises(NgraphError, match=f"there is a converter for {NAME} already"):
         converter(NAME)(lambda bridge, op: None)
 
@@ -166,7 +166,7 @@ def test_every_limit_is_a_sentence():
 
 
 @pytest.mark.slow("starts a process")
-def test_threads_that_ask_first_find_every_converter():
+def test_concurrent_first_lookups_find_every_converter():
     code = """
 import threading
 from paddle_ngraph.conversion.registry import find_converter

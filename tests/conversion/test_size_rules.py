@@ -39,7 +39,7 @@ def asked(path: Path) -> set[str]:
     return {n.attr for n in nodes if isinstance(n, ast.Attribute)} & _SHAPES
 
 
-def test_nobody_looks_at_a_shape_behind_the_sizes():
+def test_shapes_are_read_through_symbolic_sizes():
     paths = [p for p in sorted(PACKAGE.rglob("*.py")) if p.stem not in _OF_MODELS | _KNOWING]
     assert {path: found for path in paths if (found := asked(path))} == {}
 
@@ -96,28 +96,28 @@ def ints_like(x: opset15.parameter) -> opset15.convert:
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_rules_tell_what_ngraph_infers_at_any_size(name):
+def test_rules_agree_with_ngraph_at_every_size(name):
     guards = Guards({7: 23})
     x = opset15.parameter([3, 23], Type.f32)
     shapes = Shapes(guards)
     shapes.declare(x.output(0), [None, guards.size(7)])
     found = [shapes.of(output) for output in NODES[name](x).outputs()]
     assert guards.fixed() == {}
-    told_open = any(isinstance(dim, Size) for dims in found for dim in dims)
-    assert told_open or name in ("top", "einsum", "slice")  # equal counts at every size
+    is_dynamic = any(isinstance(dim, Size) for dims in found for dim in dims)
+    assert is_dynamic or name in ("top", "einsum", "slice")  # equal counts at every size
     for size in (2, 5, 9, 22, 24, 39, 41, 230):
         if not all(guard.holds({7: size}) for guard in guards.remaining()):
             continue
         at = opset15.parameter([3, size], Type.f32)
         expected = [list(output.get_shape()) for output in NODES[name](at).outputs()]
-        told = [
+        rule_shape = [
             [evaluate(d.terms, {7: size}) if isinstance(d, Size) else d for d in dims]
             for dims in found
         ]
-        assert told == expected
+        assert rule_shape == expected
 
 
-def test_a_type_without_a_rule_fixes_what_it_reads():
+def test_a_type_without_a_rule_fixes_its_input_sizes():
     guards = Guards({0: 6})
     x = opset15.parameter([2, 6], Type.f32)
     shapes = Shapes(guards)
@@ -128,7 +128,7 @@ def test_a_type_without_a_rule_fixes_what_it_reads():
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, -1, -2])
-def test_slices_take_what_python_takes(step):
+def test_slices_agree_with_python(step):
     for size in (1, 2, 5, 8):
         for start in range(-10, 11):
             for end in range(-10, 11):

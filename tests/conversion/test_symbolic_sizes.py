@@ -59,7 +59,7 @@ def at(values: list[Any], sizes: dict[int, int]) -> list[Any]:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("start", range(0, 300, 50))
-def test_what_guards_admit_is_what_numbers_compute(start):
+def test_results_under_guards_equal_integers(start):
     admitted = refused = 0
     for seed in range(start, start + 50):
         draw = random.Random(~seed)
@@ -96,13 +96,13 @@ def one(hint: int = 37) -> tuple[Guards, Any]:
     "escape",
     [int, float, str, repr, hash, range, "{}".format, lambda n: n / 2, lambda n: [0] * n],
 )
-def test_what_escapes_is_fixed(escape):
+def test_escaping_sizes_are_fixed(escape):
     guards, n = one()
     escape(n)
     assert guards.fixed() == {0: 37}
 
 
-def test_numpy_takes_no_number_without_a_guard():
+def test_conversion_to_numpy_adds_a_guard():
     import numpy as np
 
     for use in (np.arange, np.zeros, np.float32, lambda n: np.array([n], np.int64)):
@@ -143,14 +143,14 @@ def test_equal_expressions_are_equal_without_a_guard(equal):
         lambda n: n * n > 3,
     ],
 )
-def test_what_holds_for_every_size_needs_no_guard(known):
+def test_tautologies_need_no_guard(known):
     guards, n = one()
     before = len(guards.remaining())
     assert known(n)
     assert len(guards.remaining()) == before
 
 
-def test_a_decision_made_twice_is_one_guard():
+def test_a_repeated_decision_is_one_guard():
     guards, n = one()
     before = len(guards.remaining())
     for _ in range(3):
@@ -180,7 +180,7 @@ def test_malformed_guards_do_not_hold(words):
 
 
 @pytest.mark.parametrize("start", range(0, 1500, 250))
-def test_what_is_decided_holds_in_every_turn(start):
+def test_decisions_hold_in_every_iteration(start):
     """One size is dynamic, others grow from iteration to iteration of a loop inside another one."""
     decided = checked = 0
     for seed in range(start, start + 250):

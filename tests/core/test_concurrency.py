@@ -81,7 +81,7 @@ def overlapping(predictor, work, callers=CALLERS):
         return list(pool.map(run, range(callers)))
 
 
-def kinds_of_groups(threads):
+def numbers_of_groups(threads):
     """The possible numbers of groups: powers of two, up to one for each core."""
     paddle.set_flags({"FLAGS_ngraph_num_threads": 0})  # all within affinity and quotas
     cores = _core.num_threads()
@@ -94,7 +94,7 @@ def built():
 
 
 @pytest.mark.slow("runs several threads for a while")
-def test_runs_that_overlap_share_the_threads_out(tmp_path, threads):
+def test_concurrent_runs_share_the_threads(tmp_path, threads):
     pictures = [floats(*shape, seed=number) for number, shape in enumerate(SHAPES)]
     predictor = made(tmp_path, convolutions)
     expected = [answer(predictor, each) for each in pictures]
@@ -111,7 +111,7 @@ def test_runs_that_overlap_share_the_threads_out(tmp_path, threads):
             )
 
     overlapping(predictor, work)
-    most = kinds_of_groups(threads)
+    most = numbers_of_groups(threads)
     assert (built() > alone) == (most > 0), "a function of groups of threads"
     runs = paddle_ngraph.stats()["engine_runs"]
     assert runs == len(pictures) + CALLERS * CALLS
@@ -124,20 +124,20 @@ def test_runs_that_overlap_share_the_threads_out(tmp_path, threads):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_callers_one_after_the_other_share_nothing_out(tmp_path, threads):
+def test_sequential_callers_share_no_threads(tmp_path, threads):
     paddle_ngraph.enable()
-    predictor, turn, data = made(tmp_path, convolutions), threading.Lock(), floats(*SHAPES[0])
+    predictor, lock, data = made(tmp_path, convolutions), threading.Lock(), floats(*SHAPES[0])
 
     def work(clone, number):
         for _ in range(CALLS):
-            with turn:
+            with lock:
                 answer(clone, data)
 
     overlapping(predictor, work)
     assert built() == 1
 
 
-def test_little_work_has_one_function(tmp_path, threads):
+def test_small_programs_have_one_function(tmp_path, threads):
     paddle_ngraph.enable()
     predictor, data = made(tmp_path, small), floats(4, 6)
     right = answer(predictor, data)
@@ -147,7 +147,7 @@ def test_little_work_has_one_function(tmp_path, threads):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_errors_of_operators_arrive(tmp_path, threads):
+def test_errors_of_operators_reach_their_caller(tmp_path, threads):
     """Each caller gets the error of its own run, and no other."""
     paddle_ngraph.enable()
     predictor = made(tmp_path, lookup)
@@ -171,4 +171,4 @@ def test_errors_of_operators_arrive(tmp_path, threads):
 
     alone = built()
     assert sum(overlapping(predictor, work)) == CALLERS * CALLS // 5
-    assert (built() > alone) == (kinds_of_groups(threads) > 0)
+    assert (built() > alone) == (numbers_of_groups(threads) > 0)

@@ -44,7 +44,7 @@ def step(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
         ("g++: fatal error: Killed signal terminated program cc1plus", "lack of memory"),
     ],
 )
-def test_a_step_that_fails_says_what_to_do(tmp_path, output, remedy):
+def test_a_failed_step_names_a_remedy(tmp_path, output, remedy):
     run = step(tmp_path, f"import sys; print({output!r}); sys.exit(3)")
     assert run.returncode == 3 and run.stderr == ""
     first, sentence = run.stdout.splitlines()
@@ -68,7 +68,7 @@ def test_other_failures_are_shown(tmp_path, output):
     assert (run.returncode, run.stdout) == (1, f"Working ...\n{output}\n{whole}\n")
 
 
-def test_output_in_no_encoding_is_shown(tmp_path):
+def test_undecodable_output_is_shown(tmp_path):
     code = r"import os, sys; os.write(1, b'a\xffb\n'); sys.exit(1)"
     run = step(tmp_path, code)
     assert (
@@ -76,7 +76,7 @@ def test_output_in_no_encoding_is_shown(tmp_path):
     )
 
 
-def test_a_command_that_is_not_there_is_in_the_log(tmp_path):
+def test_a_missing_command_is_in_the_log(tmp_path):
     command = [sys.executable, str(ROOT / "tools" / "step.py"), "Working", "no-such-command"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 1 and run.stderr == "" and "build/step.log" in run.stdout
@@ -159,7 +159,7 @@ def test_a_file_in_the_way_of_the_build_is_named(setup):
         setup.NinjaFile(Path("build", "core"))
 
 
-def test_headers_bring_no_large_ones_of_others():
+def test_headers_include_no_large_headers():
     """Each large header would cost every source that includes it seconds."""
     large = re.compile(r"#include .(paddle/extension|paddle/utils/pybind|pybind11/(?!pytypes))")
     headers = [path for path in CORE.rglob("*.h") if "project" not in path.parts]

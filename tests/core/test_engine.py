@@ -51,14 +51,14 @@ def run(engine, *arrays):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_graph_string_alone_is_enough():
+def test_a_graph_string_alone_can_run():
     x = floats(3, 4)
     (y,) = run(NgraphEngine(relu_graph()), x)
     np.testing.assert_array_equal(y, np.maximum(x, 0))
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_the_operator_holds_a_string_that_the_engine_can_run():
+def test_the_operators_graph_string_can_run():
     program = Program(chain)
     main = program.main.clone()
     from paddle_ngraph.partitioning import program_pass
@@ -87,14 +87,14 @@ def test_a_function_is_built_once_for_a_signature():
 
 
 @pytest.mark.parametrize(("one", "other"), [((1, 12), (11, 2)), ((2, 3), (3, 2)), ((1, 6), (6, 1))])
-def test_shapes_that_read_alike_are_told_apart(one, other):
+def test_similar_shapes_have_separate_functions(one, other):
     engine = NgraphEngine(relu_graph())
     for shape in (one, other):
         assert run(engine, floats(*shape))[0].shape == shape
     assert paddle_ngraph.cache_info().misses == 2
 
 
-def test_a_dtype_that_the_graph_does_not_declare_is_refused():
+def test_a_dtype_that_the_graph_does_not_declare_is_rejected():
     engine = NgraphEngine(relu_graph())
     run(engine, floats(2, 3))  # the same shape is in the cache
     with pytest.raises(ValueError, match="input 0 of the interval is int32, the program declares"):
@@ -136,12 +136,12 @@ def test_get_and_build_ng_function():
     np.testing.assert_array_equal(io.results()[0], np.maximum(floats(2, 3), 0))
 
 
-def test_a_wrong_number_of_arrays_is_refused():
+def test_a_wrong_number_of_arrays_is_rejected():
     with pytest.raises(NgraphError, match="takes 1 arrays, got 2"):
         NgraphEngine(relu_graph()).build_ng_io([floats(2, 3), floats(2, 3)])
 
 
-def test_a_damaged_graph_is_refused():
+def test_a_damaged_graph_is_rejected():
     with pytest.raises(NgraphError, match="damaged"):
         NgraphEngine(relu_graph(salt=1).replace("relu", "tanh"))
 
@@ -159,7 +159,7 @@ def test_a_failed_build_names_the_operator_and_changes_no_state():
     np.testing.assert_array_equal(io.results()[0], floats(4))
 
 
-def test_memory_that_the_plugin_has_not_taken_is_given_again():
+def test_unused_output_memory_is_offered_again():
     engine = NgraphEngine(relu_graph())
     x = [floats(400, 200, seed=seed) for seed in range(2)]
     io = [engine.build_ng_io([array]) for array in x]  # at two addresses, both in use
@@ -200,7 +200,7 @@ SHAPES = [(40, 50), (50, 40), (60, 50), (20, 50), (3,), ()]
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_state_takes_the_shape_it_is_given(shape, dynamic):
+def test_a_state_takes_the_shape_of_its_value(shape, dynamic):
     program = Program(overwritten([-1] * len(shape) if dynamic else list(shape)))
     tensor = program.scope.find_var("s").get_tensor()
     for seed in range(3):
@@ -211,7 +211,7 @@ def test_a_state_takes_the_shape_it_is_given(shape, dynamic):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_variable_that_shares_the_memory_of_a_state_sees_what_native_paddle_shows_it(shape):
+def test_a_variable_sharing_a_states_memory_behaves_as_in_paddle(shape):
     seen = []
     for engine in (False, True):
         program = Program(overwritten(list(shape)))
@@ -224,7 +224,7 @@ def test_a_variable_that_shares_the_memory_of_a_state_sees_what_native_paddle_sh
         np.testing.assert_allclose(accelerated, native, rtol=1e-5)
 
 
-def test_a_function_whose_fused_loops_find_too_few_registers():
+def test_fused_loops_with_too_few_registers():
     def build():
         x = paddle.static.data("x", [1], "float32")
         mean, variance, first, second = (
@@ -258,7 +258,7 @@ def test_a_function_whose_fused_loops_find_too_few_registers():
 
 
 @pytest.mark.slow("starts a process")
-def test_functions_of_little_work_start_no_threads():
+def test_small_functions_start_no_threads():
     # In a separate process, since threads of other tests come and go.
     code = """
 import os
@@ -281,7 +281,7 @@ assert after == before, (before, after)
     assert done.returncode == 0, done.stderr
 
 
-def test_results_that_somebody_holds_are_left_alone():
+def test_retained_results_are_not_overwritten():
     """Small outputs keep their memory for the next run, unless it is still in use."""
     main = paddle.static.Program()
     with paddle.static.program_guard(main):

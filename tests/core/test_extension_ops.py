@@ -18,7 +18,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph
-from tests.own_operators import EXAMPLES, THREADS
+from tests.core_operators import EXAMPLES, THREADS
 
 SMALL = {
     "kernel": [2, 2],
@@ -66,7 +66,7 @@ def test_embedding_grad(bridge, dtype, rows, width, count, padding_idx):
 
 
 @pytest.mark.parametrize("wrong", [-1, 4])
-def test_embedding_grad_refuses_ids_out_of_range(bridge, wrong):
+def test_embedding_grad_rejects_ids_out_of_range(bridge, wrong):
     ids, grad = np.array([0, wrong], "int64"), np.ones((2, 3), "float32")
     inputs = parameters(ids, grad)
     node = bridge.extension("EmbeddingGrad", inputs, rows=4, padding_idx=-1)
@@ -137,7 +137,7 @@ def test_the_first_maximum_takes_the_gradient(bridge):
     assert found.sum() == grad.sum()
 
 
-def test_softmax_of_a_row_that_has_none(bridge):
+def test_softmax_of_a_row_of_minus_infinity(bridge):
     """Plain Paddle agrees for short rows only; its kernel for long rows loses the NaN."""
     rows = np.random.default_rng(0).normal(size=(6, 37)).astype("float32")
     rows[0, 30], rows[1, 36], rows[2, 3], rows[3, 5:7] = np.nan, np.nan, np.inf, [np.nan, np.inf]
@@ -164,13 +164,13 @@ def test_softmax_of_a_row_that_has_none(bridge):
         ("PaddleAvgPoolGrad", [(1, 1, 3, 2)], {**SMALL, "input": [4, 4]}, "must have shape"),
     ],
 )
-def test_refuses_what_does_not_fit(bridge, name, shapes, attributes, message):
+def test_rejects_wrong_shapes(bridge, name, shapes, attributes, message):
     inputs = parameters(*(np.zeros(shape, "float32") for shape in shapes))
     with pytest.raises(NgraphError, match=message):
         bridge.extension(name, inputs, **attributes)
 
 
-def test_refuses_other_dtypes(bridge):
+def test_rejects_other_dtypes(bridge):
     with pytest.raises(NgraphError, match="PaddleMaxPool: input 0 is f64, not f32"):
         bridge.extension("PaddleMaxPool", parameters(np.zeros((1, 1, 4, 4))), **SMALL)
     with pytest.raises(NgraphError, match="EmbeddingGrad: input 0 is f32"):
@@ -201,7 +201,7 @@ def test_reorder(bridge, channels, first, second, size):
     np.testing.assert_array_equal(found, in_blocks(data, second))
 
 
-def test_reorder_takes_all_channels_by_default(bridge):
+def test_reorder_converts_all_channels_by_default(bridge):
     data = np.arange(2 * 16 * 6, dtype="float32").reshape(2, 16, 2, 3)
     (x,) = parameters(data)
     blocked = bridge.extension("BlockedReorder", [x], block=8)
@@ -217,7 +217,7 @@ def convolved(bridge, name, arrays, sizes, **attributes):
 
 
 @pytest.mark.parametrize("value", [0.5, np.nan, np.inf])
-def test_convolutions_leave_zeros_in_the_padding(bridge, value):
+def test_convolutions_leave_zeros_in_padded_lanes(bridge, value):
     generator = np.random.default_rng(0)
     data, grad, filter_ = (
         generator.normal(size=shape).astype("float32")
@@ -269,7 +269,7 @@ GROUPED = [(2, 1, 4, 4, 8), (12, 4, 3, 3)]
         ("BatchNormGrad", [(2, 3, 4, 1)] * 2 + [(3,)] * 3, {"rectified": True}, "takes 6 inputs"),
     ],
 )
-def test_training_operators_refuse_what_does_not_fit(bridge, name, shapes, attributes, message):
+def test_training_operators_reject_wrong_shapes(bridge, name, shapes, attributes, message):
     inputs = parameters(*(np.zeros(shape, "float32") for shape in shapes))
     with pytest.raises(NgraphError, match=message):
         bridge.extension(name, inputs, **attributes)
@@ -297,7 +297,7 @@ def test_gemm(bridge, m, n, k, transpose_a, transpose_b):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * k)
 
 
-def test_gemm_spreads_what_is_not_finite_as_far_as_it_goes(bridge):
+def test_gemm_propagates_nan_and_infinity(bridge):
     a, b = np.ones((40, 20), "float32"), np.ones((20, 512), "float32")
     a[3, 4], b[5, 100] = np.nan, np.inf
     found = gemm(bridge, a, b, False, False)
@@ -307,13 +307,13 @@ def test_gemm_spreads_what_is_not_finite_as_far_as_it_goes(bridge):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_gemm_refuses_matrices_that_do_not_fit(bridge):
+def test_gemm_rejects_wrong_shapes(bridge):
     inputs = parameters(np.ones((2, 3), "float32"), np.ones((4, 5), "float32"))
     with pytest.raises(NgraphError, match=r"Gemm: matrices \[2,3\] and \[4,5\] do not fit"):
         bridge.extension("Gemm", inputs, transpose_a=False, transpose_b=False)
 
 
-def test_optimizers_refuse_tensors_of_another_shape(bridge):
+def test_optimizers_reject_tensors_of_another_shape(bridge):
     param, state = np.ones((2, 3), "float32"), np.ones((3, 2), "float32")
     rate = np.ones(1, "float32")
     options = {"mu": 0.9, "nesterov": False, "decays": False, "decay": 0.0}
@@ -331,7 +331,7 @@ def bits_of(data: np.ndarray) -> np.ndarray:
     return (data.view("uint32") >> 16).astype("uint16")
 
 
-def drawn(generator: np.random.Generator, *shape: int) -> np.ndarray:
+def small_integers(generator: np.random.Generator, *shape: int) -> np.ndarray:
     """Random small integers, exact in bfloat16, with products and sums exact in float32."""
     return generator.integers(-8, 9, shape).astype("float32")
 
@@ -348,14 +348,14 @@ def evaluated(name: str, arrays: Sequence[np.ndarray], threads: int, **attribute
 
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("transpose_b", [False, True])
-def test_products_in_bfloat16(transpose_a, transpose_b):
+def test_matmuls_in_bfloat16(transpose_a, transpose_b):
     """Sizes around those at which the slices of threads begin."""
     generator = np.random.default_rng(0)
     for _ in range(60):
         m, n, k = generator.choice([1, 2, 15, 16, 17, 31, 33, 100, 257], 3)
         batch = generator.choice([1, 2, 5], generator.integers(0, 3))
         threads = int(generator.choice(THREADS))
-        a, b = drawn(generator, *batch, m, k), drawn(generator, *batch, k, n)
+        a, b = small_integers(generator, *batch, m, k), small_integers(generator, *batch, k, n)
         given = [
             bits_of(np.ascontiguousarray(np.swapaxes(x, -1, -2) if transposed else x))
             for x, transposed in [(a, transpose_a), (b, transpose_b)]
@@ -374,7 +374,7 @@ def filter_grad(data: np.ndarray, grad: np.ndarray, size: int, stride: int, pad:
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
-def test_filter_gradients_in_bfloat16_read_only_what_is_written(stride):
+def test_bfloat16_filter_gradients_read_only_written_memory(stride):
     """Narrow images, computed after one that leaves NaN in the workspace."""
     generator = np.random.default_rng(stride)
     computed = 0
@@ -386,7 +386,10 @@ def test_filter_gradients_in_bfloat16_read_only_what_is_written(stride):
             out = (width + 2 * pad - size) // stride + 1
             if out < 1:
                 continue
-            data, grad = drawn(generator, 2, 16, 3, width), drawn(generator, 2, 16, 3, out)
+            data, grad = (
+                small_integers(generator, 2, 16, 3, width),
+                small_integers(generator, 2, 16, 3, out),
+            )
             lost = np.full((2, 16, 3, 50), np.nan, "float32")
             lost_grad = lost[..., : (50 + 2 * pad - size) // stride + 1]
             for x, y in [(lost, lost_grad), (data, grad)]:
@@ -453,7 +456,7 @@ def computed(name: str, given: Sequence[ov.Tensor], threads: int, **attributes) 
 def test_convolutions_of_channels_last(size, stride):
     """Integers, with products and sums exact in float32: results equal the blocked kernels'."""
     generator = np.random.default_rng(size * 10 + stride)
-    for turn in range(14):
+    for index in range(14):
         channels = int(generator.choice([3, 8, 20, 40, 64, 96, 144]))
         outputs = int(generator.choice([8, 24, 36, 64, 128, 160]))
         batch, height, width = (int(n) for n in generator.integers([1, 7, 7], [4, 30, 30]))
@@ -462,9 +465,9 @@ def test_convolutions_of_channels_last(size, stride):
         pad, attributes = size // 2, {"strides": [stride] * 2, "dilations": [1, 1], "groups": 1}
         attributes |= {"pads_begin": [pad, pad], "pads_end": [pad, pad]}
         out_size = [(n + 2 * pad - size) // stride + 1 for n in (height, width)]
-        data = drawn(generator, batch, channels, height, width)
-        grad = drawn(generator, batch, outputs, *out_size)
-        filter_ = drawn(generator, outputs, channels, size, size)
+        data = small_integers(generator, batch, channels, height, width)
+        grad = small_integers(generator, batch, outputs, *out_size)
+        filter_ = small_integers(generator, outputs, channels, size, size)
         plain = [ov.Tensor(in_blocks(data, block)), ov.Tensor(in_blocks(grad, out_block))]
         last = [channels_last(data, block), channels_last(grad, out_block)]
         weights = ov.Tensor(filter_)
@@ -481,7 +484,7 @@ def test_convolutions_of_channels_last(size, stride):
             expected = computed(name, operands[0], 1, sizes=list(plain_sizes), **attributes)
             attributes_last = {**attributes, "sizes": list(sizes), "channels_last": True}
             found = computed(name, operands[1], threads, **attributes_last)
-            where = f"{turn}: {name} {data.shape} {filter_.shape} on {threads} threads"
+            where = f"{index}: {name} {data.shape} {filter_.shape} on {threads} threads"
             np.testing.assert_array_equal(found, expected, where)
 
 
@@ -492,7 +495,7 @@ def test_there_is_an_example_of_every_operator():
 @pytest.fixture(scope="module")
 def without_a_size() -> dict[int, dict[str, str]]:
     """Runs each example with a size of 0, in a separate process, since it may crash."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.own_operators"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.core_operators"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=600)
     lines = [json.loads(line) for line in found.stdout.splitlines() if line.startswith("[")]
     if len(lines) < len(EXAMPLES):
@@ -501,7 +504,7 @@ def without_a_size() -> dict[int, dict[str, str]]:
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=lambda n: f"{n}-{EXAMPLES[n].name}")
-def test_every_operator_takes_nothing(without_a_size, number):
+def test_every_operator_accepts_empty_inputs(without_a_size, number):
     example = EXAMPLES[number]
     assert number in without_a_size, "the process died"
     for case, outcome in without_a_size[number].items():
@@ -514,7 +517,7 @@ def test_every_operator_takes_nothing(without_a_size, number):
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=lambda n: f"{n}-{EXAMPLES[n].name}")
 @pytest.mark.parametrize("threads", THREADS[1:])
-def test_any_number_of_threads_computes_the_same(number, threads):
+def test_results_do_not_depend_on_the_number_of_threads(number, threads):
     example = EXAMPLES[number]
     expected, found = (example.evaluate(count, example.sizes) for count in (1, threads))
     for one, many in zip(expected, found):
@@ -523,7 +526,7 @@ def test_any_number_of_threads_computes_the_same(number, threads):
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=lambda n: f"{n}-{EXAMPLES[n].name}")
-def test_sums_of_parts_do_not_change_from_run_to_run(number):
+def test_partial_sums_are_deterministic(number):
     example = EXAMPLES[number]
     first, second = (example.evaluate(8, example.sizes) for _ in range(2))
     for one, again in zip(first, second):

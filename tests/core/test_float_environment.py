@@ -70,7 +70,7 @@ def test_the_callers_environment_is_neither_used_nor_changed(name, size):
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_a_function_does_not_inherit_it_from_one_that_is_gone(name, size):
+def test_a_function_does_not_inherit_an_earlier_environment(name, size):
     bits = ENVIRONMENTS[name]
     paddle_ngraph.clear_cache()
     for other in SIZES:

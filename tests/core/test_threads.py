@@ -36,18 +36,18 @@ def test_a_quota_is_rounded_to_cores(tmp_path: Path, quota: int, cores: int) -> 
     assert _core.cores_by_quota(str(tmp_path), "/") == cores
 
 
-def test_the_older_files_are_read(tmp_path: Path) -> None:
+def test_cgroup_v1_files_are_read(tmp_path: Path) -> None:
     _group(tmp_path, "/docker/x", cfs_quota_us="200000", cfs_period_us="100000")
     assert _core.cores_by_quota(str(tmp_path), "/docker/x") == 2
 
 
-def test_the_groups_around_count(tmp_path: Path) -> None:
+def test_enclosing_groups_count(tmp_path: Path) -> None:
     _group(tmp_path, "/slice", max="200000 100000")
     _group(tmp_path, "/slice/job", max="800000 100000")
     assert _core.cores_by_quota(str(tmp_path), "/slice/job") == 2
 
 
-def test_there_are_no_more_threads_than_cores() -> None:
+def test_threads_are_limited_to_cores() -> None:
     cores = len(os.sched_getaffinity(0))
     before = flags.get("ngraph_num_threads")
     _core.allow_more_threads_than_cores(False)
@@ -89,7 +89,7 @@ def one_thread() -> Iterator[None]:
     flags.set("ngraph_num_threads", before)
 
 
-def test_an_error_is_told_by_a_single_thread_too(one_thread: None) -> None:
+def test_a_single_thread_reports_errors(one_thread: None) -> None:
     def build():
         x = paddle.static.data("x", [-1], "int32")
         return paddle.floor_divide(x, paddle.static.data("y", [-1], "int32"))
@@ -135,7 +135,7 @@ for width in (300, 301):
 
 @pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("threads", [0, 1, 2, 8])
-def test_errors_of_operators_arrive_on_one_core(threads: int) -> None:
+def test_errors_of_operators_are_raised_on_one_core(threads: int) -> None:
     core = min(os.sched_getaffinity(0))
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ON_ONE_CORE, str(threads)],

@@ -21,7 +21,7 @@ shift = 0.0
 
 
 @pytest.fixture(autouse=True)
-def graph_of_its_own(request: pytest.FixtureRequest) -> None:
+def separate_graph(request: pytest.FixtureRequest) -> None:
     """Each test has another graph, since the state of weights is stored by graph."""
     global shift
     shift = float(zlib.crc32(request.node.name.encode()) % 1000)
@@ -101,7 +101,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda writer: writer.__name__)
-def test_the_next_run_sees_what_was_written(write, tmp_path):
+def test_the_next_run_reads_written_weights(write, tmp_path):
     program = predictor()
     old = program.variable(WEIGHT)
     with paddle.static.scope_guard(program.scope):
@@ -110,7 +110,7 @@ def test_the_next_run_sees_what_was_written(write, tmp_path):
     check(program)
 
 
-def test_the_next_run_of_an_old_style_program_sees_a_set_value():
+def test_the_next_run_of_a_program_desc_program_reads_a_set_value():
     with paddle.pir_utils.OldIrGuard():
         program = predictor()
         old = program.variable(WEIGHT)
@@ -121,7 +121,7 @@ def test_the_next_run_of_an_old_style_program_sees_a_set_value():
 
 
 @pytest.mark.parametrize("engine", [False, True], ids=["native", "engine"])
-def test_the_next_run_sees_a_step_of_an_optimizer(engine):
+def test_the_next_run_reads_updated_weights(engine):
     program = predictor()
     training = Program(train)
     training.scope = program.scope
@@ -134,7 +134,7 @@ def test_the_next_run_sees_a_step_of_an_optimizer(engine):
         check(program)
 
 
-def test_what_bypasses_paddle_is_seen_soon():
+def test_writes_that_bypass_paddle_are_detected_soon():
     program = predictor()
     tensor = program.scope.find_var(WEIGHT).get_tensor()
     address, count = tensor._ptr(), tensor._numel()
@@ -146,7 +146,7 @@ def test_what_bypasses_paddle_is_seen_soon():
 # -- when weights are constants ----------------------------------------------------------------
 
 
-def test_weights_that_come_back_are_kept_after_some_runs():
+def test_stable_weights_become_constants_after_some_runs():
     program = predictor()
     by_tensor_set(program, None)
     for _ in range(40):
@@ -155,7 +155,7 @@ def test_weights_that_come_back_are_kept_after_some_runs():
     assert paddle_ngraph.stats()["functions_built"] == 3
 
 
-def test_weights_that_keep_changing_cost_few_functions():
+def test_changing_weights_cost_few_functions():
     program = predictor()
     for number in range(60):
         weights = floats(8, 4, seed=number)
@@ -165,7 +165,7 @@ def test_weights_that_keep_changing_cost_few_functions():
     assert paddle_ngraph.stats()["functions_built"] == 2
 
 
-def test_an_announcement_without_a_change_builds_nothing():
+def test_a_reported_write_without_a_change_builds_nothing():
     program = predictor()
     for _ in range(5):
         _core.mark_weights_written()
@@ -173,7 +173,7 @@ def test_an_announcement_without_a_change_builds_nothing():
     assert paddle_ngraph.stats()["functions_built"] == 1
 
 
-def test_a_program_that_trains_takes_its_weights_as_inputs():
+def test_weights_of_a_training_program_are_inputs():
     program = Program(train)
     for _ in range(3):
         program.run(x=X)
@@ -181,7 +181,7 @@ def test_a_program_that_trains_takes_its_weights_as_inputs():
     assert paddle_ngraph.stats()["functions_with_weights"] == 0
 
 
-def test_two_models_of_one_architecture_keep_their_own_weights():
+def test_two_models_of_one_architecture_have_separate_weights():
     first, second = Program(predict), Program(predict)
     by_tensor_set(second, None)
     for _ in range(3):
@@ -191,7 +191,7 @@ def test_two_models_of_one_architecture_keep_their_own_weights():
     assert paddle_ngraph.stats()["functions_with_weights"] == 2
 
 
-def test_the_cache_bounds_the_weights_that_it_keeps():
+def test_the_cache_bounds_constant_weights():
     paddle_ngraph.clear_cache()
     paddle.set_flags({"FLAGS_ngraph_cache_mb": 0})
     try:
@@ -238,7 +238,7 @@ def run(program: Program, times: int = 1) -> list[int]:
 
 
 @pytest.mark.usefixtures("a_megabyte")
-def test_functions_without_weights_stay_where_there_is_no_room_for_weights():
+def test_functions_without_weights_stay_when_weights_exceed_the_limit():
     training = Program(train)
     training.run(x=X)
     first, second = large(0), large(1)
@@ -252,7 +252,7 @@ def test_functions_without_weights_stay_where_there_is_no_room_for_weights():
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.usefixtures("a_megabyte")
-def test_room_that_nobody_uses_any_more_is_free_in_the_end():
+def test_unused_room_is_reclaimed():
     first, second = large(0), large(1)
     run(first)
     run(second)  # has constant weights instead of the first
@@ -266,7 +266,7 @@ def test_room_that_nobody_uses_any_more_is_free_in_the_end():
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.usefixtures("a_megabyte")
-def test_functions_that_take_turns_in_too_little_room_are_not_built_in_turns():
+def test_alternating_functions_do_not_evict_each_other():
     programs = [large(number) for number in range(3)]
     for _ in range(400):
         for program in programs:
@@ -317,7 +317,7 @@ def reload_in_a_new_scope(program: Program, number: int) -> Program:
         (reload_in_a_new_scope, 1),
     ],
 )
-def test_a_model_that_has_served_pays_for_the_next_one(load, runs):
+def test_long_service_pays_for_the_next_model(load, runs):
     program = predictor()
     for _ in range(runs):
         check(program)
@@ -333,7 +333,7 @@ def test_a_model_that_has_served_pays_for_the_next_one(load, runs):
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize(("load", "runs"), [(reload_in_place, 30), (reload_at_the_same_place, 10)])
-def test_models_that_serve_few_runs_cost_few_functions(load, runs):
+def test_models_with_few_runs_cost_few_functions(load, runs):
     program = predictor()
     for number in range(20):
         program = load(program, number)
@@ -350,7 +350,7 @@ def test_models_that_serve_few_runs_cost_few_functions(load, runs):
     assert paddle_ngraph.stats()["functions_built"] <= 8
 
 
-def test_weights_are_kept_beside_a_program_that_trains_another_model():
+def test_weights_stay_constants_while_another_model_trains():
     """Each step may have written all weights: they are read when the wait is over."""
     program = predictor()
     training = Program(train)
@@ -361,7 +361,7 @@ def test_weights_are_kept_beside_a_program_that_trains_another_model():
     assert paddle_ngraph.stats()["functions_with_weights"] == 2
 
 
-def test_weights_that_change_while_nobody_looks_are_no_constants():
+def test_weights_that_change_between_checks_are_no_constants():
     program = predictor()
     for number in range(700):  # a wait of any length ends with a check
         reload_in_place(program, number)

@@ -32,7 +32,7 @@ shift = 0.0
 
 
 @pytest.fixture(autouse=True)
-def graph_of_its_own(request: pytest.FixtureRequest) -> None:
+def separate_graph(request: pytest.FixtureRequest) -> None:
     """Each test has another graph, since the state of weights is stored by graph."""
     global shift
     shift = float(zlib.crc32(request.node.name.encode()) % 1000) / 1000
@@ -145,7 +145,7 @@ def test_functions_for_several_shapes_share_them() -> None:
 
 @pytest.mark.slow("starts a process")
 @linux
-def test_where_they_have_to_be_copied_they_are_copied_once() -> None:
+def test_weights_are_copied_at_most_once() -> None:
     found = measured("copies")
     assert found["functions_with_weights_in_place"] == 1  # of the small model
     assert found["stays"] < WEIGHTS + PACKED + SLACK
@@ -154,7 +154,7 @@ def test_where_they_have_to_be_copied_they_are_copied_once() -> None:
 
 @pytest.mark.slow("starts a process")
 @linux
-def test_copies_go_of_which_something_else_was_made() -> None:
+def test_copies_with_derived_values_are_released() -> None:
     found = measured("folded")
     assert found["functions_with_weights_in_place"] == 1
     # A table, and the value computed from the others, plain and packed.
@@ -163,7 +163,7 @@ def test_copies_go_of_which_something_else_was_made() -> None:
 
 @pytest.mark.slow("starts a process")
 @linux
-def test_a_function_from_disk_leaves_there_what_it_has_packed(tmp_path: Path) -> None:
+def test_a_function_from_disk_leaves_packed_weights_in_its_file(tmp_path: Path) -> None:
     stored, loaded = (measured("one shape", tmp_path / "cache") for _ in range(2))
     assert stored["functions_built"] == loaded["functions_loaded"] == 2
     assert loaded["sum"] == stored["sum"]
@@ -249,7 +249,7 @@ def built() -> tuple[int, int]:
     return stats["functions_built"], stats["functions_with_weights_in_place"]
 
 
-def test_a_function_that_has_packed_stays_whatever_is_announced() -> None:
+def test_reported_writes_do_not_evict_packing_functions() -> None:
     model = Model(rows=3)
     model.check()
     for _ in range(3):
@@ -261,7 +261,7 @@ def test_a_function_that_has_packed_stays_whatever_is_announced() -> None:
     assert built() == (1, 1)
 
 
-def test_open_shapes_stay_open_whatever_is_announced_between_runs() -> None:
+def test_reported_writes_do_not_make_shapes_static() -> None:
     model = Model()
     for rows in range(2, 9):
         model.check(rows)
@@ -270,7 +270,7 @@ def test_open_shapes_stay_open_whatever_is_announced_between_runs() -> None:
     assert built() == (3, 3)
 
 
-def test_weights_that_come_back_elsewhere_are_copied() -> None:
+def test_weights_that_move_are_copied() -> None:
     first, second = Model(rows=3), Model(rows=3)
     first.check()
     assert built() == (1, 1)
@@ -295,20 +295,20 @@ def test_a_function_reads_no_weights_of_another_model() -> None:
         first.check()
 
 
-def test_an_executor_that_looks_at_variables_hands_none_out(monkeypatch) -> None:
+def test_an_executor_that_reads_variables_exposes_none(monkeypatch) -> None:
     """A function that packs in runs could not tell a look from a write."""
     model = Model()
     model.check(2)
-    handed_out: list[Any] = []
-    monkeypatch.setattr(weight_writes, "_track_exposure", handed_out.append)
+    exposed: list[Any] = []
+    monkeypatch.setattr(weight_writes, "_track_exposure", exposed.append)
     model.program.executor = paddle.static.Executor(CPU)
     model.check(2)
-    handed_out = [tensor for tensor in handed_out if tensor._is_initialized()]
+    exposed = [tensor for tensor in exposed if tensor._is_initialized()]
     weights = {address_of(model.tensor(name)) for name in model.names}
-    assert not weights & set(map(address_of, handed_out))
+    assert not weights & set(map(address_of, exposed))
 
 
-def test_one_parameter_that_is_given_twice_is_packed_in_both_ways() -> None:
+def test_a_parameter_with_two_layouts_is_packed_twice() -> None:
     def build() -> Any:
         x = paddle.static.data("x", [3, SIZE], "float32")
         first, second = (
@@ -326,7 +326,7 @@ def test_one_parameter_that_is_given_twice_is_packed_in_both_ways() -> None:
 
 
 @pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def calls_in_builds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Calls a pair of functions in the next builds: before the passes, and after them."""
     calls: list[Any] = []
 
@@ -357,12 +357,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("rows", [3, -1], ids=["closed", "open"])
-def test_what_others_wrote_during_a_build_is_in_no_function(meanwhile, folder, rows) -> None:
+def test_writes_during_a_build_are_in_no_function(calls_in_builds, folder, rows) -> None:
     model = Model(rows=rows)
     numbers = model.contents["scaled"]
     others = [floats(SIZE, SIZE, seed=7), floats(SIZE, SIZE, seed=8)]
     # A value computed from a weight is a separate constant, which stays.
-    meanwhile.append(
+    calls_in_builds.append(
         (lambda: model.write("scaled", others[0]), lambda: model.write("scaled", numbers))
     )
     model.check()
@@ -401,15 +401,15 @@ class Large:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_weights_that_move_during_a_build_are_there_until_it_is_over(meanwhile) -> None:
+def test_weights_that_move_during_a_build_stay_valid(calls_in_builds) -> None:
     large = Large()
-    meanwhile.append((large.move, lambda: None))
+    calls_in_builds.append((large.move, lambda: None))
     for _ in range(3):
         large.check_moved()
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_weights_that_move_before_a_build_are_there_until_it_is_over(folder) -> None:
+def test_weights_that_move_before_a_build_stay_valid(folder) -> None:
     """A run that looks for a function on disk has already chosen the weights for its build."""
     large = Large()
     _core.fail_at("load", blocks=True)
@@ -433,7 +433,7 @@ def test_weights_that_move_before_a_build_are_there_until_it_is_over(folder) -> 
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("number", range(3))
-def test_a_function_that_packs_in_a_run_goes_if_others_write_meanwhile(number: int) -> None:
+def test_a_write_during_a_packing_run_evicts_the_function(number: int) -> None:
     model = Model(seed=number)
     for rows in (2, 3, 4):
         model.check(rows)
@@ -475,7 +475,7 @@ EVENTS = {
 
 @pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(12))
-def test_lives_of_weights(meanwhile, seed: int) -> None:
+def test_random_events_on_weights(calls_in_builds, seed: int) -> None:
     """Two models of one graph: each run reads its own weights, whatever happens to them."""
     generator = np.random.default_rng(seed)
     rows = int(generator.choice([-1, 3]))
@@ -511,21 +511,21 @@ def test_lives_of_weights(meanwhile, seed: int) -> None:
             model.contents[name] = numbers.copy()
         elif event == "announce":
             _core.mark_weights_written()
-        elif event == "build" and not meanwhile:
-            meanwhile.append(rewritten(model, name))
+        elif event == "build" and not calls_in_builds:
+            calls_in_builds.append(rewritten(model, name))
         elif event == "copy":
             for each in Model.names:
                 models[1].write(each, models[0].contents[each])
         elif event == "clear":
             paddle_ngraph.clear_cache()
         model.check(3 if rows > 0 else int(generator.integers(2, 9)))
-    meanwhile.clear()
+    calls_in_builds.clear()
     assert built()[1] > 0
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["at once", "after a run that failed"])
 @pytest.mark.parametrize("writes", [False, True], ids=["nobody writes", "somebody writes"])
-def test_the_first_run_that_packs_is_the_one_that_asks(fails: bool, writes: bool) -> None:
+def test_the_first_successful_run_packs(fails: bool, writes: bool) -> None:
     """A run whose input was rejected has packed nothing yet."""
     model = Model(rows=3)
     if fails:

@@ -195,9 +195,9 @@ class _Run:
             self.bar.update(SIZES[share.kind])
             if share.failure:
                 self.failures += 1
-                self._tell(share)
+                self._report(share)
 
-    def _tell(self, share: Share) -> None:
+    def _report(self, share: Share) -> None:
         again = f"python -m tests.fuzz --again '{share.key}'"
         text = f"{share.key} (again: {again})\n{share.failure}"
         self.bar.write(f"\n{'=' * 80}\n{text}", file=sys.stdout)

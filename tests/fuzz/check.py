@@ -327,8 +327,8 @@ def _judge(
     noisy = Built(program, "float64", noisy=True, rows=rows)
     samples = [noisy.run(engine=False, seed=100 * n)[0] for n in range(SAMPLES)]
     for name, where in suspects.items():
-        drawn = [sample[name] for sample in samples]
-        explained = _explained(exact[name], drawn, engine[name])
+        sampled = [sample[name] for sample in samples]
+        explained = _explained(exact[name], sampled, engine[name])
         wrong = where & ~explained & ~_is_nearer(exact[name], engine[name], native[name])
         if wrong.any():
             place = tuple(int(n) for n in np.argwhere(wrong)[0])

@@ -253,7 +253,7 @@ def _check_core(text: str, graph: Graph | None) -> None:
         raise Accepted(f"the core counts {counts}")
 
 
-def check_many(count: int, seed: int, tell: Callable[[int], None] = lambda done: None) -> int:
+def check_many(count: int, seed: int, report: Callable[[int], None] = lambda done: None) -> int:
     """Checks ``count`` damaged strings; returns the number of graphs among them."""
     rng = random.Random(seed)
     graphs = 0
@@ -266,7 +266,7 @@ def check_many(count: int, seed: int, tell: Callable[[int], None] = lambda done:
         except Exception as error:
             raise Accepted(f"string {number} of seed {seed}: {error!r}\n{text[:3000]!r}") from error
         if number % 1000 == 999:
-            tell(1000)
+            report(1000)
     grown = _megabytes() - before
     if grown > MEGABYTES:
         raise Accepted(f"{count} strings took {grown} MB")

@@ -34,7 +34,7 @@ from tests.fuzz.layers import LAYERS, WIDTH, Context, optimizer
 
 Outcome = dict[str, np.ndarray]
 
-TWINS = 6  # with noise, where the two sides differ
+PERTURBED_RUNS = 6  # with noise, where the two sides differ
 _CLOSED_ROWS = 3
 _CACHE = "FUZZ_CACHE_DIR"  # where a new process finds the functions on disk
 _KEPT = 6  # results whose memory nothing may overwrite
@@ -447,21 +447,21 @@ class Life:
     """The two sides, step by step.
 
     Args:
-        in_turns: Whether each step is taken by both before the next; otherwise Paddle's side takes
-            all of them at the end, in :meth:`end`.
+        interleaved: Whether each step is taken by both before the next; otherwise Paddle's side
+            takes all of them at the end, in :meth:`end`.
         disk: Whether all functions are stored on disk, even if built quickly: cleared caches are
             filled from there, and so are those of :meth:`in_new_process`.
     """
 
-    def __init__(self, in_turns: bool = True, disk: bool = False) -> None:
+    def __init__(self, interleaved: bool = True, disk: bool = False) -> None:
         self.steps: list[tuple[str, dict[str, Any]]] = []
-        self.in_turns = in_turns
+        self.interleaved = interleaved
         self.disk = disk
         self._folder = tempfile.TemporaryDirectory()
         self._native = Side(self._subfolder("native"))
         self._engine = Engine(self._subfolder("engine"))
         self._found: list[Outcome | Raised] = []
-        self._parted = False
+        self._has_diverged = False
         self._must_run = 0
         self.judged = 0
         self._cache = os.environ.get(_CACHE) or str(self._subfolder("cache"))
@@ -482,7 +482,7 @@ class Life:
         Raises:
             Mismatch: The two sides differ.
         """
-        if self._parted:
+        if self._has_diverged:
             return True
         self.steps.append((step, arguments))
         found = _outcome(self._engine, step, arguments)
@@ -490,7 +490,7 @@ class Life:
         self._must_run += self._is_run_of_engine(step, arguments, found)
         if self._engine.overwritten():
             raise Mismatch("a result of an earlier run was written to")
-        if self.in_turns:
+        if self.interleaved:
             self._compare(len(self.steps) - 1)
         return not isinstance(found, Raised)
 
@@ -510,9 +510,9 @@ class Life:
         Raises:
             Mismatch: The two sides differ, or the engine did not run although it should.
         """
-        if not self.in_turns:
+        if not self.interleaved:
             for number in range(len(self.steps)):
-                if not self._parted:
+                if not self._has_diverged:
                     self._compare(number)
         runs = int(paddle_ngraph.stats()["engine_runs"])
         if self._must_run and not runs:
@@ -526,7 +526,7 @@ class Life:
             Mismatch: It failed there.
         """
         calls = [call_of(step, arguments) for step, arguments in self.steps]
-        command = [sys.executable, "-W", "ignore", "-c", script(self.in_turns, self.disk, calls)]
+        command = [sys.executable, "-W", "ignore", "-c", script(self.interleaved, self.disk, calls)]
         environment = {**os.environ, _CACHE: self._cache}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode:
@@ -565,14 +565,14 @@ class Life:
         self, number: int, place: str, native: Outcome | Raised, engine: Outcome | Raised
     ) -> None:
         """Asserts that an error leaves the state of plain Paddle, or the state before."""
-        told = f"{place}:\nnative {_told(native)}\nengine {_told(engine)}"
+        message = f"{place}:\nnative {_described(native)}\nengine {_described(engine)}"
         if isinstance(native, Raised) and _NO_MEMORY in str(native.error):
-            self._parted = True  # Paddle reads outputs of a branch that were never written
+            self._has_diverged = True  # Paddle reads outputs of a branch that were never written
             return
         if not isinstance(native, Raised) or not isinstance(engine, Raised):
-            raise Mismatch(told)
+            raise Mismatch(message)
         if type(native.error) is not type(engine.error):
-            raise Mismatch(told)
+            raise Mismatch(message)
         if _agree(native.variables, engine.variables):
             return
         before = self._found[number - 1]
@@ -583,16 +583,22 @@ class Life:
             or _agree({name: native.variables[name]}, {name: found})
             for name, found in engine.variables.items()
         ):
-            raise Mismatch(f"{told}\nvariables are neither as they were nor as native leaves them")
-        self._parted = True  # plain Paddle has written a variable: the sides differ from now on
+            raise Mismatch(
+                f"{message}\nvariables are neither as they were nor as native leaves them"
+            )
+        self._has_diverged = (
+            True  # plain Paddle has written a variable: the sides differ from now on
+        )
 
     def _judge(
         self, number: int, place: str, native: Outcome, engine: Outcome, suspects: Outcome
     ) -> None:
         self.judged += 1
-        drawn = [self._twin(number, seed) for seed in range(TWINS)]
+        perturbed = [self._perturbed_run(number, seed) for seed in range(PERTURBED_RUNS)]
         for name, where in suspects.items():
-            wrong = where & ~_explained(native[name], engine[name], [twin[name] for twin in drawn])
+            wrong = where & ~_explained(
+                native[name], engine[name], [reference[name] for reference in perturbed]
+            )
             if wrong.any():
                 at = tuple(int(n) for n in np.argwhere(wrong)[0])
                 raise Mismatch(
@@ -601,13 +607,13 @@ class Life:
                     f"native {native[name][at]!r}"
                 )
 
-    def _twin(self, last: int, seed: int) -> Outcome:
+    def _perturbed_run(self, last: int, seed: int) -> Outcome:
         """Returns the results of a perturbed reference run of the same steps."""
         with tempfile.TemporaryDirectory() as folder:
-            twin = Side(Path(folder), np.random.default_rng(seed))
+            reference = Side(Path(folder), np.random.default_rng(seed))
             found: Outcome | Raised = {}
             for step, arguments in self.steps[: last + 1]:
-                found = _outcome(twin, step, arguments)
+                found = _outcome(reference, step, arguments)
             assert not isinstance(found, Raised), found.error
             return found
 
@@ -637,10 +643,10 @@ def _is_step(line: str) -> bool:
     return line.startswith("life.do(")
 
 
-def script(in_turns: bool, disk: bool, calls: Iterable[str]) -> str:
+def script(interleaved: bool, disk: bool, calls: Iterable[str]) -> str:
     """A script that takes these steps."""
     lines = "\n".join(f"life.do({call})" for call in calls)
-    life = f"life = Life(in_turns={in_turns}, disk={disk})"
+    life = f"life = Life(interleaved={interleaved}, disk={disk})"
     return f"{_SCRIPT}{life}\n{lines}\nprint(life.end(), 'engine runs')\nlife.close()\n"
 
 
@@ -662,7 +668,7 @@ def call_of(step: str, arguments: Mapping[str, Any]) -> str:
     return ", ".join([repr(step), *(f"{name}={value!r}" for name, value in arguments.items())])
 
 
-def _told(outcome: Outcome | Raised) -> str:
+def _described(outcome: Outcome | Raised) -> str:
     if isinstance(outcome, Raised):
         return f"{type(outcome.error).__name__}: {str(outcome.error).strip()[-400:]}"
     return "is fine"
@@ -688,12 +694,14 @@ def _agree(expected: Mapping[str, Any], found: Outcome) -> bool:
         return False
 
 
-def _explained(native: np.ndarray, engine: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
+def _explained(native: np.ndarray, engine: np.ndarray, perturbed: list[np.ndarray]) -> np.ndarray:
     """Where errors on inputs explain the difference."""
     if native.dtype.kind != "f":
-        return np.asarray(np.any([twin != native for twin in drawn], axis=0))
+        return np.asarray(np.any([reference != native for reference in perturbed], axis=0))
     with np.errstate(invalid="ignore"):
-        spread = np.max([np.abs(twin.astype("float64") - native) for twin in drawn], axis=0)
+        spread = np.max(
+            [np.abs(reference.astype("float64") - native) for reference in perturbed], axis=0
+        )
         return np.asarray(np.abs(engine - native) <= SPREAD * spread + RTOL * abs(native) + ATOL)
 
 

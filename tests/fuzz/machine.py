@@ -71,18 +71,18 @@ class LifeMachine(RuleBasedStateMachine):
         self._failed = True
         self.failed(self.life, error)
 
-    def _program(self, drawn: int) -> int:
-        return drawn % len(self._old)
+    def _program(self, index: int) -> int:
+        return index % len(self._old)
 
     @initialize(
-        in_turns=st.booleans(),
+        interleaved=st.booleans(),
         disk=st.booleans(),
         again=st.sampled_from([False] * 19 + [True]),
         layers=_PIR_LAYERS,
     )
-    def begin(self, in_turns: bool, disk: bool, again: bool, layers: Any) -> None:
-        self.watch(f"begin {in_turns}, {disk}")
-        self.life = Life(in_turns, disk)
+    def begin(self, interleaved: bool, disk: bool, again: bool, layers: Any) -> None:
+        self.watch(f"begin {interleaved}, {disk}")
+        self.life = Life(interleaved, disk)
         self._again = again
         self._build([("linear", 0)])
         self._build(layers)
@@ -134,9 +134,9 @@ class LifeMachine(RuleBasedStateMachine):
     def run(self, program: int, rows: int, seed: int) -> None:
         self._do("run", program=self._program(program), rows=rows, seed=seed)
 
-    @rule(program=_ANY, rows=_ROWS, turns=st.integers(2, 4))
-    def run_often(self, program: int, rows: int, turns: int) -> None:
-        for seed in range(turns):
+    @rule(program=_ANY, rows=_ROWS, times=st.integers(2, 4))
+    def run_often(self, program: int, rows: int, times: int) -> None:
+        for seed in range(times):
             self._do("run", program=self._program(program), rows=rows, seed=seed)
 
     @rule(program=_ANY, rows=st.lists(_ROWS, min_size=3, max_size=5, unique=True))
@@ -163,9 +163,9 @@ class LifeMachine(RuleBasedStateMachine):
     @rule(name=_PARAMETERS, how=st.sampled_from(list(WRITERS)), seed=_SEEDS, program=_ANY)
     def write(self, name: str, how: str, seed: int, program: int) -> None:
         number = self._program(program)
-        for turn in range(2):
+        for write_index in range(2):
             self._do("run", program=number)
-            self._do("write", name=name, how=how, seed=seed + turn, program=number)
+            self._do("write", name=name, how=how, seed=seed + write_index, program=number)
         self._do("run", program=number)
 
     @rule(name=_PARAMETERS, program=_ANY, row=st.integers(0, 127))
@@ -217,7 +217,7 @@ class LifeMachine(RuleBasedStateMachine):
         self._do("threads", number=number)
 
     @rule(type=_OPERATORS, program=_ANY, rows=_ROWS)
-    def refuse(self, type: str, program: int, rows: int) -> None:
+    def fail_converter(self, type: str, program: int, rows: int) -> None:
         number = self._program(program)
         self._do("fail", type=type)
         self._do("clear")

@@ -125,7 +125,7 @@ def kinked(b: Builder) -> None:
 
 
 @operator(2)
-def whole_numbers(b: Builder) -> None:
+def rounding(b: Builder) -> None:
     """Rounds to integers."""
     x = b.real()
     b.select(b.choose(_ROUNDING), x, shape=x.shape, bound=x.bound + 1)
@@ -940,13 +940,13 @@ def _branch(b: Builder, x: Value, condition: str) -> tuple[str, float]:
     return code, max(min(x.bound, first), min(x.bound, second)) + 0.5
 
 
-def _loop(turns: int, body: str, x: str = "{0}") -> str:
+def _loop(iterations: int, body: str, x: str = "{0}") -> str:
     """The code of a loop over ``i`` and ``h``.
 
     Plain Paddle overwrites the initial value, although ``x`` has other readers: it is copied.
     """
     return (
-        f"paddle.static.nn.while_loop(lambda i, h: i < {turns}, lambda i, h: [i + 1, {body}], "
+        f"paddle.static.nn.while_loop(lambda i, h: i < {iterations}, lambda i, h: [i + 1, {body}], "
         f"[paddle.full([], 0, 'int64'), paddle.assign({x})])[1]"
     )
 
@@ -963,18 +963,18 @@ def branch(b: Builder) -> None:
 def loop(b: Builder) -> None:
     """A few iterations, or none; around a branch, or in one."""
     x = b.real(where=lambda value: not value.wild)
-    turns, kind = b.choose([2, 0, 1, 4]), b.choose(["plain", "branch inside", "in a branch"])
+    iterations, kind = b.choose([2, 0, 1, 4]), b.choose(["plain", "branch inside", "in a branch"])
     if kind == "plain":
         body, _ = _body(b, x)
     else:
         body, _ = _branch(b, x, "i % 2 == 0")
     if kind == "in a branch":
         truth = b.truth()
-        body = _loop(turns, body.replace("{0}", "h"))
+        body = _loop(iterations, body.replace("{0}", "h"))
         code = f"paddle.static.nn.cond(paddle.all({{1}}), lambda: {body}, lambda: {{0}} + 0.5)"
         b.emit(code, x, truth, shape=x.shape, bound=x.bound + 1)
     else:
-        b.emit(_loop(turns, body.replace("{0}", "h")), x, shape=x.shape, bound=x.bound + 1)
+        b.emit(_loop(iterations, body.replace("{0}", "h")), x, shape=x.shape, bound=x.bound + 1)
 
 
 # --- in-place operators ------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tests.fuzz import graphs
 
 
 @pytest.mark.slow("draws thousands of damaged strings")
-def test_damaged_strings_are_refused_or_are_graphs() -> None:
+def test_damaged_strings_are_rejected_or_are_graphs() -> None:
     found = graphs.check_many(4000, seed=1)
     assert 200 < found < 3000, "both kinds are drawn"
 
@@ -28,13 +28,13 @@ def test_strings_of_programs_are_graphs() -> None:
         assert Graph.from_string(text).to_string() == text
 
 
-def test_a_string_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_string_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "SECONDS", 0.0)
     with pytest.raises(graphs.Accepted, match="took"):
         graphs.check(graphs.strings()[0])
 
 
-def test_the_same_seed_damages_alike() -> None:
+def test_equal_seeds_damage_equally() -> None:
     one, other = (graphs.damaged(random.Random(3)) for _ in range(2))
     assert one == other
 
@@ -66,7 +66,7 @@ def _with_body(change: str, to: str) -> str:
         ("{", "", "malformed"),
     ],
 )
-def test_what_is_wrong_is_said(change: str, to: str, reason: str) -> None:
+def test_errors_name_the_fault(change: str, to: str, reason: str) -> None:
     text = _with_body(change, to)
     with pytest.raises(NgraphError, match=reason):
         Graph.from_string(text)
@@ -78,7 +78,7 @@ def test_what_is_wrong_is_said(change: str, to: str, reason: str) -> None:
 @pytest.mark.parametrize(
     "value", ["-1", "0x1", "", "+1", "18446744073709551616", "1,", "1,1", "999"]
 )
-def test_counts_agree_with_what_they_count(word: int, value: str) -> None:
+def test_counts_agree_with_contents(word: int, value: str) -> None:
     header, _, body = graphs.strings()[0].partition("\n")
     words = header.split(" ")
     words[word] = value
@@ -88,7 +88,7 @@ def test_counts_agree_with_what_they_count(word: int, value: str) -> None:
         paddle_ngraph.NgraphEngine(f"{' '.join(words)}\n{body}")
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_no_text_are_rejected() -> None:
     data = graphs.strings()[0].encode().replace(b"float32", b"float\xff", 1)
     with pytest.raises(RuntimeError, match="not text"):
         paddle_ngraph.NgraphEngine(data)

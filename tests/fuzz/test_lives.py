@@ -82,8 +82,8 @@ def test_a_life_without_faults_ends_well(life: Life) -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-@pytest.mark.parametrize("in_turns", [True, False])
-def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch, in_turns: bool) -> None:
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch, interleaved: bool) -> None:
     original = Engine.run
     monkeypatch.setattr(
         Engine,
@@ -94,7 +94,7 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch, in_turns: bool
         },
         raising=False,
     )
-    life = Life(in_turns)
+    life = Life(interleaved)
     with pytest.raises(Mismatch, match="fetch 1"):
         _trained(life)
         life.end()
@@ -103,7 +103,7 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch, in_turns: bool
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("what", ["parameter", "feed", "kept result", "error", "one error"])
-def test_what_only_the_engine_side_does_is_found(
+def test_differences_of_the_engine_side_are_found(
     monkeypatch: pytest.MonkeyPatch, life: Life, what: str
 ) -> None:
     original = Side.run
@@ -126,7 +126,7 @@ def test_what_only_the_engine_side_does_is_found(
 
 
 @pytest.mark.parametrize("writes", [False, True])
-def test_an_error_leaves_what_was_there(
+def test_an_error_leaves_the_state_unchanged(
     monkeypatch: pytest.MonkeyPatch, life: Life, writes: bool
 ) -> None:
     """Plain Paddle may have written variables before it raised; the engine no others."""
@@ -155,14 +155,14 @@ def test_an_engine_that_does_not_run_is_found(monkeypatch: pytest.MonkeyPatch, l
         life.end()
 
 
-def test_rounding_is_explained_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounding_alone_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     native = np.ones(3, "float32")
     twins = [native * np.float32(1 + 1e-4)]
     engine = np.array([1.0003, 1.01, np.nan], "float32")
     assert lives._explained(native, engine, twins).tolist() == [True, False, False]
 
 
-def test_steps_that_a_failure_does_not_need_are_left_out() -> None:
+def test_unneeded_steps_are_removed() -> None:
     steps = [f"life.do('run', program={n})" for n in range(13)]
     text = lives.script(True, False, [f"'run', program={n}" for n in range(13)])
     needed = {steps[3], steps[11]}
@@ -174,7 +174,7 @@ def test_steps_that_a_failure_does_not_need_are_left_out() -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_looking_at_a_variable_leaves_no_trace(life: Life) -> None:
+def test_reading_a_variable_has_no_side_effect(life: Life) -> None:
     _trained(life)
     life.do("build", layers=[("linear", 0), ("wide", 1)])
     paddle_ngraph.reset_stats()
@@ -184,7 +184,7 @@ def test_looking_at_a_variable_leaves_no_trace(life: Life) -> None:
 
 
 @pytest.mark.slow("draws lives of programs")
-def test_a_life_goes_on_in_a_new_process_with_its_functions_on_disk() -> None:
+def test_a_life_continues_in_a_new_process() -> None:
     life = Life(disk=True)
     try:
         _trained(life)

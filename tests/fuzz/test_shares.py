@@ -13,7 +13,7 @@ pytestmark = pytest.mark.pure
 SIZE = SIZES["lives"]
 
 
-def test_what_passed_adds_up_over_runs(tmp_path: Path) -> None:
+def test_passed_shares_add_up_over_runs(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "state.json"
     state = State.read(path)
     assert state.wanted("lives", 3 * SIZE, 1) == [("lives", 1), ("lives", 2), ("lives", 3)]
@@ -27,7 +27,7 @@ def test_what_passed_adds_up_over_runs(tmp_path: Path) -> None:
     assert f"{2 * SIZE} lives passed, {SIZE} of them with these sources" in str(again)
 
 
-def test_what_failed_is_drawn_first_until_it_passes(tmp_path: Path) -> None:
+def test_failed_shares_run_first_until_they_pass(tmp_path: Path) -> None:
     state = State.read(tmp_path / "state.json")
     state.add(Share("lives", 5, 3, "old", "Mismatch: wrong\nscript"))
     assert state.wanted("lives", 0, 1) == [("lives", 5)]
@@ -38,7 +38,7 @@ def test_what_failed_is_drawn_first_until_it_passes(tmp_path: Path) -> None:
     assert State.read(tmp_path / "state.json").failed() == []
 
 
-def test_another_file_is_left_alone(tmp_path: Path) -> None:
+def test_another_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     path.write_text('{"format": 99, "shares": []}')
     with pytest.raises(ValueError, match="not a state of the fuzzers"):

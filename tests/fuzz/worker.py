@@ -70,14 +70,14 @@ class _Share:
         try:
             self._draw(count, first)
         except Exception as error:
-            return _told(error)
+            return _message(error)
         return None
 
     def _note(self, error: Exception) -> None:
         """Records a failure; the first one is reported at once, since shrinking takes its time."""
         if self._failed_at is None:
             self._failed_at = time.monotonic()
-            _say(failure=_told(error), script=self.smallest)
+            _say(failure=_message(error), script=self.smallest)
 
     def _draw(self, count: int, first: int) -> None:
         raise NotImplementedError
@@ -148,8 +148,8 @@ class _Lives(_Share):
             lines.append(line)
             if tuple(lines) in known:
                 raise known[tuple(lines)]
-            in_turns, disk = (word == "True" for word in lines[0][len("begin ") :].split(", "))
-            self._last.write_text(script(in_turns, disk, lines[1:]))
+            interleaved, disk = (word == "True" for word in lines[0][len("begin ") :].split(", "))
+            self._last.write_text(script(interleaved, disk, lines[1:]))
 
         def ended(life: Life, runs: int) -> None:
             self.passed += 1
@@ -161,7 +161,7 @@ class _Lives(_Share):
         def failed(life: Life, error: Exception) -> None:
             if self._failed_at is None:
                 steps = lines[1 : 1 + len(life.steps)]
-                self.smallest = script(life.in_turns, life.disk, steps)
+                self.smallest = script(life.interleaved, life.disk, steps)
                 self._note(error)
             known[tuple(lines)] = error
 
@@ -190,7 +190,7 @@ class _Graphs(_Share):
 _SHARES: dict[str, type[_Share]] = {"programs": _Programs, "lives": _Lives, "graphs": _Graphs}
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     text = str(error).strip() or "no message"
     return f"{type(error).__name__}: {text[-1500:]}"
 

@@ -19,7 +19,7 @@ def ones(*shape: int):
     return paddle.ones(list(shape))
 
 
-def test_features_that_do_not_fit(net):
+def test_a_wrong_number_of_features(net):
     with pytest.raises(ValueError, match=r"weight_ih has the shape \[32, 4\], expected \[32, 5\]"):
         net(ones(2, 3, 5))
 
@@ -41,7 +41,7 @@ def test_states_of_another_batch(net):
 
 
 @pytest.mark.parametrize("lengths", [[4, 1], [1, -1]])
-def test_a_length_that_is_not_in_the_input(net, lengths):
+def test_a_length_beyond_the_input(net, lengths):
     with pytest.raises(ValueError, match="sequence_length holds"):
         net(ones(2, 3, 4), None, paddle.to_tensor(lengths))
 
@@ -62,7 +62,7 @@ def test_lengths_may_be_int32_or_int64(net):
         net(ones(2, 3, 4), None, paddle.to_tensor([3.0, 1.0]))
 
 
-def test_float64_is_paddles_own_business(net):
+def test_float64_is_left_to_paddle(net):
     with pytest.raises(Exception, match=r"(?i)dtype|data type|type"):
         net(ones(2, 3, 4).astype("float64"))
     paddle.set_default_dtype("float64")
@@ -73,7 +73,7 @@ def test_float64_is_paddles_own_business(net):
     assert mkl_packed.pack_count() == before
 
 
-def test_a_bias_that_is_missing():
+def test_a_missing_bias():
     # Paddle's own operator reads the missing bias.
     with pytest.raises(ValueError, match="there are 3 weights and biases, expected 4"):
         mkl_packed.GRU(4, 8, bias_ih_attr=False)(ones(2, 3, 4))
@@ -103,7 +103,7 @@ def test_an_unknown_provider(net):
         net(ones(2, 3, 4))
 
 
-def test_the_provider_is_the_one_that_the_flag_names(provider):
+def test_the_flag_selects_the_provider(provider):
     assert mkl_packed.provider() == provider
     flags.set("mkl_packed_provider", "auto")
     assert mkl_packed.provider() in ("mkl", "onednn")

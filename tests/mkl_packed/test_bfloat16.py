@@ -13,8 +13,8 @@ from paddle_ngraph import flags, mkl_packed
 from paddle_ngraph.conversion import processor
 from tests.conversion.passes.test_mixed_precision import rounded
 
-from .by_hand import Cell, gradients
 from .comparing import MODES, Data, Shape, data, layer, pair, run
+from .reference_gradients import Cell, gradients
 
 pytestmark = pytest.mark.skipif(
     not processor.has_bfloat16(), reason="the processor has no units for bfloat16"
@@ -92,7 +92,7 @@ def test_operands_are_rounded_and_sums_are_not(batch: int) -> None:
         (17, 15, 7, 1),
     ],
 )
-def test_gradients_are_of_rounded_operands_and_of_nothing_else(
+def test_gradients_round_operands_alone(
     mode: str, ragged: bool, features: int, hidden: int, batch: int, steps: int
 ) -> None:
     """Starting from the layer's forward results, NumPy computes exactly equal gradients.
@@ -147,7 +147,7 @@ def test_layers_stay_close(mode: str, ragged: bool) -> None:
 
 
 @pytest.mark.parametrize(("features", "hidden", "batch"), [(40, 64, 1), (15, 12, 5)])
-def test_what_would_gain_nothing_keeps_float32(features: int, hidden: int, batch: int) -> None:
+def test_small_matmuls_stay_in_float32(features: int, hidden: int, batch: int) -> None:
     shape = Shape(features, hidden, batch, 3)
     _, packed = pair("GRU", shape)
     given = data("GRU", shape)

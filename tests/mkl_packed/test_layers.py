@@ -64,7 +64,7 @@ def test_many_layers_with_dropout_between(mode, time_major, layers):
 
 
 @pytest.mark.parametrize("dropout", [0.0, 1.0])
-def test_dropout_of_nothing_and_of_all(dropout):
+def test_dropout_of_none_and_of_all(dropout):
     shape = Shape(4, 8, 2, 3, layers=2)
     native, packed = pair("GRU", shape, dropout=dropout)
     given = data("GRU", shape)
@@ -72,7 +72,7 @@ def test_dropout_of_nothing_and_of_all(dropout):
     assert_close({"out": expected["out"]}, {"out": found["out"]})
 
 
-def test_the_random_stream_goes_on_as_after_paddles_layer():
+def test_the_random_stream_continues_as_after_paddles_layer():
     shape = Shape(4, 8, 2, 3, layers=2)
     numbers = []
     for net in pair("LSTM", shape, dropout=0.5):
@@ -119,7 +119,7 @@ def test_a_single_sequence(mode, hidden):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_inference_of_no_sequences(mode):
+def test_inference_of_an_empty_batch(mode):
     shape = Shape(4, 8, 0, 3)
     native, packed = pair(mode, shape)
     native.eval(), packed.eval()
@@ -131,7 +131,7 @@ def test_inference_of_no_sequences(mode):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("has_lengths", [False, True])
-def test_gradients_of_no_sequences(mode, has_lengths):
+def test_gradients_of_an_empty_batch(mode, has_lengths):
     """Paddle's own operator computes none, and only one layer in one direction."""
     shape = Shape(4, 8, 0, 3, layers=2, direction="bidirect")
     net = layer(mode, shape, packed=True, dropout=0.5)
@@ -202,7 +202,7 @@ def test_gradients_are_differences(mode):
         parameter.set_value(values)
 
 
-def test_parameters_are_those_of_paddle():
+def test_parameters_equal_paddles():
     shape = Shape(6, 8, 2, 3, layers=2, direction="bidirect")
     native, packed = pair("LSTM", shape)
     assert list(native.state_dict()) == list(packed.state_dict())
@@ -211,7 +211,7 @@ def test_parameters_are_those_of_paddle():
     assert isinstance(packed, nn.LSTM)
 
 
-def test_use_mkl_packed_exchanges_the_layers_of_a_model():
+def test_use_mkl_packed_replaces_the_layers_of_a_model():
     class Model(nn.Layer):
         def __init__(self) -> None:
             super().__init__()
@@ -245,7 +245,7 @@ def test_use_mkl_packed_exchanges_the_layers_of_a_model():
     assert none.count == 0
 
 
-def test_use_mkl_packed_takes_a_layer_derived_from_paddles():
+def test_use_mkl_packed_replaces_a_derived_layer():
     class Doubled(nn.GRU):
         def forward(self, *args):
             out, last = super().forward(*args)
@@ -322,7 +322,7 @@ def test_any_number_of_threads(mode, ragged, batch, threads):
 
 
 @pytest.mark.parametrize("batch", [3, 300])
-def test_denormals_count_whatever_the_thread_was_set_to(batch):
+def test_denormals_count_in_every_floating_point_environment(batch):
     """A bias of 1e-40 opens the gate of a ReLU; see tests/core/test_float_environment.py."""
     hidden, steps = 40, 2
     net = mkl_packed.SimpleRNN(8, hidden, activation="relu")

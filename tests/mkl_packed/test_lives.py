@@ -34,7 +34,7 @@ def train(kind, net, given):
 
 
 @pytest.mark.parametrize("name", ["GRU", "LSTM"])
-def test_threads_train_and_infer_while_the_packed_weights_are_forgotten(name):
+def test_threads_run_while_packed_weights_are_dropped(name):
     shapes = [Shape(12, 32, batch, steps, 2) for batch, steps in [(1, 5), (4, 3), (33, 2), (64, 4)]]
     native, packed = pair(name, shapes[0])
     native.eval(), packed.eval()
@@ -62,7 +62,7 @@ def test_threads_train_and_infer_while_the_packed_weights_are_forgotten(name):
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.skipif(not processor.has_bfloat16(), reason="the processor has no units for bfloat16")
-def test_a_precision_that_is_set_during_a_run_is_that_of_later_runs(provider):
+def test_a_precision_set_during_a_run_applies_to_later_runs(provider):
     """A weight that is packed concurrently is cached under its own precision."""
     if provider != "onednn":
         pytest.skip("bfloat16 has a provider of its own")
@@ -97,7 +97,7 @@ def test_a_precision_that_is_set_during_a_run_is_that_of_later_runs(provider):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_flags_that_are_set_between_the_passes(mode, provider):
+def test_flags_set_between_forward_and_backward(mode, provider):
     """Operands of the gradient that a forward pass saves depend on no flag."""
     shape = Shape(24, 48, 48, 3, layers=2, direction="bidirect")
     native, packed = pair(mode, shape)
@@ -140,7 +140,7 @@ def test_a_gradient_has_no_gradient(mode, is_given):
         (found**2).sum().backward()
 
 
-def test_a_second_pass_backwards_through_one_graph():
+def test_a_second_backward_pass_through_one_graph():
     net = layer("GRU", Shape(6, 16, 4, 5), packed=True, time_major=True)
     out, _ = net(paddle.randn([5, 4, 6]))
     (2 * out).sum().backward(retain_graph=True)
@@ -210,7 +210,7 @@ os._exit(failed)
 
 @pytest.mark.slow("forks processes while others compute")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_process_waits_for_no_thread_that_it_has_not(provider):
+def test_a_forked_process_does_not_deadlock(provider):
     """Covers locks that are taken in every pass.
 
     Locks that Paddle takes when a thread allocates, or runs a line of its code, for the first time
@@ -261,7 +261,7 @@ assert len(first) > 2 and compiled() == first and mkl_packed.pack_count() > 100
 @pytest.mark.slow("starts a process")
 @pytest.mark.parametrize("processor_of", ["", "AVX2"])
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
-def test_no_product_has_something_compiled_that_a_fork_does_not_wait_for(
+def test_matmuls_compile_no_code_outside_fork_safe_locks(
     provider, precision, processor_of, tmp_path
 ):
     """oneDNN holds a lock during compilation, so code is compiled earlier, before any fork."""
@@ -283,7 +283,7 @@ def test_no_product_has_something_compiled_that_a_fork_does_not_wait_for(
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("batch", [1, 3, 8])
-def test_steps_taken_alone_are_the_same(mode, batch):
+def test_steps_computed_alone_are_equal(mode, batch):
     """Results equal those where threads were late, from one step on or from the first one."""
     shape = Shape(40, 320, batch, 6, 1)
     native, packed = pair(mode, shape)
@@ -319,7 +319,7 @@ print("late", flush=True)
 
 
 @pytest.mark.slow("starts a process")
-def test_threads_that_are_late_are_noticed(provider):
+def test_late_threads_are_detected(provider):
     """As if other processes ran on each core; here the whole process stops within a step."""
     if provider == "mkl":  # one thread takes a row
         pytest.skip("no threads meet")

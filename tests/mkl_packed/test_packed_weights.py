@@ -27,7 +27,7 @@ def inference(mode: str = "LSTM"):
 
 
 @pytest.mark.parametrize("mode", ["RNN_TANH", "GRU", "LSTM"])
-def test_once_for_all_inference_passes(mode):
+def test_weights_are_packed_once_for_inference(mode):
     net = layer(mode, SHAPE, packed=True)
     net.eval()
     with Packs() as packs, paddle.no_grad():
@@ -37,7 +37,7 @@ def test_once_for_all_inference_passes(mode):
 
 
 @pytest.mark.parametrize("mode", ["RNN_TANH", "GRU", "LSTM"])
-def test_twice_for_each_training_iteration(mode):
+def test_weights_are_packed_twice_in_each_training_iteration(mode):
     net = layer(mode, SHAPE, packed=True)
     optimizer = paddle.optimizer.SGD(0.1, parameters=net.parameters())
     with Packs() as packs:
@@ -48,7 +48,7 @@ def test_twice_for_each_training_iteration(mode):
     assert packs.count == 2 * 7
 
 
-def test_an_optimizer_step_is_seen():
+def test_an_optimizer_update_is_detected():
     native, packed, agree = inference()
     agree()
     before = packed.weight_hh_l0.numpy()
@@ -64,7 +64,7 @@ def test_an_optimizer_step_is_seen():
 
 
 @pytest.mark.parametrize("way", ["set_value", "in_place", "raw", "state_dict", "one_element"])
-def test_every_write_is_seen(way):
+def test_every_write_is_detected(way):
     native, packed, agree = inference()
     agree()
     changed = packed.weight_hh_l0.numpy()
@@ -89,7 +89,7 @@ def test_every_write_is_seen(way):
     assert packs.count == 1
 
 
-def test_a_swap_of_two_weights_is_seen():
+def test_a_swap_of_two_weights_is_detected():
     a, b = layer("GRU", SHAPE, packed=True), layer("GRU", SHAPE, packed=True)
     a.eval(), b.eval()
     x = paddle.randn([4, 5, 6])
@@ -100,7 +100,7 @@ def test_a_swap_of_two_weights_is_seen():
     np.testing.assert_array_equal(b(x)[0], of_a)
 
 
-def test_the_conversions_of_dead_weights_are_dropped_and_never_mistaken():
+def test_packed_weights_end_with_their_weights():
     for seed in range(20):  # memory is used again
         paddle.seed(seed)
         native, packed, agree = inference("GRU")
@@ -141,7 +141,7 @@ def test_clear_cache():
 
 
 @pytest.mark.parametrize("way", ["scope", "program_state", "load"])
-def test_writes_between_the_runs_of_a_program_are_seen(way, tmp_path):
+def test_writes_between_runs_of_a_program_are_detected(way, tmp_path):
     paddle.enable_static()
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.utils.unique_name.guard(), paddle.static.program_guard(main, startup):

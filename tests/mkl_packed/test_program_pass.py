@@ -24,7 +24,7 @@ SHAPE = Shape(6, 24, 4, 5, layers=2, direction="bidirect")
 
 @pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("mode", MODES)
-def test_unchanged_programs_train_as_before(mode):
+def test_rewritten_programs_train_equally(mode):
     native = train_static(mode, SHAPE, packed=False, engine=False, steps=50)
     with Packs() as packs:
         found = train_static(mode, SHAPE, packed=False, engine=True, steps=50)
@@ -42,7 +42,7 @@ def test_packed_layers_train_without_the_engine():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_dropout_takes_the_same_numbers():
+def test_dropout_samples_equal_numbers():
     options = {"steps": 5, "dropout": 0.5}
     native = train_static("GRU", SHAPE, packed=False, engine=False, **options)
     found = train_static("GRU", SHAPE, packed=False, engine=True, **options)
@@ -50,7 +50,7 @@ def test_dropout_takes_the_same_numbers():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_the_flag_leaves_them_to_the_engine():
+def test_the_flag_leaves_layers_to_the_engine():
     flags.set("use_mkl_packed", False)
     with Packs() as packs:
         train_static("LSTM", SHAPE, packed=False, engine=True, steps=2)
@@ -58,7 +58,7 @@ def test_the_flag_leaves_them_to_the_engine():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_layer_that_opts_out_is_left_alone():
+def test_a_layer_that_opts_out_is_unchanged():
     with Packs() as packs:
         train_static("LSTM", SHAPE, packed=True, engine=True, steps=2, use_mkl_packed=False)
     assert packs.count == 0
@@ -73,7 +73,7 @@ def build(**options):
     return main, startup, [out, h]
 
 
-def test_explain_counts_them():
+def test_explain_counts_packed_operators():
     main, _, _ = build()
     report = paddle_ngraph.explain(main)
     assert report.packed == 1

@@ -103,7 +103,7 @@ def run_together(cases: Sequence[Case]) -> list[Outcome]:
     engine = group.run("engine")
     fallback = []
     if any(case.converted for case in cases):
-        with intervals_run_natively():
+        with forced_fallback():
             fallback = group.run("fallback")
     parts = zip(group.split(native), group.split(engine), group.split(fallback))
     counts = [stop - start for start, stop in group.bounds]
@@ -124,7 +124,7 @@ def reports_of_partitions() -> Iterator[list[Any]]:
 
 
 @contextmanager
-def intervals_run_natively() -> Iterator[None]:
+def forced_fallback() -> Iterator[None]:
     """Makes every run of an engine operator fall back."""
     _core.fail_at("data")
     try:
@@ -133,14 +133,16 @@ def intervals_run_natively() -> Iterator[None]:
         _core.fail_at("")
 
 
-def check_native(
+def check_fallback(
     build: Build, inputs: Mapping[str, np.ndarray], native: Sequence[str], **options: Any
 ) -> None:
     """Asserts that operators outside the converters' limits fall back, with unchanged results."""
     check(build, inputs, (), native=native, **options)
 
 
-def check_refused(build: Build, inputs: Mapping[str, np.ndarray], converted: Sequence[str]) -> None:
+def check_rejected(
+    build: Build, inputs: Mapping[str, np.ndarray], converted: Sequence[str]
+) -> None:
     """Asserts that a run on ``inputs``, which the engine rejects, ends as in plain Paddle."""
     program = paddle.static.Program()
     with paddle.static.program_guard(program), paddle.utils.unique_name.guard():
@@ -162,11 +164,11 @@ def check_refused(build: Build, inputs: Mapping[str, np.ndarray], converted: Seq
     assert paddle_ngraph.stats()["engine_runs"] == before, "the engine did not refuse"
 
 
-def check_kinds(build: Build, shape: Sequence[int], types: Sequence[str], **options: Any) -> None:
+def check_dtypes(build: Build, shape: Sequence[int], types: Sequence[str], **options: Any) -> None:
     """Checks a float, an int32 and a bool tensor, with the gradient for the float one."""
     forward = [kind for kind in types if not kind.endswith("_grad")]
-    for maker in MAKERS:
-        check(build, {"x": maker(*shape)}, types if maker is strange else forward, **options)
+    for create in MAKERS:
+        check(build, {"x": create(*shape)}, types if create is strange else forward, **options)
 
 
 def both(name: str) -> list[str]:
@@ -347,9 +349,7 @@ class _Group:
         return [[x for run in runs for x in run[start:stop]] for start, stop in self.bounds]
 
     def _make_cotangents(self) -> None:
-        """Samples the gradients of outputs once, with shapes of a run: Paddle infers some shapes
-        wrong.
-        """
+        """Samples the gradients of outputs once, in shapes of a run: Paddle infers some wrong."""
         if not self._cotangents or self._cotangents[0] in self.feed:
             return
         forward = _Group(self.cases, differentiate=False)

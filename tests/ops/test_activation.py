@@ -47,7 +47,7 @@ def test_shapes(name, shape):
 
 @merged
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_many_values_of_open_shape(name):
+def test_many_values_of_dynamic_shape(name):
     x = np.concatenate([normal(500), np.linspace(-30, 30, 241, dtype="float32")]).reshape(-1, 3)
     check(ACTIVATIONS[name], {"x": x}, both(name), dynamic={"x": [-1, 3]}, atol=3e-6)
 
@@ -63,7 +63,7 @@ def test_nan_infinity_and_edges(name):
 
 @merged
 @pytest.mark.parametrize("name", ["relu", "relu6", "hardswish", "gelu", "tanh", "sigmoid"])
-def test_nan_behind_a_product(name):
+def test_nan_after_a_matmul(name):
     def build(x, y):
         return ACTIVATIONS[name](paddle.matmul(x, y))
 
@@ -131,7 +131,7 @@ def test_in_place(name):
 
 
 @merged
-def test_stanh_of_other_numbers():
+def test_stanh_with_other_constants():
     check(lambda x: paddle.stanh(x, 1.5, 0.3), {"x": normal((3, 5))}, both("stanh"))
 
 
@@ -143,7 +143,7 @@ def test_swiglu(shape):
 
 
 @merged
-def test_swiglu_of_strange_numbers():
+def test_swiglu_of_special_values():
     inputs = {"x": np.array([np.nan, 1.0, 0.0, 60.0, -60.0], "float32"), "y": normal(5)}
     check(F.swiglu, inputs, both("swiglu"))
     check(F.swiglu, {"x": inputs["y"], "y": np.array([np.nan, np.inf, -np.inf, 0, 1], "float32")})

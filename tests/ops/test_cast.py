@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_fallback
 from tests.ops.merging import merged
 from tests.programs import Program
 
@@ -80,13 +80,13 @@ def test_casts_from_bfloat16_have_the_bits_of_paddles():
 
 
 @pytest.mark.parametrize("source", ["int32", "bool"])
-def test_casts_of_whole_numbers_to_bfloat16(source):
+def test_casts_of_integers_to_bfloat16(source):
     (native,), (found,) = _bits(lambda x: [paddle.cast(x, "bfloat16")], values(source))
     np.testing.assert_array_equal(found, native)
 
 
 @merged
-def test_cast_of_what_was_computed():
+def test_cast_of_a_computed_tensor():
     def build(x):
         return paddle.cast(paddle.cast(paddle.transpose(x, [1, 0]), "bool"), "float32")
 
@@ -120,16 +120,16 @@ def test_cast_dynamic():
         ("int64", "bool"),
     ],
 )
-def test_cast_stays_native(source, target):
+def test_cast_falls_back(source, target):
     x = np.array([1, 2**40 if source == "int64" else 3, -5], source)
 
     def build(x):
         return paddle.nonzero(paddle.cast(x, target))
 
-    check_native(build, {"x": x}, ["cast"], gradients=False)
+    check_fallback(build, {"x": x}, ["cast"], gradients=False)
 
 
 @merged
-def test_shape_in_32_bits():
+def test_shape_in_int32():
     x = {"x": np.zeros([5, 3], "float32")}
     check(lambda x: paddle._C_ops.shape(x), x, ["shape"], gradients=False)

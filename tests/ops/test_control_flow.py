@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 WIDTH, WORDS = 6, 11
 
 
-def while_loop(goes_on: Callable, turn: Callable, start: list[Any]) -> list[Any]:
-    found = paddle.static.nn.while_loop(goes_on, turn, start)
+def while_loop(goes_on: Callable, body: Callable, start: list[Any]) -> list[Any]:
+    found = paddle.static.nn.while_loop(goes_on, body, start)
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
@@ -62,7 +62,7 @@ def agree(
 # -- random loops ----------------------------------------------------------------------------------
 
 
-class Drawn:
+class RandomLoop:
     """A random loop: its counter, its condition and its body depend on a seed.
 
     Invariant inputs include parameters. Loop-carried are a matrix [rows, WIDTH], the number of
@@ -91,7 +91,7 @@ class Drawn:
         word = paddle.argmax(paddle.matmul(x, parameter(WIDTH, WORDS, seed=8)), axis=1)
         start = [paddle.full(shape, 0, self.counter), x * 1.0, paddle.tanh(x), word]
         start += [self.outside * 2.0] if self.keeps else []
-        ends = while_loop(self.goes_on, self.turn, start)
+        ends = while_loop(self.goes_on, self.body, start)
         return [*ends, ends[1] * 2.0 + self.outside, ends[3] < 4]
 
     def goes_on(self, i: Any, h: Any, *_: Any) -> Any:
@@ -105,7 +105,7 @@ class Drawn:
             ),
         }[self.ending]()
 
-    def turn(self, i: Any, h: Any, g: Any, word: Any, *kept: Any) -> Any:
+    def body(self, i: Any, h: Any, g: Any, word: Any, *kept: Any) -> Any:
         for number, kind in enumerate(self.steps):
             h = self.step(kind, self.weights[number % 3], i, h, word)
         if self.has_cond:
@@ -143,12 +143,12 @@ KINDS = ["product", "outside", "count", "word", "shape", "flat", "normal", "wher
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_drawn_loop_is_one_operator(seed: int) -> None:
-    drawn = Drawn(seed)
-    program = Program(drawn.build)
+def test_a_random_loop_is_one_operator(seed: int) -> None:
+    loop = RandomLoop(seed)
+    program = Program(loop.build)
     assert is_one_operator(program)
     for rows, limit in [(3, 0), (3, 1), (5, 4), (2, 100), (7, 2), (1, 3)]:
-        fed = np.array(limit, drawn.counter)
+        fed = np.array(limit, loop.counter)
         agree(program, x=floats(rows, WIDTH, seed=rows), limit=fed)
     assert paddle_ngraph.stats()["functions_built"] <= 4
 
@@ -213,7 +213,7 @@ def dtype_of(value: Any) -> str:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_values_of_all_types_are_passed_around(seed: int) -> None:
+def test_loops_carry_values_of_all_types(seed: int) -> None:
     program = Program(passed_around_by(seed))
     report = paddle_ngraph.explain(program.main)
     assert any("pd_op.while" in interval.types for interval in report.intervals), str(report)
@@ -235,10 +235,10 @@ def data(*shape: int, name: str = "x", dtype: str = "float32") -> Any:
     return paddle.static.data(name, list(shape), dtype)
 
 
-def counted(turn: Callable, *start: Any, end: Any = 3) -> list[Any]:
-    """A counting loop: ``turn`` takes the counter first, and returns all but the counter."""
+def counted(body: Callable, *start: Any, end: Any = 3) -> list[Any]:
+    """A counting loop: ``body`` takes the counter first, and returns all but the counter."""
     first = paddle.full([1], 0, "int64")
-    return while_loop(lambda i, *_: i < end, lambda i, *h: [i + 1, *turn(i, *h)], [first, *start])
+    return while_loop(lambda i, *_: i < end, lambda i, *h: [i + 1, *body(i, *h)], [first, *start])
 
 
 def nested() -> Any:
@@ -246,7 +246,7 @@ def nested() -> Any:
     x = data(-1, WIDTH)
     weight = parameter(WIDTH, WIDTH)
 
-    def turn(i: Any, h: Any, total: Any) -> Any:
+    def body(i: Any, h: Any, total: Any) -> Any:
         inner = while_loop(
             lambda j, *_: j < i,
             lambda j, g: [j + 1, paddle.tanh(paddle.matmul(g, weight)) + x],
@@ -254,14 +254,14 @@ def nested() -> Any:
         )
         return [inner[1], total + paddle.cast(inner[0], "float32")]
 
-    return counted(turn, x, paddle.full([1], 0.0, "float32"), end=4)
+    return counted(body, x, paddle.full([1], 0.0, "float32"), end=4)
 
 
 def branches() -> Any:
     """Nested branches, a branch in a loop, and a loop in a branch."""
     x = data(-1, WIDTH)
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         mean = paddle.mean(h)
         return [
             paddle.static.nn.cond(
@@ -271,10 +271,10 @@ def branches() -> Any:
             )
         ]
 
-    return counted(turn, x, end=9)
+    return counted(body, x, end=9)
 
 
-def handed_on_unread() -> Any:
+def carried_unread() -> Any:
     """Carried values that are unread, unchanged, swapped, or computed from constants alone."""
     x = data(-1, WIDTH)
     kept, other = paddle.exp(x), x * 2.0
@@ -293,15 +293,15 @@ def passed_around() -> Any:
     def view(h: Any) -> Any:
         return paddle.reshape(paddle.reshape(h, [-1]), [-1, WIDTH])
 
-    def turn(i: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any) -> Any:
+    def body(i: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any) -> Any:
         (first,) = paddle.split(paddle.scale(a, 1.0, 0.0), 1, axis=1)
         return [paddle.tanh(b), first, view(b), c[:, :WIDTH], f, e + 0.0, paddle.concat([d], 0)]
 
     starts = [x * float(n) for n in range(1, 8)]
-    return counted(turn, *starts, end=paddle.static.data("limit", [1], "int64"))
+    return counted(body, *starts, end=paddle.static.data("limit", [1], "int64"))
 
 
-def exchanged() -> Any:
+def swapped() -> Any:
     """Carried values swapped in pairs and rotated among three, without any computation."""
     x = data(-1, WIDTH)
     starts = [x * float(n) for n in range(1, 6)]
@@ -317,11 +317,11 @@ def the_same_twice() -> Any:
     x = data(-1, WIDTH)
     twice = x + 1.0
 
-    def turn(i: Any, a: Any, b: Any, c: Any) -> Any:
+    def body(i: Any, a: Any, b: Any, c: Any) -> Any:
         one = paddle.tanh(a + b)
         return [one, one, twice]
 
-    return counted(turn, twice, twice, x, end=paddle.static.data("limit", [1], "int64"))
+    return counted(body, twice, twice, x, end=paddle.static.data("limit", [1], "int64"))
 
 
 def without_a_count() -> Any:
@@ -339,12 +339,12 @@ def written_in_place() -> Any:
     """Views and in-place operators in the body, which overwrite no value outside."""
     x = data(-1, WIDTH)
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         g = paddle.scale(h, 0.5)
         paddle.nn.functional.relu_(g)
         return [g + x]
 
-    return counted(turn, x)
+    return counted(body, x)
 
 
 def picks_a_row() -> Any:
@@ -352,20 +352,20 @@ def picks_a_row() -> Any:
     return counted(lambda i, h: [h + table[i]], x)
 
 
-def without_a_turn() -> Any:
+def without_iterations() -> Any:
     """Loops without iterations in any build, both outermost and nested."""
     x = data(-1, WIDTH)
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         return [h * 0.5 + counted(lambda j, g, k: [k * 3.0, g], h, x, end=0)[2]]
 
     return [
-        *counted(turn, x * 1.0),
+        *counted(body, x * 1.0),
         *counted(lambda i, h, g: [g, h], x * 1.0, x * 2.0, end=0),
     ]
 
 
-def as_often_as_the_size_says() -> Any:
+def iterations_by_size() -> Any:
     """Loops over rows, which in some builds are known to have no iterations."""
     x = data(-1, WIDTH)
     rows = paddle.cast(paddle.shape(x)[0], "int32")
@@ -379,11 +379,11 @@ def adds_words() -> Any:
     return counted(lambda i, h, w: [h * 0.9, w + paddle.argmax(h, axis=1)], x, start)
 
 
-def written_where_it_was_made() -> Any:
+def overwritten_by_two_names() -> Any:
     """A value that the body computes, overwrites, reads by both names and carries, also twice."""
     x = data(4, WIDTH)
 
-    def turn(i: Any, a: Any, b: Any, c: Any) -> Any:
+    def body(i: Any, a: Any, b: Any, c: Any) -> Any:
         made = paddle.tanh(a + x)
         before = made * 2.0
         made[:, i] = before[:, 0]
@@ -397,27 +397,27 @@ def written_where_it_was_made() -> Any:
         inside[1:3] = 1.5
         return inside
 
-    return counted(turn, x * 1.0, x * 2.0, x * 3.0, end=WIDTH)
+    return counted(body, x * 1.0, x * 2.0, x * 3.0, end=WIDTH)
 
 
-def exchanged_by_a_branch() -> Any:
+def swapped_by_a_branch() -> Any:
     """The counter is known, and a branch that a build resolves yields another input's value."""
     x = data(-1, WIDTH)
 
-    def turn(i: Any, a: Any, b: Any) -> Any:
+    def body(i: Any, a: Any, b: Any) -> Any:
         return [b, paddle.static.nn.cond(paddle.shape(x)[0] > 2, lambda: a, lambda: x + 1.0)]
 
-    return counted(turn, x * 1.0, x * 2.0)
+    return counted(body, x * 1.0, x * 2.0)
 
 
 LIMITS = [0, 1, 2, 5]
 FORMS = [nested, branches, without_a_count, written_in_place, picks_a_row]
-FORMS += [as_often_as_the_size_says, exchanged_by_a_branch]
-OF_FOUR_ROWS = [adds_words, written_where_it_was_made]
+FORMS += [iterations_by_size, swapped_by_a_branch]
+OF_FOUR_ROWS = [adds_words, overwritten_by_two_names]
 
 
 @pytest.mark.parametrize("build", FORMS)
-def test_a_form_is_one_operator(build: Callable) -> None:
+def test_a_variant_is_one_operator(build: Callable) -> None:
     program = Program(build)
     assert is_one_operator(program)
     for rows in (3, 5, 2, 8, 1, 5):
@@ -425,7 +425,7 @@ def test_a_form_is_one_operator(build: Callable) -> None:
 
 
 @pytest.mark.parametrize("build", OF_FOUR_ROWS)
-def test_a_form_of_four_rows_is_one_operator(build: Callable) -> None:
+def test_a_variant_of_four_rows_is_one_operator(build: Callable) -> None:
     program = Program(build)
     assert is_one_operator(program)
     for seed in range(6):
@@ -459,13 +459,13 @@ class BeamSearch:
             paddle.concat([best, others], 1) if self.beams > 1 else best,
             state,
         ]
-        return while_loop(self.goes_on, self.turn, start)
+        return while_loop(self.goes_on, self.body, start)
 
     def goes_on(self, i: Any, found: Any, word: Any, *_: Any) -> Any:
         more = i < self.steps
         return paddle.logical_and(more, paddle.any(word != 0)) if self.ends else more
 
-    def turn(self, i: Any, found: Any, word: Any, score: Any, state: Any) -> Any:
+    def body(self, i: Any, found: Any, word: Any, score: Any, state: Any) -> Any:
         _, state = self.cell(self.embedding(word), state)
         scores = paddle.nn.functional.log_softmax(self.head(state), -1)
         scores = scores.reshape([self.samples, self.beams, self.words]) + score.unsqueeze(2)
@@ -500,8 +500,8 @@ def program_shape(program: Program) -> list[int]:
     return list(op.result(0).shape)
 
 
-@pytest.mark.parametrize("build", [handed_on_unread, passed_around, exchanged, the_same_twice])
-def test_what_no_turn_changes_is_there_afterwards(build: Callable) -> None:
+@pytest.mark.parametrize("build", [carried_unread, passed_around, swapped, the_same_twice])
+def test_loop_invariant_values_remain_after_the_loop(build: Callable) -> None:
     program = Program(build)
     assert is_one_operator(program)
     for rows in (3, 5, 8, 1):
@@ -509,9 +509,9 @@ def test_what_no_turn_changes_is_there_afterwards(build: Callable) -> None:
             agree(program, x=floats(rows, WIDTH, seed=rows), limit=np.array([limit]))
 
 
-def test_no_turn_is_known_to_a_build() -> None:
+def test_loops_known_to_have_no_iterations() -> None:
     """Without iterations every result is its initial value."""
-    program = Program(without_a_turn)
+    program = Program(without_iterations)
     assert is_one_operator(program, loops=2)
     for rows in (3, 5, 2, 1):
         agree(program, x=floats(rows, WIDTH, seed=rows))
@@ -575,7 +575,7 @@ MOST = 2**31 - 1
         (counts(0, 1, 4, lambda i, end: i != end, "int32"), True),
     ],
 )
-def test_a_loop_counts_where_its_numbers_fit(build: Callable, fits: bool | str) -> None:
+def test_a_loop_counts_within_int32(build: Callable, fits: bool | str) -> None:
     """Loops that may exceed int32 are checked, and runs that exceed it fall back."""
     program = Program(build)
     assert is_one_operator(program) if fits else not_converted(program)
@@ -596,7 +596,7 @@ def not_converted(program: Program) -> bool:
 
 
 @pytest.mark.parametrize("most", [4, MOST])
-def test_a_count_that_is_fed_has_32_bits(most: int) -> None:
+def test_a_fed_count_is_limited_to_int32(most: int) -> None:
     """A run with a larger value falls back."""
 
     def build() -> Any:
@@ -638,18 +638,18 @@ def sums_words() -> Any:
     return counted(lambda i, h, w: [h * 0.9, w * 3 + paddle.argmax(h, axis=1)], x, start)
 
 
-def test_sums_of_words_are_looked_at() -> None:
+def test_sums_of_ids_are_checked() -> None:
     program = Program(sums_words)
     assert is_one_operator(program)
     for number in range(3):
         agree(program, x=floats(4, WIDTH, seed=number))
 
 
-def repeats_as_often_as_it_counts() -> Any:
-    def turn(i: Any, h: Any) -> Any:
+def repeats_counter_times() -> Any:
+    def body(i: Any, h: Any) -> Any:
         return [h + paddle.sum(paddle.tile(h, [i + 1, 1]), axis=0)]
 
-    return counted(turn, data(4, WIDTH))
+    return counted(body, data(4, WIDTH))
 
 
 def has_no_converter() -> Any:
@@ -665,9 +665,9 @@ def does_nothing() -> Any:
 
 @pytest.mark.parametrize(
     "build",
-    [drops, prints, repeats_as_often_as_it_counts, has_no_converter, does_nothing],
+    [drops, prints, repeats_counter_times, has_no_converter, does_nothing],
 )
-def test_what_stays_native_gives_the_same(build: Callable, capfd: Any) -> None:
+def test_loops_that_fall_back_give_equal_results(build: Callable, capfd: Any) -> None:
     program = Program(build)
     assert not_converted(program)
     for number in range(3):
@@ -692,7 +692,7 @@ def has_results_of_two_shapes() -> Any:
 
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
 @pytest.mark.parametrize("build", [doubles, has_results_of_two_shapes])
-def test_shapes_that_differ_are_paddles(build: Callable) -> None:
+def test_shapes_that_differ_fall_back(build: Callable) -> None:
     program = Program(build)
     for number in range(6):
         x = (-1.0) ** number + floats(3 + number % 3, WIDTH, seed=number)
@@ -705,7 +705,7 @@ def test_shapes_that_differ_are_paddles(build: Callable) -> None:
     assert paddle_ngraph.stats()["native_runs"] == 1
 
 
-def test_gradients_of_loops_stay_native() -> None:
+def test_gradients_of_loops_fall_back() -> None:
     def build() -> Any:
         x = data(4, WIDTH)
         layer = paddle.nn.Linear(WIDTH, WIDTH)
@@ -721,7 +721,7 @@ def test_gradients_of_loops_stay_native() -> None:
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_positions_are_checked_inside() -> None:
+def test_indices_are_checked_in_loops() -> None:
     """Where an iteration looks up an index out of range, the run falls back or raises Paddle's
     error.
     """
@@ -742,7 +742,7 @@ def test_positions_are_checked_inside() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("kind", ["gather", "index_select", "embedding"])
-def test_a_count_beyond_the_rows_is_refused(kind: str, rows: int) -> None:
+def test_a_count_beyond_the_rows_is_rejected(kind: str, rows: int) -> None:
     """Covers a single row too, for which the index has no effect."""
 
     def take(rows: Any, i: Any) -> Any:
@@ -775,7 +775,7 @@ def graph_of(build: Callable) -> Graph:
     return Graph.from_string(node.attrs()["graph"])
 
 
-def test_a_graph_string_holds_what_is_inside() -> None:
+def test_a_graph_string_contains_inner_blocks() -> None:
     graph = graph_of(branches)
     again = Graph.from_string(graph.to_string())
     assert again == graph
@@ -802,7 +802,7 @@ DAMAGES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_inside_has_to_fit(damage: str) -> None:
+def test_inner_blocks_of_a_graph_string_are_validated(damage: str) -> None:
     graph = graph_of(branches)
     DAMAGES[damage](first_loop(graph))
     with pytest.raises(NgraphError, match="malformed"):
@@ -813,16 +813,16 @@ SCRIPT = textwrap.dedent(
     """
     import paddle
     import paddle_ngraph
-    from tests.ops.test_control_flow import Drawn, floats, np
+    from tests.ops.test_control_flow import RandomLoop, floats, np
     from tests.programs import Program
     from tests.zips import zip_equal
 
     paddle.enable_static()
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
-    drawn = Drawn(3)
-    program = Program(drawn.build)
+    loop = RandomLoop(3)
+    program = Program(loop.build)
     for rows, limit in [(3, 0), (3, 4), (5, 4), (2, 100)]:
-        feed = {"x": floats(rows, 6, seed=rows), "limit": np.array(limit, drawn.counter)}
+        feed = {"x": floats(rows, 6, seed=rows), "limit": np.array(limit, loop.counter)}
         found = program.run(**feed)
         for one, other in zip_equal(program.run(engine=False, **feed), found):
             np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
@@ -852,7 +852,7 @@ def test_another_process_loads_the_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_intervals_pay")
-def test_branches_with_results_of_several_shapes_stay_native_from_the_start() -> None:
+def test_branches_with_results_of_several_shapes_fall_back() -> None:
     def build() -> Any:
         x = data(2, WIDTH)
         weight = parameter(WIDTH, WIDTH)

@@ -8,7 +8,7 @@ import pytest
 from paddle.nn import functional as F
 
 import paddle_ngraph
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_fallback
 from tests.ops.merging import merged
 from tests.programs import Program, floats
 from tests.zips import zip_equal
@@ -91,7 +91,7 @@ def test_padding_beyond_the_filter():
 
 
 @merged
-def test_filter_that_sees_only_padding():
+def test_filter_over_padding_alone():
     check_conv((2, 3, 6, 1), (4, 3, 2, 1), stride=3, padding=1)
     check_conv((2, 4, 6, 1), (4, 1, 2, 1), DEPTHWISE, stride=3, padding=1, groups=4)
 
@@ -172,7 +172,7 @@ def check_conv3d(data, filter_, **options):
 @pytest.mark.parametrize("stride", [1, [1, 2, 3]])
 @pytest.mark.parametrize("padding", [[2, 1, 0], [1, 0, 2, 1, 0, 1], "SAME", "VALID"])
 @pytest.mark.parametrize("dilation", [1, 2])
-def test_solid(stride, padding, dilation):
+def test_conv3d(stride, padding, dilation):
     check_conv3d(
         (2, 3, 6, 7, 8), (4, 3, 3, 2, 3), stride=stride, padding=padding, dilation=dilation
     )
@@ -181,25 +181,25 @@ def test_solid(stride, padding, dilation):
 @merged
 @pytest.mark.parametrize("kernel", [(4, 5, 6), (1, 1, 1), (4, 1, 6), (4, 5, 1)])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_solid_kernels(kernel, stride):
+def test_conv3d_kernels(kernel, stride):
     check_conv3d((2, 3, 4, 5, 6), (4, 3, *kernel), stride=stride)
 
 
 @merged
 @pytest.mark.parametrize(("groups", "filters"), [(2, 6), (4, 4), (4, 8)])
-def test_solid_groups(groups, filters):
+def test_conv3d_groups(groups, filters):
     check_conv3d(
         (2, 4, 6, 7, 8), (filters, 4 // groups, 3, 2, 3), stride=2, padding=1, groups=groups
     )
 
 
 @merged
-def test_solid_with_channels_last():
+def test_conv3d_with_channels_last():
     check_conv3d((2, 6, 7, 8, 4), (5, 4, 3, 2, 3), stride=2, padding=1, data_format="NDHWC")
 
 
 @merged
-def test_open_batch_and_size():
+def test_dynamic_batch_and_size():
     check_conv((3, 2, 9, 8), (4, 2, 3, 3), padding=1, dynamic={"x": [-1, 2, -1, 8]})
 
 
@@ -221,7 +221,7 @@ def test_one_gradient_only(wanted):
 
 
 @merged
-def test_nan_and_infinity_reach_what_they_touch():
+def test_nan_and_infinity_propagate():
     data = floats(2, 2, 8, 8)
     data[0, 0, 3, 4], data[1, 1, 2, 2] = np.nan, np.inf
     check(
@@ -293,7 +293,7 @@ def check_transposed3d(data, filter_, **options):
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("padding", [[0, 1, 1, 0, 1, 1], "SAME"])
-def test_transposed_solid(groups, stride, padding):
+def test_transposed_conv3d(groups, stride, padding):
     filter_ = (4, 1 if groups == 4 else 3, 3, 2, 3)
     check_transposed3d((2, 4, 3, 4, 5), filter_, stride=stride, padding=padding, groups=groups)
 
@@ -308,7 +308,7 @@ def test_transposed_solid(groups, stride, padding):
         {"data_format": "NDHWC"},
     ],
 )
-def test_transposed_solid_options(options):
+def test_transposed_conv3d_options(options):
     data = (2, 3, 4, 5, 4) if "data_format" in options else (2, 4, 3, 4, 5)
     check_transposed3d(data, (4, 3, 3, 3, 3), stride=2, **options)
 
@@ -327,8 +327,8 @@ def test_transposed_conv1d(groups):
 
 
 @merged
-def test_float64_stays_native():
-    check_native(
+def test_float64_falls_back():
+    check_fallback(
         lambda x, w: F.conv2d(x, w),
         {"x": np.ones((1, 1, 4, 4)), "w": np.ones((1, 1, 2, 2))},
         ["conv2d"],
@@ -336,7 +336,7 @@ def test_float64_stays_native():
     )
 
 
-def _drawn_readers(seed):
+def _random_readers(seed):
     """A grouped filter of one of several producers, with readers before and after a factor."""
     draw = np.random.default_rng(seed)
     groups, multiplier = int(draw.choice([2, 3])), int(draw.choice([1, 2]))
@@ -377,8 +377,8 @@ READERS = ["stack", "unsqueeze", "groups", "conv", "factor", "transpose"]
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_factor_behind_one_reader_of_a_grouped_filter_stays_there(seed):
-    build, inputs = _drawn_readers(seed)
+def test_a_factor_of_one_reader_of_a_grouped_filter(seed):
+    build, inputs = _random_readers(seed)
 
     def program():
         return build(*(paddle.static.data(n, list(v.shape), "float32") for n, v in inputs.items()))

@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from tests.ops.harness import check, check_native, normal
+from tests.ops.harness import check, check_fallback, normal
 from tests.ops.merging import merged
 from tests.programs import Program
 
@@ -34,15 +34,15 @@ def test_full_like_of_any_dtype(dtype):
 
 
 @merged
-def test_wide_integers_that_leave_stay_native():
+def test_64_bit_results_fall_back():
     def build(x):
         far = paddle.arange(2**40, 2**40 + 7, dtype="int64")
         return paddle.full_like(x, 2**40, "int64"), far, x * 2.0
 
-    check_native(build, {"x": normal((3, 4))}, ["full_like", "arange"])
+    check_fallback(build, {"x": normal((3, 4))}, ["full_like", "arange"])
 
 
-def test_arange_of_wide_integers_known_only_at_run_time():
+def test_arange_of_64_bit_integers_known_only_at_run_time():
     """The first run detects the overflow, and Paddle repeats that run."""
 
     def build():
@@ -58,7 +58,7 @@ def test_arange_of_wide_integers_known_only_at_run_time():
 
 
 @merged
-def test_arange_of_positions():
+def test_arange_of_indices():
     def build(x):
         return paddle.gather(x, paddle.arange(0, 3, dtype="int64"))
 
@@ -66,7 +66,7 @@ def test_arange_of_positions():
 
 
 @merged
-def test_arange_to_an_open_size():
+def test_arange_to_a_dynamic_size():
     """Position ids of a text of any length."""
 
     def build(x, words):
@@ -78,7 +78,7 @@ def test_arange_to_an_open_size():
 
 
 @merged
-def test_full_like_of_open_shape():
+def test_full_like_of_dynamic_shape():
     def build(x):
         return paddle.full_like(x, -0.5) * x
 
@@ -86,7 +86,7 @@ def test_full_like_of_open_shape():
 
 
 @merged
-def test_full_like_of_what_is_not_read():
+def test_full_like_of_an_unread_tensor():
     x = np.array([2**40, 1], "int64")
     check(lambda x: paddle.full_like(x, float("nan"), "float32"), {"x": x}, ["full_like"])
 
@@ -128,12 +128,12 @@ def test_assign_value(dtype):
     check(build, {"x": normal((2,))}, ["assign_value"])
 
 
-def test_assign_value_of_positions():
+def test_assign_value_of_indices():
     check(lambda x: paddle.assign(np.array([1, 2**31 - 1])), {"x": normal((2,))}, ["assign_value"])
 
 
-def test_assign_value_of_wide_integers_stays_native():
-    check_native(
+def test_assign_value_of_64_bit_integers_falls_back():
+    check_fallback(
         lambda x: paddle.assign(np.array([1, 2**31])), {"x": normal((2,))}, ["assign_value"]
     )
 
@@ -193,9 +193,9 @@ def test_sequence_mask(dtype):
 
 
 @merged
-def test_sequence_mask_as_long_as_the_longest_stays_native():
+def test_sequence_mask_without_maxlen_falls_back():
     build = lambda x: paddle.nn.functional.sequence_mask(x, None, "float32")  # noqa: E731
-    check_native(build, {"x": np.array([1, 3])}, ["sequence_mask"])
+    check_fallback(build, {"x": np.array([1, 3])}, ["sequence_mask"])
 
 
 @merged

@@ -29,7 +29,7 @@ def convolution(case: tuple, x: Any, offset: Any, filter: Any, mask: Any = None)
     )
 
 
-def drawn(case: tuple, mask: bool, seed: int = 0, rows: int = 2) -> dict[str, np.ndarray]:
+def random_inputs(case: tuple, mask: bool, seed: int = 0, rows: int = 2) -> dict[str, np.ndarray]:
     groups, deformable, stride, padding, dilation, kernel = case
     size = np.array([9, 11])
     reach = np.array(dilation) * (np.array(kernel) - 1) + 1
@@ -52,7 +52,7 @@ def drawn(case: tuple, mask: bool, seed: int = 0, rows: int = 2) -> dict[str, np
 def test_deformable_conv(case, mask):
     native = ["deformable_conv_grad"]
     build = partial(convolution, case)
-    check(build, drawn(case, mask), ["deformable_conv"], native=native, atol=1e-5)
+    check(build, random_inputs(case, mask), ["deformable_conv"], native=native, atol=1e-5)
 
 
 @merged
@@ -69,7 +69,7 @@ def test_deformable_conv(case, mask):
 )
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_borders(case, offsets):
-    given = drawn(case, mask=True)
+    given = random_inputs(case, mask=True)
     draw = np.random.default_rng(1)
     given["offset"] = draw.choice(np.float32(offsets), given["offset"].shape)
     # Paddle's gradients read out of bounds for offsets that are NaN or infinite.

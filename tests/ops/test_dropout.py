@@ -10,7 +10,7 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_fallback
 from tests.programs import Program, at_once, floats
 
 pytestmark = pytest.mark.usefixtures("native_in_order")
@@ -38,13 +38,13 @@ def mask_of(out: Any) -> Any:
     return out.get_defining_op().result(1)
 
 
-def same_stream(build: Any, turns: str, seed: int = 5, **feed: np.ndarray) -> Any:
+def same_stream(build: Any, sides: str, seed: int = 5, **feed: np.ndarray) -> Any:
     """Runs by Paddle, then alternately ("n" by Paddle, "e" by the engine), from the same seed."""
     program = Program(build)
     results = []
-    for plan in ("n" * len(turns), turns):
+    for plan in ("n" * len(sides), sides):
         paddle.seed(seed)
-        results.append([program.run(engine=turn == "e", **feed) for turn in plan])
+        results.append([program.run(engine=side == "e", **feed) for side in plan])
     for expected, actual in zip(*results):
         for one, other in zip(expected, actual):
             np.testing.assert_allclose(other, one, 1e-5, 1e-6)
@@ -62,7 +62,7 @@ def test_dropout(shape, mode):
 
 # The core takes over the random stream in blocks of 312 numbers, from 1248 on.
 @pytest.mark.parametrize("count", [311, 1247, 1248, 1249, 1559, 1560, 1561, 5000])
-def test_the_stream_goes_on_behind_a_mask_of_any_size(count):
+def test_the_stream_continues_after_a_mask_of_any_size(count):
     def build(x: Any) -> Any:
         x = x * 2.0
         return F.dropout(x, 0.5), F.dropout(x[:5], 0.3), F.dropout(x, 0.01)
@@ -77,7 +77,7 @@ def test_probabilities(p):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("p", [0.0, 1.0])
-def test_nothing_or_all_is_dropped(p, mode):
+def test_dropout_of_all_or_none(p, mode):
     def build(x: Any) -> Any:
         return dropout_op(x * 2.0, p, mode=mode), F.dropout(x, 0.5)
 
@@ -87,7 +87,7 @@ def test_nothing_or_all_is_dropped(p, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_in_tests_nothing_is_drawn(mode):
+def test_evaluation_samples_nothing(mode):
     def build(x: Any) -> Any:
         return F.dropout(x * 2.0, 0.3, training=False, mode=mode), F.dropout(x, 0.5)
 
@@ -104,7 +104,7 @@ def test_in_tests_nothing_is_drawn(mode):
     ],
 )
 @pytest.mark.parametrize("tensor", [None, 0, 11, -3])
-def test_a_seed_of_its_own(seeds, tensor):
+def test_an_explicit_seed(seeds, tensor):
     def build(x: Any) -> Any:
         given = None if tensor is None else paddle.full([1], tensor, "int32")
         return dropout_op(x * 2.0, seed_tensor=given, **seeds), F.dropout(x, 0.5)
@@ -113,7 +113,7 @@ def test_a_seed_of_its_own(seeds, tensor):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_not_numbers(mode):
+def test_nan_and_infinity(mode):
     x = floats(3, 400)
     x[0, ::3], x[1, ::3], x[2, ::3] = np.nan, np.inf, -np.inf
     check(lambda x: F.dropout(paddle.abs(x), 0.4, mode=mode), {"x": x}, BOTH)
@@ -133,7 +133,7 @@ def test_in_place():
     check(build, {"x": floats(5, 7)}, ["dropout_", *BOTH], runs=2)
 
 
-def test_the_mask_may_leave():
+def test_the_mask_may_be_fetched():
     def build(x: Any) -> Any:
         out = F.dropout(x * 2.0, 0.4)
         return out, mask_of(out)
@@ -141,7 +141,7 @@ def test_the_mask_may_leave():
     check(build, {"x": floats(5, 7)}, BOTH, runs=2)
 
 
-def test_the_mask_passes_from_interval_to_interval():
+def test_the_mask_passes_between_subgraphs():
     def build(x: Any) -> Any:
         out = F.dropout(x * 2.0, 0.4).astype("float64") * 2.0
         return F.dropout(out.astype("float32"), 0.2)
@@ -149,7 +149,7 @@ def test_the_mask_passes_from_interval_to_interval():
     check(build, {"x": floats(5, 7)}, BOTH, runs=3)
 
 
-def test_what_is_known_only_at_run_time_stays_native():
+def test_dropout_with_run_time_arguments_falls_back():
     def probability(x: Any, p: Any) -> Any:
         return dropout_op(x * 2.0, p)
 
@@ -157,8 +157,8 @@ def test_what_is_known_only_at_run_time_stays_native():
         return dropout_op(x * 2.0, seed_tensor=s)
 
     x = floats(5, 7)
-    check_native(probability, {"x": x, "p": np.array([0.3], "float32")}, ["dropout"])
-    check_native(seed, {"x": x, "s": np.array([3], "int32")}, ["dropout"])
+    check_fallback(probability, {"x": x, "p": np.array([0.3], "float32")}, ["dropout"])
+    check_fallback(seed, {"x": x, "s": np.array([3], "int32")}, ["dropout"])
 
 
 # -- random operators composed by Paddle -----------------------------------------------------------
@@ -191,16 +191,16 @@ def test_alpha_dropout(layer):
 # -- the random stream -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("turns", ["ee", "nene", "enne"])
-def test_one_stream_natively_and_through_the_engine(turns):
+@pytest.mark.parametrize("sides", ["ee", "nene", "enne"])
+def test_paddle_and_the_engine_share_one_stream(sides):
     def build() -> Any:
         x = paddle.static.data("x", [-1, 40])
         return F.dropout(F.dropout(x * 2.0, 0.3), 0.5)
 
-    same_stream(build, turns, x=floats(50, 40))
+    same_stream(build, sides, x=floats(50, 40))
 
 
-def test_native_operators_take_their_numbers_in_turn():
+def test_fallback_operators_sample_in_program_order():
     def build() -> Any:
         x = paddle.static.data("x", [3, 4])
         first = F.dropout(x * 2.0, 0.3)
@@ -215,7 +215,7 @@ def test_native_operators_take_their_numbers_in_turn():
     assert len(report.intervals) == 3
 
 
-def test_intervals_take_their_numbers_in_turn():
+def test_subgraphs_sample_in_program_order():
     def build() -> Any:
         x = paddle.static.data("x", [200, 300])
         late = F.dropout((x.astype("float64") * 2.0).astype("float32"), 0.3)
@@ -234,7 +234,7 @@ def test_intervals_take_their_numbers_in_turn():
     assert paddle.get_flags([name]) == {name: False}
 
 
-def test_printing_does_not_cut():
+def test_printing_does_not_split_the_subgraph():
     def build() -> Any:
         x = paddle.static.data("x", [3, 4])
         first = paddle.static.Print(F.dropout(x * 2.0, 0.3), summarize=1)
@@ -244,7 +244,7 @@ def test_printing_does_not_cut():
     assert len(paddle_ngraph.explain(program.main).intervals) == 1
 
 
-def test_numbers_that_nobody_reads_are_taken():
+def test_unread_random_numbers_are_sampled():
     def build() -> Any:
         x = paddle.static.data("x", [3, 4])
         F.dropout(x * 2.0, 0.3)
@@ -254,7 +254,7 @@ def test_numbers_that_nobody_reads_are_taken():
     same_stream(build, "eee", x=floats(3, 4))
 
 
-def test_numbers_of_an_interval_that_nobody_reads_are_taken():
+def test_an_unread_subgraph_samples_its_numbers():
     def build() -> Any:
         x = paddle.static.data("x", [3, 4])
         paddle.exp(F.dropout(x * 3.0, 0.3) * 2.0)
@@ -285,7 +285,7 @@ def test_control_flow():
     assert not any("dropout" in op.type for op in report.native)
 
 
-def test_seeds_give_the_same_numbers_again():
+def test_equal_seeds_give_equal_numbers():
     def build() -> Any:
         return F.dropout(paddle.static.data("x", [30, 40]) * 2.0, 0.3)
 
@@ -319,7 +319,7 @@ def test_threads():
     assert all(abs(share - 0.3) < 0.05 for share in shares)
 
 
-def test_old_style_programs():
+def test_program_desc_programs():
     def build() -> Any:
         return F.dropout(F.dropout(paddle.static.data("x", [-1, 40]) * 2.0, 0.3), 0.5)
 

@@ -8,7 +8,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.conversion.registry import find_converter
-from tests.ops.harness import both, check, check_native, normal
+from tests.ops.harness import both, check, check_fallback, normal
 from tests.ops.merging import merged
 from tests.programs import Program
 
@@ -46,7 +46,7 @@ def test_binary(name, shapes):
 
 @merged
 @pytest.mark.parametrize("name", BINARY)
-def test_binary_of_open_shapes(name):
+def test_binary_of_dynamic_shapes(name):
     inputs = {"x": normal((5, 4), 1), "y": positive((5, 4), 2)}
     dynamic = {"x": [-1, 4], "y": [-1, -1]}
     check(lambda x, y: getattr(paddle, name)(x, y), inputs, both(name), dynamic=dynamic)
@@ -78,7 +78,7 @@ def test_binary_of_nan_and_infinity(name):
 
 @merged
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
-def test_choice_with_an_infinite_gradient(name):
+def test_maximum_and_minimum_with_an_infinite_gradient(name):
     def build(x, y, slope):
         return getattr(paddle, name)(x, y) * slope
 
@@ -107,7 +107,7 @@ def test_gradient_of_one_operand(name):
 
 @merged
 @pytest.mark.parametrize("name", ["add_grad", "subtract_grad"])
-def test_axis_of_old_style_programs(name):
+def test_axis_of_program_desc_programs(name):
     gradient = getattr(paddle._C_ops, name)
 
     def build(x, y, grad):
@@ -119,7 +119,7 @@ def test_axis_of_old_style_programs(name):
     feed = {"x": normal((3, 4, 4)), "grad": normal((3, 4, 4), 2)}
     for shape in [(4, 4), (4,), (3, 4, 4)]:
         check(build, {**feed, "y": normal(shape, 1)}, [name], gradients=False)
-    check_native(leading, {**feed, "y": normal((3,), 1)}, [name], gradients=False)
+    check_fallback(leading, {**feed, "y": normal((3,), 1)}, [name], gradients=False)
 
 
 @merged
@@ -161,9 +161,9 @@ def test_in_place(name):
         ("add", "float64"),
     ],
 )
-def test_binary_stays_native(name, dtype):
+def test_binary_falls_back(name, dtype):
     x, y = np.array([7, -7, 5]).astype(dtype), np.array([2, 2, -3]).astype(dtype)
-    check_native(
+    check_fallback(
         lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, [name], gradients=False
     )
 
@@ -207,7 +207,7 @@ def test_gradient_of_a_remainder_near_multiples(shape):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whole_numbers_that_fit_are_divided(seed):
+def test_integers_in_int32_are_divided(seed):
     """int64 values that are representable in int32 by the program: indices, times and plus
     constants.
     """
@@ -232,7 +232,7 @@ def test_whole_numbers_that_fit_are_divided(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whole_numbers_that_fit_are_compared_and_chosen(seed):
+def test_integers_in_int32_are_compared_and_selected(seed):
     draw = np.random.default_rng(seed)
     factor, low, high = map(int, draw.integers(-50, 50, 3))
 
@@ -255,7 +255,7 @@ def test_whole_numbers_that_fit_are_compared_and_chosen(seed):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
-def test_clip_to_nothing_is_paddles_error(dtype):
+def test_clip_to_an_empty_range_raises_paddles_error(dtype):
     program = Program(lambda: paddle.clip(paddle.static.data("x", [4], dtype), 10, 3))
     for engine in (False, True):
         with pytest.raises(ValueError, match="max should be greater than or equal to min"):
@@ -265,7 +265,7 @@ def test_clip_to_nothing_is_paddles_error(dtype):
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum", "clip", "where", "masked_fill"])
-def test_wide_numbers_are_compared_and_chosen_natively(name):
+def test_comparison_of_64_bit_integers_falls_back(name):
     wide = np.array([2**31, -(2**31) - 1, 5, 2**40])
 
     def build():
@@ -285,7 +285,7 @@ def test_wide_numbers_are_compared_and_chosen_natively(name):
 
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
-def test_known_whole_numbers_are_not_divided_by_zero(name):
+def test_division_of_known_integers_by_zero_is_an_error(name):
     def build():
         known = paddle.full([3], 5, "int64"), paddle.full([3], 0, "int64")
         return getattr(paddle, name)(*known), paddle.static.data("x", [2], "float32") + 1.0
@@ -297,7 +297,7 @@ def test_known_whole_numbers_are_not_divided_by_zero(name):
 
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
-def test_the_range_of_a_division_holds_every_result(name):
+def test_the_range_of_a_division_contains_every_result(name):
     rule = find_converter(f"pd_op.{name}").integers
     draw = np.random.default_rng(0)
     function = {"floor_divide": np.floor_divide, "remainder": np.mod}[name]
@@ -312,7 +312,7 @@ def test_the_range_of_a_division_holds_every_result(name):
 
 @merged
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
-def test_floored_division_of_strange_numbers(name):
+def test_floored_division_of_special_values(name):
     special = [0.0, -0.0, 1.0, -1.0, 0.3, -7.5, 1e-30, 3e38, np.inf, -np.inf, np.nan, 16777217.0]
     x, y = (np.ravel(v).astype("float32") for v in np.meshgrid(special, special))
     check(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, [name], gradients=False)
@@ -342,7 +342,7 @@ def test_divisions_of_many_shapes_share_a_function(name, dtype):
 
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
-def test_whole_numbers_are_not_divided_by_zero(name):
+def test_division_of_integers_by_zero_is_an_error(name):
     def build():
         x = paddle.static.data("x", [-1], "int32")
         return getattr(paddle, name)(x, paddle.static.data("y", [-1], "int32"))
@@ -373,7 +373,7 @@ def test_scale_by_a_tensor():
 
 
 @merged
-def test_scale_of_whole_numbers():
+def test_scale_of_integers():
     check(lambda x: paddle.scale(x, 3.0, 2.0), {"x": BIG}, ["scale"])
     check(lambda x: paddle.scale(x, 1.5, 2.7), {"x": BIG}, ["scale"])
 
@@ -412,7 +412,7 @@ def test_add_n(count):
 
 
 @merged
-def test_add_n_of_whole_numbers():
+def test_add_n_of_integers():
     check(lambda x, y: paddle.add_n([x, y]), {"x": BIG, "y": BIG[::-1].copy()}, ["add_n"])
 
 
@@ -431,7 +431,7 @@ def test_clip_of_nan_infinity_and_bounds():
 
 @merged
 @pytest.mark.parametrize("bounds", [(-5, 2**24 + 1), (-2.7, 3.9), (2**31 - 1, 2**31 - 1)])
-def test_clip_of_whole_numbers_is_exact(bounds):
+def test_clip_of_integers_is_exact(bounds):
     x = np.array([2**24 + 1, 2**24 + 2, 2**31 - 1, -(2**31), -2, -3, 0, 3, 4], "int32")
     check(lambda x: paddle.clip(x, *bounds), {"x": x}, ["clip"])
 
@@ -462,7 +462,7 @@ def test_elementwise_pow(shapes):
 
 @merged
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0, 3.0, -1.0, 2.5])
-def test_pow_of_a_number(exponent):
+def test_pow_of_a_scalar(exponent):
     x = positive((3, 4))
     check(lambda x: x**exponent, {"x": x}, both("elementwise_pow"))
     check(lambda x: paddle._C_ops.pow(x, exponent), {"x": x}, both("pow"))
@@ -470,7 +470,7 @@ def test_pow_of_a_number(exponent):
 
 @merged
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
-def test_pow_of_zero_and_of_what_is_not_finite(exponent):
+def test_pow_of_zero_nan_and_infinity(exponent):
     """The gradient for an exponent of 0 is 0 for every x."""
     x = np.array([0, 1, -2, np.nan, np.inf, -np.inf, 3], "float32")
     check(lambda x: paddle._C_ops.pow(x, exponent), {"x": x}, both("pow"))
@@ -478,7 +478,7 @@ def test_pow_of_zero_and_of_what_is_not_finite(exponent):
 
 @merged
 @pytest.mark.parametrize("exponent", [2.0, 3.0])
-def test_pow_of_negative_numbers(exponent):
+def test_pow_of_negative_values(exponent):
     x = np.array([-2.0, -0.5, 0.0, 3.0, np.nan, np.inf], "float32")
     check(lambda x: x**exponent, {"x": x}, both("elementwise_pow"))
 

@@ -53,7 +53,7 @@ def test_binary_cross_entropy_at_the_edges():
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.0001, np.nan, np.inf])
-def test_binary_cross_entropy_of_what_is_no_probability(bad):
+def test_binary_cross_entropy_beyond_0_and_1(bad):
     main = paddle.static.Program()
     with paddle.static.program_guard(main):
         x = paddle.static.data("x", [3])
@@ -73,7 +73,7 @@ def test_log_loss(epsilon):
 
 
 @merged
-def test_log_loss_of_strange_numbers():
+def test_log_loss_of_special_values():
     inputs = {name: value.reshape(-1, 1) for name, value in pairs().items()}
     check(lambda x, y: F.log_loss(x, y), inputs, both("log_loss"))
 
@@ -99,7 +99,7 @@ def test_divergence(shape, reduction, log_target):
 
 @merged
 @pytest.mark.parametrize("log_target", [True, False])
-def test_divergence_of_strange_numbers(log_target):
+def test_divergence_of_special_values(log_target):
     check(lambda x, y: F.kl_div(x, y, "none", log_target), pairs(), both("kldiv_loss"))
 
 

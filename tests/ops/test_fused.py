@@ -37,7 +37,7 @@ def test_softmax_mask_of_minus_infinity():
     check(paddle.incubate.softmax_mask_fuse, inputs, ["fused_softmax_mask"])
 
 
-def test_a_mask_that_paddle_refuses():
+def test_a_mask_that_paddle_rejects():
     def build() -> Any:
         x = paddle.static.data("x", [-1, 2, 4, 5])
         return paddle.incubate.softmax_mask_fuse(x, paddle.static.data("mask", [-1, 1, 4, 5]))
@@ -179,7 +179,7 @@ def test_rms_norm_of_a_sum(has_bias, residual, bias):
         np.testing.assert_allclose(results[1], rows.reshape(3, 4, 5), 1e-5, 1e-5)
 
 
-def test_a_bias_without_a_residual_stays_native():
+def test_a_bias_without_a_residual_falls_back():
     def build() -> Any:
         out = I.fused_rms_norm(data("x", X), data("w", W), None, 1e-5, 1, bias=data("bias", BIAS))
         return out[0]
@@ -188,7 +188,7 @@ def test_a_bias_without_a_residual_stays_native():
     assert "bias without a residual" in op.reason
 
 
-def test_unknown_activations_stay_native():
+def test_unknown_activations_fall_back():
     def build() -> Any:
         x, w = paddle.static.data("x", [3, 4]), paddle.static.data("w", [4, 5])
         return paddle._C_ops.fc(x, w, None, 1, "gelu", False)

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native, pixels
+from tests.ops.harness import check, check_fallback, pixels
 from tests.ops.merging import merged
 
 F = paddle.nn.functional
@@ -48,7 +48,7 @@ PLANE = [
         ((6, 7), True),
     ],
 )
-def test_plane(mode, options, size, channels_last):
+def test_2d(mode, options, size, channels_last):
     form = layout(2, channels_last)
     check(
         lambda x: F.interpolate(x, list(size), mode=mode, data_format=form, **options),
@@ -78,7 +78,7 @@ LINE = [{"align_mode": 0}, {"align_mode": 1}, {"align_corners": True}]
 @pytest.mark.parametrize(
     ("size", "channels_last"), [(1, False), (4, True), (8, False), (17, False), (17, True)]
 )
-def test_line(options, size, channels_last):
+def test_1d(options, size, channels_last):
     form = layout(1, channels_last)
     check(
         lambda x: F.interpolate(x, [size], mode="linear", data_format=form, **options),
@@ -94,7 +94,7 @@ def test_line(options, size, channels_last):
 @pytest.mark.parametrize(
     ("size", "channels_last"), [((4, 5, 6), True), ((1, 2, 1), False), ((3, 11, 2), False)]
 )
-def test_solid(mode, options, size, channels_last):
+def test_3d(mode, options, size, channels_last):
     form = layout(3, channels_last)
     check(
         lambda x: F.interpolate(x, list(size), mode=mode, data_format=form, **options),
@@ -106,7 +106,7 @@ def test_solid(mode, options, size, channels_last):
 
 @merged
 @pytest.mark.parametrize("form", ["NCW", "NCDHW"])
-def test_scale_of_line_and_solid(form):
+def test_scale_of_1d_and_3d(form):
     mode, shape = ("linear", (2, 3, 8)) if form == "NCW" else ("trilinear", (2, 3, 4, 5, 6))
     for scale in (2.3, 0.27):
         check(
@@ -120,7 +120,7 @@ def test_scale_of_line_and_solid(form):
 
 
 @merged
-def test_nearest_from_corner_to_corner():
+def test_nearest_with_aligned_corners():
     def build(x):
         form = ("NCHW", -1, 9, 11, [], "nearest", True, 0)
         return paddle._C_ops.nearest_interp(x, None, None, None, *form)
@@ -129,7 +129,7 @@ def test_nearest_from_corner_to_corner():
 
 
 @merged
-def test_many_sizes_of_one_line():
+def test_many_sizes_of_one_row():
     """Rows of the gradient with different numbers of terms, including none."""
     for out in (7, 23, 61):
         check(
@@ -172,8 +172,8 @@ def test_size_computed_from_a_shape():
 
 
 @merged
-def test_float64_stays_native():
-    check_native(
+def test_float64_falls_back():
+    check_fallback(
         lambda x: F.interpolate(x, [2, 2]),
         {"x": np.ones((1, 1, 4, 4))},
         ["nearest_interp"],

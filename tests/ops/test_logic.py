@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native, normal
+from tests.ops.harness import check, check_fallback, normal
 from tests.ops.merging import merged
 from tests.programs import Program
 
@@ -57,9 +57,9 @@ def test_order_of_int32_is_exact(name):
 
 @merged
 @pytest.mark.parametrize("name", COMPARISONS)
-def test_int64_stays_native(name):
+def test_int64_falls_back(name):
     x = np.array([1, 2**40], "int64")
-    check_native(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": x + 1}, [name])
+    check_fallback(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": x + 1}, [name])
 
 
 @merged
@@ -78,7 +78,7 @@ def test_logical_not(shape):
 
 @merged
 @pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
-def test_logic_of_numbers(name):
+def test_logic_of_floats_and_integers(name):
     def build(x, y):
         function = getattr(paddle, name)
         return function(x, y), paddle.logical_not(x)
@@ -90,9 +90,9 @@ def test_logic_of_numbers(name):
 
 
 @merged
-def test_logic_of_int64_stays_native():
+def test_logic_of_int64_falls_back():
     x = {"x": np.array([2**32, 0], "int64")}
-    check_native(lambda x: paddle.logical_not(x), x, ["logical_not"])
+    check_fallback(lambda x: paddle.logical_not(x), x, ["logical_not"])
 
 
 @merged
@@ -142,7 +142,7 @@ def test_bitwise_not(shape):
 @merged
 @pytest.mark.parametrize("equal_nan", [True, False])
 @pytest.mark.parametrize("name", ["isclose", "allclose"])
-def test_close(name, equal_nan):
+def test_isclose_and_allclose(name, equal_nan):
     def build(x, y):
         return getattr(paddle, name)(x, y, rtol=1e-3, atol=1e-4, equal_nan=equal_nan)
 
@@ -159,7 +159,7 @@ REFUSED = [("isclose", np.ones(2)), ("allclose", np.ones(2)), ("allclose", np.on
 
 @pytest.mark.parametrize(("name", "refused"), REFUSED, ids=str)
 @pytest.mark.parametrize("tolerance", ["rtol", "atol"])
-def test_tolerances_that_paddle_refuses(name, refused, tolerance):
+def test_tolerances_that_paddle_rejects(name, refused, tolerance):
     def build(x, **tolerances):
         tolerances = {"rtol": 0.5, "atol": 0.5, **tolerances}
         return getattr(paddle._C_ops, name)(x, x, tolerances["rtol"], tolerances["atol"], False)
@@ -167,7 +167,7 @@ def test_tolerances_that_paddle_refuses(name, refused, tolerance):
     accepted = {"x": normal(3), tolerance: np.ones(1)}
     check(build, accepted, [name], gradients=False)
     with pytest.raises(ValueError, match=r"(?i)tol|element"):
-        check_native(build, {**accepted, tolerance: refused}, [name], gradients=False)
+        check_fallback(build, {**accepted, tolerance: refused}, [name], gradients=False)
 
 
 @merged
@@ -177,7 +177,7 @@ def test_nan_to_num():
 
 @merged
 @pytest.mark.parametrize("name", ["isnan", "isinf", "isfinite"])
-def test_kinds_of_numbers(name):
+def test_isnan_isinf_and_isfinite(name):
     check(getattr(paddle, name), {"x": STRANGE}, [name])
     check(getattr(paddle, name), {"x": np.resize(STRANGE, (5, 33))}, [name])
 
@@ -193,7 +193,7 @@ BEFORE = {
 @pytest.mark.parametrize("name", ["isnan", "isinf", "isfinite"])
 @pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
 @pytest.mark.parametrize("is_open", [False, True])
-def test_kinds_of_numbers_behind_another_operator(name, before, is_open):
+def test_isnan_isinf_and_isfinite_after_another_operator(name, before, is_open):
     """The plugin fuses both into one loop."""
     function = getattr(paddle, name)
 
@@ -228,7 +228,7 @@ def test_where_with_broadcasting(shapes):
 
 
 @merged
-def test_where_with_open_shapes():
+def test_where_with_dynamic_shapes():
     def build(x, y):
         return paddle.where(x > y, x, y * 2)
 
@@ -291,7 +291,7 @@ def test_where_of_int32_among_arithmetic_is_exact(condition):
 @merged
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 @pytest.mark.parametrize("shapes", [((1,), (1,)), ((8, 16), (8, 16)), ((8, 16), (16,))])
-def test_choice_of_int32_behind_a_comparison_is_exact(name, shapes):
+def test_where_of_int32_after_a_comparison_is_exact(name, shapes):
     def build(c, x, y, a):
         ones = (a > 0.0).astype("int32")
         better = getattr(paddle, name)(x * ones, y)
@@ -301,10 +301,10 @@ def test_choice_of_int32_behind_a_comparison_is_exact(name, shapes):
 
 
 @merged
-def test_where_of_int64_stays_native():
+def test_where_of_int64_falls_back():
     x = np.array([2**40, 5], "int64")
     c = np.array([True, False])
-    check_native(lambda c, x, y: paddle.where(c, x, y), {"c": c, "x": x, "y": x - 1}, ["where"])
+    check_fallback(lambda c, x, y: paddle.where(c, x, y), {"c": c, "x": x, "y": x - 1}, ["where"])
 
 
 @merged

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import MAKERS, check, check_kinds, strange, whole
+from tests.ops.harness import MAKERS, check, check_dtypes, strange, whole
 from tests.ops.merging import merged
 from tests.programs import Program
 
@@ -23,7 +23,7 @@ RESHAPES = [
 @merged
 @pytest.mark.parametrize("shape, target", RESHAPES)
 def test_reshape(shape, target):
-    check_kinds(lambda x: paddle.reshape(x, target), shape, ["reshape", "reshape_grad"])
+    check_dtypes(lambda x: paddle.reshape(x, target), shape, ["reshape", "reshape_grad"])
 
 
 @merged
@@ -66,7 +66,7 @@ def test_reshape_in_place():
     ],
 )
 def test_flatten(shape, start, stop):
-    check_kinds(lambda x: paddle.flatten(x, start, stop), shape, ["flatten", "flatten_grad"])
+    check_dtypes(lambda x: paddle.flatten(x, start, stop), shape, ["flatten", "flatten_grad"])
 
 
 @merged
@@ -88,7 +88,7 @@ def test_flatten_dynamic():
     ],
 )
 def test_squeeze(shape, axis):
-    check_kinds(lambda x: paddle.squeeze(x, axis), shape, ["squeeze", "squeeze_grad"])
+    check_dtypes(lambda x: paddle.squeeze(x, axis), shape, ["squeeze", "squeeze_grad"])
 
 
 @merged
@@ -105,7 +105,7 @@ def test_squeeze(shape, axis):
     ],
 )
 def test_unsqueeze(shape, axis):
-    check_kinds(lambda x: paddle.unsqueeze(x, axis), shape, ["unsqueeze", "unsqueeze_grad"])
+    check_dtypes(lambda x: paddle.unsqueeze(x, axis), shape, ["unsqueeze", "unsqueeze_grad"])
 
 
 @merged
@@ -124,20 +124,20 @@ def test_unsqueeze(shape, axis):
     ],
 )
 def test_transpose(shape, perm):
-    check_kinds(lambda x: paddle.transpose(x, perm), shape, ["transpose", "transpose_grad"])
+    check_dtypes(lambda x: paddle.transpose(x, perm), shape, ["transpose", "transpose_grad"])
 
 
 @merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("maker", MAKERS)
-def test_concat(axis, maker):
+@pytest.mark.parametrize("create", MAKERS)
+def test_concat(axis, create):
     def build(a, b, c):
         return paddle.concat([a, b, c], axis)
 
     other = [2, 3, 4]
     other[axis] = 1
-    types = ["concat", "concat_grad"] if maker is strange else ["concat"]
-    check(build, {"a": maker(2, 3, 4), "b": maker(*other), "c": maker(2, 3, 4)}, types)
+    types = ["concat", "concat_grad"] if create is strange else ["concat"]
+    check(build, {"a": create(2, 3, 4), "b": create(*other), "c": create(2, 3, 4)}, types)
 
 
 @merged
@@ -159,17 +159,17 @@ def test_concat_dynamic():
 
 @merged
 @pytest.mark.parametrize("shape, axis", [([2, 3], 0), ([2, 3], 1), ([2, 3], -1), ([], 0), ([1], 1)])
-@pytest.mark.parametrize("maker", MAKERS)
-def test_stack(shape, axis, maker):
-    types = ["stack", "stack_grad"] if maker is strange else ["stack"]
-    feeds = {"a": maker(*shape), "b": maker(*shape)}
+@pytest.mark.parametrize("create", MAKERS)
+def test_stack(shape, axis, create):
+    types = ["stack", "stack_grad"] if create is strange else ["stack"]
+    feeds = {"a": create(*shape), "b": create(*shape)}
     check(lambda a, b: paddle.stack([a, b, a], axis), feeds, types)
 
 
 @merged
 @pytest.mark.parametrize("sections, axis", [([1, 3], -1), ([2, -1], 2), ([1, 1, 1], 1), ([2], 0)])
 def test_split(sections, axis):
-    check_kinds(lambda x: paddle.split(x, sections, axis), [2, 3, 4], ["split"])
+    check_dtypes(lambda x: paddle.split(x, sections, axis), [2, 3, 4], ["split"])
 
 
 @merged
@@ -178,7 +178,7 @@ def test_split_gradient_is_a_concat():
 
 
 @merged
-def test_split_whose_parts_are_not_all_used():
+def test_split_with_unused_outputs():
     build = lambda x: paddle.split(x, [1, 2, 3], 1)[1] * 2.0  # noqa: E731
     check(build, {"x": strange(2, 6)}, ["split"], gradients=False)
 
@@ -186,13 +186,13 @@ def test_split_whose_parts_are_not_all_used():
 @merged
 @pytest.mark.parametrize("num, axis", [(2, 0), (3, 1), (2, -1), (1, 0)])
 def test_split_with_num(num, axis):
-    check_kinds(lambda x: paddle.split(x, num, axis), [2, 3, 4], ["split_with_num"])
+    check_dtypes(lambda x: paddle.split(x, num, axis), [2, 3, 4], ["split_with_num"])
 
 
 @merged
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_unbind_and_unstack(axis):
-    check_kinds(lambda x: paddle.unbind(x, axis), [2, 3, 4], ["unbind"])
+    check_dtypes(lambda x: paddle.unbind(x, axis), [2, 3, 4], ["unbind"])
     check(lambda x: paddle.unstack(x, axis), {"x": strange(2, 3, 4)}, ["unstack", "unstack_grad"])
     check(lambda x: paddle.unstack(x, axis), {"x": whole(2, 3, 4)}, ["unstack"])
 
@@ -218,14 +218,14 @@ def test_shape_and_numel():
         lambda x: paddle.slice(x, [0], [0], [1]),
     ],
 )
-def test_wide_integers_stay_native(build):
+def test_64_bit_integers_fall_back(build):
     x = np.arange(6, dtype="int64").reshape(2, 3) + 2**40
     check(build, {"x": x}, ())
 
 
 @pytest.mark.parametrize("dims", [[2, 1, 3], [-1, 1, 3], [-1, 1, -1]], ids=str)
 @pytest.mark.parametrize("change", [paddle.squeeze, paddle.unsqueeze])
-def test_gradient_of_an_old_style_squeeze(change, dims):
+def test_gradient_of_a_program_desc_squeeze(change, dims):
     def build():
         x = paddle.static.data("x", dims, "float32")
         x.stop_gradient = False
@@ -237,7 +237,7 @@ def test_gradient_of_an_old_style_squeeze(change, dims):
 
 
 @pytest.mark.parametrize("change", [paddle.flatten, lambda x: paddle.reshape(x, [6])])
-def test_gradient_of_an_old_style_reshape(change):
+def test_gradient_of_a_program_desc_reshape(change):
     def build():
         x = paddle.static.data("x", [2, 1, 3], "float32")
         x.stop_gradient = False

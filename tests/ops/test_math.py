@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import both, check, check_native
+from tests.ops.harness import both, check, check_fallback
 from tests.ops.merging import merged
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 4), (2, 1, 2, 3, 2)]
@@ -42,7 +42,7 @@ def test_shapes(name, shape):
 
 @merged
 @pytest.mark.parametrize("name", [*POSITIVE, *ANY, *FLAT])
-def test_many_values_of_open_shape(name):
+def test_many_values_of_dynamic_shape(name):
     x = sample(name, (333, 3))
     check(function(name), {"x": x}, converted(name), dynamic={"x": [-1, -1]})
 
@@ -69,7 +69,7 @@ def test_exp_of_large_numbers():
 
 @merged
 @pytest.mark.parametrize("name", ["floor", "ceil", "round", "trunc"])
-def test_steps_whose_gradient_is_strange(name):
+def test_nan_and_infinite_gradients_of_step_functions(name):
     """Paddle multiplies the gradient by 0, which leaves NaN, except for trunc."""
     x, y = sample(name, (4,)), np.array([1, np.nan, np.inf, -np.inf], "float32")
     build = lambda x, y: getattr(paddle, name)(x) * y  # noqa: E731
@@ -77,14 +77,14 @@ def test_steps_whose_gradient_is_strange(name):
 
 
 @merged
-def test_round_takes_the_even_number():
+def test_round_ties_to_even():
     x = np.arange(-4.5, 5.0, 1.0, dtype="float32")
     check(paddle.round, {"x": x}, ["round", "round_grad"])
 
 
 @merged
-def test_round_to_decimals_stays_native():
-    check_native(lambda x: paddle.round(x, 1), {"x": sample("round", (3,))}, ["round"])
+def test_round_to_decimals_falls_back():
+    check_fallback(lambda x: paddle.round(x, 1), {"x": sample("round", (3,))}, ["round"])
 
 
 @merged
@@ -155,7 +155,7 @@ def test_lerp(shapes):
 
 
 @merged
-def test_lerp_of_strange_numbers():
+def test_lerp_of_special_values():
     x, y = np.meshgrid(STRANGE, STRANGE)
     inputs = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y)}
     check(lambda x, y: paddle.lerp(x, y, 0.7), inputs, ["lerp", "lerp_grad"])
@@ -172,19 +172,19 @@ def test_heaviside(shapes):
 
 
 @merged
-def test_heaviside_of_strange_numbers():
+def test_heaviside_of_special_values():
     x, y = np.meshgrid(STRANGE, STRANGE)
     inputs = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y)}
     check(paddle.heaviside, inputs, ["heaviside", "heaviside_grad"])
 
 
 @merged
-def test_squares_of_whole_numbers_stay_native():
-    check_native(paddle.square, {"x": np.array([1, -2, 3], "int32")}, ["square"], gradients=False)
+def test_squares_of_integers_fall_back():
+    check_fallback(paddle.square, {"x": np.array([1, -2, 3], "int32")}, ["square"], gradients=False)
 
 
 @merged
-def test_abs_of_whole_numbers():
+def test_abs_of_integers():
     x = np.array([1, -2, 3, 0, 2**31 - 1, -(2**31) + 1, -(2**31)], "int32")
     check(paddle.abs, {"x": x}, ["abs"], gradients=False)
     check(lambda x: paddle.abs(x.astype("int64")), {"x": x[:-1]}, ["abs"], gradients=False)
@@ -192,7 +192,7 @@ def test_abs_of_whole_numbers():
 
 @merged
 @pytest.mark.parametrize("rank", [1, 2])
-def test_abs_leaves_what_it_reads_to_others(rank):
+def test_abs_does_not_overwrite_its_operand(rank):
     """The plugin's Abs overwrites its operand, which matters after nodes that it does not fuse
     with.
     """
@@ -205,7 +205,7 @@ def test_abs_leaves_what_it_reads_to_others(rank):
 
 
 @merged
-def test_abs_of_strange_numbers_that_others_read():
+def test_abs_of_special_values_with_other_readers():
     strange = np.concatenate([STRANGE, STRANGE])
 
     def build(x):

@@ -124,7 +124,7 @@ def test_batch_norm_without_scale_or_bias(given, training):
     check(build, {"x": floats(2, 3, 4, 4), **inputs}, converted, runs=3, gradients=not given)
 
 
-def test_gradients_of_scale_without_bias_stay_native():
+def test_gradients_of_scale_without_bias_fall_back():
     entry = find_converter("pd_op.batch_norm_grad")
     assert entry is not None
     reason = entry.reason_against(
@@ -136,7 +136,7 @@ def test_gradients_of_scale_without_bias_stay_native():
 @merged
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_batch_norm_of_what_is_not_finite(bad, training):
+def test_batch_norm_of_nan_and_infinity(bad, training):
     x = floats(2, 3, 4, 4)
     x[1, 1, 2, 3] = bad
     build = batch_norm(3, training=training)
@@ -185,7 +185,7 @@ def test_batch_norm_twice_in_a_program():
     assert not report.native, report
 
 
-def test_batch_norm_and_its_gradient_in_different_intervals():
+def test_batch_norm_and_its_gradient_in_different_subgraphs():
     def build() -> Any:
         x = paddle.static.data("x", [4, 3, 5], "float32")
         h = paddle.nn.BatchNorm1D(3)(x)
@@ -213,7 +213,7 @@ def check_training(build: Any, shape: tuple[int, ...]) -> Any:
     return paddle_ngraph.explain(both[1].main)
 
 
-def test_batch_norm_becomes_part_of_a_convolution():
+def test_batch_norm_is_fused_into_a_convolution():
     """With constant parameters it is a multiply-add that needs no separate pass."""
     shapes = [(2, 3, 8, 8), (4, 3, 3, 3), *[(4,)] * 4, (2, 4, 6, 6), (2, 4, 6, 6)]
     x, weight, mean, variance, scale, bias, middle, out = (
@@ -247,7 +247,7 @@ def test_batch_norm_becomes_part_of_a_convolution():
     assert kinds <= {"Convolution", "Input", "Const", "Output", "Reorder", "Reshape"}
 
 
-def test_statistics_in_use_are_only_read():
+def test_evaluation_only_reads_statistics():
     """Every evaluation may share the running statistics with other runs."""
 
     def build() -> Any:
@@ -307,7 +307,7 @@ def test_layer_norm_of_large_and_open_batches():
 
 @merged
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
-def test_layer_norm_of_what_is_not_finite(bad):
+def test_layer_norm_of_nan_and_infinity(bad):
     x = floats(4, 6)
     x[1, 2] = bad
     check(layer_norm(1), {"x": x, **given(6, "wb")}, ["layer_norm", "layer_norm_grad"])
@@ -317,7 +317,7 @@ def test_layer_norm_of_what_is_not_finite(bad):
 @merged
 @pytest.mark.parametrize("is_trained", [(True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("kind", ["layer_norm", "group_norm", "instance_norm", "batch_norm_"])
-def test_parameters_that_are_not_trained(kind, is_trained):
+def test_untrained_parameters(kind, is_trained):
     normalizations = {
         "layer_norm": layer_norm(1),
         "group_norm": group_norm(2),
@@ -371,7 +371,7 @@ def test_group_norm(shape, layout, groups, names):
 
 @merged
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_group_norm_of_what_is_not_finite(bad):
+def test_group_norm_of_nan_and_infinity(bad):
     x = floats(2, 4, 3, 3)
     x[1, 2, 0, 0] = bad
     dynamic = {"x": [-1, 4, -1, -1]}
@@ -393,7 +393,7 @@ def test_instance_norm(shape, names):
 
 @merged
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_instance_norm_of_what_is_not_finite(bad):
+def test_instance_norm_of_nan_and_infinity(bad):
     x = floats(2, 4, 3, 3)
     x[1, 2, 0, 0] = bad
     converted = ["instance_norm", "instance_norm_grad"]
@@ -413,7 +413,7 @@ def test_instance_norm_of_what_is_not_finite(bad):
         (instance_norm, "instance_norm"),
     ],
 )
-def test_scales_and_biases_that_are_not_finite(build, kind, name):
+def test_infinite_and_nan_scales_and_biases(build, kind, name):
     """An infinite scale of finite values gives an infinite gradient, not NaN."""
     inputs = affine(4)
     inputs[name][:3] = [np.inf, -np.inf, np.nan]

@@ -228,14 +228,14 @@ def test_clips_with_decays(clip, decay):
 
 
 @pytest.mark.parametrize("kind", ["sgd_", "momentum_", "adam_", "adagrad_"])
-def test_multi_precision_stays_native(kind):
+def test_multi_precision_falls_back(kind):
     entry = find_converter(f"pd_op.{kind}")
     assert entry is not None
     reason = entry.reason_against(Op(f"pd_op.{kind}", 0, attrs={"multi_precision": True}))
     assert reason is not None and "multi-precision" in reason
 
 
-def test_shared_powers_of_beta_stay_native():
+def test_shared_powers_of_beta_fall_back():
     entry = find_converter("pd_op.adam_")
     assert entry is not None
     reason = entry.reason_against(Op("pd_op.adam_", 0, attrs={"use_global_beta_pow": True}))

@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_fallback
 from tests.ops.merging import merged
 from tests.programs import floats
 
@@ -104,13 +104,13 @@ def test_global(kind):
 
 @merged
 @pytest.mark.parametrize("pool", [F.max_pool1d, F.avg_pool1d])
-def test_one_axis(pool):
+def test_1d(pool):
     check(lambda x: pool(x, 3, 2, 1), {"x": tied(2, 3, 11)}, POOL)
 
 
 @merged
 @pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
-def test_open_batch_and_size(pool):
+def test_dynamic_batch_and_size(pool):
     check(
         lambda x: pool(x, 3, 2, 1),
         {"x": tied(2, 3, 9, 8)},
@@ -161,7 +161,7 @@ def test_maximum_with_index(options):
     )
 
 
-def test_windows_beyond_the_input_have_no_position():
+def test_windows_beyond_the_input_have_no_index():
     data = {"x": tied(2, 2, 4, 7)}
 
     def build(x):
@@ -229,14 +229,14 @@ OPTIONS3D = [
         {"kernel_size": [5, 1, 7]},
     ],
 )
-def test_solid(pool, options):
+def test_3d(pool, options):
     check(lambda x: pool(x, **options), {"x": tied(2, 3, 5, 6, 7)}, SOLID)
     check(lambda x: pool(x, **options), {"x": with_specials(2, 3, 5, 6, 7)}, SOLID)
 
 
 @merged
 @pytest.mark.parametrize("pool", [F.max_pool3d, F.avg_pool3d])
-def test_solid_with_channels_last(pool):
+def test_3d_with_channels_last(pool):
     check(
         lambda x: pool(x, 3, 2, 1, data_format="NDHWC"),
         {"x": tied(2, 5, 6, 7, 3)},
@@ -248,7 +248,7 @@ def test_solid_with_channels_last(pool):
 @merged
 @pytest.mark.parametrize("padding", [1, [1, 0, 0, 1, 1, 0]])
 @pytest.mark.parametrize("ceil_mode", [False, True])
-def test_solid_average_that_counts_padding(padding, ceil_mode):
+def test_3d_average_that_counts_padding(padding, ceil_mode):
     check(
         lambda x: F.avg_pool3d(x, 3, 2, padding, ceil_mode, exclusive=False),
         {"x": floats(2, 3, 5, 6, 7)},
@@ -258,7 +258,7 @@ def test_solid_average_that_counts_padding(padding, ceil_mode):
 
 @merged
 @pytest.mark.parametrize("out", [1, [2, 3, 5], [3, 6, 4], [7, 2, 9]])
-def test_solid_adaptive(out):
+def test_3d_adaptive(out):
     data = {"x": with_specials(2, 3, 5, 6, 7)}
     check(lambda x: F.adaptive_avg_pool3d(x, out), data, SOLID)
 
@@ -271,7 +271,7 @@ def test_solid_adaptive(out):
 
 @merged
 @pytest.mark.parametrize("options", OPTIONS3D)
-def test_solid_maximum_with_index(options):
+def test_3d_maximum_with_index(options):
     def build(x):
         return list(F.max_pool3d(x, return_mask=True, **options))
 
@@ -280,7 +280,7 @@ def test_solid_maximum_with_index(options):
 
 
 @merged
-def test_positions_beyond_16_million_are_exact():
+def test_indices_beyond_16_million_are_exact():
     def build(x):
         return list(F.max_pool3d(x, (2100, 1, 1), return_mask=True))
 
@@ -291,7 +291,7 @@ def test_positions_beyond_16_million_are_exact():
 
 @merged
 @pytest.mark.parametrize("kind", ["max", "avg"])
-def test_solid_global(kind):
+def test_3d_global(kind):
     def build(x):
         form = (False, True, "NCDHW", kind, True, False, "EXPLICIT")
         return paddle._C_ops.pool3d(x, [1, 1, 1], [1, 1, 1], [0, 0, 0], *form)
@@ -301,7 +301,7 @@ def test_solid_global(kind):
 
 @merged
 @pytest.mark.parametrize("out", [1, 3, 11])
-def test_one_axis_adaptive(out):
+def test_1d_adaptive(out):
     data = {"x": tied(2, 3, 8)}
     check(lambda x: F.adaptive_avg_pool1d(x, out), data, POOL)
     check(lambda x: list(F.adaptive_max_pool1d(x, out, return_mask=True)), data, INDEXED)
@@ -332,9 +332,9 @@ def test_norm_of_special_values():
 
 
 @merged
-def test_other_norms_stay_native():
+def test_other_norms_fall_back():
     data = {"x": abs(floats(2, 3, 9, 8))}
-    check_native(lambda x: F.lp_pool2d(x, 3, 2), data, ["lp_pool2d", "lp_pool2d_grad"])
+    check_fallback(lambda x: F.lp_pool2d(x, 3, 2), data, ["lp_pool2d", "lp_pool2d_grad"])
 
 
 @merged
@@ -351,7 +351,7 @@ def test_fractional(random_u, out, kernel):
 
 @merged
 @pytest.mark.parametrize(("out", "kernel"), [([2, 5, 3], None), (3, 2)])
-def test_fractional_solid(out, kernel):
+def test_fractional_3d(out, kernel):
     def build(x):
         return list(F.fractional_max_pool3d(x, out, kernel, 0.3, return_mask=True))
 
@@ -376,7 +376,7 @@ def test_unpool(kernel, stride):
 
 
 @merged
-def test_unpool_one_axis():
+def test_unpool_1d():
     def build(x):
         pooled, mask = F.max_pool1d(x, 2, 2, return_mask=True)
         return F.max_unpool1d(pooled, mask, 2, 2)
@@ -385,7 +385,7 @@ def test_unpool_one_axis():
 
 
 @merged
-def test_unpool_to_one_place_twice():
+def test_unpool_to_one_index_twice():
     places = np.random.default_rng(0).integers(0, 20, (2, 3, 4, 5)).astype("int32")
     check(
         lambda x, i: F.max_unpool2d(x, i, 2, 2),
@@ -395,7 +395,7 @@ def test_unpool_to_one_place_twice():
 
 
 @merged
-def test_float64_stays_native():
-    check_native(
+def test_float64_falls_back():
+    check_fallback(
         lambda x: F.max_pool2d(x, 2), {"x": np.ones((1, 1, 4, 4))}, ["pool2d"], gradients=False
     )

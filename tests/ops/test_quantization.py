@@ -11,8 +11,8 @@ import paddle_ngraph
 from tests.ops.harness import (
     both,
     check,
-    check_native,
-    intervals_run_natively,
+    check_fallback,
+    forced_fallback,
     normal,
     strange,
 )
@@ -112,7 +112,7 @@ def test_halves_round_as_paddle_rounds_them(round_type, bits):
 
 
 @merged
-def test_an_observer_passes_x_on():
+def test_an_observer_forwards_x():
     def build(x):
         return paddle.nn.functional.relu(quantize_linear(x, -1, [1.0], only_observer=True)[0])
 
@@ -120,7 +120,7 @@ def test_an_observer_passes_x_on():
 
 
 @merged
-def test_nothing_is_quantized():
+def test_quantize_linear_of_an_empty_tensor():
     def build(x):
         return quantize_linear(x, -1, [1.0])[0]
 
@@ -128,11 +128,11 @@ def test_nothing_is_quantized():
 
 
 @merged
-def test_quantize_linear_stays_native_in_training():
+def test_quantize_linear_falls_back_in_training():
     def build(x):
         return quantize_linear(x, -1, [1.0], is_test=TRAINS)[0]
 
-    check_native(build, {"x": normal([3, 4])}, ["quantize_linear"], gradients=False)
+    check_fallback(build, {"x": normal([3, 4])}, ["quantize_linear"], gradients=False)
 
 
 @merged
@@ -236,7 +236,7 @@ def test_dequantize_linear(axis, scale, bits):
     expected = x * spread / np.float32(2 ** (bits - 1) - 1)
     np.testing.assert_array_equal(run(build, x, [-1, 4, 5]), expected)
     assert paddle_ngraph.stats()["engine_runs"] == 1, "the engine did not run"
-    with intervals_run_natively():
+    with forced_fallback():
         np.testing.assert_array_equal(run(build, x, [-1, 4, 5]), expected)
     assert paddle_ngraph.stats()["native_runs"] == 1
 
@@ -267,7 +267,7 @@ def test_channel_wise_dequantize_max_abs(axis):
 
 
 @merged
-def test_a_product_is_dequantized_by_two_scales():
+def test_a_matmul_is_dequantized_by_two_scales():
     def build(x):
         channels, scale = tensors(np.arange(1, 5) / 7, [3.0])
         return _C_ops.fake_channel_wise_dequantize_max_abs(x, [channels, scale], [8, 8], 0, 1)

@@ -9,7 +9,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_fallback
 from tests.programs import Program, floats
 
 pytestmark = pytest.mark.usefixtures("native_in_order")
@@ -40,7 +40,7 @@ def test_bernoulli(shape):
     check(build, {"x": floats(*shape)}, ["bernoulli"], gradients=False, runs=3)
 
 
-def test_bernoulli_of_certainties():
+def test_bernoulli_with_probabilities_0_and_1():
     x = np.array([0, 1, 1, 0, 1], "float32")
     build = lambda x: paddle.bernoulli(1.0 - x)  # noqa: E731
     (hits,) = check(build, {"x": x}, ["bernoulli"], gradients=False)
@@ -48,7 +48,7 @@ def test_bernoulli_of_certainties():
 
 
 @pytest.mark.parametrize("probability", [1.5, -0.1, np.nan, np.inf])
-def test_bernoulli_refuses_what_is_no_probability(probability):
+def test_bernoulli_rejects_values_beyond_0_and_1(probability):
     def build() -> Any:
         x = paddle.static.data("x", [3], "float32")
         return 2.0 * paddle.bernoulli(x * 1.0)
@@ -60,7 +60,7 @@ def test_bernoulli_refuses_what_is_no_probability(probability):
             program.run(engine, x=np.array([0.5, probability, 0.5], "float32"))
 
 
-def test_as_many_as_the_batch_has():
+def test_random_tensors_with_the_batch_size():
     def build(x: Any) -> Any:
         return x + paddle.randn(paddle.shape(x)), x * paddle.rand(paddle.shape(x))
 
@@ -69,21 +69,21 @@ def test_as_many_as_the_batch_has():
         check(build, inputs, ["gaussian", "uniform"], dynamic={"x": [-1, 4]}, runs=2)
 
 
-def test_numbers_that_nobody_in_the_engine_reads_stay_native():
+def test_random_numbers_without_converted_readers_fall_back():
     def build(x: Any) -> Any:
         return x * 2.0, paddle.randn([3]), paddle.rand([4])
 
-    check_native(build, {"x": floats(3)}, ["gaussian", "uniform"])
+    check_fallback(build, {"x": floats(3)}, ["gaussian", "uniform"])
 
 
-def test_other_dtypes_stay_native():
+def test_other_dtypes_fall_back():
     def build(x: Any) -> Any:
         return x * paddle.uniform([3], "float64").astype("float32")
 
-    check_native(build, {"x": floats(3)}, ["uniform"])
+    check_fallback(build, {"x": floats(3)}, ["uniform"])
 
 
-def test_parameters_are_initialized_natively():
+def test_parameter_initialization_falls_back():
     def build() -> Any:
         return paddle.nn.Linear(3, 4)(paddle.static.data("x", [-1, 3]))
 

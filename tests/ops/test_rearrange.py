@@ -93,7 +93,7 @@ def test_temporal_shift(steps, ratio, data_format):
 
 
 @merged
-def test_open_batch_and_size():
+def test_dynamic_batch_and_size():
     def build(x):
         return F.unfold(F.pixel_shuffle(F.channel_shuffle(x, 2), 2), 2)
 

@@ -10,7 +10,7 @@ import paddle.nn.functional as F
 import pytest
 
 from tests.ops import harness
-from tests.ops.harness import both, check, check_native
+from tests.ops.harness import both, check, check_fallback
 from tests.ops.merging import merged
 
 ACTIVATIONS = {
@@ -38,7 +38,7 @@ def test_shapes(name, shape):
 
 @merged
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_many_values_of_open_shape(name):
+def test_many_values_of_dynamic_shape(name):
     x = np.concatenate([normal(500), np.linspace(-30, 30, 241, dtype="float32")]).reshape(-1, 3)
     check(ACTIVATIONS[name], {"x": x}, both(name), dynamic={"x": [-1, 3]})
 
@@ -68,7 +68,7 @@ def test_celu(alpha):
 
 
 @merged
-def test_selu_of_other_numbers():
+def test_selu_with_other_constants():
     check(lambda x: F.selu(x, 1.5, 0.5), {"x": normal(40)}, both("selu"))
 
 
@@ -101,9 +101,9 @@ def test_in_place(name, arguments):
 
 
 @merged
-def test_rrelu_of_training_stays_native():
+def test_rrelu_of_training_falls_back():
     build = lambda x: F.rrelu(x, training=True) * 0  # noqa: E731
-    check_native(build, {"x": normal(6)}, ["rrelu"], gradients=False)
+    check_fallback(build, {"x": normal(6)}, ["rrelu"], gradients=False)
 
 
 @merged
@@ -135,7 +135,7 @@ def test_prelu_of_one_slope_for_each_element(shape):
 
 
 @merged
-def test_prelu_of_strange_numbers():
+def test_prelu_of_special_values():
     inputs = {"x": EDGES, "w": np.array([0.3], "float32")}
     check(lambda x, w: F.prelu(x, w), inputs, both("prelu"))
 
@@ -151,7 +151,7 @@ def test_maxout(shape, groups, axis):
 
 
 @merged
-def test_maxout_of_ties_and_strange_numbers():
+def test_maxout_of_ties_and_special_values():
     x = np.random.default_rng(0).integers(0, 2, (3, 6, 2, 3)).astype("float32")
     check(lambda x: F.maxout(x, 3), {"x": x}, both("maxout"))
     x[0, 1], x[1, :3], x[2, 3:] = np.nan, -np.inf, np.inf

@@ -13,7 +13,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.build import make_model
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_fallback
 from tests.ops.merging import merged
 from tests.programs import Program, floats
 
@@ -123,7 +123,7 @@ def test_sizes(mode, steps, batch, features, hidden):
 
 @merged
 @pytest.mark.parametrize("mode", MODES)
-def test_open_batch_and_steps(mode):
+def test_dynamic_batch_and_steps(mode):
     values = feeds(mode, bidirectional=True)
     values["lengths"] = lengths(5, 2, 4)
     dynamic = {"x": [-1, -1, 4], "h": [2, -1, 6], "lengths": [-1]}
@@ -143,7 +143,7 @@ def test_special_values(mode, special):
 
 @merged
 @pytest.mark.parametrize("mode", MODES)
-def test_what_comes_after_the_end(mode):
+def test_values_after_the_end_of_a_sequence(mode):
     values = feeds(mode, layers=2)
     values["x"][3:, 1] = np.nan
     values["lengths"] = lengths(5, 3, 4)
@@ -170,7 +170,7 @@ SIZES_OF_CONSTANTS = [(6, 6, 1), (4, 16, 2), (16, 16, 3)]
         ("RNN_RELU", 8, 8, 2, True),
     ],
 )
-def test_gradients_of_weights_that_nothing_trains(mode, features, hidden, layers, is_tied):
+def test_gradients_with_untrained_weights(mode, features, hidden, layers, is_tied):
     """Weights are constants: a square one is read directly and transposed, in loops and outside."""
     values = feeds(mode, features=features, hidden=hidden, layers=layers, bidirectional=True)
     weights = {name: values.pop(name) for name in list(values) if name.startswith("w")}
@@ -226,7 +226,7 @@ def test_dropout_between_layers_of_sequences():
 
 
 @pytest.mark.parametrize("layers, dropout", [(1, 0.5), (2, 1.0)])
-def test_dropout_that_draws_nothing(layers, dropout):
+def test_dropout_without_samples(layers, dropout):
     def build(**values):
         return *network("GRU", layers, dropout=dropout)(**values), paddle.rand([3])
 
@@ -257,7 +257,7 @@ def test_dropout_in_training():
 def test_lengths_of_64_bits():
     values = feeds("GRU")
     values["lengths"] = lengths(5, 0, 2).astype("int64")
-    check_native(network("GRU"), values, ["rnn", "rnn_grad"])
+    check_fallback(network("GRU"), values, ["rnn", "rnn_grad"])
 
 
 @pytest.mark.parametrize("ends", [[6, 5, 5], [5, -1, 5]])
@@ -273,14 +273,14 @@ def test_lengths_out_of_range(ends):
         executor.run(program, feed=inputs, fetch_list=fetches)
 
 
-def test_a_native_gradient_keeps_its_operator_native(monkeypatch):
+def test_a_gradient_that_falls_back_takes_its_operator_along(monkeypatch):
     """The gradient reads ``reserve``, which the engine does not compute."""
     monkeypatch.delitem(registry._converters, "pd_op.rnn_grad")
-    check_native(network("LSTM"), feeds("LSTM"), ["rnn", "rnn_grad"])
+    check_fallback(network("LSTM"), feeds("LSTM"), ["rnn", "rnn_grad"])
 
 
 @merged
-def test_a_gradient_in_another_interval():
+def test_a_gradient_in_another_subgraph():
     """Both operators fall back, since Paddle's gradient reads Paddle's ``reserve``."""
     values = feeds("GRU")
 
@@ -288,7 +288,7 @@ def test_a_gradient_in_another_interval():
         out, state = network("GRU")(x, h, **weights)
         return paddle.erfinv(0.5 * out), state  # erfinv has no converter
 
-    check_native(build, values, ["erfinv", "erfinv_grad", *BOTH])
+    check_fallback(build, values, ["erfinv", "erfinv_grad", *BOTH])
 
 
 # -- paddle.nn -------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def test_training(layer, with_lengths):
 
 
 @pytest.mark.parametrize("cell", [paddle.nn.LSTMCell, paddle.nn.GRUCell, paddle.nn.SimpleRNNCell])
-def test_steps_written_out(cell):
+def test_unrolled_steps(cell):
     def build():
         x = paddle.static.data("x", [-1, 4, 3])
         step, states, outs = cell(3, 5), None, []
@@ -362,7 +362,7 @@ def test_steps_written_out(cell):
     assert paddle_ngraph.stats()["engine_runs"] == 3
 
 
-def test_the_gradient_computes_nothing_again():
+def test_the_gradient_recomputes_nothing():
     """In one subgraph the gradient shares the loops of its operator: two bidirectional layers."""
 
     def build():

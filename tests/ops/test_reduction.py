@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from tests.ops.harness import both, check, check_native, normal
+from tests.ops.harness import both, check, check_fallback, normal
 from tests.ops.merging import merged
 from tests.programs import Program
 from tests.zips import zip_equal
@@ -53,7 +53,7 @@ def test_rank_five(name):
 @merged
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("name", FLOATING)
-def test_open_shapes(name, axis):
+def test_dynamic_shapes(name, axis):
     x = normal((5, 17)) / 2
     check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, both(name), dynamic={"x": [-1, -1]})
 
@@ -69,7 +69,7 @@ def test_ties(name, axis):
 @merged
 @pytest.mark.parametrize("row", [0, 3, 5])
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "amax", "amin", "prod"])
-def test_nan_at_any_place(name, row):
+def test_nan_at_any_index(name, row):
     x = normal((6, 40))
     x[row, ::3] = np.nan
     x[(row + 2) % 6, 1] = np.inf
@@ -81,7 +81,7 @@ def test_nan_at_any_place(name, row):
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.finfo("float32").min])
 @pytest.mark.parametrize("size", [1, 5, 67])
 @pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
-def test_nothing_but_extremes(name, size, value):
+def test_equal_extremes_alone(name, size, value):
     x = np.full((3, size), value, "float32")
     check(lambda x: getattr(paddle, name)(x, 1), {"x": x}, both(name))
     check(lambda x: getattr(paddle, name)(x), {"x": x}, [name], gradients=False)
@@ -100,7 +100,7 @@ def test_nan_along_axes_of_size_1(name, shape, axis):
 @merged
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
 @pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
-def test_nothing_but_nan(name, shape):
+def test_nan_alone(name, shape):
     x = np.full(shape, np.nan, "float32")
     check(lambda x: getattr(paddle, name)(x), {"x": x}, both(name))
 
@@ -159,22 +159,22 @@ def test_sum_to_its_own_dtype():
 
 
 @merged
-def test_sum_to_another_dtype_stays_native():
+def test_sum_to_another_dtype_falls_back():
     x = {"x": normal((3, 4))}
-    check_native(lambda x: paddle.sum(x, 1, dtype="float64"), x, ["sum"], gradients=False)
+    check_fallback(lambda x: paddle.sum(x, 1, dtype="float64"), x, ["sum"], gradients=False)
 
 
 @merged
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "argmax"])
-def test_whole_numbers_stay_native(name):
+def test_integers_fall_back(name):
     x = np.array([[2**24 + 1, 3], [2, 2**24 + 3]], "int32")
-    check_native(lambda x: getattr(paddle, name)(x, 1), {"x": x}, [name], gradients=False)
+    check_fallback(lambda x: getattr(paddle, name)(x, 1), {"x": x}, [name], gradients=False)
 
 
 @merged
 @pytest.mark.parametrize("axis", [0, 1, [0, 1], None])
 @pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
-def test_extremes_of_whole_numbers_are_exact(name, axis):
+def test_extremes_of_integers_are_exact(name, axis):
     x = np.array([[2**24 + 1, 2**24, 2**31 - 1, -5], [2**31 - 2, 0, 2**24 + 2, -(2**31)]], "int32")
     check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, [name])
     check(lambda x: getattr(paddle, name)(x, axis), {"x": ~x.T}, [name])
@@ -192,7 +192,7 @@ def test_sum_of_bools_counts(shape, axis, dtype):
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
-def test_sum_of_whole_numbers_that_fits(shape, axis, dtype, keepdim):
+def test_sum_of_integers_within_int32(shape, axis, dtype, keepdim):
     def build(x):
         small = paddle.cast(x, "uint8")  # so that the sum surely fits
         return paddle.sum(paddle.cast(small, dtype) * 30000 - 7, axis, keepdim=keepdim)
@@ -202,7 +202,7 @@ def test_sum_of_whole_numbers_that_fits(shape, axis, dtype, keepdim):
 
 
 @merged
-def test_sum_of_whole_numbers_beyond_what_a_float_counts():
+def test_sum_of_integers_beyond_float32():
     def build(x):
         return paddle.sum(paddle.cast(x, "int32") + 2**24, 0), paddle.sum(paddle.cast(x, "int64"))
 
@@ -212,9 +212,9 @@ def test_sum_of_whole_numbers_beyond_what_a_float_counts():
 
 @merged
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_sum_of_whole_numbers_that_may_need_64_bits_stays_native(dtype):
+def test_sum_of_integers_that_may_need_64_bits_falls_back(dtype):
     x = {"x": np.array([2**31 - 1, 5], dtype)}
-    check_native(lambda x: paddle.sum(x), x, ["sum"])
+    check_fallback(lambda x: paddle.sum(x), x, ["sum"])
 
 
 @merged
@@ -245,9 +245,9 @@ def test_all_and_any(name, shape, axis):
 
 @merged
 @pytest.mark.parametrize("name", ["all", "any"])
-def test_all_and_any_of_numbers_stay_native(name):
+def test_all_and_any_of_numbers_fall_back(name):
     x = {"x": np.array([0, 3], "int32")}
-    check_native(lambda x: getattr(paddle, name)(x), x, [name])
+    check_fallback(lambda x: getattr(paddle, name)(x), x, [name])
 
 
 @merged
@@ -266,7 +266,7 @@ def test_all_and_any_of_numbers_stay_native(name):
     ids=str,
 )
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-def test_positions(name, shape, axis, keep):
+def test_argmax_and_argmin(name, shape, axis, keep):
     def build(x):
         return getattr(paddle, name)(x, axis, keepdim=keep)
 
@@ -277,7 +277,7 @@ def test_positions(name, shape, axis, keep):
 @pytest.mark.parametrize("length", [1, 3, 64, 70, 200])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-def test_position_among_strange_numbers(name, axis, length):
+def test_argmax_of_special_values(name, axis, length):
     largest = np.finfo("float32").max
     values = np.array([np.nan, np.inf, -np.inf, largest, -largest, 0.0], "float32")
     x = np.random.default_rng(length).choice(values[: length + 1], (300, length))
@@ -291,7 +291,7 @@ def test_position_among_strange_numbers(name, axis, length):
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-def test_first_of_equal_positions(name, axis, dtype):
+def test_argmax_returns_the_first_of_equal_values(name, axis, dtype):
     x = np.random.default_rng(0).integers(0, 3, (40, 33)).astype("float32")
     check(lambda x: getattr(paddle, name)(x, axis, dtype=dtype), {"x": x}, [name])
     check(lambda x: getattr(paddle, name)(x, axis, dtype=dtype), {"x": x * 0}, [name])
@@ -313,7 +313,7 @@ SOURCES = {
 }
 
 
-def _drawn_means(x, seed):
+def _random_means(x, seed):
     """Means whose readers reduce over samples, with a chain of axis permutations between them."""
     draw, names = np.random.default_rng(seed), ["n", "c", "h", "w"]
     left = set(draw.permutation(names)[: int(draw.integers(1, 5))])
@@ -341,7 +341,7 @@ def _drawn_means(x, seed):
 
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "all", "any", "logsumexp"])
-def test_reductions_behind_new_axes(name, keep):
+def test_reductions_after_unsqueeze(name, keep):
     """The plugin fuses an unsqueeze after a reduction."""
 
     def build():
@@ -363,12 +363,12 @@ def test_reductions_behind_new_axes(name, keep):
 
 @pytest.mark.parametrize("in_a_loop", [False, True])
 @pytest.mark.parametrize("seed", range(24))
-def test_means_over_samples_in_steps_are_the_same_in_each_run(seed, in_a_loop):
+def test_stepwise_means_over_samples_are_deterministic(seed, in_a_loop):
     channels = 2 + seed % 2
 
     def pooled(x):
         found = paddle.nn.functional.avg_pool2d(x, 2)
-        return [_drawn_means(found, 8 * seed + each) for each in range(8)]
+        return [_random_means(found, 8 * seed + each) for each in range(8)]
 
     def build():
         x = paddle.static.data("x", [3, channels, 8, 8], "float32")
@@ -389,7 +389,7 @@ def test_means_over_samples_in_steps_are_the_same_in_each_run(seed, in_a_loop):
 @pytest.mark.parametrize("batch", [4, -1])
 @pytest.mark.parametrize("channels", [1, 2, 3, 8, 16])
 @pytest.mark.parametrize("source", SOURCES)
-def test_reductions_over_samples_are_the_same_in_each_run(source, channels, batch):
+def test_reductions_over_samples_are_deterministic(source, channels, batch):
     """The plugin's means vary: the plugin processes a batch of few channels in blocks."""
 
     def build():

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_fallback
 from tests.ops.merging import merged
 from tests.programs import floats
 
@@ -70,7 +70,7 @@ def test_one_gradient_only(wanted):
 
 
 @merged
-def test_infinity_reaches_what_it_touches():
+def test_infinity_propagates_through_grid_sample():
     data = floats(1, 2, 4, 4)
     data[0, 0, 1, 1], data[0, 1, 2, 3] = np.inf, np.nan
     feeds = {"x": data, "grid": floats(1, 6, 6, 2, seed=1)}
@@ -78,7 +78,7 @@ def test_infinity_reaches_what_it_touches():
 
 
 @merged
-def test_open_batch_and_size():
+def test_dynamic_batch_and_size():
     check(
         lambda x, grid: F.grid_sample(x, grid),
         {"x": floats(2, 3, 4, 5), "grid": floats(2, 3, 3, 2, seed=1)},
@@ -90,7 +90,7 @@ def test_open_batch_and_size():
 
 
 @merged
-def test_float64_stays_native():
-    check_native(
+def test_float64_falls_back():
+    check_fallback(
         lambda x: F.affine_grid(x, [1, 1, 2, 2]), {"x": np.ones((1, 2, 3))}, ["affine_grid"]
     )

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native, check_refused, ids, strange, whole
+from tests.ops.harness import check, check_fallback, check_rejected, ids, strange, whole
 from tests.ops.merging import merged
 from tests.programs import floats
 
@@ -40,15 +40,15 @@ def test_scatter_shapes(shape, rest):
 
 
 @merged
-def test_the_last_of_many_updates_stays():
+def test_the_last_of_many_updates_wins():
     feeds = {"x": floats(7, 16), "index": ids(7, 3000), "updates": floats(3000, 16)}
     check(paddle.scatter, feeds, ["scatter", "scatter_grad"])
 
 
 @pytest.mark.parametrize("bad", [5, -6, 2**40])
-def test_scatter_refuses_positions_out_of_range(bad):
+def test_scatter_rejects_indices_out_of_range(bad):
     feeds = {"x": floats(5, 4), "index": np.array([0, bad]), "updates": floats(2, 4)}
-    check_refused(paddle.scatter, feeds, ["scatter"])
+    check_rejected(paddle.scatter, feeds, ["scatter"])
 
 
 @merged
@@ -119,7 +119,7 @@ def test_put_along_axis(axis, dtype, reduce):
 @merged
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("reduce", ["assign", "add", "mul"])
-def test_put_along_axis_of_fewer_places_than_values(axis, reduce):
+def test_put_along_axis_with_fewer_indices_than_values(axis, reduce):
     def build(x, index, values):
         return paddle.put_along_axis(x, index, values, axis, reduce, broadcast=False)
 
@@ -127,7 +127,7 @@ def test_put_along_axis_of_fewer_places_than_values(axis, reduce):
     check(build, feeds, ["put_along_axis"], gradients=False)
 
 
-def test_put_along_axis_of_more_elements_than_a_float_counts():
+def test_put_along_axis_of_more_elements_than_float32_counts():
     columns = 2**23 + 7
     x = np.zeros([3, columns], "float32")
     index = np.array([[5], [columns - 2], [columns - 3]])
@@ -150,7 +150,7 @@ def test_put_along_axis_broadcast(axis):
     "reduce, include_self",
     [("add", False), ("mul", False), ("add", True), ("mul", True), ("amin", True), ("amax", True)],
 )
-def test_put_along_axis_of_what_is_there_or_not(reduce, include_self):
+def test_put_along_axis_with_and_without_self(reduce, include_self):
     def build(x, i, v):
         return paddle.put_along_axis(x, i, v, 0, reduce, include_self, broadcast=False)
 
@@ -179,17 +179,17 @@ def test_mean_put_along_axis(axis, include_self):
 
 @merged
 @pytest.mark.parametrize("reduce, include_self", [("amax", False), ("amin", False)])
-def test_put_along_axis_stays_native(reduce, include_self):
+def test_put_along_axis_falls_back(reduce, include_self):
     build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, reduce, include_self)  # noqa: E731
     feeds = {"x": floats(3, 4), "i": ids(3, 3, 4), "v": floats(3, 4)}
-    check_native(build, feeds, ["put_along_axis"], gradients=False)
+    check_fallback(build, feeds, ["put_along_axis"], gradients=False)
 
 
 @merged
-def test_mean_of_whole_numbers_put_along_axis_stays_native():
+def test_put_along_axis_with_mean_of_integers_falls_back():
     build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, "mean")  # noqa: E731
     feeds = {"x": whole(3, 4), "i": ids(3, 3, 4), "v": whole(3, 4)}
-    check_native(build, feeds, ["put_along_axis"])
+    check_fallback(build, feeds, ["put_along_axis"])
 
 
 # -- by index tensors ------------------------------------------------------------------------------
@@ -247,10 +247,10 @@ def test_index_put_of_int32_by_a_comparison_is_exact(accumulate, shape):
 
 
 @merged
-def test_index_put_of_many_values_by_a_mask_stays_native():
+def test_index_put_of_many_values_by_a_mask_falls_back():
     build = lambda x, m, v: paddle.index_put(x, (m,), v)  # noqa: E731
     feeds = {"x": floats(4), "m": np.array([True, False, True, False]), "v": floats(2)}
-    check_native(build, feeds, ["index_put"], gradients=False)
+    check_fallback(build, feeds, ["index_put"], gradients=False)
 
 
 # -- slices ----------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_set_value_with_tensor(where):
 
 
 @merged
-def test_set_value_of_whole_numbers():
+def test_set_value_of_integers():
     def build(x, v):
         x = paddle.static.setitem(paddle.assign(x), np.s_[1:3], v)
         return paddle.static.setitem(x, np.s_[:, ::2], 7)

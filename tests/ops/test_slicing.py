@@ -7,7 +7,7 @@ import paddle
 import pytest
 from paddle.nn import functional
 
-from tests.ops.harness import check, check_kinds, strange, whole
+from tests.ops.harness import check, check_dtypes, strange, whole
 from tests.ops.merging import merged
 
 SLICES = [
@@ -22,7 +22,7 @@ SLICES = [
 @merged
 @pytest.mark.parametrize("axes, starts, ends", SLICES)
 def test_slice(axes, starts, ends):
-    check_kinds(lambda x: paddle.slice(x, axes, starts, ends), [2, 3, 4], ["slice", "slice_grad"])
+    check_dtypes(lambda x: paddle.slice(x, axes, starts, ends), [2, 3, 4], ["slice", "slice_grad"])
 
 
 @merged
@@ -39,7 +39,7 @@ def test_slice(axes, starts, ends):
     ],
 )
 def test_slice_with_axes_dropped(index):
-    check_kinds(lambda x: x[index], [2, 3, 4], ["slice", "slice_grad"])
+    check_dtypes(lambda x: x[index], [2, 3, 4], ["slice", "slice_grad"])
 
 
 @merged
@@ -50,7 +50,7 @@ def test_slice_dynamic():
 
 
 @merged
-def test_slice_at_a_position_that_is_fed():
+def test_slice_at_a_fed_index():
     def build(x, start):
         return paddle.slice(x, [0], start, [4])
 
@@ -71,7 +71,7 @@ STRIDES = [
 @merged
 @pytest.mark.parametrize("axes, starts, ends, strides", STRIDES)
 def test_strided_slice(axes, starts, ends, strides):
-    check_kinds(
+    check_dtypes(
         lambda x: paddle.strided_slice(x, axes, starts, ends, strides),
         [2, 3, 7],
         ["strided_slice", "strided_slice_grad"],
@@ -80,13 +80,13 @@ def test_strided_slice(axes, starts, ends, strides):
 
 @merged
 def test_strided_slice_by_index():
-    check_kinds(lambda x: x[::-1, ::2], [3, 5, 2], ["strided_slice", "strided_slice_grad"])
+    check_dtypes(lambda x: x[::-1, ::2], [3, 5, 2], ["strided_slice", "strided_slice_grad"])
 
 
 @merged
 @pytest.mark.parametrize("axis", [[0], [0, 2], [-1], [0, 1, 2], 1])
 def test_flip(axis):
-    check_kinds(lambda x: paddle.flip(x, axis), [2, 3, 4], ["flip"])
+    check_dtypes(lambda x: paddle.flip(x, axis), [2, 3, 4], ["flip"])
 
 
 @merged
@@ -102,7 +102,7 @@ def test_crop(counts, offsets):
     "shifts, axis", [([1, -2], [0, 2]), (3, None), (-1, 1), (100, -1), ([1, 1], [0, 0])]
 )
 def test_roll(shifts, axis):
-    check_kinds(lambda x: paddle.roll(x, shifts, axis), [2, 3, 4], ["roll", "roll_grad"])
+    check_dtypes(lambda x: paddle.roll(x, shifts, axis), [2, 3, 4], ["roll", "roll_grad"])
 
 
 @merged
@@ -115,7 +115,7 @@ def test_pad(value):
 
 
 @merged
-def test_pad_of_whole_numbers():
+def test_pad_of_integers():
     build = lambda x: functional.pad(x, [1, 2, 0, 1], value=-3)  # noqa: E731
     check(build, {"x": whole(3, 4)}, ["pad"])
 
@@ -151,7 +151,7 @@ def test_pad_modes(mode, shape, frame, data_format):
 
 @merged
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
-def test_pad_modes_of_whole_numbers(mode):
+def test_pad_modes_of_integers(mode):
     build = lambda x: functional.pad(x, [1, 2, 0, 1], mode=mode)  # noqa: E731
     check(build, {"x": whole(2, 3, 4, 5)}, ["pad3d"])
 

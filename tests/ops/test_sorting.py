@@ -33,7 +33,7 @@ def test_sort(shape, axis, descending):
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("length", [16, 65, 3000])
 @pytest.mark.parametrize("make", [strange, lambda shape: np.round(normal(shape))])
-def test_order_of_equal_and_strange_elements(make, length, stable, descending):
+def test_order_of_equal_values_nan_and_infinity(make, length, stable, descending):
     def build(x):
         return paddle.sort(x, 1, descending, stable), paddle.argsort(x, 1, descending, stable)
 
@@ -55,13 +55,13 @@ def test_topk(shape, axis, largest):
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize(("length", "k"), [(3, 3), (40, 1), (40, 3), (40, 40), (400, 6), (400, 7)])
 @pytest.mark.parametrize("make", [strange, lambda shape: np.round(normal(shape))])
-def test_topk_among_equal_and_strange_elements(make, length, k, in_order, largest):
+def test_topk_among_equal_values_nan_and_infinity(make, length, k, in_order, largest):
     build = lambda x: paddle.topk(x, k, 1, largest, in_order)  # noqa: E731
     x = make((11, length)).astype("float32")
     check(build, {"x": x}, ["topk", "topk_grad"], dynamic={"x": [-1, -1]})
 
 
-def test_topk_of_more_than_there_is_is_left_to_paddle():
+def test_topk_with_k_beyond_the_axis_is_an_error():
     program = Program(lambda: paddle.topk(paddle.static.data("x", [-1, -1], "float32"), 5, 1))
     program.both(x=normal((2, 6)))
     with pytest.raises(ValueError, match="less than or equal"):

@@ -96,22 +96,22 @@ def is_one_operator(program: Program) -> bool:
 DTYPES = ["float32", "int64", "int32", "bool"]
 
 
-class Drawn:
+class RandomArrays:
     """A random program with TensorArrays, which have initial elements and grow in loops."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
-        self.is_open = self._draws(0.5)
+        self.is_open = self._chance(0.5)
         self.starts_with = int(self._random.integers(0, 3))
-        self.per_turn = int(self._random.integers(1, 3))
+        self.per_iteration = int(self._random.integers(1, 3))
         self.loops = int(self._random.integers(1, 3))
-        self.by_count = self.starts_with + self.per_turn <= 2 and self._draws(0.5)
+        self.by_count = self.starts_with + self.per_iteration <= 2 and self._chance(0.5)
         self.dtype = str(self._random.choice(DTYPES))
-        self.grows = self._draws(0.3)
+        self.grows = self._chance(0.3)
         self.axis = int(self._random.integers(0, 2))
-        self.is_known = self._draws(0.2)
+        self.is_known = self._chance(0.2)
 
-    def _draws(self, share: float) -> bool:
+    def _chance(self, share: float) -> bool:
         return bool(self._random.random() < share)
 
     def _as_element(self, h: Any, place: int) -> Any:
@@ -130,11 +130,11 @@ class Drawn:
         for place in range(self.starts_with):
             array_write(self._as_element(x, place), one(place), array)
 
-        def turn(i: Any, h: Any, *kept: Any) -> Any:
+        def body(i: Any, h: Any, *kept: Any) -> Any:
             h = paddle.tanh(paddle.matmul(h, weight) + 0.1)
-            for place in range(self.per_turn):
+            for place in range(self.per_iteration):
                 element = self._as_element(h, place)
-                if self.by_count and self.per_turn == 1:
+                if self.by_count and self.per_iteration == 1:
                     array_write(element, i + self.starts_with, array)
                 else:
                     append(array, element)
@@ -149,49 +149,49 @@ class Drawn:
             if loop:  # a counter of the array would restart
                 self.by_count = False
             start = [x * 1.0, x * 0.5] if self.grows else [x * 1.0]
-            found += counted(turn, *start, end=limit)[1:]
+            found += counted(body, *start, end=limit)[1:]
         found += [joined(array, self.axis, True), joined(array, self.axis, False)]
         found += [array_length(array), array_read(array, one(0)), joined(means)]
         return found
 
 
 @pytest.mark.parametrize("seed", range(32))
-def test_a_drawn_array_grows(seed: int) -> None:
-    drawn = Drawn(seed)
-    program = Program(drawn.build)
+def test_a_random_array_grows(seed: int) -> None:
+    arrays = RandomArrays(seed)
+    program = Program(arrays.build)
     for number, (size, limit) in enumerate(RUNS):
-        feed = {"x": floats(size if drawn.is_open else 2, WIDTH, seed=number)}
-        agree(program, **feed if drawn.is_known else {**feed, "limit": np.array([limit])})
+        feed = {"x": floats(size if arrays.is_open else 2, WIDTH, seed=number)}
+        agree(program, **feed if arrays.is_known else {**feed, "limit": np.array([limit])})
     assert is_one_operator(program)
 
 
 # -- variants --------------------------------------------------------------------------------------
 
 
-def what_no_turn_changes() -> Any:
+def loop_invariant_elements() -> Any:
     """Loop-invariant elements: a weight, a scalar, a feed."""
     x, weight = rows(), parameter(2, WIDTH)
     arrays = [create_array("float32") for _ in range(4)]
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         for array, value in zip(arrays, (weight, paddle.full([], 2.0), x, x)):
             append(array, value)
         return [h + 1]
 
-    return [counted(turn, x * 1.0, end=fed_limit())[1], *map(joined, arrays)]
+    return [counted(body, x * 1.0, end=fed_limit())[1], *map(joined, arrays)]
 
 
-def what_is_handed_on() -> Any:
+def carried_elements() -> Any:
     """Elements that are initial and yielded values of iterations."""
     x = rows()
     before, after = create_array("float32"), create_array("float32")
 
-    def turn(i: Any, h: Any, g: Any) -> Any:
+    def body(i: Any, h: Any, g: Any) -> Any:
         append(before, h)
         append(after, g)
         return [g, h * 0.5 + 1]
 
-    _, h, g = counted(turn, x * 1.0, x * 2.0, end=fed_limit())
+    _, h, g = counted(body, x * 1.0, x * 2.0, end=fed_limit())
     return [h, g, joined(before), joined(after, 1, False)]
 
 
@@ -200,19 +200,19 @@ def loop_inside() -> Any:
     x, limit = rows(), fed_limit()
     outer = create_array("float32")
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         inner = create_array("float32")
 
-        def inner_turn(j: Any, g: Any) -> Any:
+        def inner_body(j: Any, g: Any) -> Any:
             append(inner, g)
             return [g * 0.7]
 
-        counted(inner_turn, h + 0.1, end=limit)
+        counted(inner_body, h + 0.1, end=limit)
         stacked = joined(inner)
         append(outer, paddle.sum(stacked, 0))
         return [paddle.tanh(paddle.mean(stacked, 0)) + paddle.cast(array_length(inner), "float32")]
 
-    return [counted(turn, x * 1.0, end=limit)[1], joined(outer), array_length(outer)]
+    return [counted(body, x * 1.0, end=limit)[1], joined(outer), array_length(outer)]
 
 
 def inputs_of_a_recurrent_layer() -> Any:
@@ -223,12 +223,12 @@ def inputs_of_a_recurrent_layer() -> Any:
     for place in range(6):
         array_write(x * (place + 1.0), one(place), inputs)
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         h = paddle.tanh(paddle.matmul(array_read(inputs, i), weight) + h)
         append(outputs, h)
         return [h]
 
-    h = counted(turn, x * 0.0, end=limit)[1]
+    h = counted(body, x * 0.0, end=limit)[1]
     place = paddle.cast(paddle.mean(x) > 0, "int64") * (array_length(outputs) > 1)
     return [h, joined(outputs, 1), array_read(outputs, place)]
 
@@ -241,14 +241,14 @@ def read_under_a_condition() -> Any:
         paddle.mean(x) > 0.0, lambda: joined(array)[-1] * 2, lambda: array_read(array, one(0)) + 1
     )
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         h = paddle.static.nn.cond(
             paddle.mean(h) > 0.5, lambda: h * 0.5, lambda: h + array_read(array, one(0))
         )
         append(chosen, h)
         return [h]
 
-    return [found, *counted(turn, x * 1.0, end=fed_limit())[1:], joined(chosen)]
+    return [found, *counted(body, x * 1.0, end=fed_limit())[1:], joined(chosen)]
 
 
 def computed_with_afterwards() -> Any:
@@ -266,19 +266,19 @@ def computed_with_afterwards() -> Any:
     ]
 
 
-def turns_that_follow_from_turns() -> Any:
+def growing_iteration_counts() -> Any:
     """Each iteration has an inner loop with one iteration more than the time before."""
     x = rows()
     outer = create_array("float32")
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         inner = create_array("float32")
         counted(lambda j, g: [append(inner, g), g * 0.7][1:], h + 0.1, end=i + 1)
         stacked = joined(inner)
         append(outer, paddle.sum(stacked, 0) + stacked[-1])
         return [paddle.tanh(paddle.max(stacked, 0))]
 
-    return [*counted(turn, x * 1.0, end=fed_limit())[1:], joined(outer, 1)]
+    return [*counted(body, x * 1.0, end=fed_limit())[1:], joined(outer, 1)]
 
 
 def length_inside() -> Any:
@@ -286,11 +286,11 @@ def length_inside() -> Any:
     x = rows()
     array = create_array("float32")
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         append(array, h)
         return [h * 0.5 + paddle.cast(array_length(array), "float32")]
 
-    return [*counted(turn, x * 1.0, end=fed_limit())[1:], joined(array)]
+    return [*counted(body, x * 1.0, end=fed_limit())[1:], joined(array)]
 
 
 def until_something_happens() -> Any:
@@ -298,11 +298,11 @@ def until_something_happens() -> Any:
     start = counted(lambda i, h: [h * 0.7], rows() * 1.0, end=fed_limit())[1]
     array = create_array("float32")
 
-    def turn(h: Any) -> Any:
+    def body(h: Any) -> Any:
         append(array, h)
         return [h + paddle.abs(h) + 0.3]
 
-    h = paddle.static.nn.while_loop(lambda h: paddle.mean(h) < 6.0, turn, [start])[0]
+    h = paddle.static.nn.while_loop(lambda h: paddle.mean(h) < 6.0, body, [start])[0]
     return [h, joined(array), array_length(array)]
 
 
@@ -314,44 +314,44 @@ def read_in_its_loop() -> Any:
     array_write(x + 0.1, one(1), array)
     array_write(paddle.mean(x, keepdim=True), one(0), other)
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         last = array_read(array, array_length(array) - 1)
         all_of_them = paddle.mean(joined(array), 0) + array_read(array, i)
         append(array, paddle.tanh(paddle.matmul(last, weight) + all_of_them))
         array_write(array_read(other, i) * 0.9, i + 1, other)
         return [h + paddle.sum(joined(array, 1), 1)]
 
-    h = counted(turn, x * 1.0, end=fed_limit())[1]
+    h = counted(body, x * 1.0, end=fed_limit())[1]
     return [h, joined(array), array_length(array), joined(other)]
 
 
-def read_by_the_turn_that_appended() -> Any:
+def read_by_the_appending_iteration() -> Any:
     """The array has no initial elements."""
     x = rows()
     array, pairs = create_array("float32"), create_array("float32")
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         append(array, h * 0.5)
         append(pairs, h)
         append(pairs, last(array, 1) + 1)
         return [paddle.tanh(last(array, 1) + last(pairs, 2) * last(pairs, 1))]
 
     return [
-        *counted(turn, x * 1.0, end=fed_limit())[1:],
+        *counted(body, x * 1.0, end=fed_limit())[1:],
         joined(array),
         joined(pairs),
         last(pairs, 1),
     ]
 
 
-def as_many_as_wanted() -> Any:
+def until_the_wanted_length() -> Any:
     """The loop condition is the number of elements."""
     x, limit = rows(), fed_limit()
     array = create_array("float32")
-    turn = lambda h: [append(array, h), h * 0.9][1:]  # noqa: E731
+    body = lambda h: [append(array, h), h * 0.9][1:]  # noqa: E731
     start = [x * 1.0]
     return [
-        *paddle.static.nn.while_loop(lambda h: array_length(array) < limit, turn, start),
+        *paddle.static.nn.while_loop(lambda h: array_length(array) < limit, body, start),
         joined(array),
     ]
 
@@ -362,24 +362,24 @@ def overwritten_afterwards() -> Any:
     array = create_array("float32")
     number = paddle.zeros([1])
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         append(array, number)
         paddle.increment(number)
         return [h + number]
 
-    return [counted(turn, x * 1.0, end=fed_limit())[1], joined(array, 0, False), number * 1.0]
+    return [counted(body, x * 1.0, end=fed_limit())[1], joined(array, 0, False), number * 1.0]
 
 
 FORMS: list[Callable[[], Any]] = [
-    *(what_no_turn_changes, what_is_handed_on, loop_inside, inputs_of_a_recurrent_layer),
+    *(loop_invariant_elements, carried_elements, loop_inside, inputs_of_a_recurrent_layer),
     *(read_under_a_condition, computed_with_afterwards, length_inside, until_something_happens),
-    *(read_in_its_loop, overwritten_afterwards, turns_that_follow_from_turns),
-    *(read_by_the_turn_that_appended, as_many_as_wanted),
+    *(read_in_its_loop, overwritten_afterwards, growing_iteration_counts),
+    *(read_by_the_appending_iteration, until_the_wanted_length),
 ]
 
 
 @pytest.mark.parametrize("build", FORMS)
-def test_a_form_of_array(build: Callable) -> None:
+def test_a_variant_of_an_array(build: Callable) -> None:
     program = Program(build)
     for number, (size, limit) in enumerate(RUNS):
         agree(program, x=floats(size, WIDTH, seed=number), limit=np.array([limit]))
@@ -388,7 +388,7 @@ def test_a_form_of_array(build: Callable) -> None:
 
 @pytest.mark.parametrize("build", FORMS)
 @pytest.mark.parametrize("fetched", ["first", "last", "others"])
-def test_what_nothing_reads_is_appended_too(build: Callable, fetched: str) -> None:
+def test_unread_elements_are_appended(build: Callable, fetched: str) -> None:
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
         count = len(build())
     places = {"first": [0], "last": [count - 1], "others": range(1, count - 1)}[fetched]
@@ -421,7 +421,7 @@ def one_array(starts_with: int = 1) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("starts_with", [0, 1, 2])
-def test_a_run_without_a_turn_is_paddles(starts_with: int) -> None:
+def test_a_run_without_iterations_falls_back(starts_with: int) -> None:
     program = Program(one_array(starts_with))
     for number, limit in enumerate([2, 0, 3, 0, -1, 1]):
         x = floats(2 + number, WIDTH, seed=number)
@@ -429,7 +429,7 @@ def test_a_run_without_a_turn_is_paddles(starts_with: int) -> None:
     assert is_one_operator(program)
 
 
-def test_a_graph_of_another_process_runs_natively(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_of_another_process_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fallback program creates each operator once, with Paddle's own attributes."""
     monkeypatch.setattr(fallback, "_recorded_graphs", LRUCache(1))
     program = Program(one_array(2))
@@ -439,16 +439,16 @@ def test_a_graph_of_another_process_runs_natively(monkeypatch: pytest.MonkeyPatc
     agree(program, by_paddle=True, x=x, limit=np.array([0]))
 
 
-def test_no_array_is_at_the_border_of_a_graph() -> None:
+def test_no_array_is_a_subgraph_input_or_output() -> None:
     (interval,) = paddle_ngraph.explain(Program(one_array()).main).intervals
     graph = Graph.from_string(interval.graph.to_string())
-    (maker,) = (op for op in graph.ops if op.type == "pd_op.create_array")
-    array = maker.output("out")
+    (creator,) = (op for op in graph.ops if op.type == "pd_op.create_array")
+    array = creator.output("out")
     with pytest.raises(NgraphError, match="a TensorArray has no form outside"):
         Graph.from_string(replace(graph, outputs=[*graph.outputs, array]).to_string())
 
 
-def test_a_loop_inside_without_a_turn_is_paddles() -> None:
+def test_an_inner_loop_without_iterations_falls_back() -> None:
     """Paddle raises an error there: an array without elements cannot become a tensor."""
     program = Program(loop_inside)
     agree(program, x=floats(2, WIDTH), limit=np.array([2]))
@@ -459,7 +459,7 @@ def test_a_loop_inside_without_a_turn_is_paddles() -> None:
     agree(program, x=floats(2, WIDTH), limit=np.array([3]))
 
 
-def test_no_element_is_read_where_there_is_none() -> None:
+def test_reading_beyond_the_array_is_an_error() -> None:
     def build() -> Any:
         x = rows()
         array = create_array("float32")
@@ -504,7 +504,9 @@ def one_element(is_fed: bool, where: str, starts_with: int, start: int) -> Calla
 @pytest.mark.parametrize("where", ["block", "branch", "loop"])
 @pytest.mark.parametrize("is_fed", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_no_element_is_read_that_is_not_there(where: str, is_fed: bool, seed: int) -> None:
+def test_reading_out_of_range_is_an_error_or_falls_back(
+    where: str, is_fed: bool, seed: int
+) -> None:
     """Paddle's kernel reads arbitrary memory there, or ends the process; the engine runs on."""
     random = np.random.default_rng(seed)
     starts_with = seed % 2
@@ -537,7 +539,7 @@ def test_no_element_is_read_that_is_not_there(where: str, is_fed: bool, seed: in
         assert is_one_operator(program)
 
 
-def test_a_run_that_fails_leaves_nothing_to_the_next() -> None:
+def test_a_failed_run_leaves_no_elements() -> None:
     """In Paddle, elements of a failed run remain for the next one."""
 
     def build() -> Any:
@@ -569,7 +571,7 @@ def test_a_run_that_fails_leaves_nothing_to_the_next() -> None:
 # -- fallback --------------------------------------------------------------------------------------
 
 
-def in_a_loop(turn: Callable[[Any, Any, Any], Any], starts_with: int = 1) -> Callable[[], Any]:
+def in_a_loop(body: Callable[[Any, Any, Any], Any], starts_with: int = 1) -> Callable[[], Any]:
     """A loop of three iterations with an array; its length and first element are read."""
 
     def build() -> Any:
@@ -577,7 +579,7 @@ def in_a_loop(turn: Callable[[Any, Any, Any], Any], starts_with: int = 1) -> Cal
         array = create_array("float32")
         for place in range(starts_with):
             array_write(x, one(place), array)
-        h = counted(lambda i, h: [turn(i, h, array)], x * 1.0, end=one(3))[1]
+        h = counted(lambda i, h: [body(i, h, array)], x * 1.0, end=one(3))[1]
         return [h, array_length(array), array_read(array, one(0))]
 
     return build
@@ -588,7 +590,7 @@ def leaves_gaps(i: Any, h: Any, array: Any) -> Any:
     return h + 1
 
 
-def starts_behind_a_gap(i: Any, h: Any, array: Any) -> Any:
+def starts_after_a_gap(i: Any, h: Any, array: Any) -> Any:
     array_write(h, i + 2, array)
     return h + 1
 
@@ -609,7 +611,7 @@ def appends_and_replaces(i: Any, h: Any, array: Any) -> Any:
     return h + 1
 
 
-def fills_its_own_from_its_number_on(i: Any, h: Any, array: Any) -> Any:
+def fills_from_the_index_on(i: Any, h: Any, array: Any) -> Any:
     own = create_array("float32")
     array_write(h, i, own)
     append(array, h * paddle.cast(array_length(own), "float32"))
@@ -624,7 +626,7 @@ def appends_under_a_condition(i: Any, h: Any, array: Any) -> Any:
     return paddle.static.nn.cond(paddle.mean(h) > 1.0, yes, lambda: h * 1.5 + 0.3)
 
 
-def appends_what_grows(i: Any, h: Any, array: Any) -> Any:
+def appends_growing_value(i: Any, h: Any, array: Any) -> Any:
     append(array, paddle.tile(h, [2, 1]))
     return h + 1
 
@@ -636,14 +638,14 @@ def appends_two_shapes(i: Any, h: Any, array: Any) -> Any:
 
 
 def appends_in_a_loop_inside(i: Any, h: Any, array: Any) -> Any:
-    def turn(j: Any, g: Any) -> Any:
+    def body(j: Any, g: Any) -> Any:
         append(array, g)
         return [g * 0.5]
 
-    return counted(turn, h + 0.1, end=one(2))[1]
+    return counted(body, h + 0.1, end=one(2))[1]
 
 
-def prints_what_it_appends(i: Any, h: Any, array: Any) -> Any:
+def prints_elements(i: Any, h: Any, array: Any) -> Any:
     append(array, paddle.static.Print(h, print_phase="forward", first_n=1))
     return h + 1
 
@@ -656,21 +658,21 @@ def reads_from_nothing(i: Any, h: Any, array: Any) -> Any:
 NATIVE = [
     (in_a_loop(reads_from_nothing, 0), "reads a TensorArray that starts without elements"),
     (in_a_loop(leaves_gaps), "elsewhere than behind the last element"),
-    (in_a_loop(starts_behind_a_gap), "elsewhere than behind the last element"),
+    (in_a_loop(starts_after_a_gap), "elsewhere than behind the last element"),
     (in_a_loop(replaces_the_first), "elsewhere than behind the last element"),
     (in_a_loop(replaces_from_the_start_on), "elsewhere than behind the last element"),
     (in_a_loop(appends_and_replaces), "elsewhere than behind the last element"),
-    (in_a_loop(fills_its_own_from_its_number_on), "elsewhere than behind the last element"),
+    (in_a_loop(fills_from_the_index_on), "elsewhere than behind the last element"),
     (in_a_loop(appends_under_a_condition), "writes to a TensorArray under a condition"),
-    (in_a_loop(appends_what_grows), "elements of several shapes"),
+    (in_a_loop(appends_growing_value), "elements of several shapes"),
     (in_a_loop(appends_two_shapes), "elements of several shapes"),
     (in_a_loop(appends_in_a_loop_inside), "writes to a TensorArray of an outer block"),
-    (in_a_loop(prints_what_it_appends), "print"),
+    (in_a_loop(prints_elements), "print"),
 ]
 
 
 @pytest.mark.parametrize("build, reason", NATIVE)
-def test_other_arrays_are_paddles(build: Callable, reason: str) -> None:
+def test_other_arrays_fall_back(build: Callable, reason: str) -> None:
     program = Program(build)
     for number, size in enumerate((2, 5, 3, 1)):
         x = floats(size, WIDTH, seed=number)
@@ -685,7 +687,7 @@ def test_other_arrays_are_paddles(build: Callable, reason: str) -> None:
     assert reason in str(report)
 
 
-def test_a_program_with_an_array_in_two_intervals_is_paddles() -> None:
+def test_an_array_in_two_subgraphs_falls_back() -> None:
     def build() -> Any:
         x = rows()
         array = create_array("float32")
@@ -700,7 +702,7 @@ def test_a_program_with_an_array_in_two_intervals_is_paddles() -> None:
     assert "used outside of its interval" in str(paddle_ngraph.explain(program.main))
 
 
-def test_fed_numbers_beyond_32_bits_are_paddles() -> None:
+def test_fed_integers_beyond_int32_fall_back() -> None:
     def build() -> Any:
         ids = paddle.static.data("ids", [2], "int64")
         array = create_array("int64")
@@ -812,18 +814,18 @@ def test_a_list_is_one_operator(body: Callable, dynamic: None) -> None:
     layer = paddle.jit.to_static(Lists(body), input_spec=specs, full_graph=True)
     layer.eval()
 
-    def run(size: int, turns: int) -> list[np.ndarray]:
+    def run(size: int, iterations: int) -> list[np.ndarray]:
         with paddle.no_grad():
-            fed = floats(size, WIDTH, seed=size + turns), np.array([turns])
+            fed = floats(size, WIDTH, seed=size + iterations), np.array([iterations])
             found = layer(*map(paddle.to_tensor, fed))
         return [each.numpy() for each in (found if isinstance(found, tuple) else [found])]
 
-    for size, turns in RUNS:
+    for size, iterations in RUNS:
         with paddle_ngraph.use_ngraph(False), in_program_order():
-            native = run(size, turns)
+            native = run(size, iterations)
         paddle_ngraph.reset_stats()
         with paddle_ngraph.use_ngraph(True):
-            found = run(size, turns)
+            found = run(size, iterations)
         stats = paddle_ngraph.stats()
         assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
         for expected, actual in zip_equal(native, found):
@@ -831,7 +833,7 @@ def test_a_list_is_one_operator(body: Callable, dynamic: None) -> None:
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
 
 
-def test_a_list_that_trains_is_paddles(dynamic: None) -> None:
+def test_training_through_a_list_falls_back(dynamic: None) -> None:
     """Paddle does not differentiate such lists, and its error is raised."""
     layer = paddle.jit.to_static(Lists(list_that_starts_with_something), full_graph=True)
     x, n = paddle.to_tensor(floats(2, WIDTH)), paddle.to_tensor(np.array([3]))
@@ -866,7 +868,7 @@ def test_another_process_loads_arrays(tmp_path: Path) -> None:
     assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
 
 
-def test_as_many_elements_as_turns_have_no_form_in_cpp(tmp_path: Path) -> None:
+def test_dynamic_element_counts_have_no_cpp_code(tmp_path: Path) -> None:
     program = Program(one_array())
     with pytest.raises(NgraphError, match="has no form in C"):
         generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)

@@ -41,7 +41,7 @@ def test_shapes(name, shape):
 
 @merged
 @pytest.mark.parametrize("name", RANGES)
-def test_many_values_of_open_shape(name):
+def test_many_values_of_dynamic_shape(name):
     x = np.concatenate([sample(name, 900), sample(name, 99) * np.float32(1e-3)]).reshape(-1, 3)
     check(getattr(paddle, name), {"x": x}, both(name), dynamic={"x": [-1, 3]})
 

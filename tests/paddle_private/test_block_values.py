@@ -31,7 +31,7 @@ def test_a_value_of_a_block_is_a_copy_each_time(accessor: str) -> None:
 
 
 @pytest.mark.slow("starts a process")
-def test_programs_are_made_and_dropped_while_the_collector_waits() -> None:
+def test_programs_are_dropped_without_garbage_collection() -> None:
     """By Paddle and by each frontend; without the copies the first one ends the process."""
     frontends = ["native", "to_static", "compile", "dynamic"]
     done = subprocess.run(

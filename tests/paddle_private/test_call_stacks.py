@@ -18,7 +18,7 @@ from paddle_ngraph.paddle_private.call_stacks import without_call_stacks
 ask: Any = eval("lambda: getattr(traceback, 'extract' + '_stack')()", {"traceback": traceback})
 
 
-def name_of_asking() -> str | None:
+def caller_name() -> str | None:
     """Python code that inspects its caller."""
     found = traceback.extract_stack()
     return found[-1].name if found else None
@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_paddle_gets_none(asked: list[int]) -> None:
+def test_paddle_gets_no_call_stacks(asked: list[int]) -> None:
     make_operators()
     assert len(asked) > 1 and min(asked) > 1
     asked.clear()
@@ -55,7 +55,7 @@ def test_paddle_gets_none(asked: list[int]) -> None:
     assert len(asked) > 1
 
 
-def test_another_thread_that_makes_programs_gets_its_own(asked: list[int]) -> None:
+def test_another_thread_gets_complete_call_stacks(asked: list[int]) -> None:
     thread = threading.Thread(target=make_operators)
     with without_call_stacks():
         thread.start()
@@ -70,30 +70,30 @@ class Asking:
         self._found = found
 
     def __del__(self) -> None:
-        self._found.append(name_of_asking())
+        self._found.append(caller_name())
 
 
-def test_what_runs_in_this_thread_meanwhile_gets_its_own() -> None:
+def test_other_code_in_the_thread_gets_call_stacks() -> None:
     """``[-1]`` exists in plain Paddle."""
     found: list[str | None] = []
-    before = signal.signal(signal.SIGUSR1, lambda *_: found.append(name_of_asking()))
+    before = signal.signal(signal.SIGUSR1, lambda *_: found.append(caller_name()))
     try:
         with without_call_stacks():
-            found.append(name_of_asking())
+            found.append(caller_name())
             signal.raise_signal(signal.SIGUSR1)
             Asking(found)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert found == ["name_of_asking"] * 3
+    assert found == ["caller_name"] * 3
 
 
-def test_what_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrapper_installed_concurrently_remains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traceback, "extract_stack", traceback.extract_stack)  # restored at the end
     with without_call_stacks():
-        stand_in = traceback.extract_stack
+        replacement = traceback.extract_stack
 
         def wrapper(*args: Any, **kwargs: Any) -> StackSummary:
-            return stand_in(*args, **kwargs)
+            return replacement(*args, **kwargs)
 
         traceback.extract_stack = wrapper
         assert not ask()
@@ -105,7 +105,7 @@ def test_what_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_process_that_is_forked_meanwhile_gets_its_own() -> None:
+def test_a_forked_process_gets_call_stacks() -> None:
     """Threads of the child may have ids of threads that only the parent has."""
     is_inside, ends = threading.Event(), threading.Event()
 

@@ -20,7 +20,7 @@ from paddle_ngraph.frontends.dynamic.lazy import capture
 from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from paddle_ngraph.paddle_private import check, names, protocols, replaced
 from paddle_ngraph.paddle_private.place import ATTRIBUTE, PatchTarget, resolve, signature_of
-from tests import unfit_paddle
+from tests import incompatible_paddle
 
 PACKAGE = Path(paddle_ngraph.__file__).parent
 SOURCES = [
@@ -74,7 +74,7 @@ class Faults(ast.NodeVisitor):
         """Returns the base classes that belong to the package."""
         return [self._by_name[b.id] for b in node.bases if getattr(b, "id", "") in self._by_name]
 
-    def _tell(self, node: ast.AST) -> None:
+    def _report(self, node: ast.AST) -> None:
         self.found.append(f"{getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -82,27 +82,27 @@ class Faults(ast.NodeVisitor):
             if is_paddle(each.name):
                 self._of_paddle.add((each.asname or each.name).partition(".")[0])
                 if each.name not in PUBLIC:
-                    self._tell(node)
+                    self._report(node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         if is_paddle(node.module or ""):
             self._of_paddle |= {each.asname or each.name for each in node.names}
             if node.module not in PUBLIC or any(each.name[0] == "_" for each in node.names):
-                self._tell(node)
+                self._report(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and node.value.startswith(("paddle.base", "paddle._")):
-            self._tell(node)
+            self._report(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         function = ast.unparse(node.func)
         if function in ("setattr", "delattr", "object.__setattr__"):
-            self._tell(node)
+            self._report(node)
         named = [each for each in node.args if isinstance(each, ast.Constant)]
         if function in ("getattr", "hasattr", "attrgetter") and any(
             is_private(str(each.value)) for each in named
         ):
-            self._tell(node)
+            self._report(node)
         self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -118,16 +118,16 @@ class Faults(ast.NodeVisitor):
         is_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
         of_paddle = isinstance(root.value, ast.Name) and root.value.id in self._of_paddle
         if node.attr == "__dict__" or (of_paddle and root.attr == "base"):
-            self._tell(node)
+            self._report(node)
         elif is_private(node.attr) and node.attr not in OF_OTHERS:
             own = self._private if not is_self else self._classes[-1] if self._classes else set()
             if of_paddle or node.attr not in own:
-                self._tell(node)
+                self._report(node)
         if isinstance(node.ctx, (ast.Store, ast.Del)):
             of_thread = isinstance(node.value, ast.Name) and node.value.id in self._locals
             is_own = node.attr in self._own and not of_paddle
             if not (is_own or of_thread or ast.unparse(node) in ASSIGNED):
-                self._tell(node)
+                self._report(node)
         self.generic_visit(node)
 
 
@@ -188,7 +188,7 @@ def classes() -> dict[str, ast.ClassDef]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_only_the_seam_touches_paddle(
+def test_only_paddle_private_accesses_private_names(
     path: Path, own: set[str], classes: Mapping[str, ast.ClassDef]
 ) -> None:
     assert faults_in(path.read_text(), own, classes) == []
@@ -219,7 +219,7 @@ def test_only_the_seam_touches_paddle(
         "import importlib\nimportlib.import_module('paddle.base.core')",
     ],
 )
-def test_what_touches_paddle_is_found(text: str) -> None:
+def test_accesses_to_paddle_are_found(text: str) -> None:
     assert len(faults_in(text)) >= 1
 
 
@@ -232,7 +232,7 @@ def test_what_touches_paddle_is_found(text: str) -> None:
         "import threading\n_thread = threading.local()\n_thread.asks = True",
     ],
 )
-def test_what_does_not_is_not(text: str) -> None:
+def test_other_accesses_are_allowed(text: str) -> None:
     assert faults_in(text) == []
 
 
@@ -241,14 +241,14 @@ def test_what_does_not_is_not(text: str) -> None:
 PLACES = list(check.patch_targets())
 
 
-def test_each_place_is_told_once() -> None:
-    told = [(place.owner, place.name) for place in replaced.patch_targets()]
-    assert len(set(told)) == len(told)
+def test_each_patch_target_is_listed_once() -> None:
+    targets = [(place.owner, place.name) for place in replaced.patch_targets()]
+    assert len(set(targets)) == len(targets)
     assert len(set(PLACES)) == len(PLACES)
 
 
 @pytest.mark.parametrize("place", replaced.patch_targets(), ids=str)
-def test_each_place_is_replaced_by_something_called_alike(place: PatchTarget) -> None:
+def test_each_patch_has_the_signature_of_its_target(place: PatchTarget) -> None:
     dynamic_hook.switch(True)  # calls the original only on request
     dynamic_hook.switch(False)
     capture.install()
@@ -259,11 +259,11 @@ def test_each_place_is_replaced_by_something_called_alike(place: PatchTarget) ->
     assert hasattr(held, "__wrapped__")
     assert signature_of(place.current) == place.signature
     original = held.__wrapped__
-    twin = getattr(resolve("paddle.base.core"), place.name, None)
-    assert place.owner != "paddle.base.libpaddle" or twin is not original
+    core_function = getattr(resolve("paddle.base.core"), place.name, None)
+    assert place.owner != "paddle.base.libpaddle" or core_function is not original
 
 
-def test_every_reason_of_a_configuration_has_its_place() -> None:
+def test_every_reason_of_a_configuration_has_its_patch_target() -> None:
     assert set(predictor_hook._UNSUPPORTED_GETTERS) <= {
         place.name for place in protocols.members(protocols.Config)
     }
@@ -273,12 +273,12 @@ def test_every_reason_of_a_configuration_has_its_place() -> None:
 
 
 def test_every_protocol_is_checked() -> None:
-    told = {
+    targets = {
         each
         for each in vars(protocols).values()
         if isinstance(each, type) and Protocol in each.__bases__
     }
-    assert told == set(protocols.CLASSES)
+    assert targets == set(protocols.CLASSES)
 
 
 FORMS = [
@@ -339,10 +339,10 @@ def run(
 
 
 @pytest.mark.slow("starts a process for each missing name")
-def test_whatever_paddle_lacks_is_said_before_anything_is_replaced() -> None:
-    drawn = list(faults())
-    assert len(drawn) > 300
-    found = run("-m", unfit_paddle.__name__, input=json.dumps(drawn), cwd=PACKAGE.parent)
+def test_missing_names_are_reported_before_patching() -> None:
+    chosen = list(faults())
+    assert len(chosen) > 300
+    found = run("-m", incompatible_paddle.__name__, input=json.dumps(chosen), cwd=PACKAGE.parent)
     assert json.loads(found.stdout.splitlines()[-1]) == []
 
 
@@ -365,7 +365,7 @@ print(out, runs, hasattr(core.DenseTensor, "_ptr"))
 
 
 @pytest.mark.slow("starts a process")
-def test_the_import_warns_and_programs_run_natively() -> None:
+def test_the_import_warns_and_paddle_runs_programs() -> None:
     said, result = run("-W", "ignore", "-c", SCRIPT, cwd=PACKAGE.parent).stdout.splitlines()[-2:]
     assert said.startswith("FLAGS_use_ngraph has no effect: ")
     assert "there is no paddle.base.libpaddle.DenseTensor._ptr; `pip install" in said
@@ -382,6 +382,6 @@ def test_a_port_loads_the_engine_nevertheless() -> None:
     assert result == "[2.5 2.5] 1 False"
 
 
-def test_names_are_bound_to_what_paddle_has() -> None:
+def test_names_are_bound_to_paddles_objects() -> None:
     assert isinstance(paddle.CPUPlace(), type(names.expected_place()))
     assert names.new_scope().find_var("x") is None

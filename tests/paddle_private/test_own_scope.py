@@ -41,7 +41,7 @@ class User:
         self._found.append(self._scope.find_var("x") is not None)
 
 
-def test_it_ends_with_its_object_and_after_what_has_addresses_in_it() -> None:
+def test_a_scope_ends_after_users_of_its_addresses() -> None:
     found: list[bool] = []
     own = made()
     scope = own.scope
@@ -51,7 +51,7 @@ def test_it_ends_with_its_object_and_after_what_has_addresses_in_it() -> None:
     assert found == [True] and is_ended(scope)
 
 
-def test_it_ends_where_garbage_is_collected() -> None:
+def test_a_scope_ends_in_garbage_collection() -> None:
     class Owner:
         def __init__(self) -> None:
             self.own, self.me = made(), self
@@ -63,13 +63,13 @@ def test_it_ends_where_garbage_is_collected() -> None:
     assert is_ended(scope)
 
 
-def test_what_fails_at_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda each: told.append(str(each.exc_value)))
+def test_failures_at_the_end_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: messages.append(str(each.exc_value)))
     own = made()
     assert not is_ended(own.scope)
     del own
-    (text,) = told
+    (text,) = messages
     assert "nonexistent scope" in text
 
 
@@ -86,7 +86,7 @@ def with_an_executor() -> _core.OwnedScope:
     return own
 
 
-def test_no_signal_is_lost_while_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_signal_is_lost_while_a_scope_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler's exception in ``__del__`` would be lost, and the cleanup incomplete."""
     lost: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
@@ -126,7 +126,7 @@ def status_of_child(work: Callable[[], bool]) -> int:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_it_does_not_end_in_a_forked_process() -> None:
+def test_a_scope_does_not_end_in_a_forked_process() -> None:
     """The child has no threads for which executors wait."""
     kept = [with_an_executor()]
     scope = kept[0].scope

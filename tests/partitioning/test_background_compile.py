@@ -127,7 +127,7 @@ def dropped() -> Any:
     return loss, hidden
 
 
-def around_native() -> Any:
+def around_fallback() -> Any:
     """Two subgraphs around an operator that falls back."""
     x = paddle.static.data("x", [-1, 6], "float32")
     hidden = paddle.lgamma(paddle.abs(paddle.nn.Linear(6, 4)(x)) + 1.5)
@@ -152,19 +152,19 @@ SHAPES: dict[Callable[[], Any], list[tuple[int, ...]]] = {
     network: [(2, 6), (3, 6), (5, 6), (7, 6)],
     convolutions: [(2, 3, 8, 8), (4, 3, 8, 8)],
     dropped: [(4, 6), (2, 6), (9, 6)],
-    around_native: [(4, 6), (2, 6), (8, 6)],
+    around_fallback: [(4, 6), (2, 6), (8, 6)],
     decoder: [(3, 6)],
 }
 
 
-def life(make: Callable[[], Any], engine: bool, drawn: np.random.Generator) -> Any:
+def life(make: Callable[[], Any], engine: bool, random: np.random.Generator) -> Any:
     """Runs on random shapes, with occasional waits for builds; returns all results, and states."""
     program, shapes = Program(make), SHAPES[make]
     paddle.seed(7)
     results = []
     for number in range(14):
-        shape = shapes[drawn.integers(len(shapes))]
-        if drawn.random() < 0.3:
+        shape = shapes[random.integers(len(shapes))]
+        if random.random() < 0.3:
             paddle_ngraph.wait_for_compiles(SECONDS)
         results.append(program.run(engine, x=floats(*shape, seed=number)))
     paddle_ngraph.wait_for_compiles(SECONDS)
@@ -178,27 +178,27 @@ def life(make: Callable[[], Any], engine: bool, drawn: np.random.Generator) -> A
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
-def test_every_run_is_as_native_before_and_after_the_function_is_there(make, seed, native_in_order):
+def test_runs_equal_paddles_before_and_after_the_build(make, seed, native_in_order):
     native = life(make, False, np.random.default_rng(seed))
     paddle_ngraph.reset_stats()
     found = life(make, True, np.random.default_rng(seed))
     for expected, results in zip_equal(native, found):
         assert_close(expected, results)
-    engine, meanwhile, built = counts()
-    assert meanwhile > 0 and built > 0 and engine >= len(SHAPES[make])
-    assert paddle_ngraph.stats()["native_runs"] == meanwhile
+    engine, fallbacks, built = counts()
+    assert fallbacks > 0 and built > 0 and engine >= len(SHAPES[make])
+    assert paddle_ngraph.stats()["native_runs"] == fallbacks
     assert paddle_ngraph.stats()["functions_built"] == built
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_programs_and_shapes_take_turns(native_in_order):
+def test_alternating_programs_and_shapes(native_in_order):
     def lives(engine: bool) -> Any:
-        drawn = np.random.default_rng(3)
+        random = np.random.default_rng(3)
         programs = [(Program(make), SHAPES[make]) for make in (network, convolutions, dropped)]
         paddle.seed(5)
         for number in range(30):
-            program, shapes = programs[drawn.integers(3)]
-            shape = shapes[drawn.integers(len(shapes))]
+            program, shapes = programs[random.integers(3)]
+            shape = shapes[random.integers(len(shapes))]
             yield program.run(engine, x=floats(*shape, seed=number))
 
     native = list(lives(False))
@@ -212,7 +212,7 @@ def test_programs_and_shapes_take_turns(native_in_order):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_no_run_waits_until_the_function_is_there(gate):
+def test_no_run_waits_for_a_build(gate):
     program = Program(chain)
     for number in range(4):
         program.run(x=floats(3, 4, seed=number))
@@ -231,7 +231,7 @@ def test_the_flag_decides(when):
     assert counts() == ((1, 0, 0) if when == "0" else (0, 1, 1))
 
 
-def test_another_value_is_an_error_that_says_which_there_are():
+def test_another_value_is_an_error_that_lists_the_values():
     program = Program(chain)
     flags.set("ngraph_background_compile", "yes")
     with pytest.raises(ValueError, match=r"background_compile=yes: use auto, 1 or 0"):
@@ -245,7 +245,7 @@ def test_strict_runs_wait():
 
 
 @pytest.mark.parametrize("why", ["the flag is off", "runs are strict", "Paddle cannot run it"])
-def test_a_run_that_waits_takes_what_it_has_waited_for(gate, monkeypatch, why):
+def test_a_waiting_run_uses_the_awaited_function(gate, monkeypatch, why):
     """Another run's function, which is compiled in the background concurrently."""
 
     def fail(*_: Any) -> None:
@@ -275,7 +275,7 @@ def test_a_run_that_waits_takes_what_it_has_waited_for(gate, monkeypatch, why):
     assert paddle_ngraph.stats()["functions_built"] == 1
 
 
-def test_inside_of_awaited_runs_wait(gate):
+def test_runs_wait_inside_compile_synchronously(gate):
     program, other = Program(chain), Program(network)
     program.run(x=floats(3, 4))
     assert gate.reached.wait(SECONDS)
@@ -301,7 +301,7 @@ def no_build_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_build_was_measured")
-def test_auto_compiles_in_the_background_what_takes_longer_than_twenty_native_runs():
+def test_auto_compiles_long_builds_in_the_background():
     def deep() -> Any:
         x = paddle.static.data("x", [-1, 4], "float32")
         for _ in range(20):
@@ -317,7 +317,7 @@ def test_auto_compiles_in_the_background_what_takes_longer_than_twenty_native_ru
 
 
 @pytest.mark.usefixtures("no_build_was_measured")
-def test_auto_goes_by_times_that_were_measured():
+def test_auto_uses_measured_times():
     graph, texts = Graph([], [], [], [], []), []
     flags.set("ngraph_background_compile", "auto")
     program = Program(chain)
@@ -339,7 +339,7 @@ def test_auto_goes_by_times_that_were_measured():
 
 @pytest.mark.usefixtures("no_build_was_measured")
 @pytest.mark.parametrize(("builds", "seconds", "waits"), [(1, 1.0, False), (8, 0.0, True)])
-def test_auto_expects_a_build_to_take_what_others_took(builds, seconds, waits, monkeypatch):
+def test_auto_estimates_builds_from_earlier_ones(builds, seconds, waits, monkeypatch):
     time = Clock()
     timed = build.Pass("timed", "it takes so long", lambda _: time.advance(seconds))
     monkeypatch.setattr(build, "PASSES", (*build.PASSES, timed))
@@ -353,7 +353,7 @@ def test_auto_expects_a_build_to_take_what_others_took(builds, seconds, waits, m
     assert counts()[:2] == ((1, builds) if waits else (0, builds + 1))
 
 
-def test_what_paddle_would_not_check_is_not_run_natively():
+def test_unchecked_indices_do_not_fall_back():
     """The engine raises where Paddle's kernel would write out of bounds."""
 
     def build() -> Any:
@@ -399,7 +399,7 @@ def test_bfloat16_waits(operator):
     assert counts() == (2, 0, 0)
 
 
-def test_what_has_to_wait_waits_while_copies_of_others_fill_the_memory(gate):
+def test_runs_wait_while_weight_copies_fill_the_limit(gate):
     """Indices that Paddle would not check, and in ``auto`` training programs."""
 
     def build() -> Any:
@@ -425,7 +425,7 @@ def test_what_has_to_wait_waits_while_copies_of_others_fill_the_memory(gate):
 # -- weights -------------------------------------------------------------------------------------
 
 
-def test_weights_that_are_written_during_the_build_are_not_those_of_the_function(gate):
+def test_weights_written_during_a_build_are_not_in_the_function(gate):
     program = Program(network)
     name = next(n for n in program.scope.local_var_names() if ".w_" in n)
     x = floats(2, 6)
@@ -445,7 +445,7 @@ def test_weights_that_are_written_during_the_build_are_not_those_of_the_function
     assert counts()[0] > 0
 
 
-def test_a_training_program_beside_one_that_infers():
+def test_a_training_and_an_inference_program():
     def build() -> Any:
         x = paddle.static.data("x", [-1, 6], "float32")
         y = paddle.nn.Linear(6, 3)(x)
@@ -480,7 +480,7 @@ def test_a_training_program_beside_one_that_infers():
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("when", ["at once", "in the middle", "late"])
-def test_a_backward_pass_after_a_native_forward_pass(when):
+def test_a_backward_pass_after_a_fallback_forward_pass(when):
     """One pass may have its function before the other."""
 
     def scenario() -> list[Any]:
@@ -553,7 +553,7 @@ def test_slices_of_a_batch():
 
 
 @contextmanager
-def told() -> Iterator[list[str]]:
+def package_warnings() -> Iterator[list[str]]:
     """Returns the warnings of the package."""
     texts: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -562,11 +562,11 @@ def told() -> Iterator[list[str]]:
     texts += [str(w.message) for w in caught if "paddle_ngraph" in str(w.message)]
 
 
-def test_a_build_that_fails_is_told_by_the_next_run_and_not_repeated():
+def test_the_next_run_reports_a_failed_build():
     program = Program(network)
     native = program.run(False, x=floats(2, 6))
     _core.fail_at("compile")
-    with told() as texts:
+    with package_warnings() as texts:
         for _ in range(4):
             assert_close(native, program.run(x=floats(2, 6)))
             assert paddle_ngraph.wait_for_compiles(SECONDS)
@@ -583,10 +583,10 @@ def test_a_build_that_fails_is_told_by_the_next_run_and_not_repeated():
     program.both(x=floats(2, 6))
 
 
-def test_a_build_that_fails_is_told_whatever_the_shapes_of_the_next_run():
+def test_a_run_of_other_shapes_reports_a_failed_build():
     program = Program(network)
     _core.fail_at("compile")
-    with told() as texts:
+    with package_warnings() as texts:
         for rows in range(2, 8):
             native = program.run(False, x=floats(rows, 6))
             assert_close(native, program.run(x=floats(rows, 6)))
@@ -596,7 +596,7 @@ def test_a_build_that_fails_is_told_whatever_the_shapes_of_the_next_run():
     assert counts()[1] == 1
 
 
-def test_where_paddle_alone_fails_the_run_waits_for_the_engine(monkeypatch):
+def test_a_run_that_only_paddle_fails_waits_for_the_engine(monkeypatch):
     """The random numbers are those that the engine would have sampled first."""
 
     def build() -> Any:
@@ -619,11 +619,11 @@ def test_where_paddle_alone_fails_the_run_waits_for_the_engine(monkeypatch):
     assert paddle_ngraph.stats()["functions_built"] == 1
 
 
-def test_what_paddle_raises_meanwhile_is_raised_as_natively():
+def test_errors_of_paddle_while_compiling_are_raised():
     program = Program(network)
     with pytest.raises(Exception) as native:
         program.run(False, x=floats(2, 5))
-    with told() as texts:
+    with package_warnings() as texts:
         for _ in range(3):
             with pytest.raises(type(native.value)):
                 program.run(x=floats(2, 5))
@@ -634,7 +634,7 @@ def test_what_paddle_raises_meanwhile_is_raised_as_natively():
     program.both(x=floats(2, 6))
 
 
-def test_an_interval_that_paddle_cannot_run_waits():
+def test_a_run_waits_if_paddle_lacks_an_operator():
     """A graph with operators that only converters know."""
     program = Program(chain)
     texts: list[str] = []
@@ -674,7 +674,7 @@ def test_a_cleared_cache_stays_empty(gate):
     program.both(x=floats(3, 4))
 
 
-def test_copies_of_weights_that_wait_are_bounded(gate):
+def test_weight_copies_of_compile_jobs_are_bounded(gate):
     before = flags.get("ngraph_cache_mb")
     flags.set("ngraph_cache_mb", 0)
     try:
@@ -692,7 +692,7 @@ def test_copies_of_weights_that_wait_are_bounded(gate):
         program.both(x=floats(2, 6))
 
 
-def test_the_disk_is_filled_for_the_next_process_which_does_not_go_natively(tmp_path):
+def test_the_next_process_loads_functions_without_fallback(tmp_path):
     least = flags.get("ngraph_cache_min_ms")
     flags.set("ngraph_cache_dir", str(tmp_path))
     flags.set("ngraph_cache_min_ms", 0)
@@ -720,7 +720,7 @@ def test_a_saved_model_comes_with_its_functions(tmp_path):
     assert list(tmp_path.rglob("*.ngraph"))
 
 
-def test_explain_tells_of_it(gate):
+def test_explain_reports_background_builds(gate):
     program = Program(lambda: chain() - 0.25)
     assert paddle_ngraph.explain(program.main).intervals[0].runs_while_compiling is None
     for _ in range(3):
@@ -734,7 +734,7 @@ def test_explain_tells_of_it(gate):
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, RuntimeError])
-def test_no_order_waits_for_a_thread_that_did_not_start(raised, monkeypatch):
+def test_no_job_waits_for_a_thread_that_failed_to_start(raised, monkeypatch):
     def fail(*_: Any) -> None:
         raise raised
 
@@ -752,7 +752,7 @@ def test_no_order_waits_for_a_thread_that_did_not_start(raised, monkeypatch):
 # -- threads, forks and the end of a process -----------------------------------------------------
 
 
-def test_threads_are_served_natively_until_it_is_there_and_one_function_is_built(gate):
+def test_threads_fall_back_until_the_one_build_ends(gate):
     programs = [Program(chain) for _ in range(4)]
     expected = programs[0].run(False, x=floats(3, 4))
 
@@ -905,7 +905,7 @@ assert loads.value > before and forks > 1, (before, loads.value, forks)
 
 
 @pytest.mark.slow("starts a process")
-def test_no_library_is_half_loaded_in_a_process_that_was_forked_during_a_build(tmp_path):
+def test_a_fork_during_a_build_has_no_half_loaded_library(tmp_path):
     """The linker cannot load any other library there."""
     compiler = shutil.which("cc")
     assert compiler, "the tests need a C compiler"
@@ -930,7 +930,7 @@ def test_no_library_is_half_loaded_in_a_process_that_was_forked_during_a_build(t
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 
-def test_turns_that_are_short_already_stay_as_they_are():
+def test_a_short_switch_interval_is_unchanged():
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-7)  # reads as 0, and cannot be set again
     try:

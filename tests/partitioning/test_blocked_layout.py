@@ -106,7 +106,7 @@ BETWEEN = {
 @pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("run", [static, paddle_ngraph.compile], ids=["to_static", "compile"])
 @pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
-def test_training_is_as_natively(moved, between, run):
+def test_training_equals_paddles(moved, between, run):
     def scenario() -> Any:
         run_here = run if paddle_ngraph.is_enabled() else static
         return _trained(lambda: Block(between), run_here, ((4, 9, 9),) * 3)
@@ -119,7 +119,7 @@ def test_training_is_as_natively(moved, between, run):
     ("channels", "groups"),
     [((8, 8), 1), ((16, 24), 1), ((24, 40), 1), ((32, 32), 32), ((16, 16), 2), ((64, 16), 1)],
 )
-def test_nothing_leaves_the_blocks(moved, channels, groups):
+def test_values_between_programs_stay_blocked(moved, channels, groups):
     twice(lambda: _trained(lambda: Block(F.relu, channels, groups)), runs=4, rtol=1e-3, atol=1e-4)
     # Inputs of both normalizations, and the output of the first ReLU.
     assert moved["copy"] >= 3
@@ -138,14 +138,14 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("between", PLAIN.values(), ids=PLAIN)
-def test_what_is_not_in_blocks_is_not_transposed_by_the_plugin(moved, between):
+def test_plain_values_are_not_transposed_by_the_plugin(moved, between):
     twice(lambda: _trained(lambda: Block(between)), runs=4, rtol=1e-3, atol=1e-4)
     assert moved["copy"] > 0
     assert moved["Transpose"] == 0
 
 
 @pytest.mark.parametrize("channels", [(12, 20), (7, 16)])
-def test_channels_that_do_not_fill_blocks_are_handed_on_plain(moved, channels):
+def test_channels_that_do_not_fill_blocks_are_passed_plain(moved, channels):
     twice(lambda: _trained(lambda: Block(F.relu, channels)), runs=4, rtol=1e-3, atol=1e-4)
     assert moved["Transpose"] == 0
 
@@ -163,7 +163,7 @@ def test_batches_of_any_size(moved):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_pictures_of_any_size_are_handed_on_plain(moved):
+def test_images_of_dynamic_size_are_passed_plain(moved):
     spec = [paddle.static.InputSpec([None, 3, None, None], "float32")]
 
     def run(layer: Any) -> Any:
@@ -174,7 +174,7 @@ def test_pictures_of_any_size_are_handed_on_plain(moved):
     assert moved["copy"] == 0
 
 
-def test_what_is_returned_stays_plain(moved):
+def test_returned_values_stay_plain(moved):
     class Both(Block):
         def forward(self, x: Any) -> Any:
             hidden = F.relu(self.norm(self.first(x)))
@@ -238,7 +238,7 @@ def test_paddle_runs_the_same_programs():
 @pytest.mark.parametrize(
     "native", ["pd_op.conv2d", "pd_op.conv2d_grad", "pd_op.batch_norm_grad", "pd_op.transpose"]
 )
-def test_what_stays_native_moves_nothing(leave_native, moved, native):
+def test_fallback_operators_convert_no_layout(leave_native, moved, native):
     leave_native(native)
     twice(lambda: _trained(lambda: Block(F.relu)), runs=2, rtol=1e-3, atol=1e-4)
     if native != "pd_op.batch_norm_grad":
@@ -246,7 +246,7 @@ def test_what_stays_native_moves_nothing(leave_native, moved, native):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_an_interval_without_convolutions_transposes_nothing(leave_native, moved):
+def test_a_subgraph_without_convolutions_converts_no_layout(leave_native, moved):
     """The gradient of hardswish is between two operators that fall back."""
     leave_native("pd_op.tanh_grad")
 
@@ -259,7 +259,7 @@ def test_an_interval_without_convolutions_transposes_nothing(leave_native, moved
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_convolutions_in_branches_alone_transpose_nothing(moved):
+def test_convolutions_in_branches_alone_convert_no_layout(moved):
     class Branch(nn.Layer):
         def __init__(self) -> None:
             super().__init__()
@@ -291,7 +291,7 @@ def _programs() -> tuple[Any, Any, set[str]]:
     return *copies, {*names["fo_names"], *names["no_need_buffers_names"]}
 
 
-def test_operators_of_paddle_move_the_data():
+def test_fallback_programs_convert_layouts():
     forward, backward, as_it_is = _programs()
     assert blocked_layout.save_in_blocked_layout(forward, backward, as_it_is)
     kinds = [Counter(op.name() for op in each.global_block().ops) for each in (forward, backward)]

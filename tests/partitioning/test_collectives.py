@@ -99,7 +99,7 @@ def test_order_is_that_of_the_program(program, native, leave_native):
 
 
 @each_partition
-def test_a_first_run_without_other_ranks_has_the_same_intervals(program, native, leave_native):
+def test_a_first_run_without_other_ranks_has_the_same_subgraphs(program, native, leave_native):
     """The first run builds the functions of the first step."""
     leave_native(*(f"pd_op.{name}" for name in native))
     summed = next(op.result(0) for op in program.global_block().ops if "all_reduce" in op.name())
@@ -115,7 +115,7 @@ def test_a_first_run_without_other_ranks_has_the_same_intervals(program, native,
     assert graphs[0] == graphs[1] and graphs[0]
 
 
-def test_all_that_communicates_is_kept_in_order(program):
+def test_all_communicating_operators_keep_their_order(program):
     nodes = block_view.BlockView(program.global_block()).nodes
     talking = [node for node in nodes if node.op.has_attr("ring_id")]
     assert talking
@@ -123,5 +123,5 @@ def test_all_that_communicates_is_kept_in_order(program):
 
 
 @pytest.mark.slow("starts a process")
-def test_two_ranks_of_which_one_runs_natively(tmp_path):
+def test_two_ranks_of_which_one_runs_paddle(tmp_path):
     jobs.assert_fine(jobs.run_ranks(tmp_path, _RANK, ranks=2))

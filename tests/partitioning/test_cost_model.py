@@ -26,7 +26,7 @@ def rule() -> Iterator[None]:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_the_other_tests_run_without_the_rule() -> None:
+def test_other_tests_disable_the_cost_model() -> None:
     assert os.environ[flags.FLAGS["ngraph_min_interval_us"].key] == "0"
 
 
@@ -71,7 +71,7 @@ def _runs(executor, program, fetch, *shape: int) -> int:
 
 
 @pytest.mark.parametrize("length, runs", [(1, 0), (20, 1)])
-def test_a_short_program_stays_native(length: int, runs: int) -> None:
+def test_a_short_program_falls_back(length: int, runs: int) -> None:
     program, fetch = _program(4, length=length)
     report = paddle_ngraph.explain(program)
     assert report.has_small_interval == (runs == 0)
@@ -80,7 +80,7 @@ def test_a_short_program_stays_native(length: int, runs: int) -> None:
     assert _runs(executor, program, fetch, 4) == runs
 
 
-def test_an_open_dimension_is_what_the_program_is_fed() -> None:
+def test_a_dynamic_dimension_takes_the_fed_size() -> None:
     program, fetch = _program(-1, 1000)
     executor = paddle.static.Executor(paddle.CPUPlace())
     assert _runs(executor, program, fetch, 20, 1000) == 0
@@ -89,7 +89,7 @@ def test_an_open_dimension_is_what_the_program_is_fed() -> None:
     assert _runs(executor, program, fetch, 20, 1000) == 1, "it is not looked at again"
 
 
-def test_feeds_of_an_old_style_program_are_seen() -> None:
+def test_feeds_of_a_program_desc_program_count() -> None:
     with paddle.pir_utils.OldIrGuard():
         program, fetch = _program(-1, 1000)
         executor = paddle.static.Executor(paddle.CPUPlace())
@@ -97,16 +97,16 @@ def test_feeds_of_an_old_style_program_are_seen() -> None:
         assert _runs(executor, program, fetch, 400, 1000) == 1
 
 
-@pytest.mark.parametrize("old_style", [False, True])
-def test_what_runs_often_is_worth_compiling_if_it_is_whole(old_style: bool) -> None:
-    with paddle.pir_utils.OldIrGuard() if old_style else nullcontext():
+@pytest.mark.parametrize("is_program_desc", [False, True])
+def test_frequent_whole_programs_are_compiled(is_program_desc: bool) -> None:
+    with paddle.pir_utils.OldIrGuard() if is_program_desc else nullcontext():
         program, fetch = _program(4)
         executor = paddle.static.Executor(paddle.CPUPlace())
         runs = [_runs(executor, program, fetch, 4) for _ in range(80)]
     assert runs == [0] * 64 + [1] * 16
 
 
-def test_what_runs_often_among_native_operators_stays_native() -> None:
+def test_frequent_subgraphs_among_fallback_operators_fall_back() -> None:
     program = paddle.static.Program()
     with paddle.static.program_guard(program):
         fetch = paddle.unique(paddle.nn.functional.relu(paddle.static.data("x", [4])))

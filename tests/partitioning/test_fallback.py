@@ -117,7 +117,7 @@ def assert_same(expected, found):
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", PROGRAMS)
 @pytest.mark.parametrize("step", [*ENGINE_STEPS, "describe"])
-def test_any_fault_is_met_by_paddle_in_the_same_run(build, step, monkeypatch, capfd):
+def test_any_failure_falls_back_in_the_same_run(build, step, monkeypatch, capfd):
     native = life(build, engine=False)
     printed = capfd.readouterr().out.count("seen once")
     paddle_ngraph.reset_stats()
@@ -130,7 +130,7 @@ def test_any_fault_is_met_by_paddle_in_the_same_run(build, step, monkeypatch, ca
 
 @pytest.mark.parametrize("struck", [0, 2])
 @pytest.mark.parametrize("step", ["draw", "run"])
-def test_numbers_drawn_before_a_fault_are_drawn_again(step, struck, monkeypatch):
+def test_random_numbers_before_a_failure_are_sampled_again(step, struck, monkeypatch):
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         return paddle.nn.functional.dropout(x * 2.0, 0.5)
@@ -142,7 +142,7 @@ def test_numbers_drawn_before_a_fault_are_drawn_again(step, struck, monkeypatch)
 
 
 @pytest.mark.parametrize("step", ["load", "store"])
-def test_a_disk_cache_that_fails_is_none(step, monkeypatch, tmp_path):
+def test_a_failing_disk_cache_is_ignored(step, monkeypatch, tmp_path):
     before = flags.get("ngraph_cache_dir"), flags.get("ngraph_cache_min_ms")
     flags.set("ngraph_cache_dir", str(tmp_path))
     flags.set("ngraph_cache_min_ms", 0)
@@ -157,15 +157,15 @@ def test_a_disk_cache_that_fails_is_none(step, monkeypatch, tmp_path):
         flags.set("ngraph_cache_min_ms", before[1])
 
 
-def test_a_fault_is_told_once_and_stays_native(monkeypatch):
+def test_a_failure_is_reported_once_and_falls_back(monkeypatch):
     program = Program(inference)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with fault("compile", monkeypatch):
             program.run(x=floats(3, 4))
         program.run(x=floats(3, 4))
         program.run(x=floats(2, 4))
-    texts = [str(w.message) for w in told if "paddle_ngraph" in str(w.message)]
+    texts = [str(w.message) for w in caught if "paddle_ngraph" in str(w.message)]
     assert len(texts) == 1 and "pd_op.matmul" in texts[0]
     reasons = {op.type: op.reason for op in paddle_ngraph.explain(program.main).native}
     assert "nGraph could not compile its interval: a fault was injected" in reasons["pd_op.matmul"]
@@ -200,7 +200,7 @@ def error_of(program, engine, **feed):
 @pytest.mark.parametrize(
     "label", [np.array([[0], [7]]), np.array([[0], [-3]]), np.array([[1], [2], [0]])]
 )
-def test_errors_are_natives(label):
+def test_errors_are_paddles(label):
     feed = {"x": floats(2, 4), "label": label}
     programs = {engine: Program(labels) for engine in (False, True)}
     for engine, program in programs.items():
@@ -217,7 +217,7 @@ def test_errors_are_natives(label):
 
 @pytest.mark.parametrize("step", ENGINE_STEPS)
 @pytest.mark.parametrize("rows", [1, 200])
-def test_results_of_several_runs_are_kept(step, rows, monkeypatch):
+def test_results_of_earlier_runs_are_not_overwritten(step, rows, monkeypatch):
     """Large arrays are returned without a copy, and the next run may not overwrite them."""
 
     def build():
@@ -246,20 +246,20 @@ def looping():
         )
         for n in (7, 8)
     )
-    turn, end = paddle.full([1], 0, "int64"), paddle.full([1], 4, "int64")
+    index, end = paddle.full([1], 0, "int64"), paddle.full([1], 4, "int64")
 
-    def body(turn, h):
-        return [turn + 1, paddle.tanh(paddle.matmul(h, second))]
+    def body(index, h):
+        return [index + 1, paddle.tanh(paddle.matmul(h, second))]
 
     start = paddle.assign(paddle.tanh(paddle.matmul(x, first)))  # Paddle moves it into the loop
-    _, h = paddle.static.nn.while_loop(lambda turn, h: turn < end, body, [turn, start])
+    _, h = paddle.static.nn.while_loop(lambda index, h: index < end, body, [index, start])
     loss = (h * h).sum()
     paddle.optimizer.SGD(0.05).minimize(loss)
     return [loss, h]
 
 
 @pytest.mark.parametrize("step", ENGINE_STEPS)
-def test_turns_of_a_loop_keep_their_results(step, monkeypatch):
+def test_iterations_keep_separate_results(step, monkeypatch):
     """The backward pass reads them in reverse order."""
     programs = [Program(looping) for _ in range(2)]
     expected = [programs[0].run(engine=False, x=floats(11, 4, seed=n)) for n in range(3)]
@@ -271,7 +271,7 @@ def test_turns_of_a_loop_keep_their_results(step, monkeypatch):
     assert paddle_ngraph.stats()["native_runs"] > 0
 
 
-def test_threads_share_no_program():
+def test_threads_have_separate_programs():
     programs = [Program(inference) for _ in range(4)]
     for program in programs:
         program.run(engine=False, x=floats(1, 4))  # Paddle adds fetches to the program
@@ -297,7 +297,7 @@ def test_threads_share_no_program():
                 np.testing.assert_array_equal(b, a)
 
 
-def test_the_graph_string_tells_all_of_an_operator():
+def test_the_graph_string_describes_operators_completely():
     program = Program(training)
     program_pass.apply(program.main)
     engines = [op for op in program.main.global_block().ops if "ngraph_engine" in op.name()]
@@ -328,7 +328,7 @@ LAST_READERS = {
 
 @pytest.mark.parametrize("read", LAST_READERS.values(), ids=LAST_READERS)
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-def test_nobody_writes_over_a_variable_that_was_written(write, read, monkeypatch):
+def test_written_variables_are_not_overwritten(write, read, monkeypatch):
     """In plain Paddle, too, the last reader of a result may overwrite it."""
 
     def build():
@@ -361,17 +361,17 @@ def _made_or_given(h, g):
 
 
 @pytest.mark.parametrize("read", LAST_READERS.values(), ids=LAST_READERS)
-@pytest.mark.parametrize("hand_on", [_kept, _either, _either_of_branches, _made_or_given])
+@pytest.mark.parametrize("yields", [_kept, _either, _either_of_branches, _made_or_given])
 @pytest.mark.parametrize("is_loop", [False, True], ids=["branch", "loop"])
-def test_nobody_writes_over_what_a_branch_hands_on(is_loop, hand_on, read):
+def test_branch_outputs_are_not_overwritten(is_loop, yields, read):
     """Plain Paddle, with its memory pass, occasionally overwrites them."""
 
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         h, g = paddle.tanh(x), x + 1.0
         if not is_loop:
-            return [read(hand_on(h, g)) + 0.0, g * 1.0, h * 1.0]
-        return counted(lambda i, h, g: [read(hand_on(h, g)), g], h, g, end=3)[1:]
+            return [read(yields(h, g)) + 0.0, g * 1.0, h * 1.0]
+        return counted(lambda i, h, g: [read(yields(h, g)), g], h, g, end=3)[1:]
 
     feeds = [{"x": floats(rows, 4, seed=rows)} for rows in (3, 2, 5, 3)]
     paddle.set_flags({"FLAGS_pir_apply_inplace_pass": False})
@@ -418,7 +418,7 @@ def _in_bfloat16(function):
 
 
 @pytest.mark.parametrize("name", [*_ONEDNN_ALONE, *_PADDLES_OWN])
-def test_bfloat16_is_left_to_kernels_of_paddles_own_alone(name):
+def test_bfloat16_uses_paddles_own_kernels_alone(name):
     """oneDNN's kernels have other results, or end the process."""
     is_own = name in _PADDLES_OWN
     program = Program(lambda: _in_bfloat16({**_ONEDNN_ALONE, **_PADDLES_OWN}[name]))
@@ -481,7 +481,7 @@ class _Intervals:
                 np.testing.assert_array_equal(one, other)
 
 
-def test_its_scope_ends_with_it():
+def test_the_scope_ends_with_its_subgraph():
     intervals = _Intervals()
     interval = intervals.made()
     intervals.run(interval.run)
@@ -502,7 +502,7 @@ def test_a_run_that_fails_leaves_no_scope():
 
 
 @pytest.mark.slow("runs several threads for a while")
-def test_intervals_end_in_other_threads_than_those_that_run():
+def test_subgraphs_end_in_other_threads():
     intervals, over = _Intervals(), threading.Event()
 
     def work(number):
@@ -511,9 +511,9 @@ def test_intervals_end_in_other_threads_than_those_that_run():
                 gc.collect()
             return
         try:
-            for turn in range(60):
+            for index in range(60):
                 intervals.check()
-                if turn % 5 == 0:
+                if index % 5 == 0:
                     fallback._idle_programs.clear()
         finally:
             if number == 1:
@@ -522,7 +522,7 @@ def test_intervals_end_in_other_threads_than_those_that_run():
     at_once(work)
 
 
-def test_intervals_are_made_and_end_in_handlers_of_signals():
+def test_subgraphs_begin_and_end_in_signal_handlers():
     intervals, handled = _Intervals(), []
 
     def handle(*_):
@@ -543,7 +543,7 @@ def test_intervals_are_made_and_end_in_handlers_of_signals():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_process_can_drop_intervals():
+def test_a_forked_process_can_drop_subgraphs():
     """Destructors of Paddle's executors read freed memory there."""
     intervals = _Intervals()
     kept = [intervals.made()]
@@ -573,7 +573,7 @@ print("over")
 
 
 @pytest.mark.slow("starts a process")
-def test_intervals_that_are_there_when_the_process_ends():
+def test_subgraphs_that_remain_at_process_exit():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _AT_THE_END],
         cwd=Path(__file__).parents[2],

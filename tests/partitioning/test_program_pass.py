@@ -27,7 +27,7 @@ def types(interval):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_chain_is_one_interval():
+def test_a_chain_is_one_subgraph():
     program = Program(chain)
     report = paddle_ngraph.explain(program.main)
     (interval,) = report.intervals
@@ -37,13 +37,13 @@ def test_a_chain_is_one_interval():
 
 
 @pytest.mark.slow("trains through many compiles")
-def test_a_training_step_is_one_interval():
+def test_a_training_step_is_one_subgraph():
     program = Program(linear_regression)
     report = paddle_ngraph.explain(program.main)
     assert len(report.intervals) == 1 and not report.native, str(report)
 
 
-def native_between():
+def fallback_between():
     """Two chains; ``erfinv`` has no converter and depends on neither, so it must not split them."""
     x = paddle.static.data("x", [-1, 4], "float32")
     a = paddle.exp(x)
@@ -51,42 +51,42 @@ def native_between():
     return paddle.exp(a * 0.1), aside
 
 
-def test_a_native_op_at_the_side_does_not_cut():
-    program = Program(native_between)
+def test_an_independent_fallback_operator_does_not_split():
+    program = Program(fallback_between)
     report = paddle_ngraph.explain(program.main)
     assert [types(i) for i in report.intervals] == [["exp", "tanh", "scale", "exp"]]
     assert [op.type for op in report.native] == ["pd_op.erfinv"]
     program.both(x=floats(2, 4))
 
 
-def native_in_front():
+def fallback_before():
     x = paddle.static.data("x", [-1, 4], "float32")
     a = paddle.exp(x)
     b = paddle.erfinv(x)
     return a + b
 
 
-def test_a_native_op_in_front_does_not_cut():
-    program = Program(native_in_front)
+def test_a_fallback_operator_before_does_not_split():
+    program = Program(fallback_before)
     assert [types(i) for i in paddle_ngraph.explain(program.main).intervals] == [["exp", "add"]]
     program.both(x=np.full((2, 4), 0.25, "float32"))
 
 
-def native_in_the_middle():
+def fallback_in_the_middle():
     x = paddle.static.data("x", [-1, 4], "float32")
     a = paddle.tanh(x)
     b = paddle.erfinv(a)
     return paddle.exp(b) + a
 
 
-def test_a_native_op_in_the_middle_cuts_once():
-    program = Program(native_in_the_middle)
+def test_a_fallback_operator_in_the_middle_splits_once():
+    program = Program(fallback_in_the_middle)
     intervals = paddle_ngraph.explain(program.main).intervals
     assert [types(i) for i in intervals] == [["tanh"], ["exp", "add"]]
     program.both(x=floats(2, 4))
 
 
-def test_the_original_program_is_left_alone():
+def test_the_original_program_is_unchanged():
     program = Program(chain)
     text = str(program.main)
     program.run(x=floats(2, 4))
@@ -94,7 +94,7 @@ def test_the_original_program_is_left_alone():
     assert str(program.main) == text
 
 
-def test_the_result_is_a_program_like_any_other():
+def test_the_result_can_be_cloned_and_saved():
     program = Program(chain)
     main = program.main.clone()
     program_pass.apply(main)
@@ -117,8 +117,8 @@ def test_applying_it_twice_changes_nothing():
     assert str(main) == text
 
 
-def test_small_intervals_stay_native_on_request():
-    program = Program(native_in_the_middle)
+def test_small_subgraphs_fall_back_on_request():
+    program = Program(fallback_in_the_middle)
     flags.set("ngraph_min_interval_us", 12)
     try:
         report = paddle_ngraph.explain(program.main)
@@ -171,7 +171,7 @@ def dead_code():
     return paddle.tanh(x) + 1.0
 
 
-def test_results_that_nobody_reads():
+def test_unread_results():
     Program(dead_code).both(x=floats(2, 4))
 
 
@@ -187,7 +187,7 @@ def read_after_update():
     return loss, paddle.exp(linear.weight), paddle.erfinv(linear.weight * 0.1)
 
 
-def test_an_update_in_place_is_seen_by_later_readers():
+def test_later_readers_see_an_update_in_place():
     native, engine = Program(read_after_update), Program(read_after_update)
     for step in range(3):
         expected = native.run(engine=False, x=floats(2, 4, seed=step))
@@ -199,7 +199,7 @@ def test_an_update_in_place_is_seen_by_later_readers():
     )
 
 
-def native_reader_before_update():
+def fallback_reader_before_update():
     """An operator that falls back reads the weight before the engine writes it."""
     x = paddle.static.data("x", [-1, 4], "float32")
     linear = paddle.nn.Linear(4, 4)
@@ -209,8 +209,8 @@ def native_reader_before_update():
     return before, loss
 
 
-def test_a_native_reader_comes_before_the_update():
-    native, engine = Program(native_reader_before_update), Program(native_reader_before_update)
+def test_a_fallback_reader_precedes_the_update():
+    native, engine = Program(fallback_reader_before_update), Program(fallback_reader_before_update)
     for _ in range(2):
         for e, a in zip(native.run(False, x=floats(2, 4)), engine.run(True, x=floats(2, 4))):
             np.testing.assert_allclose(a, e, rtol=1e-5)
@@ -252,7 +252,7 @@ def write_in_a_branch():
     return paddle.static.nn.cond(paddle.sum(x) > -100.0, write, lambda: x), paddle.sin(s)
 
 
-def test_a_write_in_a_branch_is_seen_outside():
+def test_a_write_in_a_branch_is_visible_outside():
     native, engine = Program(write_in_a_branch), Program(write_in_a_branch)
     for _ in range(3):
         for e, a in zip(native.run(False, x=floats(2, 4)), engine.run(True, x=floats(2, 4))):
@@ -271,7 +271,7 @@ def read_before_a_loop():
     return before, paddle.minimum(end, before)
 
 
-def test_a_loops_start_is_read_before_the_loop_takes_it():
+def test_an_initial_value_is_read_before_the_loop():
     Program(read_before_a_loop).both(x=floats(2, 4))
 
 
@@ -307,7 +307,7 @@ def random_between():
     return paddle.exp(x) + noise, more * 2.0
 
 
-def test_random_streams_keep_their_order():
+def test_random_operators_keep_their_order():
     results = []
     for engine in (False, True):
         program = Program(random_between)
@@ -340,7 +340,7 @@ def test_both_branches_of_a_condition_run_in_the_engine(sign):
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_both_branches_of_a_native_condition_run_in_the_engine(sign):
+def test_both_branches_of_a_fallback_condition_run_in_the_engine(sign):
     def build():
         return branches(lambda x: paddle.lgamma(x))
 
@@ -379,7 +379,7 @@ def wide_integers():
     return n + 1, n * 3, paddle.exp(x)
 
 
-def test_64_bit_arithmetic_stays_native():
+def test_64_bit_arithmetic_falls_back():
     program = Program(wide_integers)
     report = paddle_ngraph.explain(program.main)
     assert {op.type for op in report.native} >= {"pd_op.scale"}, str(report)
@@ -393,7 +393,7 @@ def wide_moved():
     return paddle.reshape(n, [2, 4]), paddle.concat([n, n]), paddle.exp(x)
 
 
-def test_64_bit_values_that_leave_again_stay_native():
+def test_64_bit_outputs_fall_back():
     program = Program(wide_moved)
     program.both(n=np.arange(8).reshape(4, 2) * 2**35, x=floats(3))
 
@@ -414,7 +414,7 @@ def wide_constants():
     )
 
 
-def test_64_bit_values_known_from_the_start_stay_64_bits():
+def test_64_bit_constants_keep_64_bits():
     Program(wide_constants).both(x=floats(2, 4))
 
 
@@ -425,7 +425,7 @@ def wide_in_place():
     return paddle.reshape(n, [1, 1]), paddle.exp(x)
 
 
-def test_a_constant_that_is_overwritten_is_no_constant():
+def test_an_overwritten_value_is_no_constant():
     Program(wide_in_place).both(x=floats(2, 4))
 
 
@@ -449,7 +449,7 @@ def positions_that_leave():
     return n, paddle.nn.functional.embedding(n, w), n + 2**40, paddle.reshape(n, [-1, 1])
 
 
-def test_checked_positions_keep_their_dtype():
+def test_checked_indices_keep_their_dtype():
     Program(positions_that_leave).both(x=floats(2, 4))
 
 
@@ -459,7 +459,7 @@ def one_constant_for_all():
     return paddle.gather(x, one), paddle.concat([x, x], axis=one)
 
 
-def test_a_constant_is_a_position_and_an_axis():
+def test_a_constant_is_an_index_and_an_axis():
     Program(one_constant_for_all).both(x=floats(2, 4))
 
 
@@ -476,7 +476,7 @@ def unusual_dtypes():
     )
 
 
-def test_unusual_dtypes_do_not_cross_the_border():
+def test_unusual_dtypes_are_no_subgraph_inputs():
     Program(unusual_dtypes).both(x=floats(2, 4), c=np.ones(3, "complex64"))
 
 
@@ -486,7 +486,7 @@ def double():
     return paddle.exp(x) + 1.0, paddle.exp(y)
 
 
-def test_float64_stays_native():
+def test_float64_falls_back():
     program = Program(double)
     report = paddle_ngraph.explain(program.main)
     assert any("float64" in op.reason for op in report.native), str(report)
@@ -496,7 +496,7 @@ def test_float64_stays_native():
 # -- the report --------------------------------------------------------------------------------
 
 
-def test_what_is_rejected_takes_others_with_it_and_changes_nothing_known_before():
+def test_a_rejection_propagates_to_dependent_operators():
     """int64 may be concatenated where it is only an index: not once that use falls back."""
 
     def build():
@@ -518,13 +518,13 @@ def test_what_is_rejected_takes_others_with_it_and_changes_nothing_known_before(
     program.both(ids=np.array([3, 1, 19]))
 
 
-def test_the_report_reads_well():
-    text = str(paddle_ngraph.explain(Program(native_in_the_middle).main))
+def test_the_text_of_the_report():
+    text = str(paddle_ngraph.explain(Program(fallback_in_the_middle).main))
     assert "3 of 4 compute ops (75.0%) run through nGraph, in 2 intervals." in text
     assert "native erfinv x1" in text and "no converter" in text
 
 
-def test_the_report_says_why_there_is_no_converter():
+def test_the_report_explains_missing_converters():
     def build():
         x = paddle.static.data("x", [4], "float32")
         made = [paddle.static.create_parameter([n], "float32") for n in (4, 4, 1)]
@@ -540,7 +540,7 @@ def test_the_report_says_why_there_is_no_converter():
     assert op.reason.startswith("Paddle's optimizers use one operator for each parameter")
 
 
-def test_the_report_says_that_a_converter_names_what_there_is_not(leave_native):
+def test_the_report_names_wrong_roles_of_a_converter(leave_native):
     leave_native("pd_op.exp")
     registry.converter("pd_op.exp", inputs={"axes": registry.Role.CONSTANT})(
         lambda bridge, op: None
@@ -553,13 +553,13 @@ def test_the_report_says_that_a_converter_names_what_there_is_not(leave_native):
     assert op.reason == "its converter gives a role to input 'axes', which it does not have"
 
 
-def test_explain_refuses_what_is_no_program():
+def test_explain_rejects_other_objects():
     with pytest.raises(paddle_ngraph.NgraphError, match="takes a static program, not int"):
         paddle_ngraph.explain(3)
 
 
 def test_stats_count_operators():
-    program = Program(native_in_the_middle)
+    program = Program(fallback_in_the_middle)
     paddle_ngraph.reset_stats()
     program.run(x=floats(2, 4))
     stats = paddle_ngraph.stats()
@@ -578,7 +578,7 @@ def empty_middle():
     return paddle.concat([nothing, x], axis=1), nothing, paddle.erfinv(nothing) + 1.0
 
 
-def test_an_empty_tensor_may_cross_the_border():
+def test_an_empty_tensor_may_be_a_subgraph_input():
     """Paddle then runs the subgraph, with its own rules for empty tensors."""
     program = Program(empty_middle)
     expected = program.run(engine=False, x=floats(3, 4))
@@ -589,7 +589,7 @@ def test_an_empty_tensor_may_cross_the_border():
     assert found[1].shape == found[2].shape == (3, 0)
 
 
-def test_words_whose_shape_is_asked_for_are_positions_all_the_same():
+def test_ids_whose_shape_is_read_are_still_indices():
     def build():
         words = paddle.static.data("words", [2, 6], "int64")[:, :-1]
         count = paddle.cast(paddle.shape(words)[1], "float32")
@@ -600,7 +600,7 @@ def test_words_whose_shape_is_asked_for_are_positions_all_the_same():
     program.both(words=np.arange(12).reshape(2, 6) % 9)
 
 
-def test_a_size_computed_in_one_interval_and_used_in_a_later_one():
+def test_a_size_passes_between_subgraphs():
     def build():
         x = paddle.static.data("x", [-1, 6])
         size = paddle.shape(x * 2.0)[0]
@@ -616,7 +616,7 @@ def test_a_size_computed_in_one_interval_and_used_in_a_later_one():
     assert not any("raised" in reason for reason in reasons), reasons
 
 
-def test_complex_attributes_stay_native():
+def test_complex_attributes_fall_back():
     def build():
         x = paddle.static.data("x", [2, 3], "complex64")
         y = paddle.static.data("y", [2, 3], "float32")

@@ -39,7 +39,7 @@ CLOCKS = {
 }
 
 
-def test_who_looks_at_another_clock_is_known() -> None:
+def test_readers_of_other_clocks_are_listed() -> None:
     found = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*")
@@ -48,11 +48,11 @@ def test_who_looks_at_another_clock_is_known() -> None:
     assert found == set(OTHER_CLOCKS)
 
 
-def test_the_clock_of_the_tests_passes_with_each_look() -> None:
+def test_the_clock_of_the_tests_advances_with_each_reading() -> None:
     assert clock.now() + 1.0 == clock.now()
 
 
-def test_a_clock_is_set_for_a_while() -> None:
+def test_a_clock_is_overridden_temporarily() -> None:
     time, before = Clock(), clock.now()
     with pytest.raises(KeyError), clock.overridden(time):
         with clock.overridden(Clock(tick=5.0)):

@@ -180,7 +180,7 @@ assert paddle_ngraph.stats()["engine_runs"] == 1
 @pytest.mark.parametrize(
     "script", [_LOCKED, _RUNNING, _SWITCHED], ids=["all_are_held", "others_run", "flags_are_used"]
 )
-def test_a_child_waits_for_no_thread_of_its_parent(script: str) -> None:
+def test_a_child_does_not_deadlock(script: str) -> None:
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _FORKING + script],
         capture_output=True,
@@ -190,7 +190,7 @@ def test_a_child_waits_for_no_thread_of_its_parent(script: str) -> None:
     assert found.returncode == 0, found.stdout + found.stderr[-2000:]
 
 
-def test_every_lock_is_made_for_forks() -> None:
+def test_every_lock_is_fork_safe() -> None:
     package = Path(paddle_ngraph.__file__).parent
     made = {
         path.name

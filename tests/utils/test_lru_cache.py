@@ -17,7 +17,7 @@ pytestmark = pytest.mark.pure
 
 @pytest.mark.slow("compiles many or large functions")
 @given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=60))
-def test_it_holds_what_was_used_last(size: int, steps: list[tuple[bool, int]]) -> None:
+def test_the_least_recently_used_entry_is_evicted(size: int, steps: list[tuple[bool, int]]) -> None:
     table: LRUCache[int, str] = LRUCache(size)
     used: list[int] = []  # the model: keys, latest last
     for is_put, key in steps:
@@ -31,7 +31,7 @@ def test_it_holds_what_was_used_last(size: int, steps: list[tuple[bool, int]]) -
         assert all((each in table) == (each in used) for each in range(8))
 
 
-def test_what_is_there_is_not_made_again() -> None:
+def test_present_values_are_not_created_again() -> None:
     table: LRUCache[str, list[int]] = LRUCache(2)
     table.get_or_create("a", list).append(1)
     table.get_or_create("a", list).append(2)
@@ -62,7 +62,7 @@ class _Value:
         self._answers.append(not other.is_alive())
 
 
-def test_what_leaves_is_freed_outside_of_the_lock() -> None:
+def test_evicted_values_are_freed_outside_the_lock() -> None:
     table: LRUCache[int, _Value] = LRUCache(2)
     answers: list[bool] = []
     for key in (0, 1, 2, 2, 3):
@@ -88,21 +88,21 @@ class _Key:
 
 @pytest.mark.parametrize("at", range(6))
 @pytest.mark.parametrize("use", ["get", "put", "pop", "remove"])
-def test_it_is_used_in_the_middle_of_a_use(use: str, at: int) -> None:
+def test_reentrant_use(use: str, at: int) -> None:
     """As a signal handler may do; here it clears the cache."""
     table: LRUCache[_Key, str] = LRUCache(2)
-    turns = itertools.count(-1000)
-    keys = [_Key(n, lambda: next(turns) == at and table.clear()) for n in range(3)]
+    calls = itertools.count(-1000)
+    keys = [_Key(n, lambda: next(calls) == at and table.clear()) for n in range(3)]
     for key in keys[:2]:
         table.put(key, "value")
-    turns = itertools.count()
+    calls = itertools.count()
     if use == "remove":
         assert table.remove(lambda key: hash(key) >= 0) <= 2
     elif use == "put":
         assert table.put(keys[2], "another") == "another"
     else:
         assert getattr(table, use)(keys[0]) in ("value", None)
-    turns = itertools.count(1000)
+    calls = itertools.count(1000)
     assert len(table) <= 2
     table.put(keys[0], "new")
     assert table.get(keys[0]) == "new"

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests import interruptions
+from tests import signal_cases
 
 
 @pytest.mark.slow("starts a process")
-@pytest.mark.parametrize("case", interruptions.CASES)
-def test_what_is_interrupted_ends_or_goes_on_as_natively(case: str) -> None:
+@pytest.mark.parametrize("case", signal_cases.CASES)
+def test_interrupted_work_ends_or_continues(case: str) -> None:
     """Runs each case in a separate process, whose main thread it has exclusively."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.interruptions", case],
+        [sys.executable, "-W", "ignore", "-m", "tests.signal_cases", case],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "GLOG_minloglevel": "2"},
         capture_output=True,

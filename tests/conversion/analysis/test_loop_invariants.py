@@ -21,7 +21,7 @@ from tests.zips import zip_equal
 WIDTH = 6
 
 
-class Drawn:
+class RandomLoop:
     """Loops with invariant inputs, and random computations with them.
 
     Args:
@@ -40,9 +40,9 @@ class Drawn:
         self.place = paddle.static.data("place", [1], "int64")
         self.memory = paddle.tanh(self.x)
         self.weights = [parameter(WIDTH, WIDTH, seed=seed) for seed in range(3)]
-        return counted(self.turn, self.x * 1.0, self.x + 1.0, end=fed_limit())
+        return counted(self.body, self.x * 1.0, self.x + 1.0, end=fed_limit())
 
-    def turn(self, i: Any, h: Any, g: Any) -> list[Any]:
+    def body(self, i: Any, h: Any, g: Any) -> list[Any]:
         for kind in map(str, self.kinds):
             h, g = getattr(self, kind)(i, h, g)
         return [paddle.tanh(h), g]
@@ -77,12 +77,12 @@ class Drawn:
     def in_an_inner_loop(self, i: Any, h: Any, g: Any) -> tuple[Any, Any]:
         weight = self.weights[2]
 
-        def turn(_: Any, k: Any) -> list[Any]:  # `h` is invariant here only
+        def body(_: Any, k: Any) -> list[Any]:  # `h` is invariant here only
             return [paddle.tanh(k + self.seen() + paddle.matmul(h, weight))]
 
         # `g` itself does not work, since an inner loop of plain Paddle overwrites its initial
         # values.
-        return counted(turn, g * 1.0, end=2)[1], g
+        return counted(body, g * 1.0, end=2)[1], g
 
     def one_of_two(self, i: Any, h: Any, g: Any) -> tuple[Any, Any]:
         one, other = (each * 1.0 if self.is_apart else each for each in (h, g))
@@ -113,8 +113,8 @@ LISTS = ["in_a_list", "in_a_list_with_the_same"]
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_drawn_loops_agree(seed: int) -> None:
-    program, apart = Program(Drawn(seed).build), Program(Drawn(seed, is_apart=True).build)
+def test_random_loops_agree(seed: int) -> None:
+    program, apart = Program(RandomLoop(seed).build), Program(RandomLoop(seed, is_apart=True).build)
     for rows, limit in ((4, 3), (4, 1), (7, 2), (3, 4)):
         feed = {"place": np.array([rows - 1]), "limit": np.array([limit])}
         agree(program, natively=apart, x=floats(rows, WIDTH, seed=rows), **feed)
@@ -122,21 +122,21 @@ def test_drawn_loops_agree(seed: int) -> None:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(12))
-def test_each_turn_has_lists_of_its_own(seed: int) -> None:
+def test_each_iteration_has_separate_lists(seed: int) -> None:
     """Even if the elements are equal: a list that iterations share would grow."""
-    drawn = Drawn(seed)
-    drawn.kinds = [*drawn.draw.permutation([LISTS[seed % 2], "attends", "picks"])]
-    program = Program(drawn.build)
+    loop = RandomLoop(seed)
+    loop.kinds = [*loop.draw.permutation([LISTS[seed % 2], "attends", "picks"])]
+    program = Program(loop.build)
     for rows, limit in ((4, 3), (4, 1), (7, 2), (3, 4)):
         feed = {"place": np.array([rows - 1]), "limit": np.array([limit])}
         agree(program, x=floats(rows, WIDTH, seed=rows), **feed)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *LISTS])
-def test_loops_without_a_turn_agree(kind: str) -> None:
-    drawn = Drawn(0)
-    drawn.kinds = [kind]
-    program = Program(drawn.build)
+def test_loops_without_iterations_agree(kind: str) -> None:
+    loop = RandomLoop(0)
+    loop.kinds = [kind]
+    program = Program(loop.build)
     feed = {"x": floats(4, WIDTH), "place": np.array([1]), "limit": np.array([0])}
     for expected, found in zip_equal(program.run(engine=False, **feed), program.run(**feed)):
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
@@ -163,20 +163,20 @@ def inside(build: Callable) -> Counter[str]:
         *(("picks", 0), ("in_a_branch", 0)),
     ],
 )
-def test_products_that_stay_in_a_turn(kind: str, products: int) -> None:
-    drawn = Drawn(0)
-    drawn.kinds = [kind]
-    found = inside(drawn.build)
+def test_matmuls_that_stay_in_the_loop(kind: str, products: int) -> None:
+    loop = RandomLoop(0)
+    loop.kinds = [kind]
+    found = inside(loop.build)
     assert (found["MatMul"], found["Transpose"]) == (products, 0)
 
 
-def test_a_branch_that_only_chooses_is_no_model() -> None:
-    drawn = Drawn(0)
-    drawn.kinds = ["one_of_two"]
-    assert inside(drawn.build)["If"] == 0
+def test_a_branch_that_only_selects_needs_no_model() -> None:
+    loop = RandomLoop(0)
+    loop.kinds = ["one_of_two"]
+    assert inside(loop.build)["If"] == 0
 
 
-def test_what_is_cheap_stays_in_the_loop() -> None:
+def test_cheap_nodes_stay_in_the_loop() -> None:
     """Moving it would cost memory: results of iterations are freed."""
 
     def build() -> Any:

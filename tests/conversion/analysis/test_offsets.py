@@ -11,7 +11,7 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.test_control_flow import parameter, while_loop
-from tests.partitioning.analysis.test_single_assignment import WIDTH, in_order, is_one_interval
+from tests.partitioning.analysis.test_single_assignment import WIDTH, in_order, is_one_subgraph
 from tests.programs import Program, floats
 from tests.zips import zip_equal
 
@@ -29,7 +29,7 @@ def decoder(shape: list[int], back: int = 0) -> Callable:
         scores = paddle.zeros([LONGEST, WIDTH])
         i, said = paddle.full(shape, 0, "int64"), paddle.full(shape, 0, "int64")
 
-        def turn(i: Any, h: Any, _: Any) -> Any:
+        def body(i: Any, h: Any, _: Any) -> Any:
             h = paddle.tanh(paddle.matmul(h, weight) + x)
             ids[:, i - back] = paddle.argmax(h, axis=-1)
             scores[i - back] = paddle.mean(h, axis=0)
@@ -44,7 +44,7 @@ def decoder(shape: list[int], back: int = 0) -> Callable:
             return paddle.logical_and(few, is_open)
 
         start = [i, x * 1.0, paddle.full([], True, "bool")]
-        i, h, _ = while_loop(goes_on, turn, start)
+        i, h, _ = while_loop(goes_on, body, start)
         return [i, h, ids, scores, said]
 
     return build
@@ -52,12 +52,12 @@ def decoder(shape: list[int], back: int = 0) -> Callable:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("shape", [[], [1]], ids=str)
-def test_a_greedy_decoder_is_one_interval(shape: list[int]) -> None:
-    program, twin = Program(decoder(shape)), in_order(decoder(shape))
-    assert is_one_interval(program)
+def test_a_greedy_decoder_is_one_subgraph(shape: list[int]) -> None:
+    program, reference = Program(decoder(shape)), in_order(decoder(shape))
+    assert is_one_subgraph(program)
     for rows, limit in [(3, 4), (2, LONGEST), (1, 1), (3, 0), (5, 7), (3, 4)]:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.full(shape, limit)}
-        native = twin.run(engine=False, **fed)
+        native = reference.run(engine=False, **fed)
         before = paddle_ngraph.stats()
         for expected, found in zip_equal(native, program.run(**fed)):
             assert (expected.dtype, expected.shape) == (found.dtype, found.shape)
@@ -68,13 +68,13 @@ def test_a_greedy_decoder_is_one_interval(shape: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("back", "limit"), [(1, 3), (0, LONGEST + 1)])
-def test_positions_out_of_range_are_as_natively(back: int, limit: int) -> None:
+def test_indices_out_of_range_behave_as_in_paddle(back: int, limit: int) -> None:
     """-1 is the last index; Paddle rejects or ignores indices beyond the end."""
-    program, twin = Program(decoder([], back)), in_order(decoder([], back))
-    assert is_one_interval(program)
+    program, reference = Program(decoder([], back)), in_order(decoder([], back))
+    assert is_one_subgraph(program)
     fed = {"x": floats(2, WIDTH), "limit": np.array(limit)}
     found: list[Any] = []
-    for each, engine in ((twin, False), (program, True)):
+    for each, engine in ((reference, False), (program, True)):
         try:
             found.append(each.run(engine, **fed))
         except Exception as error:

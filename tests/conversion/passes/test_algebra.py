@@ -82,7 +82,7 @@ def test_several_factors(factors: tuple[float, ...], way: str) -> None:
     agree(build)
 
 
-def drawn(x: Any, seed: int) -> Any:
+def random_chain(x: Any, seed: int) -> Any:
     """A chain of multiplications by constants of all magnitudes, with other operators between."""
     draw = np.random.default_rng(seed)
     factors = [1.0, -1.0, 3.0, 0.1, 1e4, 1e-5, 1e10, -1e-10, 1e20, 1e-20, 1e30, 1e-30, 3e38]
@@ -103,8 +103,8 @@ def drawn(x: Any, seed: int) -> Any:
 
 @pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("seed", range(40))
-def test_drawn_products(seed: int) -> None:
-    agree(lambda x: drawn(x, seed))
+def test_random_products(seed: int) -> None:
+    agree(lambda x: random_chain(x, seed))
 
 
 WEIGHTED = {
@@ -135,7 +135,7 @@ def test_scaled_product_of_two_matrices() -> None:
     agree(lambda x: TIMES["number"](paddle.matmul(x, paddle.abs(x)), 1e20), x * 1e-18)
 
 
-def test_quotients_by_large_constants_behind_products() -> None:
+def test_quotients_by_large_constants_after_products() -> None:
     """The plugin fuses them into the node before as multiplications by a denormal, which is 0."""
     divisors = np.array([3e38, -2e38, 1.0, 1e-30, 0.0, np.inf, 3.0], "float32")
     x = np.array([0.0, 1.0, -3.0, 1e-30, 1e30, 1e38, 5.0] * 4, "float32").reshape(4, 7)
@@ -171,7 +171,7 @@ def test_products_that_overflow_in_a_sum(name: str) -> None:
     agree(TERMS[name], np.where(np.isinf(NUMBERS), np.float32(2e38), NUMBERS))
 
 
-def kept_in(*results: Any) -> int:
+def num_barriers(*results: Any) -> int:
     """Returns the number of barriers in a model of these outputs."""
     model = model_of(*results)
     algebra.round_products_before_constants(model)
@@ -184,7 +184,7 @@ def read(*shape: int) -> Any:
     return opset15.parameter(list(shape), np.float32)
 
 
-def test_products_that_the_plugin_may_join() -> None:
+def test_products_that_the_plugin_may_fuse() -> None:
     """Scaling in attention, and batch normalization after a convolution, need no barrier."""
     x, gamma = read(2, 8, 6, 6), np.abs(floats(1, 8, 1, 1)) + 0.01
     filters = opset15.constant(0.1 * floats(8, 8, 3, 3))
@@ -195,36 +195,36 @@ def test_products_that_the_plugin_may_join() -> None:
     attention = opset15.add(opset15.multiply(scores, np.float32(0.125)), mask)
     twice = opset15.multiply(opset15.multiply(read(3), np.float32(2.0)), np.float32(-3.0))
     signs = opset15.multiply(opset15.multiply(read(3), np.float32(-1.0)), np.float32(0.1))
-    assert kept_in(scaled, attention, twice, signs) == 0
+    assert num_barriers(scaled, attention, twice, signs) == 0
 
 
-def test_products_that_are_kept_apart() -> None:
+def test_products_that_must_not_be_fused() -> None:
     once = opset15.multiply(read(3), np.float32(1e30))
-    assert kept_in(opset15.multiply(once, np.float32(1e30))) == 1
+    assert num_barriers(opset15.multiply(once, np.float32(1e30))) == 1
 
 
 WEIGHTS = [np.zeros((0, 5), "float32"), np.eye(5, dtype=bool), np.full((5, 5), -128, "int8")]
 
 
 @pytest.mark.parametrize("weights", WEIGHTS, ids=lambda weights: str(weights.dtype))
-def test_weights_of_other_types_and_no_weights(weights: np.ndarray) -> None:
+def test_weights_of_other_dtypes_and_empty_weights(weights: np.ndarray) -> None:
     of_floats = opset15.convert(opset15.constant(weights), "f32")
     product = opset15.matmul(read(4, len(weights)), of_floats, False, False)
-    assert kept_in(opset15.multiply(product, np.float32(0.5))) == (weights.size == 0)
+    assert num_barriers(opset15.multiply(product, np.float32(0.5))) == (weights.size == 0)
 
 
-def test_products_are_kept_apart_before_they_are_spread() -> None:
+def test_barriers_precede_broadcasts() -> None:
     """The plugin fuses a broadcast into the multiplication that reads it."""
     small = opset15.multiply(read(3, 1), np.float32(0.1))
     spread = opset15.broadcast(small, np.array([3, 5]))
     results = [opset15.multiply(spread, np.float32(factor)) for factor in (2.0, 3.0)]
-    assert kept_in(*results) == 1
+    assert num_barriers(*results) == 1
     assert all(
         result.input_value(0).get_node().get_type_name() == "Broadcast" for result in results
     )
 
 
-def test_open_shapes() -> None:
+def test_dynamic_shapes() -> None:
     def build() -> list[Any]:
         x = paddle.static.data("x", [-1, 7], "float32")
         return [x * 1e30 * 1e30, WEIGHTED["matrix"](x * 1e-5, 1e-30) * 1e-30, 1.0 / (x * 1.0)]
@@ -240,13 +240,13 @@ def test_open_shapes() -> None:
     assert paddle_ngraph.stats()["engine_runs"] >= before + 5
 
 
-def test_turns_of_a_loop() -> None:
+def test_loop_bodies() -> None:
     def build(x: Any) -> Any:
-        def turn(_: Any, y: Any) -> list[Any]:
+        def body(_: Any, y: Any) -> list[Any]:
             return [y * 1e30 * 1e-30 + 1.0 / (y * 1.0)]
 
         limit = paddle.full([1], 2, "int64")
-        return counted(turn, x, end=limit)[1]
+        return counted(body, x, end=limit)[1]
 
     agree(build)
 
@@ -285,7 +285,7 @@ def test_signs_of_zeros(name: str, reader: str) -> None:
     agree(lambda x: READERS[reader](ZEROS[name](x)), x)
 
 
-def test_zeros_of_norms_have_no_sign() -> None:
+def test_zeros_of_norms_are_positive() -> None:
     x = opset15.add(read(2, 3), np.zeros(3, "float32"))
     total = opset15.reduce_sum(opset15.multiply(x, x), np.array([1]), keep_dims=True)
     model = model_of(opset15.divide(x, opset15.sqrt(total)))
@@ -294,7 +294,7 @@ def test_zeros_of_norms_have_no_sign() -> None:
     assert len(model.get_ops()) == before
 
 
-def test_product_that_is_read_with_and_without_a_zero_added() -> None:
+def test_a_product_read_with_and_without_an_added_zero() -> None:
     x = np.array([[0.0, -0.0, 1.0]], "float32")
 
     def build(x: Any) -> list[Any]:
@@ -315,11 +315,11 @@ RECTIFIED = {
 
 
 @pytest.mark.parametrize("name", RECTIFIED)
-def test_rectified_nan_in_the_form_of_a_prelu(name: str) -> None:
+def test_nan_in_a_relu_that_becomes_prelu(name: str) -> None:
     agree(RECTIFIED[name])
 
 
-def test_erf_of_small_numbers() -> None:
+def test_erf_of_small_values() -> None:
     x = np.concatenate([10.0 ** np.arange(-37, 1), np.linspace(0.01, 4.0, 102)]).astype("float32")
     agree(lambda x: paddle.erf(x), np.stack([x, -x]), rtol=1e-6)
 
@@ -333,7 +333,7 @@ def erf_nodes(scale: float, term: float) -> int:
     return len(model.get_ops()) - before
 
 
-def test_erf_beside_one_is_left_to_the_plugin() -> None:
+def test_erf_plus_one_is_left_to_the_plugin() -> None:
     whole = opset15.add(opset15.erf(read(3)), np.float32(1.0))
     model = model_of(whole)
     before = len(model.get_ops())

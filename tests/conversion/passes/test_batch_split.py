@@ -249,7 +249,7 @@ def always(monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.parametrize("parts", [SAMPLES, 2])
-def test_parts_make_up_the_whole(monkeypatch, name, parts):
+def test_chunks_equal_the_whole(monkeypatch, name, parts):
     monkeypatch.setattr(batch_split, "_best_part_count", lambda model, samples, threads: parts)
     shape, make = APART[name]
     x = floats(SAMPLES, *shape, seed=1)
@@ -264,7 +264,7 @@ def test_parts_make_up_the_whole(monkeypatch, name, parts):
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_what_mixes_samples_stays_whole(always, name):
+def test_models_that_mix_samples_are_not_split(always, name):
     model = model_of(*MIXED[name])
     before = [str(node) for node in model.get_ordered_ops()]
     assert batch_split.split_batch(model, 2) == 1
@@ -299,11 +299,11 @@ def convolutions(samples: int, channels: int = 128) -> ov.Model:
         (15, 16, 15),
     ],
 )
-def test_number_of_parts(samples, threads, parts):
+def test_number_of_chunks(samples, threads, parts):
     assert batch_split.split_batch(convolutions(samples), threads) == parts
 
 
-def test_small_samples_share_a_part():
+def test_small_samples_share_a_chunk():
     """A sample of 589824 multiplications is too small for a request."""
     model = convolutions(256, channels=16)
     parts = batch_split.split_batch(model, 2)
@@ -311,7 +311,7 @@ def test_small_samples_share_a_part():
     assert batch_split._multiplications(model) >= SETTINGS.min_multiplications_per_chunk
 
 
-def test_models_without_convolutions_stay_whole():
+def test_models_without_convolutions_are_not_split():
     x = opset15.parameter([8, 512], Type.f32)
     model = ov.Model([opset15.result(by(x, weights(512, 512)))], [x], "product")
     assert batch_split.split_batch(model, 2) == 1
@@ -321,7 +321,7 @@ def test_models_without_convolutions_stay_whole():
 
 
 @pytest.fixture
-def parted(monkeypatch) -> list[int]:
+def chunk_counts(monkeypatch) -> list[int]:
     """Records the number of chunks of each function built; every sample is large enough."""
     found: list[int] = []
     part = batch_split.split_batch
@@ -370,20 +370,20 @@ def pictures(samples: int, seed: int = 0) -> np.ndarray:
     return floats(samples, 3, 12, 12, seed=seed)
 
 
-def test_results_are_like_native(parted, threads):
+def test_results_equal_paddles(chunk_counts, threads):
     program = Program(network)
     for seed in range(3):
         program.both(x=pictures(6, seed))
-    assert parted == [6]
+    assert chunk_counts == [6]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4], indirect=True)
-def test_every_batch_size_has_its_parts(parted, threads):
+def test_every_batch_size_is_split(chunk_counts, threads):
     program = Program(network)
     for samples in (4, 1, 2):
         features, classes = program.both(x=pictures(samples))
         assert features.shape[0] == classes.shape[0] == samples
-    assert parted[:2] == [4, 1]
+    assert chunk_counts[:2] == [4, 1]
 
 
 def built() -> int:
@@ -398,13 +398,13 @@ def classifier() -> Any:
 
 
 @pytest.mark.parametrize("threads", [1, 2], indirect=True)
-def test_several_sizes_of_the_batch_go_in_parts(parted, threads):
+def test_several_batch_sizes_are_split(chunk_counts, threads):
     program = Program(classifier)
     batches = [8, 4, 6, 2, 10, 12, 5, 3]
     for samples in batches:
         program.both(x=pictures(samples))
     # The fifth size makes the batch dynamic; later sizes use that function.
-    assert parted == [*batches[: SETTINGS.static_batches_before_dynamic], 1]
+    assert chunk_counts == [*batches[: SETTINGS.static_batches_before_dynamic], 1]
     assert built() == SETTINGS.static_batches_before_dynamic + 1
 
 
@@ -426,26 +426,26 @@ def lines(samples: int, width: int) -> np.ndarray:
 
 @pytest.mark.parametrize("threads", [1, 2], indirect=True)
 @pytest.mark.parametrize("network", [classifier, reader])
-def test_widths_are_opened_and_go_in_parts(parted, threads, network):
+def test_dynamic_widths_are_split(chunk_counts, threads, network):
     program = Program(network)
     met = [(8, 12), (4, 16), (2, 20), (6, 24), (6, 13), (6, 13), (2, 31), (6, 80)]
     for samples, width in met:
         program.both(x=lines(samples, width))
     # From the third size on, there is a function for each batch size.
-    assert parted == [8, 4, 2, 6]
-    assert built() == len(parted)
+    assert chunk_counts == [8, 4, 2, 6]
+    assert built() == len(chunk_counts)
     assert paddle_ngraph.stats()["engine_runs"] == len(met)
 
 
 @pytest.mark.parametrize("threads", [2], indirect=True)
-def test_a_batch_of_many_sizes_opens_too(parted, threads, monkeypatch):
+def test_a_batch_of_many_sizes_becomes_dynamic(chunk_counts, threads, monkeypatch):
     monkeypatch.setattr(SETTINGS, "max_static_batches", 2)
     program = Program(classifier)
     for samples, width in [(8, 12), (4, 16), (2, 20), (6, 24), (10, 28), (12, 32), (14, 14)]:
         program.both(x=lines(samples, width))
     # The batch of (10, 28) is dynamic, and its function serves the others.
-    assert parted == [8, 4, 2, 6, 1]
-    assert built() == len(parted)
+    assert chunk_counts == [8, 4, 2, 6, 1]
+    assert built() == len(chunk_counts)
 
 
 def with_the_batch() -> Any:
@@ -464,7 +464,7 @@ def torn() -> Any:
 
 @pytest.mark.parametrize("threads", [2], indirect=True)
 @pytest.mark.parametrize("network", [with_the_batch, torn])
-def test_what_depends_on_the_batch(parted, threads, network):
+def test_values_that_depend_on_the_batch(chunk_counts, threads, network):
     program = Program(network)
     for samples, width in [(8, 12), (4, 16), (6, 6), (6, 12), (6, 18), (5, 10), (6, 7), (4, 4)]:
         program.both(x=lines(samples, width))
@@ -472,7 +472,7 @@ def test_what_depends_on_the_batch(parted, threads, network):
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("threads", [1, 2], indirect=True)
-def test_open_functions_in_parts_are_loaded_from_disk(parted, threads, stored):
+def test_split_dynamic_functions_are_loaded_from_disk(chunk_counts, threads, stored):
     met = [(8, 12), (4, 16), (6, 24)]
     expected = [Program(reader).both(x=lines(*each)) for each in met][-1]
     paddle_ngraph.clear_cache()
@@ -502,7 +502,7 @@ def side_by_side(
 
 
 @pytest.mark.slow("runs several threads for a while")
-def test_open_functions_in_parts_run_from_several_threads(parted, threads):
+def test_split_dynamic_functions_run_from_several_threads(chunk_counts, threads):
     program = Program(reader)
     for samples, width in [(6, 12), (6, 16)]:
         program.both(x=lines(samples, width))
@@ -512,11 +512,11 @@ def test_open_functions_in_parts_run_from_several_threads(parted, threads):
 
     for one, other in side_by_side(programs, feeds, expected):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert 6 in parted[2:]
+    assert 6 in chunk_counts[2:]
 
 
 @pytest.mark.parametrize("threads", [1, 2], indirect=True)
-def test_batches_of_stored_functions_go_in_parts_too(parted, threads, stored):
+def test_batches_of_stored_functions_are_split(chunk_counts, threads, stored):
     for samples in (8, 4):
         Program(classifier).both(x=pictures(samples))
     paddle_ngraph.clear_cache()
@@ -525,38 +525,38 @@ def test_batches_of_stored_functions_go_in_parts_too(parted, threads, stored):
     for samples in (8, 4, 6, 2):
         program.both(x=pictures(samples))
     assert paddle_ngraph.stats()["functions_loaded"] == 2
-    assert parted == [8, 4, 6, 2]
+    assert chunk_counts == [8, 4, 6, 2]
 
 
-def test_loaded_from_disk(parted, threads, stored):
+def test_loaded_from_disk(chunk_counts, threads, stored):
     expected = Program(network).both(x=pictures(6))
     paddle_ngraph.clear_cache()
     paddle_ngraph.reset_stats()
     results = Program(network).run(x=pictures(6))
     assert paddle_ngraph.stats()["functions_loaded"] == 1
-    assert parted == [6]
+    assert chunk_counts == [6]
     for one, other in zip(expected, results):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4], indirect=True)
-def test_weights_may_change(parted, threads):
+def test_weights_may_change(chunk_counts, threads):
     program = Program(network)
     program.both(x=pictures(4))
     weights = program.scope.find_var("conv2d_0.w_0").get_tensor()
     weights.set(np.array(weights) * 2, paddle.CPUPlace())
     program.both(x=pictures(4))
-    assert parted == [4, 1]  # written weights are inputs, which all samples share
+    assert chunk_counts == [4, 1]  # written weights are inputs, which all samples share
 
 
-def test_runs_from_several_threads(parted, threads):
+def test_runs_from_several_threads(chunk_counts, threads):
     feeds = [pictures(6, seed) for seed in range(4)]
     programs = [Program(network) for _ in feeds]
     expected = [program.both(x=feed) for program, feed in zip(programs, feeds)]
 
     for one, other in side_by_side(programs, feeds, expected):
         np.testing.assert_array_equal(one, other)
-    assert set(parted) == {6}
+    assert set(chunk_counts) == {6}
 
 
 # -- leftover chunks ------------------------------------------------------------------------------
@@ -597,7 +597,7 @@ RUNS = 4
     ],
     indirect=["threads"],
 )
-def test_all_threads_share_what_is_left_over(parted, samples, threads, is_left):
+def test_all_threads_share_the_leftover_chunk(chunk_counts, samples, threads, is_left):
     program = Program(filters)
     for run_ in range(RUNS):
         program.both(x=images(samples, seed=run_))
@@ -607,7 +607,7 @@ def test_all_threads_share_what_is_left_over(parted, samples, threads, is_left):
 
 
 @pytest.mark.parametrize("threads", [2], indirect=True)
-def test_what_is_left_over_of_open_functions(parted, threads):
+def test_leftover_chunks_of_dynamic_functions(chunk_counts, threads):
     program = Program(filters)
     for width in (16, 20):
         program.both(x=images(5, width))
@@ -619,7 +619,7 @@ def test_what_is_left_over_of_open_functions(parted, threads):
 
 
 @pytest.mark.parametrize("threads", [2], indirect=True)
-def test_what_is_left_over_of_stored_functions(parted, threads, stored):
+def test_leftover_chunks_of_stored_functions(chunk_counts, threads, stored):
     Program(filters).both(x=images(5))
     paddle_ngraph.clear_cache()
     paddle_ngraph.reset_stats()
@@ -631,7 +631,7 @@ def test_what_is_left_over_of_stored_functions(parted, threads, stored):
 
 
 @pytest.mark.parametrize("threads", [2], indirect=True)
-def test_what_is_left_over_of_functions_built_in_the_background(parted, threads):
+def test_leftover_chunks_of_functions_built_in_the_background(chunk_counts, threads):
     before = flags.get("ngraph_background_compile")
     flags.set("ngraph_background_compile", "1")
     try:
@@ -648,7 +648,7 @@ def test_what_is_left_over_of_functions_built_in_the_background(parted, threads)
 
 
 @pytest.mark.parametrize("threads", [2], indirect=True)
-def test_what_is_left_over_after_the_cache_was_cleared(parted, threads):
+def test_leftover_chunks_after_clear_cache(chunk_counts, threads):
     program = Program(filters)
     for _ in range(2):
         for _ in range(2):
@@ -659,7 +659,7 @@ def test_what_is_left_over_after_the_cache_was_cleared(parted, threads):
 
 @pytest.mark.slow("runs several threads for a while")
 @pytest.mark.parametrize("threads", [2], indirect=True)
-def test_what_is_left_over_runs_from_several_threads(parted, threads):
+def test_leftover_chunks_run_from_several_threads(chunk_counts, threads):
     feeds = [images(5, seed=seed) for seed in range(4)]
     programs = [Program(filters) for _ in feeds]
     expected = [program.both(x=feed) for program, feed in zip(programs, feeds)]
@@ -677,7 +677,7 @@ def test_what_is_left_over_runs_from_several_threads(parted, threads):
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("threads", [2], indirect=True)
 @pytest.mark.parametrize("samples, kept", [(4, 2), (5, 1)])
-def test_weights_of_what_is_left_over_count_too(parted, threads, samples, kept):
+def test_weights_of_leftover_chunks_count(chunk_counts, threads, samples, kept):
     before = flags.get("ngraph_cache_mb")
     flags.set("ngraph_cache_mb", 5)  # 2.3 MB each
     try:
@@ -690,17 +690,17 @@ def test_weights_of_what_is_left_over_count_too(parted, threads, samples, kept):
     assert (shared_out() > 0) == (samples == 5)
 
 
-def test_statistics_of_the_batch_keep_it_whole(parted):
+def test_batch_statistics_prevent_the_split(chunk_counts):
     def build() -> Any:
         x = paddle.static.data("x", [-1, 3, 12, 12], "float32")
         found = paddle.nn.Conv2D(3, 8, 3)(x)
         return found - paddle.mean(found, axis=0, keepdim=True)
 
     Program(build).both(x=pictures(6))
-    assert parted == [1]
+    assert chunk_counts == [1]
 
 
-def test_training_keeps_the_batch_whole(parted):
+def test_training_prevents_the_split(chunk_counts):
     def build() -> Any:
         x = paddle.static.data("x", [-1, 3, 12, 12], "float32")
         loss = paddle.mean(F.relu(paddle.nn.Conv2D(3, 8, 3)(x)))
@@ -710,4 +710,4 @@ def test_training_keeps_the_batch_whole(parted):
     program = Program(build)
     program.run(x=pictures(6))
     assert paddle_ngraph.stats()["engine_runs"] > 0, "the engine did not run"
-    assert set(parted) == {1}
+    assert set(chunk_counts) == {1}

@@ -86,7 +86,7 @@ def test_depthwise_convolutions(built, stride, channels):
 
 
 @pytest.mark.parametrize(("channels", "features"), [(3, 16), (1, 6), (2, 20), (3, 7)])
-def test_an_image_is_read_as_it_is(built, channels, features):
+def test_an_image_is_read_in_plain_layout(built, channels, features):
     check_conv((5, channels, 17, 15), (features, channels, 7, 7), stride=2, padding=3)
     assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 1
     assert built["BlockedReorder"] == 2  # the output and its gradient
@@ -125,7 +125,7 @@ def test_inference_keeps_the_engines_convolution(built):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_nan_and_infinity_reach_what_depends_on_them(value):
+def test_nan_and_infinity_propagate(value):
     data = floats(2, 8, 6, 6)
     data[0, 3, 2, 2] = value
     check(
@@ -172,7 +172,7 @@ def chosen(x):
 @pytest.mark.parametrize(
     "activation", [F.relu, F.relu6, F.hardswish, F.sigmoid, F.silu, F.swish, chosen]
 )
-def test_what_stands_between_stays_in_blocks(built, activation):
+def test_operators_between_convolutions_stay_blocked(built, activation):
     types = ("conv2d", "conv2d_grad", "batch_norm_", "batch_norm_grad")
     check(_block(activation), _block_inputs(), types, rtol=1e-3, atol=2e-4)
     # The data, the output and their gradients: no transposition in between.
@@ -180,7 +180,7 @@ def test_what_stands_between_stays_in_blocks(built, activation):
 
 
 @pytest.mark.parametrize("activation", [F.relu, F.relu6])
-def test_a_rectifier_joins_the_normalization(built, activation):
+def test_relu_is_fused_into_the_normalization(built, activation):
     def build(x, w, scale, offset):
         mean, variance = paddle.zeros([16]), paddle.ones([16])
         hidden = F.conv2d(x, w, padding=1)
@@ -196,7 +196,7 @@ def test_a_rectifier_joins_the_normalization(built, activation):
 
 @pytest.mark.parametrize("activation", [F.relu, F.relu6])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_nan_and_infinity_pass_the_joint_operator(built, activation, value):
+def test_nan_and_infinity_pass_the_fused_operator(built, activation, value):
     def build(x, w, scale, offset):
         mean, variance = paddle.zeros([16]), paddle.ones([16])
         hidden = F.conv2d(x, w)
@@ -212,7 +212,7 @@ def test_nan_and_infinity_pass_the_joint_operator(built, activation, value):
     assert not {"Relu", "Clamp", "Greater"} & {*built}, built
 
 
-def test_a_bias_stays_in_blocks(built):
+def test_a_bias_stays_blocked(built):
     check(_block(F.relu, bias=True), _block_inputs(bias=True), CONV, rtol=1e-3, atol=2e-4)
     assert built["BatchNorm"] == 1
 
@@ -228,7 +228,7 @@ def test_a_bias_stays_in_blocks(built):
         lambda x: F.adaptive_avg_pool2d(x, 3),
     ],
 )
-def test_pooling_in_blocks(built, pool):
+def test_blocked_pooling(built, pool):
     check(_block(F.relu, pool), _block_inputs(), ("pool2d", "pool2d_grad"), rtol=1e-3, atol=2e-4)
     assert built["BlockedReorder"] == 4, built
 
@@ -288,7 +288,7 @@ def _odd_block(between):
     ],
 )
 @pytest.mark.parametrize("channels", [(6, 12), (20, 50), (7, 6)])
-def test_what_keeps_padding_zero_stays_in_blocks(built, between, channels):
+def test_operators_that_preserve_zero_padding_stay_blocked(built, between, channels):
     check(_odd_block(between), _odd_inputs(*channels), CONV, rtol=1e-3, atol=5e-4)
     assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 2
     # The output and its gradient, and the gradient of the bias.
@@ -317,7 +317,7 @@ def test_what_keeps_padding_zero_stays_in_blocks(built, between, channels):
         lambda x: F.softmax(x, 1),
     ],
 )
-def test_padding_spoils_nothing(built, between):
+def test_padded_lanes_do_not_affect_results(built, between):
     inputs = _odd_inputs()
     inputs["w"] *= 0.1  # divisors are not near zero
     inputs["b"] = np.abs(inputs["b"]) + 2.0
@@ -325,7 +325,7 @@ def test_padding_spoils_nothing(built, between):
     assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 2
 
 
-def test_windows_in_the_padding_of_a_pooling_spoil_nothing(built):
+def test_pooling_windows_in_padding_do_not_affect_results(built):
     def between(x, b):
         lowest = paddle.clip(F.max_pool2d(x, 2, 3, 1, ceil_mode=True), min=-10.0)
         return 1.0 / (lowest + b.abs().reshape([1, -1, 1, 1]) + 10.0)  # 1 / 0 where b is padded
@@ -340,7 +340,7 @@ def test_windows_in_the_padding_of_a_pooling_spoil_nothing(built):
 
 
 @pytest.mark.parametrize("between", [F.relu, F.tanh, lambda x: F.max_pool2d(F.relu(x), 2, 2)])
-def test_nan_and_infinity_pass_padding_by(built, between):
+def test_nan_and_infinity_do_not_reach_padded_lanes(built, between):
     def build(x, w, b, v):
         hidden = F.conv2d(x, w) + b.reshape([1, -1, 1, 1])
         return F.conv2d(between(hidden), v)
@@ -353,7 +353,7 @@ def test_nan_and_infinity_pass_padding_by(built, between):
     assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 2
 
 
-def test_nan_and_infinity_of_a_gradient_pass_padding_by(built):
+def test_nan_and_infinity_of_gradients_do_not_reach_padded_lanes(built):
     def build(x, w, b, v):
         out = _odd_block(F.tanh)(x, w, b, v)
         return paddle.where(out > 3.0, out * np.inf, out)
@@ -385,7 +385,7 @@ def test_blocks_of_other_widths_with_padding(built):
     assert built["BlockedConvolution"] == 3
 
 
-def test_padding_that_is_little():
+def test_few_padded_lanes():
     assert blocked_layout.padded_block_of(6, 16) == 8
     assert blocked_layout.padded_block_of(11, 20, 50) == 8
     assert blocked_layout.padded_block_of(5, 8) == 1
@@ -393,12 +393,12 @@ def test_padding_that_is_little():
     assert blocked_layout.padded_block_of(32, 64) == blocked_layout.widest_block()
 
 
-def test_the_widest_block_that_divides():
+def test_the_widest_dividing_block_is_chosen():
     assert blocked_layout.block_of(24, 8) == 8
     assert blocked_layout.block_of(32, 64) == blocked_layout.widest_block()
     assert blocked_layout.block_of(12, 8) == 1
 
 
-def test_parts_of_a_batch_that_are_not_equal(built):
+def test_unequal_shares_of_a_batch(built):
     check_conv((7, 16, 6, 5), (16, 16, 3, 3), padding=1)
     assert built["BlockedConvolution"] == 1

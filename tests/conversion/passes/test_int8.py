@@ -148,7 +148,7 @@ def test_loaded_layer(tmp_path, make):
 
 @pytest.mark.parametrize("step", ["data", "compile", "run"])
 @pytest.mark.parametrize("make", DYNAMIC.values(), ids=DYNAMIC)
-def test_what_the_engine_leaves_is_run_by_paddle(tmp_path, make, step):
+def test_engine_failures_fall_back(tmp_path, make, step):
     prefix, expected = saved(make, tmp_path)
     executor = paddle.static.Executor(paddle.CPUPlace())
     with paddle.static.scope_guard(paddle.static.Scope()), paddle_ngraph.use_ngraph():
@@ -216,7 +216,7 @@ def test_layers_have_int8_kernels(tmp_path, make):
     assert are_int8(found) == [True] * 5, found
 
 
-def test_without_units_the_simulation_stays(tmp_path, monkeypatch):
+def test_the_simulation_stays_without_int8_units(tmp_path, monkeypatch):
     """Where sums of two products saturate, results still equal Paddle's."""
     monkeypatch.setattr(processor, "has_int8", lambda: False)
     test_executor(tmp_path, DYNAMIC["QAT"])
@@ -285,7 +285,7 @@ def test_ends_of_a_grid(round_type):
 
 
 @needs_int8
-def test_weights_of_several_products_and_a_second_reader():
+def test_weights_of_several_matmuls_and_a_second_reader():
     """Each matmul quantizes its operand; the other reader gets the same values."""
 
     def build():
@@ -319,7 +319,7 @@ POOLINGS = {
 @needs_int8
 @pytest.mark.parametrize("round_type", [0, 1])
 @pytest.mark.parametrize("pooling", POOLINGS.values(), ids=POOLINGS)
-def test_a_pooling_of_whole_numbers(pooling, round_type):
+def test_a_pooling_of_integers(pooling, round_type):
     def build():
         x = paddle.static.data("x", [2, 3, 25, 25], "float32")
         for channels, scale in ((3, 2.0), (32, 1.93)):  # 2.0 would round many ties
@@ -350,7 +350,7 @@ def test_a_pooling_with_a_second_reader():
 
 @needs_int8
 @pytest.mark.parametrize("fraction", [1, 8])
-def test_results_without_weights(fraction):
+def test_zero_filters(fraction):
     """Zero filters are common in trained networks; their scale of 0 is no obstacle."""
     filters = weights(16, 8, 3, 3)
     filters[::fraction] = 0
@@ -417,7 +417,7 @@ def test_ties_go_to_the_even_number(activation):
 @needs_int8
 @pytest.mark.parametrize("activation", ["none", "relu", "bias", "reshaped"])
 @pytest.mark.parametrize("rows", [1, 4, 7, 8, 32])
-def test_products_with_a_scale_for_each_channel_in_a_row(rows, activation):
+def test_consecutive_matmuls_with_a_scale_for_each_channel(rows, activation):
     """The plugin fuses them into one node. All values and sums are exact, so results are, too."""
     draw = np.random.default_rng(rows)
     quantize = paddle._C_ops.fake_channel_wise_quantize_dequantize_abs_max
@@ -445,7 +445,7 @@ def test_products_with_a_scale_for_each_channel_in_a_row(rows, activation):
 @needs_int8
 @pytest.mark.parametrize("round_type", [0, 1])
 @pytest.mark.parametrize("groups", [1, 64])
-def test_a_layer_is_the_simulation_but_for_rounding(groups, round_type):
+def test_a_layer_equals_the_simulation_up_to_rounding(groups, round_type):
     """From one grid to the next few values differ, and then by one quantum."""
     bias = weights(64, 1, 1)
 
@@ -482,7 +482,7 @@ def test_many_shapes():
 
 
 @needs_int8
-def test_a_batch_in_parts():
+def test_a_split_batch():
     x = np.random.default_rng(0).normal(size=(4, 3, 56, 56)).astype("float32")
     assert are_int8(Small(convolutions).kernels(x=x)) == [True, True]
 
@@ -557,14 +557,14 @@ class Old:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_old_style_executor(old_model):
+def test_program_desc_executor(old_model):
     model, feed = Old(old_model), {"x": pictures(9)}
     (expected,) = model.run(feed, engine=False)
     check(model.run(feed)[0], expected)
 
 
 @needs_int8
-def test_old_style_layers_have_int8_kernels(old_model):
+def test_program_desc_layers_have_int8_kernels(old_model):
     model = Old(old_model)
     found = kernels(model.run, model.scope, {"x": pictures()})
     assert are_int8(found) == [True] * 5, found

@@ -43,7 +43,7 @@ def product(
     return str(result.input_value(0).get_node().get_type_name())
 
 
-def test_large_products_where_there_is_no_avx512(has_avx512):
+def test_large_matmuls_without_avx512(has_avx512):
     assert product(512, 512, 512) == ("MatMul" if has_avx512 else "Gemm")
 
 
@@ -72,7 +72,7 @@ def test_limits_with_avx512(has_avx512, monkeypatch):
 
 @pytest.mark.parametrize("vendor", ["AuthenticAMD", "GenuineIntel"])
 @pytest.mark.parametrize("has_avx512", [True], indirect=True)
-def test_limits_of_what_is_computed_with_avx512(has_avx512, vendor, monkeypatch):
+def test_limits_of_computed_operands_with_avx512(has_avx512, vendor, monkeypatch):
     monkeypatch.setattr(processor, "field", lambda name: vendor if name == "vendor_id" else "")
     assert product(1024, 768, 768) == "Gemm"
     assert product(1023, 768, 768) == "MatMul"
@@ -100,7 +100,7 @@ def test_views_of_constants_are_constants(has_avx512):
 
 
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)
-def test_another_precision_is_the_plugins(has_avx512):
+def test_other_precisions_are_left_to_the_plugin(has_avx512):
     (step,) = (each for each in build.PASSES if each.name == "products by oneDNN")
     inference = SimpleNamespace(infers=True, extension=extension)
     for precision, expected in (("f32", "Gemm"), ("bf16", "MatMul")):
@@ -112,7 +112,7 @@ def test_another_precision_is_the_plugins(has_avx512):
 
 
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)
-def test_what_is_no_pair_of_matrices_of_known_size(has_avx512):
+def test_batched_and_dynamic_matmuls_are_left_to_the_plugin(has_avx512):
     for shape in ([4, 512, 512], [-1, 512]):
         a, b = opset15.parameter(shape, Type.f32), opset15.parameter([512, 512], Type.f32)
         model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
@@ -135,7 +135,7 @@ def check(program: Program, **feed: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)
-def test_inference_is_like_native(has_avx512, kinds):
+def test_inference_equals_paddles(has_avx512, kinds):
     """One matmul has constant weights, the other a fed right operand."""
 
     def build() -> Any:
@@ -153,7 +153,7 @@ def test_inference_is_like_native(has_avx512, kinds):
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("has_avx512", [True], indirect=True)
-def test_sums_over_many_weights_are_like_native(has_avx512, kinds, monkeypatch):
+def test_sums_over_many_weights_equal_paddles(has_avx512, kinds, monkeypatch):
     monkeypatch.setattr(processor, "is_of_intel", lambda: False)
 
     def build() -> Any:
@@ -163,7 +163,7 @@ def test_sums_over_many_weights_are_like_native(has_avx512, kinds, monkeypatch):
     assert kinds["Gemm"] == 1
 
 
-def test_gradients_are_like_native(has_avx512, kinds):
+def test_gradients_equal_paddles(has_avx512, kinds):
     """A matmul and both gradients: one with a transposed left operand, one with a right one."""
 
     def build() -> Any:

@@ -103,7 +103,7 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], list[int], list[int]]] = {
 
 @needs_bfloat16
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_products_have_rounded_operands(name: str, bfloat16, kinds) -> None:
+def test_matmuls_have_rounded_operands(name: str, bfloat16, kinds) -> None:
     _check_multiplication(*PRODUCTS[name])
     assert kinds["Bfloat16Gemm"] == 3 and kinds["MatMul"] == 0
 
@@ -140,7 +140,7 @@ OPEN: dict[str, tuple[Callable[..., Any], list[int], list[int], Callable[[int], 
 
 @needs_bfloat16
 @pytest.mark.parametrize("name", OPEN)
-def test_products_with_open_sizes_have_rounded_operands(name: str, bfloat16, kinds) -> None:
+def test_matmuls_with_dynamic_sizes_have_rounded_operands(name: str, bfloat16, kinds) -> None:
     compute, *declared, shapes_for = OPEN[name]
 
     def build() -> Any:
@@ -184,7 +184,7 @@ def test_convolutions_of_any_channels_have_rounded_operands(channels, bfloat16, 
 
 
 @needs_bfloat16
-def test_convolutions_by_channel_keep_float32(bfloat16, kinds) -> None:
+def test_depthwise_convolutions_stay_in_float32(bfloat16, kinds) -> None:
     def compute(x: Any, y: Any) -> Any:
         return F.conv2d(x, y, padding=1, groups=32)
 
@@ -205,7 +205,7 @@ def test_an_operand_is_rounded_once(bfloat16, kinds) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3, 8])
-def test_products_on_any_number_of_threads(threads: int) -> None:
+def test_matmuls_on_any_number_of_threads(threads: int) -> None:
     for batch in ([], [2], [3], [50]):
         a, b = floats(*batch, 70, 90), floats(*batch, 90, 110, seed=1)
         bits = [(rounded(x).view("uint32") >> 16).astype("uint16") for x in (a, b)]
@@ -236,7 +236,7 @@ def test_rounding(threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_products_that_round_their_sums(threads: int) -> None:
+def test_matmuls_that_round_their_sums(threads: int) -> None:
     a, b = floats(3, 70, 40), floats(3, 40, 90)
     inputs = [opset15.parameter(x.shape, Type.bf16) for x in (a, b)]
     bits = [(rounded(x).view("uint32") >> 16).astype("uint16") for x in (a, b)]
@@ -253,7 +253,7 @@ def test_products_that_round_their_sums(threads: int) -> None:
 
 
 @needs_bfloat16
-def test_a_product_rounds_for_its_only_reader(kinds) -> None:
+def test_a_matmul_rounds_for_its_only_reader(kinds) -> None:
     def build() -> Any:
         x, y = paddle.static.data("x", [64, 96]), paddle.static.data("y", [96, 80])
         with paddle.amp.auto_cast(dtype="bfloat16"):
@@ -277,7 +277,7 @@ def _product(a: list[int], b: list[int], kind: Type = Type.f32) -> str:
     return str(result.input_value(0).get_node().get_type_name())
 
 
-def test_which_products_are_worth_rounding_for(monkeypatch) -> None:
+def test_matmuls_that_are_worth_rounding(monkeypatch) -> None:
     monkeypatch.setattr(processor, "has_bfloat16", lambda: True)
     assert _product([64, 64], [64, 64]) == "Bfloat16Gemm"
     assert _product([63, 64], [64, 64]) == "MatMul"
@@ -307,7 +307,7 @@ def _everything_else() -> Any:
     return [loss, hidden]
 
 
-def test_everything_else_is_float32s(bfloat16) -> None:
+def test_other_operators_stay_in_float32(bfloat16) -> None:
     feed = {"x": floats(64, 128), "label": np.arange(64, dtype="int64")[:, None]}
     results = []
     for precision in ("bf16", "f32"):
@@ -340,7 +340,7 @@ def _train(build: Callable[[], Any], steps: int = 8) -> tuple[Program, np.ndarra
 @pytest.mark.slow("trains through many compiles")
 @needs_bfloat16
 @pytest.mark.parametrize("name", ["Adam", "Momentum"])
-def test_training_follows_float32s(name: str, bfloat16, kinds) -> None:
+def test_training_stays_close_to_float32(name: str, bfloat16, kinds) -> None:
     """Losses are close, and weights take steps too small for bfloat16."""
     optimizer = getattr(paddle.optimizer, name)
 
@@ -363,16 +363,16 @@ def test_training_follows_float32s(name: str, bfloat16, kinds) -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_without_units_it_is_float32(bfloat16, monkeypatch) -> None:
+def test_training_without_bfloat16_units_is_float32(bfloat16, monkeypatch) -> None:
     monkeypatch.setattr(processor, "has_bfloat16", lambda: False)
 
     def build_network() -> Any:
         return _network(lambda: paddle.optimizer.SGD(1e-2))
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _, found = _train(build_network, steps=3)
-    about = [str(each.message) for each in told if "bf16" in str(each.message)]
+    about = [str(each.message) for each in caught if "bf16" in str(each.message)]
     assert len(about) == 1 and "no units for bfloat16" in about[0]
     flags.set("ngraph_precision", "f32")
     _, exact = _train(build_network, steps=3)
@@ -380,7 +380,7 @@ def test_without_units_it_is_float32(bfloat16, monkeypatch) -> None:
 
 
 @needs_bfloat16
-def test_functions_are_kept_apart(bfloat16, tmp_path) -> None:
+def test_precisions_have_separate_functions(bfloat16, tmp_path) -> None:
     """Separate functions in memory and on disk."""
     before = {name: flags.get(name) for name in ("ngraph_cache_dir", "ngraph_cache_min_ms")}
     flags.set("ngraph_cache_dir", str(tmp_path))

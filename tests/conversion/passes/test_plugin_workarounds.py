@@ -15,12 +15,12 @@ from openvino import opset15 as ops
 from paddle_ngraph.conversion.passes import plugin_workarounds
 from tests.programs import Program, floats
 
-SCRIPT = Path(__file__).parents[2] / "loops_behind_units.py"
+SCRIPT = Path(__file__).parents[2] / "loops_after_units.py"
 RANDOM = Path(__file__).parents[2] / "random_units.py"
 
 
 @pytest.mark.slow("starts a process")
-def test_units_are_no_loops():
+def test_units_are_excluded_from_loop_fusion():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", SCRIPT], capture_output=True, text=True, timeout=500
     )
@@ -83,7 +83,7 @@ def _transformer_block(x):
         "a transformer's block",
     ],
 )
-def test_what_cannot_crash_keeps_its_loops(shape, build):
+def test_safe_models_keep_loop_fusion(shape, build):
     x = ops.parameter(list(shape), Type.f32)
     model = Model([build(x)], [x], "kept")
     plugin_workarounds.disable_loop_fusion(model)
@@ -104,7 +104,7 @@ def test_long_chains_of_elementwise_nodes_are_not_fused(length, is_marked):
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.usefixtures("small_intervals_pay")
-def test_a_long_chain_computes_what_native_does():
+def test_a_long_chain_equals_paddle():
     def build():
         x = paddle.static.data("x", [4, 8])
         y = x

@@ -11,7 +11,7 @@ from paddle_ngraph.partitioning.analysis.block_view import ordering_effects
 @pytest.mark.parametrize(
     ("dropout", "num_layers", "is_stochastic"), [(0.0, 2, False), (0.5, 1, False), (0.5, 2, True)]
 )
-def test_a_recurrent_layer_draws_for_the_dropout_between_its_layers(
+def test_dropout_between_recurrent_layers_is_stochastic(
     dropout: float, num_layers: int, is_stochastic: bool
 ) -> None:
     main = paddle.static.Program()

@@ -34,7 +34,7 @@ def run_both(program, in_engine, **feed):
         np.testing.assert_array_equal(other, one)
 
 
-def is_one_interval(program):
+def is_one_subgraph(program):
     report = paddle_ngraph.explain(program.main)
     return not report.native and len(report.intervals) == 1
 
@@ -61,9 +61,9 @@ def cast(shape, dtype="int64"):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_cast_of_what_fits_is_the_engines():
+def test_a_cast_within_int32_runs_in_the_engine():
     program = cast([-1])
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     run_both(program, True, x=np.array(INSIDE, "float32"))
     for each in INSIDE:
         run_both(program, True, x=np.array([each, 1.0], "float32"))
@@ -71,7 +71,7 @@ def test_a_cast_of_what_fits_is_the_engines():
 
 @pytest.mark.parametrize("place", [0, 1, 5000, -1])
 @pytest.mark.parametrize("value", BEYOND)
-def test_a_cast_of_what_does_not_fit_is_paddles(value, place):
+def test_a_cast_beyond_int32_falls_back(value, place):
     program = cast([-1])
     x = np.resize(np.array(INSIDE, "float32"), 9000)
     run_both(program, True, x=x)
@@ -80,7 +80,7 @@ def test_a_cast_of_what_does_not_fit_is_paddles(value, place):
     run_both(program, True, x=np.resize(np.array(INSIDE, "float32"), 77))
 
 
-def test_a_cast_of_nothing():
+def test_a_cast_of_an_empty_tensor():
     x = np.zeros([0], "float32")
     program = cast([-1])
     np.testing.assert_array_equal(program.run(x=x)[0], program.run(engine=False, x=x)[0])
@@ -96,7 +96,7 @@ def test_casts_of_many_shapes_share_a_function(rank):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_positions_that_are_computed_in_floats():
+def test_indices_computed_from_floats():
     """As in T5: the logarithm of a distance, cast to int64, is looked up."""
 
     def build():
@@ -110,7 +110,7 @@ def test_positions_that_are_computed_in_floats():
         return paddle.matmul(x, x, transpose_y=True).unsqueeze(-1) + bias, bucket
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     paddle_ngraph.reset_stats()
     for length in (3, 5, 4, 9, 12):  # the logarithm of 0 is cast, and not selected
         native = program.run(engine=False, x=floats(2, length, 8))
@@ -120,7 +120,7 @@ def test_positions_that_are_computed_in_floats():
     assert paddle_ngraph.stats()["engine_runs"] == 5 and not paddle_ngraph.stats()["native_runs"]
 
 
-HANDED_ON = {
+FORWARDED = {
     "at once": lambda c, x: c,
     "scale": lambda c, x: c * 2 + 1,
     "add": lambda c, x: c + paddle.full_like(c, 3),
@@ -147,31 +147,31 @@ READ = {
 
 
 @pytest.mark.parametrize("read", READ)
-@pytest.mark.parametrize("handed_on", HANDED_ON)
-def test_what_where_passes_over_is_not_looked_at(handed_on, read):
+@pytest.mark.parametrize("forwarded", FORWARDED)
+def test_values_that_where_discards_are_not_checked(forwarded, read):
     def build():
         x = paddle.static.data("x", [-1], "float32")
-        c = HANDED_ON[handed_on](paddle.cast(x, "int64"), x)
+        c = FORWARDED[forwarded](paddle.cast(x, "int64"), x)
         few = paddle.where(paddle.abs(x) < 100.0, c, paddle.full_like(c, -1))
         return READ[read](few)
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for values in (BEYOND, INSIDE[:5], [*INSIDE[:5], *BEYOND]):
         run_both(program, True, x=np.array(values, "float32"))
 
 
 @pytest.mark.parametrize("read", READ)
-@pytest.mark.parametrize("handed_on", HANDED_ON)
-def test_what_where_takes_is_looked_at(handed_on, read):
+@pytest.mark.parametrize("forwarded", FORWARDED)
+def test_values_that_where_selects_are_checked(forwarded, read):
     def build():
         x = paddle.static.data("x", [-1], "float32")
-        c = HANDED_ON[handed_on](paddle.cast(x, "int64"), x)
+        c = FORWARDED[forwarded](paddle.cast(x, "int64"), x)
         few = paddle.where(paddle.abs(x) < 100.0, paddle.full_like(c, -1), c)
         return READ[read](few), paddle.exp(x * 0.0)
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     run_both(program, True, x=np.array(INSIDE[:5] * 2, "float32"))
     for value in BEYOND:
         denylist.clear()
@@ -179,7 +179,7 @@ def test_what_where_takes_is_looked_at(handed_on, read):
 
 
 @pytest.mark.parametrize("value", BEYOND)
-def test_casts_inside_of_branches_and_loops(value):
+def test_casts_in_branches_and_loops(value):
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         branch = paddle.static.nn.cond(
@@ -187,16 +187,16 @@ def test_casts_inside_of_branches_and_loops(value):
             lambda: paddle.matmul(x, x.t()) * paddle.cast(x, "int64")[:, :1].astype("float32"),
             lambda: paddle.matmul(x, x.t()),
         )
-        turns = paddle.static.nn.while_loop(
+        loop = paddle.static.nn.while_loop(
             lambda i, n: i < 3,
             lambda i, n: [i + 1, paddle.cast(n.astype("float32") + x, "int64") % 99],
             [paddle.zeros([1], "int64"), paddle.cast(paddle.zeros_like(x), "int64")],
         )
-        return paddle.isfinite(branch), turns[1]
+        return paddle.isfinite(branch), loop[1]
 
     program = Program(build)
     x = np.arange(12, dtype="float32").reshape(3, 4) + 1
-    if is_one_interval(program):
+    if is_one_subgraph(program):
         run_both(program, True, x=x)
     x[2, 1] = value
     for feed in (x, -x):
@@ -226,12 +226,12 @@ def fits(*numbers):
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_two_numbers(name):
+def test_two_operands(name):
     def build():
         return getattr(paddle, name)(wide("x"), wide("y"))
 
     program = Program(build)
-    assert is_one_interval(program) and checked(program) == [name]
+    assert is_one_subgraph(program) and checked(program) == [name]
     function = BINARY[name]
     kinds = set()
     for x in ENDS:
@@ -249,12 +249,12 @@ def test_two_numbers(name):
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_one_number(name):
+def test_one_operand(name):
     build, exact = UNARY[name]
     program = Program(lambda: build(wide("x")))
     if exact is None:
         return program.both(x=np.array(ENDS, "int32")) if checked(program) else None
-    assert is_one_interval(program) and len(checked(program)) == 1
+    assert is_one_subgraph(program) and len(checked(program)) == 1
     inside = [x for x in ENDS if fits(exact(x)) and (name != "scale" or fits(3 * x))]
     run_both(program, True, x=np.array(inside, "int32"))
     for x in ENDS:
@@ -267,9 +267,9 @@ def test_one_number(name):
 @pytest.mark.parametrize(
     "shapes", [((-1, 1), (1, -1)), ((-1, -1), (-1,)), ((), (-1,)), ((3, 4), (4,))]
 )
-def test_numbers_that_are_repeated(name, shapes):
+def test_broadcast_operands(name, shapes):
     program = Program(lambda: getattr(paddle, name)(*map(wide, "xy", shapes)))
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for size in (4, 2, 5, 7, 9):
         of = [[d if d > 0 else size for d in shape] for shape in shapes]
         if shapes == ((3, 4), (4,)):
@@ -281,7 +281,7 @@ def test_numbers_that_are_repeated(name, shapes):
             run_both(program, False, x=x.astype("int32"), y=y.astype("int32"))
 
 
-def test_many_numbers_on_all_threads():
+def test_many_elements_on_all_threads():
     program = Program(lambda: wide("x") * wide("y"))
     x = np.arange(300000, dtype="int32")
     run_both(program, True, x=x, y=np.full_like(x, 7000))
@@ -292,7 +292,7 @@ def test_many_numbers_on_all_threads():
         run_both(program, False, x=x2, y=y)
 
 
-def test_what_follows_relies_on_the_check():
+def test_consumers_rely_on_the_check():
     """A remainder, a comparison and a look-up of checked values."""
 
     def build():
@@ -302,7 +302,7 @@ def test_what_follows_relies_on_the_check():
         return c < 12, few, paddle.nn.Embedding(10, 2)(few), c.astype("float32"), c
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     run_both(program, True, x=np.array([1, -2, 3, 46340], "int32"))
     run_both(program, False, x=np.array([1, -2, 3, 46341], "int32"))
 
@@ -310,14 +310,14 @@ def test_what_follows_relies_on_the_check():
 # -- symbolic sizes ------------------------------------------------------------------------------
 
 
-def test_products_of_open_sizes():
+def test_products_of_dynamic_sizes():
     def build():
         x, y = (paddle.static.data(name, [-1], "bool") for name in "xy")
         h, w = paddle.shape(x)[0], paddle.shape(y)[0]
         return h * w, (h * w).astype("float32"), h * w - 7, h * h * w // 2
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for h, w in ((3, 4), (5, 6), (7, 30), (1000, 9), (8, 9), (1200, 1400)):
         run_both(program, True, x=np.zeros(h, bool), y=np.zeros(w, bool))
     for h, w in ((50000, 50000), (46341, 46341), (70000, 2), (65536, 32768)):
@@ -326,7 +326,7 @@ def test_products_of_open_sizes():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_grids_of_open_sizes():
+def test_grids_of_dynamic_sizes():
     """Position embeddings: of counts, and of counts over sizes."""
 
     def build():
@@ -341,14 +341,14 @@ def test_grids_of_open_sizes():
         return flat.transpose([0, 2, 1]), grid, flat.reshape([b * c, h, w]).sum(axis=0)
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for shape in ((1, 3, 4, 5), (2, 3, 6, 4), (1, 3, 7, 7), (3, 3, 5, 9), (2, 3, 8, 5)):
         program.both(x=floats(*shape))
 
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("again", [False, True])
-def test_sizes_that_another_interval_knows(again):
+def test_sizes_known_to_another_subgraph(again):
     """Shapes are computed where they are needed, from scalars that are read by value."""
 
     def build():
@@ -378,14 +378,14 @@ def test_sizes_that_another_interval_knows(again):
     assert not paddle_ngraph.stats()["native_runs"]
 
 
-def test_sizes_that_are_fed():
+def test_fed_sizes():
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         n = paddle.static.data("n", [1], "int64")
         return paddle.exp(x).reshape([n * 2, -1]), paddle.exp(x).sum() * 2.0
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for rows, n in ((4, 2), (6, 3), (4, 1), (10, 5), (12, 4), (8, 2)):
         program.both(x=floats(rows, 4), n=np.array([n]))
 
@@ -393,7 +393,7 @@ def test_sizes_that_are_fed():
 # -- loops and branches --------------------------------------------------------------------------
 
 
-def test_a_sum_that_nothing_bounds():
+def test_an_unbounded_sum():
     """The value doubles in each iteration, and a feed sets the number of iterations."""
 
     def build():
@@ -405,7 +405,7 @@ def test_a_sum_that_nothing_bounds():
         return total, paddle.nn.Embedding(99, 3)(n)
 
     program = Program(build)
-    assert is_one_interval(program) and "scale" in checked(program) + ["scale"] * 0
+    assert is_one_subgraph(program) and "scale" in checked(program) + ["scale"] * 0
     for n in (1, 3, 20, 29):
         run_both(program, True, n=np.array([n]))
     for n in (31, 40, 70):
@@ -423,7 +423,7 @@ def test_only_the_branch_that_is_taken_is_checked():
         )
 
     program = Program(build)
-    assert is_one_interval(program) and checked(program)
+    assert is_one_subgraph(program) and checked(program)
     y, small, large = np.ones([4, 4], "float32"), np.arange(4), np.full(4, 10**6)
     run_both(program, True, x=small.astype("int32"), y=y)
     run_both(program, True, x=large.astype("int32"), y=-y)
@@ -434,14 +434,14 @@ def test_only_the_branch_that_is_taken_is_checked():
 
 
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
-def test_what_never_fits_is_left_to_paddle():
+def test_operators_that_always_overflow_fall_back():
     def build():
         x, y = wide("x"), paddle.static.data("y", [4, 4], "float32")
         return x * 1000003 * 7919, paddle.tanh(paddle.matmul(y, y)) > 0.5
 
     program = Program(build)
     feed = {"x": np.arange(1000, 1009, dtype="int32"), "y": np.eye(4, dtype="float32")}
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for _ in range(7):
         run_both(program, False, **feed)
     run_both(program, True, **{**feed, "x": np.arange(3, dtype="int32") * 0})  # counted again
@@ -470,7 +470,7 @@ SAME_KIND = {
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("name", SAME_KIND)
-def test_what_certainly_fits_stays_the_engines(name, inside):
+def test_operators_that_never_overflow_stay_with_the_engine(name, inside):
     """Although similar operators, here and in another program, have always overflowed."""
 
     def build(bound, both):
@@ -489,7 +489,7 @@ def test_what_certainly_fits_stays_the_engines(name, inside):
 
     wide_one = Program(lambda: build(None, True))
     feed = {"x": np.array([LEAST, MOST, MOST, LEAST + 1], "int32")}
-    assert is_one_interval(wide_one)
+    assert is_one_subgraph(wide_one)
     native = wide_one.run(engine=False, **feed)
     for _ in range(18):
         for one, other in zip_equal(native, wide_one.run(**feed)):
@@ -500,11 +500,11 @@ def test_what_certainly_fits_stays_the_engines(name, inside):
     assert paddle_ngraph.stats()["engine_runs"] and not paddle_ngraph.stats()["native_runs"]
 
     small = Program(lambda: build(10, False))
-    assert is_one_interval(small)
+    assert is_one_subgraph(small)
     run_both(small, True, **feed)
 
 
-def test_graph_strings_say_what_is_checked():
+def test_graph_strings_list_checked_operators():
     program = Program(lambda: wide("x") * wide("y"))
     (interval,) = program_pass.dry_run(program.main).blocks[0].intervals
     text = interval.graph.to_string()
@@ -513,20 +513,20 @@ def test_graph_strings_say_what_is_checked():
 
 
 @pytest.mark.parametrize("name", ["add", "multiply"])
-def test_truths(name):
+def test_bools(name):
     def build():
         x, y = (paddle.static.data(n, [-1], "bool") for n in "xy")
         return getattr(paddle, name)(x, y)
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     x, y = np.array([[True, False, True, False], [True, True, False, False]])
     run_both(program, True, x=x, y=y)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 @pytest.mark.parametrize("given", ["condition", "x", "y"])
-def test_where_repeats_nothing(dtype, given):
+def test_where_does_not_broadcast(dtype, given):
     """For shapes known only in a run, Paddle accepts equal ones, and the engine no others."""
 
     def build():
@@ -537,7 +537,7 @@ def test_where_repeats_nothing(dtype, given):
         return paddle.where(of["condition"] > 0.0, x, y)
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for size in (3, 1, 4, 5):
         feed = {name: floats(size, 2, seed=i) for i, name in enumerate(("condition", "x", "y"))}
         run_both(program, True, **feed)
@@ -566,7 +566,7 @@ def test_a_chain_is_planned_in_one_round(monkeypatch):
 
     program = Program(build)
     monkeypatch.setattr(Candidates, "with_checks", counted)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     assert len(rounds) == 1 and rounds[0] > 40
     run_both(program, True, x=np.zeros(4, "int32"))
     run_both(program, False, x=np.full(4, MOST, "int32"))

@@ -110,7 +110,7 @@ def _assert_same(found: Any, expected: Any) -> None:
 
 @pytest.mark.slow("trains through many compiles")
 @pytest.mark.parametrize("name", NETWORKS)
-def test_training_on_what_a_mask_selects(name):
+def test_training_on_masked_samples(name):
     shape, make = NETWORKS[name]
     native, engine = _training(shape, make), _training(shape, make)
     for number, count in enumerate((3, 0, 5, 0, 3)):
@@ -136,7 +136,7 @@ def test_training_on_what_a_mask_selects(name):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_rows_of_a_table_that_nobody_asks_for():
+def test_lookup_of_no_rows():
     def build() -> list[Any]:
         ids, mask = (
             paddle.static.data("ids", [-1], "int64"),
@@ -155,7 +155,7 @@ def test_rows_of_a_table_that_nobody_asks_for():
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_what_is_empty_for_some_sizes_only():
+def test_tensors_that_are_empty_for_some_sizes():
     """Other sizes keep their functions."""
 
     def build() -> list[Any]:
@@ -171,12 +171,12 @@ def test_what_is_empty_for_some_sizes_only():
         assert (paddle_ngraph.stats()["engine_runs"] > before) == (rows > 5)
 
 
-def test_axes_of_no_number_are_no_empty_tensor():
+def test_a_reduction_over_all_axes_has_no_empty_tensor():
     program = Program(lambda: paddle.sum(paddle.static.data("x", [3, 4], "float32") * 2.0))
     program.both(x=floats(3, 4))
 
 
-def test_a_converter_that_refuses_what_is_empty_is_asked_again():
+def test_a_converter_that_rejects_empty_tensors_is_tried_again():
     """A window larger than the image gives an empty result in Paddle."""
 
     def build() -> Any:
@@ -206,7 +206,7 @@ def _loop(of_picture: Network, x: Any) -> Any:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("around", [_branch, _loop])
-def test_what_is_empty_inside_of_a_loop_or_branch(around, kinds):
+def test_empty_tensors_in_loops_and_branches(around, kinds):
     """Operators inside are not denylisted, and stay with the engine."""
 
     def build() -> Any:
@@ -240,7 +240,7 @@ _OF_CONSTANTS = {
 
 @pytest.mark.parametrize("shape", [(3, 4, 5, 1), (2, 5, 1, 6), (3, 7, 2, 2), (4, 3, 3, 8)])
 @pytest.mark.parametrize("name", _OF_CONSTANTS)
-def test_what_is_empty_and_made_of_weights_alone(name, shape):
+def test_empty_tensors_of_weights_alone(name, shape):
     """No value is folded from it: folding wrote out of bounds, as the allocator noticed."""
 
     def build() -> list[Any]:
@@ -294,14 +294,14 @@ READERS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("maker", ALWAYS)
-def test_what_is_always_empty_leaves_the_rest_to_the_engine(maker, reader):
+@pytest.mark.parametrize("producer", ALWAYS)
+def test_always_empty_tensors_split_the_subgraph(producer, reader):
     """The network before and after it is not in a subgraph that has to fall back."""
 
     def build():
-        x = paddle.static.data("x", [2 if maker == "constant" else -1, 8], "float32")
+        x = paddle.static.data("x", [2 if producer == "constant" else -1, 8], "float32")
         h = F.relu(nn.Linear(8, 8)(F.relu(nn.Linear(8, 8)(x))))
-        found = READERS[reader](h, ALWAYS[maker](x))
+        found = READERS[reader](h, ALWAYS[producer](x))
         return [h * 0.5, *(found if isinstance(found, list) else [found])]
 
     program = Program(build)
@@ -309,7 +309,7 @@ def test_what_is_always_empty_leaves_the_rest_to_the_engine(maker, reader):
     assert "an empty tensor, with which nGraph does not compute" in str(report)
     outermost = [op.type for interval in report.blocks[0].intervals for op in interval.graph.ops]
     assert outermost.count("pd_op.matmul") + outermost.count("pd_op.linear") >= 2
-    for rows in (2, 3, 2, 5) if maker != "constant" else (2, 2):
+    for rows in (2, 3, 2, 5) if producer != "constant" else (2, 2):
         x = floats(rows, 8, seed=rows)
         native = program.run(engine=False, x=x)
         paddle_ngraph.reset_stats()
@@ -323,7 +323,7 @@ def test_what_is_always_empty_leaves_the_rest_to_the_engine(maker, reader):
             np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
-def test_lists_of_no_size_or_axis_are_no_empty_tensors():
+def test_empty_size_and_axis_lists_are_no_empty_tensors():
     def build():
         x = paddle.static.data("x", [3, 4], "float32")
         total = paddle.sum(x)
@@ -351,11 +351,11 @@ DECLARED_EMPTY: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("reader", ["outside", "in a branch"])
-@pytest.mark.parametrize("maker", DECLARED_EMPTY)
-def test_what_is_declared_without_elements_may_have_some(maker, reader):
+@pytest.mark.parametrize("producer", DECLARED_EMPTY)
+def test_tensors_declared_empty_may_have_elements(producer, reader):
     def build():
         x = paddle.static.data("x", [-1, 8], "float32")
-        found = DECLARED_EMPTY[maker](x)
+        found = DECLARED_EMPTY[producer](x)
         if reader == "outside":
             return [found * 0.5, paddle.sum(paddle.exp(found))]
         return paddle.static.nn.cond(
@@ -372,7 +372,7 @@ def test_what_is_declared_without_elements_may_have_some(maker, reader):
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("is_empty", [True, False])
-def test_long_ways_to_a_branch(is_empty):
+def test_long_paths_to_a_branch(is_empty):
     """Each operator is visited once, for any number and length of paths to it."""
 
     def build():

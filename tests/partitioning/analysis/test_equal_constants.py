@@ -123,7 +123,7 @@ WRITES = [
 ]
 
 
-class Drawn:
+class RandomNetwork:
     """A random network with equal constants, of several dtypes, that are written and read."""
 
     def __init__(self, seed: int, way: str) -> None:
@@ -167,14 +167,14 @@ class Drawn:
             return i + 1, first * 0.5 + second
 
         start = paddle.zeros([1], "int64")
-        drawn = 0 if self.is_legacy else self.draw.integers(3)
-        if drawn == 1:
+        choice = 0 if self.is_legacy else self.draw.integers(3)
+        if choice == 1:
             return paddle.static.nn.cond(
                 paddle.mean(x) > 0.0, lambda: step(start, x)[1], lambda: step(start, x * 2.0)[1]
             )
         return paddle.static.nn.while_loop(
             lambda i, _: i < 2,
-            lambda i, h: step(i, h, falls_back=drawn == 2),
+            lambda i, h: step(i, h, falls_back=choice == 2),
             [start, x * 1.0],  # dynamic mode writes there
         )[1]
 
@@ -185,7 +185,7 @@ def feeds() -> list[np.ndarray]:
     return [x, -x, x * 0.5]
 
 
-def references(network: Drawn) -> list[list[np.ndarray]]:
+def references(network: RandomNetwork) -> list[list[np.ndarray]]:
     with dynamic_mode():
         return [[found.numpy() for found in network(paddle.to_tensor(x))] for x in feeds()]
 
@@ -193,12 +193,12 @@ def references(network: Drawn) -> list[list[np.ndarray]]:
 Runner = Callable[[np.ndarray], list[np.ndarray]]
 
 
-def by_executor(network: Drawn, folder: Path) -> Runner:
+def by_executor(network: RandomNetwork, folder: Path) -> Runner:
     program = Program(lambda: network(paddle.static.data("x", SHAPE)))
     return lambda x: program.run(x=x)
 
 
-def by_to_static(network: Drawn, folder: Path) -> Runner:
+def by_to_static(network: RandomNetwork, folder: Path) -> Runner:
     def run(x: np.ndarray) -> list[np.ndarray]:
         with dynamic_mode():
             return [found.numpy() for found in compiled(paddle.to_tensor(x))]
@@ -212,7 +212,7 @@ def by_to_static(network: Drawn, folder: Path) -> Runner:
     return run
 
 
-def saved(network: Drawn, folder: Path, form: str) -> tuple[str, str]:
+def saved(network: RandomNetwork, folder: Path, form: str) -> tuple[str, str]:
     """Saves a model of the network; returns the paths of its program and of its parameters."""
     guard = paddle.pir_utils.OldIrGuard() if form == "pdmodel" else contextlib.nullcontext()
     with guard, paddle_ngraph.use_ngraph(False):
@@ -231,8 +231,8 @@ def saved(network: Drawn, folder: Path, form: str) -> tuple[str, str]:
     return str(folder / f"model.{form}"), str(parameters) if parameters.exists() else ""
 
 
-def by_predictor(form: str, onednn: bool) -> Callable[[Drawn, Path], Runner]:
-    def runner(network: Drawn, folder: Path) -> Runner:
+def by_predictor(form: str, onednn: bool) -> Callable[[RandomNetwork, Path], Runner]:
+    def runner(network: RandomNetwork, folder: Path) -> Runner:
         config = inference.Config(*saved(network, folder, form))
         config.disable_glog_info()
         if not onednn:
@@ -250,7 +250,7 @@ def by_predictor(form: str, onednn: bool) -> Callable[[Drawn, Path], Runner]:
     return runner
 
 
-def by_legacy_executor(network: Drawn, folder: Path) -> Runner:
+def by_legacy_executor(network: RandomNetwork, folder: Path) -> Runner:
     with paddle.pir_utils.OldIrGuard():
         program = Program(lambda: network(paddle.static.data("x", SHAPE)))
 
@@ -261,7 +261,7 @@ def by_legacy_executor(network: Drawn, folder: Path) -> Runner:
     return run
 
 
-WAYS: dict[str, Callable[[Drawn, Path], Runner]] = {
+WAYS: dict[str, Callable[[RandomNetwork, Path], Runner]] = {
     "executor": by_executor,
     "to_static": by_to_static,
     "predictor": by_predictor("json", onednn=False),
@@ -281,7 +281,7 @@ def run_and_compare(run: Runner, expected: list[list[np.ndarray]]) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_equal_constants_that_are_written_are_separate(seed: int, way: str, tmp_path: Path) -> None:
-    network = Drawn(seed, way)
+    network = RandomNetwork(seed, way)
     expected = references(network)
     paddle_ngraph.enable()
     with strict_runs():

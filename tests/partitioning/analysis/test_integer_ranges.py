@@ -43,16 +43,16 @@ def positions(ids: Any) -> Any:
     return paddle.cumsum(ones, axis=-1) - ones
 
 
-def positions_behind_padding(ids: Any) -> Any:
+def position_ids_with_padding(ids: Any) -> Any:
     """Position ids of RoBERTa: tokens are counted, padding (0) is not."""
     is_word = (ids != 0).astype("int64")
     return paddle.cumsum(is_word, axis=1) * is_word + 1
 
 
 @pytest.mark.slow("compiles many or large functions")
-@pytest.mark.parametrize("make", [positions, positions_behind_padding])
+@pytest.mark.parametrize("make", [positions, position_ids_with_padding])
 @pytest.mark.parametrize("shape", [(-1, -1), (-1, 4), (2, 4)], ids=str)
-def test_positions_are_counted_in_the_engine(make, shape):
+def test_position_ids_are_counted_in_the_engine(make, shape):
     program = with_ids(lambda ids: (make(ids), looked_up(make(ids))), shape)
     assert native(program) == {}
     assert len(paddle_ngraph.explain(program.main).intervals) == 1
@@ -62,7 +62,7 @@ def test_positions_are_counted_in_the_engine(make, shape):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_positions_of_many_shapes_share_a_function():
+def test_position_ids_of_many_shapes_share_a_function():
     program = with_ids(lambda ids: (positions(ids), looked_up(positions(ids)), ids == 0))
     paddle_ngraph.clear_cache()
     paddle_ngraph.reset_stats()
@@ -93,8 +93,8 @@ def test_ids_that_are_looked_up_in_another_shape_are_compared_too():
 
 
 @pytest.mark.parametrize("value", [WIDE, -WIDE, 2**31, -(2**31) - 1])
-def test_an_id_of_64_bits_is_refused_as_natively(value):
-    program = with_ids(lambda ids: (ids == 0, positions_behind_padding(ids)))
+def test_an_id_beyond_int32_is_rejected_as_in_paddle(value):
+    program = with_ids(lambda ids: (ids == 0, position_ids_with_padding(ids)))
     assert native(program) == {}
     ids = IDS.copy()
     ids[1, 1] = value
@@ -103,7 +103,7 @@ def test_an_id_of_64_bits_is_refused_as_natively(value):
             program.run(engine, ids=ids)
 
 
-def test_the_ends_of_32_bits_are_compared_exactly():
+def test_the_ends_of_int32_are_compared_exactly():
     """As float32, in which the engine's own comparison computes, they would be equal."""
     ends = np.array([2**31 - 1, 2**31 - 2, -(2**31), -(2**31) + 1])
 
@@ -118,7 +118,7 @@ def test_the_ends_of_32_bits_are_compared_exactly():
 
 
 @pytest.mark.parametrize("name", [*COMPARISONS, "add", "subtract", "multiply"])
-def test_what_nobody_looks_up_stays_64_bits(name):
+def test_integers_that_are_no_indices_keep_64_bits(name):
     def build():
         n = paddle.static.data("n", [4], "int64")
         return getattr(paddle, name)(n, n - 1), paddle.exp(paddle.static.data("x", [4]))
@@ -134,7 +134,7 @@ def beyond_32_bits(ids: Any) -> tuple[Any, ...]:
     return *sums, ids < WIDE, ids + WIDE, ids * 2**40
 
 
-def test_sums_and_products_of_ids_stay_64_bits():
+def test_sums_and_products_of_ids_keep_64_bits():
     program = with_ids(beyond_32_bits)
     assert native(program).keys() >= {"scale", "cumsum", "less_than"}
     program.both(ids=IDS)
@@ -155,7 +155,7 @@ def variable_of_64_bits():
 
 
 @pytest.mark.parametrize("is_looked_up", [False, True])
-def test_a_variable_is_the_engines_if_it_is_looked_up(is_looked_up):
+def test_a_variable_used_as_index_is_converted(is_looked_up):
     """The variable is written in place, and read under its earlier name."""
 
     def build():
@@ -175,7 +175,7 @@ def test_a_variable_is_the_engines_if_it_is_looked_up(is_looked_up):
         np.testing.assert_array_equal(found, program.run(engine=False, n=again)[0])
 
 
-def test_what_is_computed_in_64_bits_may_be_looked_up():
+def test_64_bit_results_may_be_indices():
     def build():
         n = paddle.static.data("n", [4], "int64")
         ids = n * 1000003 % 10
@@ -198,7 +198,7 @@ NARROWING = {
 
 
 @pytest.mark.parametrize("name", NARROWING)
-def test_what_a_refused_run_has_made_has_no_range(name):
+def test_results_of_a_fallback_run_have_no_range(name):
     """If one subgraph falls back, another does not rely on the checks that it would have done."""
 
     def build():
@@ -249,7 +249,7 @@ READ = {
 
 @pytest.mark.parametrize("read", READ)
 @pytest.mark.parametrize("made", WIDE_MADE)
-def test_what_is_checked_behind_wide_numbers_is_made_in_64_bits(made, read):
+def test_checked_values_from_64_bit_integers_keep_64_bits(made, read):
     def build():
         x = paddle.cast(paddle.static.data("x", [4], "int32"), "int64")
         c = WIDE_MADE[made](x)
@@ -292,7 +292,7 @@ def test_ranges_are_of_the_sizes_that_are_fed(name):
 
 
 @pytest.mark.slow("compiles a chain of many operators")
-def test_long_chains_of_whole_numbers():
+def test_long_chains_of_integers():
     def build():
         n = paddle.static.data("n", [4], "int32")
         for _ in range(1500):
@@ -304,7 +304,7 @@ def test_long_chains_of_whole_numbers():
 
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_what_is_known_is_computed_in_64_bits(exclusive, reverse):
+def test_known_integers_are_computed_in_64_bits(exclusive, reverse):
     def build():
         x = paddle.static.data("x", [-1, 3], "float32")
         wide = paddle.full([2, 3], 2**31, "int64")
@@ -328,7 +328,7 @@ def test_large_sums_are_exact():
     program.both(x=floats(4, 3) > -1)
 
 
-def test_a_size_that_is_looked_up_too_is_compared():
+def test_a_size_used_as_index_is_compared():
     """Known by value while the function is built: in int64."""
 
     def build():
@@ -344,7 +344,7 @@ def test_a_size_that_is_looked_up_too_is_compared():
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 2.0**63])
-def test_constants_that_are_no_whole_numbers_are_left_to_paddle(value):
+def test_constants_that_are_no_integers_fall_back(value):
     def build():
         ids = paddle.static.data("ids", [2, 4], "int64")
         strange = paddle.full([4], value, "int64")

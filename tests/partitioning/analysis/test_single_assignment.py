@@ -38,13 +38,13 @@ def count(counter: Any, step: int = 1) -> None:
     paddle.increment(counter, step)
 
 
-def is_one_interval(program: Program) -> bool:
+def is_one_subgraph(program: Program) -> bool:
     report = paddle_ngraph.explain(program.main)
     (interval,) = report.intervals
     return not report.native and len(report.blocks) == 1 and "pd_op.while" in interval.types
 
 
-class Drawn:
+class RandomLoops:
     """Loops whose bodies overwrite counters and a table, in branches and inner loops too."""
 
     def __init__(self, seed: int) -> None:
@@ -67,13 +67,13 @@ class Drawn:
             paddle.increment(self.total, 3)
             self.table[3] = paddle.mean(x, axis=0)
 
-        def turn(i: Any, h: Any) -> Any:
+        def body(i: Any, h: Any) -> Any:
             for kind in self.kinds:
                 h = self.part(str(kind), i, h)
             return [paddle.increment(i), h] if self.carries else [i, h]
 
-        def turn_all(i: Any, h: Any) -> Any:
-            result = turn(i, h)
+        def body_of_all(i: Any, h: Any) -> Any:
+            result = body(i, h)
             if not self.carries:
                 paddle.increment(i)
             return result
@@ -81,7 +81,7 @@ class Drawn:
         def goes_on(i: Any, _: Any) -> Any:  # a limit of int32 would be too many iterations
             return paddle.logical_and(i < limit, i < 1000)
 
-        i, h = while_loop(goes_on, turn_all, [self.i, x * 1.0])
+        i, h = while_loop(goes_on, body_of_all, [self.i, x * 1.0])
         return [*early, i, h, self.total, self.table, self.table[1] + 1.0, self.total < 4]
 
     def part(self, kind: str, i: Any, h: Any) -> Any:
@@ -122,13 +122,13 @@ KINDS = ["count", "write", "branch", "lone branch", "inner loop"]
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_a_drawn_loop_hands_on_what_it_overwrites(seed: int) -> None:
-    drawn = Drawn(seed)
-    program, twin = Program(drawn.build), in_order(Drawn(seed).build)
-    assert not in_place(program) and is_one_interval(program)
+def test_a_random_loop_carries_overwritten_variables(seed: int) -> None:
+    loops = RandomLoops(seed)
+    program, reference = Program(loops.build), in_order(RandomLoops(seed).build)
+    assert not in_place(program) and is_one_subgraph(program)
     for rows, limit in [(3, 2), (3, 0), (5, 4), (1, 1), (2, 7)]:
-        fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.full(drawn.shape, limit)}
-        native = twin.run(engine=False, **fed)
+        fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.full(loops.shape, limit)}
+        native = reference.run(engine=False, **fed)
         before = paddle_ngraph.stats()["engine_runs"]
         for _ in range(2):
             for expected, found in zip_equal(native, program.run(**fed)):
@@ -137,7 +137,7 @@ def test_a_drawn_loop_hands_on_what_it_overwrites(seed: int) -> None:
         assert paddle_ngraph.stats()["engine_runs"] > before
 
 
-def test_counters_and_a_recurrence_are_one_interval() -> None:
+def test_counters_and_a_recurrence_are_one_subgraph() -> None:
     """An RNN written as ``while``, which counts by ``increment`` and stores the count."""
 
     def build() -> Any:
@@ -146,20 +146,20 @@ def test_counters_and_a_recurrence_are_one_interval() -> None:
         i, often = paddle.zeros([1], "int64"), paddle.zeros([1], "float32")
         weight = parameter(WIDTH, WIDTH)
 
-        def turn(i: Any, h: Any) -> Any:
+        def body(i: Any, h: Any) -> Any:
             h = paddle.tanh(paddle.matmul(h, weight) + x)
             paddle.increment(i)
             paddle.static.nn.cond(i > 2, lambda: count(often))
             return [i, h]
 
-        i, h = while_loop(lambda i, _: i < limit, turn, [i, x * 0.5])
+        i, h = while_loop(lambda i, _: i < limit, body, [i, x * 0.5])
         return [i, h, often * 2.0]
 
-    program, twin = Program(build), in_order(build)
-    assert is_one_interval(program)
+    program, reference = Program(build), in_order(build)
+    assert is_one_subgraph(program)
     for rows, limit in [(3, 5), (2, 0), (4, 1), (3, 5)]:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.array([limit])}
-        for expected, found in zip_equal(twin.run(engine=False, **fed), program.run(**fed)):
+        for expected, found in zip_equal(reference.run(engine=False, **fed), program.run(**fed)):
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
     assert paddle_ngraph.stats()["engine_runs"] == 4
 
@@ -176,7 +176,7 @@ def test_counters_and_a_recurrence_are_one_interval() -> None:
         (1, 1, 2**31 - 1, False),
     ],
 )
-def test_a_sum_is_bounded_by_the_number_of_turns(
+def test_a_sum_is_bounded_by_the_number_of_iterations(
     start: int, step: int, most: int, is_bounded: bool
 ) -> None:
     def build() -> Any:
@@ -184,14 +184,14 @@ def test_a_sum_is_bounded_by_the_number_of_turns(
         limit = paddle.static.data("limit", [1], "int64")
         i, total = paddle.zeros([1], "int64"), paddle.full([1], start, "int64")
 
-        def turn(i: Any, h: Any) -> Any:
+        def body(i: Any, h: Any) -> Any:
             paddle.static.nn.cond(paddle.mean(h) > -2, lambda: count(total, step))
             return [i + 1, paddle.tanh(h)]
 
         def goes_on(i: Any, _: Any) -> Any:
             return paddle.logical_and(i < limit, i < most)
 
-        return [*while_loop(goes_on, turn, [i, x * 1.0]), total]
+        return [*while_loop(goes_on, body, [i, x * 1.0]), total]
 
     program = Program(build)
     assert not paddle_ngraph.explain(program.main).native
@@ -205,41 +205,41 @@ def test_a_sum_is_bounded_by_the_number_of_turns(
         assert paddle_ngraph.stats()["engine_runs"] - before == (1 if fits else 0)
 
 
-def test_what_is_assigned_to_is_handed_on() -> None:
+def test_assigned_variables_are_carried() -> None:
     def build() -> Any:
         x, total = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([1])
 
-        def turn(i: Any, h: Any) -> Any:
+        def body(i: Any, h: Any) -> Any:
             paddle.assign(total + 1.0, total)
             return [i + 1, h + total]
 
         start = [paddle.zeros([1], "int64"), x * 1.0]
-        return [*while_loop(lambda i, _: i < 3, turn, start), total]
+        return [*while_loop(lambda i, _: i < 3, body, start), total]
 
     program = Program(build)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     for seed in range(3):
         x = floats(4, WIDTH, seed=seed)
         for expected, found in zip_equal(([3], x + 6.0, [3.0]), program.run(x=x)):
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
 
 
-def test_a_loop_starts_from_what_was_written_before() -> None:
+def test_initial_values_are_earlier_writes() -> None:
     """The loop captures the same variable too, and overwrites it."""
 
     def build() -> Any:
         x, table = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([4, WIDTH])
         table[:2] = x[:2]
 
-        def turn(i: Any, h: Any) -> Any:
+        def body(i: Any, h: Any) -> Any:
             table[2:] = h[2:] + 1.0
             return [i + 1, h + table]
 
         start = [paddle.zeros([1], "int64"), table]
-        return [while_loop(lambda i, _: i < 2, turn, start)[1], table]
+        return [while_loop(lambda i, _: i < 2, body, start)[1], table]
 
     program, x = Program(build), floats(4, WIDTH)
-    assert is_one_interval(program)
+    assert is_one_subgraph(program)
     table = np.concatenate([x[:2], np.full([2, WIDTH], 2.0, "float32")])
     total = np.concatenate([x[:2] * 3.0, np.full([2, WIDTH], 3.0, "float32")])
     for expected, found in zip_equal([total, table], program.run(x=x)):
@@ -266,20 +266,20 @@ def read_before_and_after() -> Any:
     return [*found, paddle.cast(number, "float32") * x]
 
 
-def inside_of_a_loop() -> Any:
+def inside_a_loop() -> Any:
     x, total = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([1])
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         h = h + total
         paddle.assign(np.array([2.0], "float32"), output=total)
         return [i + 1, h * total]
 
     start = [paddle.zeros([1], "int64"), x * 1.0]
-    return [*while_loop(lambda i, _: i < 3, turn, start), total + 1.0]
+    return [*while_loop(lambda i, _: i < 3, body, start), total + 1.0]
 
 
-@pytest.mark.parametrize("build", [bound_of_a_loop, size, read_before_and_after, inside_of_a_loop])
-def test_what_is_assigned_a_constant_is_known(build: Callable) -> None:
+@pytest.mark.parametrize("build", [bound_of_a_loop, size, read_before_and_after, inside_a_loop])
+def test_assigned_constants_have_ranges(build: Callable) -> None:
     """Covers scalars of ``paddle.to_tensor`` in a program."""
     program, x = in_order(build), floats(4, WIDTH)
     assert not paddle_ngraph.explain(program.main).native
@@ -303,7 +303,7 @@ def assigned_parameter() -> Any:
 
 
 @pytest.mark.parametrize("build", [assigned_feed, assigned_parameter])
-def test_what_is_known_to_others_is_assigned_to_where_it_is(build: Callable) -> None:
+def test_feeds_and_parameters_are_assigned_in_place(build: Callable) -> None:
     assert "pd_op.assign_value_" in in_place(Program(build))
 
 
@@ -329,20 +329,20 @@ def of_a_parameter() -> Any:
     return h, kept + 0.0
 
 
-def beside_what_is_printed() -> Any:
+def next_to_print() -> Any:
     x = paddle.static.data("x", [-1, WIDTH], "float32")
     i = paddle.zeros([1], "int64")
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         paddle.static.Print(h, summarize=1)
         paddle.increment(i)
         return [i, paddle.tanh(h)]
 
-    return while_loop(lambda i, _: i < 2, turn, [i, x * 1.0])[1]
+    return while_loop(lambda i, _: i < 2, body, [i, x * 1.0])[1]
 
 
-@pytest.mark.parametrize("build", [of_a_feed, of_a_parameter, beside_what_is_printed])
-def test_what_keeps_its_memory(build: Callable) -> None:
+@pytest.mark.parametrize("build", [of_a_feed, of_a_parameter, next_to_print])
+def test_variables_that_keep_their_memory(build: Callable) -> None:
     assert "pd_op.increment_" in in_place(Program(build))
 
 
@@ -356,7 +356,7 @@ ALIASES = {
 
 
 @pytest.mark.parametrize("alias", ALIASES)
-def test_an_alias_sees_a_write(alias):
+def test_an_alias_observes_a_write(alias):
     """A reader that shares the memory of a variable reads later versions, too."""
 
     def build() -> Any:

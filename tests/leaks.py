@@ -1,6 +1,6 @@
 """Memory that remains after programs, predictors and layers were created, used and dropped.
 
-``python -m tests.made_and_dropped`` runs several lives of each type, by Paddle and with the engine,
+``python -m tests.leaks`` runs several lives of each type, by Paddle and with the engine,
 and prints the remains of the later ones.
 """
 
@@ -201,7 +201,7 @@ def compiled_layer_without_backward_passes(on: bool, number: int) -> None:
 
 
 @life
-def compiled_layer_with_a_native_operator(on: bool, number: int) -> None:
+def compiled_layer_with_a_fallback_operator(on: bool, number: int) -> None:
     layer = _compiled(
         on, lambda x: paddle.bincount((x * number).abs().astype("int32")[0]) + x[0, 0]
     )

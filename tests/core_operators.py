@@ -1,7 +1,7 @@
 """Examples of every nGraph operator of the core, and their results where a size is 0.
 
-``python -m tests.own_operators`` evaluates them with each size 0, one at a time, on several numbers
-of threads, and prints a line of JSON for each operator: after a crash the rest is missing.
+``python -m tests.core_operators`` evaluates them with each size 0, one at a time, on several
+numbers of threads, and prints a line of JSON for each operator: after a crash the rest is missing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Example:
         refused: The sizes that must not be 0.
         nothing: Where a size is 0, the value that each output is filled with, or the input whose
             values it has; None stands for any. All are 0 for a size that is not here.
-        tells_places: Whether its output holds addresses of inputs: evaluated, it is the values
+        returns_addresses: Whether its output holds addresses of inputs: evaluated, it is the values
             there.
     """
 
@@ -47,7 +47,7 @@ class Example:
     attributes: Callable[[Sizes], dict[str, Any]] = lambda sizes: {}
     refused: tuple[str, ...] = ()
     nothing: Mapping[str, Sequence[float | str | None]] = field(default_factory=dict)
-    tells_places: bool = False
+    returns_addresses: bool = False
 
     def arrays(self, sizes: Sizes) -> list[np.ndarray]:
         """The inputs for these sizes."""
@@ -62,7 +62,7 @@ class Example:
         for output in outputs:
             output.data[...] = 77  # and not uninitialized memory
         _core.run_with_threads(threads, lambda: node.evaluate(outputs, given))
-        if self.tells_places:
+        if self.returns_addresses:
             return [
                 _at(place, size) for place, size in outputs[0].data.view("uint64").reshape(-1, 2)
             ]
@@ -267,7 +267,7 @@ EXAMPLES = (
             _always(transpose_a=True, transpose_b=True)),
     Example("PinValues", ("A B", "C D", "A:9"), {**_MATRIX, "C": 7, "D": 5}, _always(count=2),
             nothing={"A": [0.0, None], "C": [None, 0.0], **{n: [None, None] for n in "BD"}},
-            tells_places=True),
+            returns_addresses=True),
     Example("LayerNorm", ("A B", "B", "B"), _MATRIX, _always(epsilon=1e-5),
             nothing={"B": [None, _NAN, _NAN]}),
     Example("LayerNormGrad", ("A B", "A B", "B", "A", "A:positive"), _MATRIX,

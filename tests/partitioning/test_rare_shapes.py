@@ -30,7 +30,7 @@ def fresh(small_intervals_pay: None, monkeypatch: pytest.MonkeyPatch) -> Iterato
     paddle_ngraph.clear_cache()
 
 
-def draws(h: Any, w: Any) -> Any:
+def samples(h: Any, w: Any) -> Any:
     return paddle.matmul(h, w) + paddle.uniform([1], min=0.0, max=1.0) * 0.0
 
 
@@ -57,17 +57,17 @@ def built(
 
 
 @pytest.mark.slow("compiles many or large functions")
-@pytest.mark.parametrize("reads", [draws, sorts])
-def test_a_native_loop_builds_few_functions(reads: Callable) -> None:
+@pytest.mark.parametrize("reads", [samples, sorts])
+def test_a_loop_that_falls_back_builds_few_functions(reads: Callable) -> None:
     program = growing(reads)
-    turns = 40
-    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([turns])}
+    iterations = 40
+    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([iterations])}
     native = program.run(engine=False, **feed)
     program.run(**feed)  # which may show which shapes fall back
     counts = []
     for _ in range(20):
         count, by_engine, by_paddle = built(program, native, **feed)
-        assert by_engine + by_paddle >= turns
+        assert by_engine + by_paddle >= iterations
         counts.append(count)
     assert max(counts[1:]) <= 8  # a few in each run, until all shapes have functions
     assert counts[-1] == 0 and by_paddle == 0
@@ -81,16 +81,16 @@ def growing(reads: Callable) -> Program:
         x = paddle.static.data("x", [2, -1, WIDTH], "float32")
         w = parameter(WIDTH, WIDTH)
 
-        def turn(i: Any, h: Any) -> Any:
+        def body(i: Any, h: Any) -> Any:
             h = paddle.tanh(reads(h, w))
             return [paddle.concat([h, paddle.mean(h, 1, True)], 1)]
 
-        return counted(turn, x * 1.0, end=fed_limit())
+        return counted(body, x * 1.0, end=fed_limit())
 
     return Program(build)
 
 
-def of_one_interval(reads: Callable) -> Program:
+def of_one_subgraph(reads: Callable) -> Program:
     def build() -> Any:
         x = paddle.static.data("x", [2, -1, WIDTH], "float32")
         return paddle.tanh(reads(x, parameter(WIDTH, WIDTH)))
@@ -98,9 +98,9 @@ def of_one_interval(reads: Callable) -> Program:
     return Program(build)
 
 
-@pytest.mark.parametrize("reads", [draws, sorts])
-def test_what_comes_often_has_a_function(reads: Callable) -> None:
-    program = of_one_interval(reads)
+@pytest.mark.parametrize("reads", [samples, sorts])
+def test_frequent_shapes_have_a_function(reads: Callable) -> None:
+    program = of_one_subgraph(reads)
     for length in range(2, 2 + OWN):
         assert built(program, x=floats(2, length, WIDTH))[1:] == (1, 0)
     rare, often = floats(2, 100, WIDTH), floats(2, 101, WIDTH)
@@ -111,16 +111,16 @@ def test_what_comes_often_has_a_function(reads: Callable) -> None:
     assert built(program, x=floats(2, 3, WIDTH)) == (0, 1, 0)
 
 
-def drawn(h: Any, w: Any) -> Any:
-    return draws(h, w) + paddle.uniform([1])
+def samples_twice(h: Any, w: Any) -> Any:
+    return samples(h, w) + paddle.uniform([1])
 
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("step", ["made", "run"])
-@pytest.mark.parametrize("reads", [drawn, sorts])
-def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch) -> None:
+@pytest.mark.parametrize("reads", [samples_twice, sorts])
+def test_shapes_that_paddle_cannot_run_are_built(reads: Callable, step: str, monkeypatch) -> None:
     """Shapes that occur for the first time run in the engine as well."""
-    program = of_one_interval(reads)
+    program = of_one_subgraph(reads)
     for length in range(2, 2 + OWN):
         program.run(x=floats(2, length, WIDTH))
 
@@ -149,24 +149,24 @@ def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_shapes_that_one_function_serves_never_wait() -> None:
-    program = of_one_interval(lambda h, w: paddle.matmul(h, w))
+def test_shapes_of_one_function_never_fall_back() -> None:
+    program = of_one_subgraph(lambda h, w: paddle.matmul(h, w))
     for length in range(2, 60):
         assert built(program, x=floats(2, length, WIDTH))[1:] == (1, 0)
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_strict_run_has_its_function() -> None:
-    program = of_one_interval(sorts)
+def test_a_strict_run_builds_its_function() -> None:
+    program = of_one_subgraph(sorts)
     with strict_runs():
         for length in range(2, 8 + OWN):
             assert built(program, x=floats(2, length, WIDTH)) == (1, 1, 0)
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
+def test_strictness_is_read_at_the_start_of_a_run() -> None:
     """Another thread sets the flag."""
-    program = of_one_interval(sorts)
+    program = of_one_subgraph(sorts)
     for length in range(2, 2 + OWN):
         program.run(x=floats(2, length, WIDTH))
     x = floats(2, 100, WIDTH)
@@ -193,7 +193,7 @@ def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_what_paddle_would_not_check_is_built() -> None:
+def test_shapes_with_unchecked_indices_are_built() -> None:
     """Paddle's kernel writes out of bounds for such indices."""
 
     def build() -> Any:
@@ -209,7 +209,7 @@ def test_what_paddle_would_not_check_is_built() -> None:
 
 
 @pytest.mark.slow("runs several threads for a while")
-def test_runs_that_overlap_have_the_function_of_one_that_is_alone() -> None:
+def test_concurrent_runs_use_the_function_of_a_single_run() -> None:
     """Without a function for runs that share the threads, no run falls back."""
     width = 128
 
@@ -245,18 +245,18 @@ def test_runs_that_overlap_have_the_function_of_one_that_is_alone() -> None:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> None:
+def test_functions_beyond_the_limit_are_not_loaded_in_each_run(tmp_path: Path) -> None:
     """Functions on disk are loaded as shapes come, once; then shapes have to recur often."""
     tmp_path.chmod(0o700)
     names = ("cache_dir", "cache_min_ms", "cache_size")
     before = paddle.get_flags([f"FLAGS_ngraph_{name}" for name in names])
-    turns, room = 32, 16
+    iterations, room = 32, 16
     program = growing(lambda h, w: paddle.sort(h, axis=1) * 0.5)
-    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([turns])}
+    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([iterations])}
     native = program.run(engine=False, **feed)
     try:
         paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": 0})
-        for _ in range(2 * turns):
+        for _ in range(2 * iterations):
             if built(program, native, **feed)[2] == 0:
                 break  # all have been built
         paddle_ngraph.clear_cache()
@@ -266,7 +266,7 @@ def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> 
             count, by_functions, _ = built(program, native, **feed)
             loaded.append(count + paddle_ngraph.stats()["functions_loaded"])
             by_engine.append(by_functions)
-        assert max(loaded[:3]) >= turns - room  # as many on disk as shapes
+        assert max(loaded[:3]) >= iterations - room  # as many on disk as shapes
         assert max(loaded[3:]) <= 8 and min(by_engine) > 0
     finally:
         paddle.set_flags(before)
@@ -274,10 +274,10 @@ def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> 
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("shapes, room", [(14, 8), (6, 4), (3, 1), (40, 20)])
-@pytest.mark.parametrize("reads", [draws, sorts])
-def test_what_there_is_no_room_for_is_not_built_in_each_run(reads, shapes, room):
+@pytest.mark.parametrize("reads", [samples, sorts])
+def test_functions_beyond_the_limit_are_not_built_in_each_run(reads, shapes, room):
     """Even for few shapes: alternating ones would evict each other forever."""
-    program = of_one_interval(reads)
+    program = of_one_subgraph(reads)
     before = paddle.get_flags("FLAGS_ngraph_cache_size")
     paddle.set_flags({"FLAGS_ngraph_cache_size": room})
     try:

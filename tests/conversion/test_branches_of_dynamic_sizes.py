@@ -14,7 +14,7 @@ WIDTHS = (4, 8, 32, 128)
 ROWS = (65, 7, 11, 13, 9, 40, 200)
 
 
-class Drawn:
+class RandomNetwork:
     """A random network: matmuls, branches, loops, and results with late readers.
 
     Args:
@@ -52,8 +52,8 @@ class Drawn:
 
     def _loop(self, h):
         """Iterations with a branch in them."""
-        turns = int(self._rng.integers(1, 4))
-        i, end = paddle.full([1], 0, "int64"), paddle.full([1], turns, "int64")
+        iterations = int(self._rng.integers(1, 4))
+        i, end = paddle.full([1], 0, "int64"), paddle.full([1], iterations, "int64")
 
         def body(i, h):
             turned = paddle.static.nn.cond(
@@ -74,9 +74,9 @@ class Drawn:
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("seed", range(10))
-def test_the_first_run_of_each_size_computes_what_paddle_does(seed):
+def test_the_first_run_of_each_size_equals_paddle(seed):
     paddle.enable_static()
-    program = Program(Drawn(seed))
+    program = Program(RandomNetwork(seed))
     paddle_ngraph.reset_stats()
     for rows in ROWS:
         x = np.random.default_rng(rows).uniform(-1, 1, (rows, 4)).astype("float32")

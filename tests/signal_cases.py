@@ -1,7 +1,7 @@
 """Signals that arrive while the core calls Python. Run by tests/utils/test_signals.py.
 
 Handlers of signals run in the main thread, which tests do not have exclusively, and a fault of this
-type hangs: so this is a script of its own, ``python -m tests.interruptions CASE``.
+type hangs: so this is a script of its own, ``python -m tests.signal_cases CASE``.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def calls(of: int, parts: int) -> None:
     """Interrupts each call before and after; fails if a call was never interrupted."""
     plays: list[Callable[[str, str, bool], int]] = [
         Play(chain),
-        Play(around_native, feeds=[{"x": floats(rows, 6)} for rows in (2, 3, 5)]),
+        Play(around_fallback, feeds=[{"x": floats(rows, 6)} for rows in (2, 3, 5)]),
         Play(chain, fails_at="compile"),
         Play(chain, fails_at="compile", fails_from=2),  # a function with dynamic sizes
         Play(chain, background="1"),
@@ -265,7 +265,7 @@ def network() -> Any:
     return F.softmax(paddle.nn.Linear(8, 3)(hidden))
 
 
-def around_native() -> Any:
+def around_fallback() -> Any:
     """Two subgraphs around an operator that falls back, in training."""
     x = paddle.static.data("x", [-1, 6], "float32")
     hidden = paddle.lgamma(paddle.abs(paddle.nn.Linear(6, 4)(x)) + 1.5)
@@ -274,7 +274,7 @@ def around_native() -> Any:
     return loss
 
 
-def in_two_intervals() -> Any:
+def in_two_subgraphs() -> Any:
     x = paddle.static.data("x", [-1, 6], "float32")
     return paddle.exp(paddle.erfinv(paddle.tanh(paddle.nn.Linear(6, 4)(x)) * 0.9) + x[:, :4])
 
@@ -284,14 +284,14 @@ def of_program(make: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: program.run(paddle_ngraph.is_enabled(), x=floats(3, 6))
 
 
-def old_style() -> Any:
+def program_desc() -> Any:
     x = paddle.static.data("x", [-1, 6], "float32")
     return paddle.static.nn.fc(x, 4, activation="tanh")
 
 
-def of_old_program() -> Callable[[], Any]:
+def of_program_desc_program() -> Callable[[], Any]:
     with paddle.pir_utils.OldIrGuard():
-        program = Program(old_style)
+        program = Program(program_desc)
 
     def run() -> Any:
         with paddle.pir_utils.OldIrGuard():
@@ -392,18 +392,18 @@ def of_predictor(
 
 RUNNERS: dict[str, Callable[[], Callable[[], Any]]] = {
     "whole": lambda: of_program(network),
-    "training": lambda: of_program(around_native),
-    "intervals": lambda: of_program(in_two_intervals),
-    "old": of_old_program,
+    "training": lambda: of_program(around_fallback),
+    "intervals": lambda: of_program(in_two_subgraphs),
+    "old": of_program_desc_program,
     "plan": of_plan,
     "to_static": lambda: static_function(False),
     "to_static, training": lambda: static_function(True),
     "compile": lambda: dynamic(paddle_ngraph.compile, False),
     "predictor": lambda: of_predictor(network, False),
-    "predictor, intervals": lambda: of_predictor(in_two_intervals, False),
-    "predictor by name": lambda: of_predictor(in_two_intervals, True),
-    "predictors": lambda: of_predictor(in_two_intervals, False, True),
-    "predictors by name": lambda: of_predictor(in_two_intervals, True, True),
+    "predictor, intervals": lambda: of_predictor(in_two_subgraphs, False),
+    "predictor by name": lambda: of_predictor(in_two_subgraphs, True),
+    "predictors": lambda: of_predictor(in_two_subgraphs, False, True),
+    "predictors by name": lambda: of_predictor(in_two_subgraphs, True, True),
 }
 
 
@@ -413,7 +413,7 @@ def at_any_moment(name: str) -> None:
     native = run()
     paddle_ngraph.enable()
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    drawn, interrupted, total = random.Random(name), 0, 0
+    generator, interrupted, total = random.Random(name), 0, 0
     took = 0.0
     # More interruptions if the machine has become faster since the measurement.
     while total < TRIES or (interrupted < TRIES // 6 and total < 10 * TRIES):
@@ -425,7 +425,7 @@ def at_any_moment(name: str) -> None:
         total += 1
         try:
             try:
-                signal.setitimer(signal.ITIMER_REAL, drawn.uniform(0.02, 1.0) * took)
+                signal.setitimer(signal.ITIMER_REAL, generator.uniform(0.02, 1.0) * took)
                 assert_close(run(), native)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
@@ -655,13 +655,13 @@ def others_settings() -> None:
         numbers.append(-number)
 
     # asyncio, which is notified by a byte in a file.
-    told: list[str] = []
+    notified: list[str] = []
     loop = asyncio.new_event_loop()
-    loop.add_signal_handler(signal.SIGUSR1, told.append, "came")
+    loop.add_signal_handler(signal.SIGUSR1, notified.append, "came")
     with in_a_build(lambda: signal.raise_signal(signal.SIGUSR1)) as run:
         run()
     loop.run_until_complete(asyncio.sleep(0.05))
-    assert told == ["came"]
+    assert notified == ["came"]
     loop.remove_signal_handler(signal.SIGUSR1)
     loop.close()
     # A handler in C that was installed before Python's.
@@ -792,9 +792,9 @@ def where_autograd_calls() -> None:
             calls.append("met")
     assert calls == ["called", "met"]
 
-    drawn, interrupted = random.Random(1), 0
+    generator, interrupted = random.Random(1), 0
     for _ in range(300):
-        timer = threading.Timer(drawn.uniform(0, 0.005), os.kill, (os.getpid(), signal.SIGINT))
+        timer = threading.Timer(generator.uniform(0, 0.005), os.kill, (os.getpid(), signal.SIGINT))
         try:
             timer.start()
             run()
@@ -829,10 +829,10 @@ def once_at_method(kind: type, name: str, act: Callable[[], None]) -> Iterator[l
 def gradients_stay_on() -> None:
     """Ctrl-C at any point of sections without gradients: they are enabled again afterwards."""
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    drawn = random.Random(0)
+    generator = random.Random(0)
     for _ in range(3000):
         with contextlib.suppress(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, drawn.uniform(1e-5, 1e-4))
+            signal.setitimer(signal.ITIMER_REAL, generator.uniform(1e-5, 1e-4))
             while True:
                 with captured_calls.gradients_enabled(False):
                     pass

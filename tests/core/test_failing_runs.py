@@ -68,11 +68,11 @@ def likely(x: Any) -> Any:
     return F.binary_cross_entropy(good, paddle.zeros_like(good), reduction="none")
 
 
-def appended(x: Any, turns: Any) -> Any:
+def appended(x: Any, iterations: Any) -> Any:
     """The second element of a TensorArray to which a loop appends."""
     array = create_array("float32")
-    turn = lambda i, h: [array_write(h, array_length(array), array), h * 0.5][1:]  # noqa: E731
-    counted(turn, x * 1.0, end=paddle.reshape(turns, [1]))
+    body = lambda i, h: [array_write(h, array_length(array), array), h * 0.5][1:]  # noqa: E731
+    counted(body, x * 1.0, end=paddle.reshape(iterations, [1]))
     return array_read(array, paddle.full([1], 1, "int64"))
 
 
@@ -86,22 +86,22 @@ def one_element(x: Any) -> Any:
     return appended(x, BAD + 1 - paddle.max(number_of(x)))
 
 
-def found_in_a_turn(x: Any) -> Any:
+def found_in_an_iteration(x: Any) -> Any:
     """The second iteration looks up a result of the first one."""
     table, count = parameter(CLASSES, WIDTH), paddle.full([1], 3, "int64")
 
-    def turn(i: Any, h: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
         return [paddle.gather(table, number_of(x), 0) + h * 0.5]
 
-    return counted(turn, paddle.mean(x, 1), end=count)[1]
+    return counted(body, paddle.mean(x, 1), end=count)[1]
 
 
 CHECKS: list[Callable[[Any], Any]] = [
-    *(looked_up, gathered, divided, rest, likely, no_element, one_element, found_in_a_turn)
+    *(looked_up, gathered, divided, rest, likely, no_element, one_element, found_in_an_iteration)
 ]
 
 
-class Drawn:
+class RandomProgram:
     """A random operator that may fail, among others that depend on dynamic sizes."""
 
     def __init__(self, seed: int) -> None:
@@ -145,7 +145,7 @@ def close(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
 @pytest.mark.parametrize("seed", range(2 * len(CHECKS)))
 def test_runs_after_one_that_fails(seed: int) -> None:
     """Earlier sizes return after other sizes, for which a run has failed."""
-    program = Program(Drawn(seed).build)
+    program = Program(RandomProgram(seed).build)
     random = np.random.default_rng(seed)
     counts = {"engine": 0, "failed": 0}
     for number in range(50):
@@ -166,7 +166,7 @@ def test_runs_after_one_that_fails(seed: int) -> None:
 
 @pytest.mark.slow("runs several threads for a while")
 @pytest.mark.parametrize("check", [looked_up, divided, no_element, one_element])
-def test_threads_of_which_some_fail(check: Callable) -> None:
+def test_concurrent_runs_some_of_which_fail(check: Callable) -> None:
     """Threads share a function: the error belongs to the run that caused it."""
     build = lambda: (lambda x: [check(x), paddle.cumsum(x, 1), paddle.mean(x, 1)])(data())  # noqa: E731
     program = Program(build)
@@ -215,7 +215,7 @@ def test_threads_of_which_some_fail(check: Callable) -> None:
 def once_on_disk() -> None:
     """Runs the program in this and in another process."""
     for seed in range(len(CHECKS)):
-        program = Program(Drawn(seed).build)
+        program = Program(RandomProgram(seed).build)
         for number in range(24):
             x = fed(SIZES[number % 3], number > 5 and number % 4 == 2, number)
             try:
@@ -230,6 +230,6 @@ def once_on_disk() -> None:
 
 
 @pytest.mark.slow("starts a process")
-def test_functions_from_disk_say_what_they_find(tmp_path: Path) -> None:
-    counts = counts_of_two_processes("tests.core.test_runs_that_fail", tmp_path, 300)
+def test_functions_from_disk_raise_deferred_errors(tmp_path: Path) -> None:
+    counts = counts_of_two_processes("tests.core.test_failing_runs", tmp_path, 300)
     assert counts[0][0] > len(CHECKS) and counts[1][1] > len(CHECKS)
