@@ -389,7 +389,7 @@ class InnerBridge(NgraphBridge):
         self._hints.append((node, parameter))
         return node.output(0)
 
-    def _input_of(self, positions: Output) -> int | None:
+    def _input_position(self, node: Output) -> int | None:
         """Returns ``None``: the subgraph's inputs belong to another bridge."""
         return None
 
@@ -478,7 +478,7 @@ class InnerBridge(NgraphBridge):
         """The value that an iteration or a branch yields."""
         if spec in self.arrays:
             return self.arrays.elements(self.arrays[spec])
-        return self._apply_deferred_check(spec)
+        return self.integers.apply_deferred(spec)
 
     def _appended_elements(self) -> list[Output]:
         """The elements that this iteration appends to TensorArrays, with a new axis 0 of size 1."""
@@ -568,7 +568,7 @@ class InnerBridge(NgraphBridge):
         assert self.sizes.shapes is not None and self._iteration is not None
         most = self.sizes.shapes.guards.max_iterations(self._iteration)
         message = f"a loop turns more than {most} times."
-        return self.in_range(self._next_iteration, 0, most, message)
+        return self.integers.in_range(self._next_iteration, 0, most, message)
 
     def _update_trip_count_check(self) -> None:
         """See :meth:`NgraphBridge._update_trip_count_check`."""

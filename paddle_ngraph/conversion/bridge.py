@@ -10,6 +10,7 @@ Collaborators of a block are attributes of its bridge, each of a class in a file
 
 - ``sizes`` (sizes.py): shapes of nodes, and sizes as nodes;
 - ``folding`` (constant_folding.py): contents of nodes that are known during the build;
+- ``integers`` (integer_checks.py): checks of integers that a run does;
 - ``arrays`` (tensor_arrays.py): the TensorArrays.
 """
 
@@ -29,13 +30,14 @@ from openvino.utils import replace_node
 from paddle_ngraph.conversion import dynamic_shapes
 from paddle_ngraph.conversion.analysis.offsets import Offsets
 from paddle_ngraph.conversion.bfloat16 import Bfloat16Values
-from paddle_ngraph.conversion.constant_folding import VALUE_PRESERVING, ConstantFolding
+from paddle_ngraph.conversion.constant_folding import ConstantFolding
 from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.integer_checks import IntegerChecks
 from paddle_ngraph.conversion.node_tools import as_output, constant_of
 from paddle_ngraph.conversion.regions import Region
-from paddle_ngraph.conversion.registry import RANGES, Role, find_converter
+from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import (
@@ -47,7 +49,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     symbolic_size,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, TensorArrays
-from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError, summarized
+from paddle_ngraph.errors import NgraphError, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 
@@ -73,53 +75,10 @@ class Draw(NamedTuple):
 
 
 _LOOP = "pd_op.while"
-# Elementwise operators, and those of their operands whose deferred checks propagate: an element of
-# the result overflows int32, or replaces an overflow, only where one of these operands does.
-_FORWARDS_DEFERRED_CHECK = {
-    **dict.fromkeys(("pd_op.scale", "pd_op.scale_", "pd_op.assign"), ("x",)),
-    **dict.fromkeys(
-        (
-            *("pd_op.add", "pd_op.add_", "pd_op.subtract", "pd_op.subtract_"),
-            *("pd_op.multiply", "pd_op.multiply_", "pd_op.maximum", "pd_op.minimum"),
-        ),
-        ("x", "y"),
-    ),
-    "pd_op.where": ("x", "y"),
-}
 
 
 # In the order of core/common/random_numbers.h: the element type, by name.
 _DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
-
-
-class RangeCheck(NamedTuple):
-    """Bounds of an integer input, which a run checks before a device reads the input.
-
-    Attributes:
-        input: The index of the subgraph input.
-        low: The minimum; a list of one, or one for each index of the last axis.
-        high: One more than the maximum, likewise.
-        ignored: Values that are allowed as well.
-        message: The message of the error.
-    """
-
-    input: int
-    low: list[int]
-    high: list[int]
-    ignored: list[int]
-    message: str
-
-
-class DeferredCheck(NamedTuple):
-    """A mask of elements that differ from Paddle's results, harmless until a reader uses one.
-
-    Attributes:
-        mask: True for these elements; of a shape that broadcasts to that of the tensor.
-        message: The message of the error in a run with such elements.
-    """
-
-    mask: Output
-    message: str
 
 
 class NgraphBridge:
@@ -135,6 +94,7 @@ class NgraphBridge:
     Attributes:
         sizes: The shapes of nodes, and sizes as nodes.
         folding: Contents of nodes that are known during the build.
+        integers: Checks of integers that a run does.
         arrays: The TensorArrays of the graph.
     """
 
@@ -148,19 +108,19 @@ class NgraphBridge:
     ) -> None:
         self._graph = graph
         self._nodes: dict[int, Output] = {}
-        self._checked: set[tuple[Any, ...]] = set()
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
         self._value_constants: dict[int, Node] = {}  # for parameters with symbolic contents
         self._pending = deque(graph.ops)
         self.draws: list[Draw] = []
-        self.checks: list[RangeCheck] = []
-        self._deferred_checks: dict[int, DeferredCheck] = {}
         self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
         self._symbolic_dims = symbolic_dims
         self.sizes = _sizes_of(graph, symbolic_dims) if sizes is None else sizes
         self.folding = ConstantFolding(self.sizes)
         self.arrays = TensorArrays(self.sizes)
+        self.integers = IntegerChecks(
+            self._nodes, self.folding, self.extension, self._input_position, self.device
+        )
         self._bfloat16 = Bfloat16Values(extension)
         # Tensors of bfloat16, which converters see as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
@@ -346,153 +306,9 @@ class NgraphBridge:
             raise NgraphError(f"{self.device} has no {name}, an operator of the engine for CPUs")
         return extension(name, inputs, **{key: _fixed(each) for key, each in attributes.items()})
 
-    def in_range(self, values: Any, least: int, end: int, message: str) -> Node:
-        """``values``, checked in each run to be at least ``least`` and less than ``end``."""
-        limits = {"low": [least], "high": [end], "has_ignored": False, "ignored": 0}
-        return self.extension("CheckRange", [values], message=message, **limits)
-
-    def require_32_bits(self, value: Output) -> bool:
-        """Checks that int64 contents that are known during the build are representable in int32.
-
-        Returns:
-            Whether the contents are known.
-
-        Raises:
-            NgraphError: An element overflows int32.
-        """
-        known = self.folding.known_contents(value)
-        if known is None:
-            return False
-        least, most = RANGES["int32"]
-        for number in known.reshape(-1).tolist():
-            if not least <= number <= most:
-                raise NgraphError(INT32_OVERFLOW)
-        return True
-
-    def defer_check(self, op: Op, name: str, mask: Any, message: str) -> None:
-        """Has the engine reject a run in which a reader uses wrong elements of an output.
-
-        A ``where`` may discard wrong elements, such as the logarithm of 0.
-
-        Args:
-            op: The operator.
-            name: The output, which is set already.
-            mask: A mask of the wrong elements.
-            message: The message of the error.
-        """
-        self._deferred_checks[op.output(name).id] = DeferredCheck(as_output(mask), message)
-
-    def _forwarded_check(self, op: Op) -> DeferredCheck | None:
-        """The deferred check of an operator's only output; checks of other inputs are applied."""
-        entry = find_converter(op.type)
-        checks: dict[str, DeferredCheck] = {}
-        for name, specs in op.inputs.items():
-            for spec in specs if entry is None or entry.role(name).has_contents_read else ():
-                if spec.id not in self._deferred_checks:
-                    continue
-                if name in _FORWARDS_DEFERRED_CHECK.get(op.type, ()):
-                    checks[name] = self._deferred_checks[spec.id]
-                else:
-                    self._apply_deferred_check(spec)
-        if not checks:
-            return None
-        message = next(iter(checks.values())).message
-        if op.type == "pd_op.where":
-            never = self.full(False, Type.boolean)
-            x, y = (checks[name].mask if name in checks else never for name in ("x", "y"))
-            condition = self.get_input_node(op, "condition")
-            return DeferredCheck(opset15.select(condition, x, y).output(0), message)
-        mask, *others = (check.mask for check in checks.values())
-        for other in others:
-            mask = opset15.logical_or(mask, other).output(0)
-        return DeferredCheck(mask, message)
-
-    def _apply_deferred_check(self, spec: TensorSpec) -> Output:
-        """The node of a tensor after its deferred check, if any, was applied."""
-        check = self._deferred_checks.pop(spec.id, None)
-        if check is not None:
-            node, dtype = self._nodes[spec.id], self._nodes[spec.id].get_element_type()
-            checked = self.in_range(opset15.convert(check.mask, Type.i32), 0, 1, check.message)
-            added = opset15.add(
-                node, checked if dtype == Type.i32 else opset15.convert(checked, dtype)
-            )
-            self._nodes[spec.id] = self.folding.folded(added.output(0))
-        return self._nodes[spec.id]
-
-    def require_range(
-        self,
-        op: Op,
-        name: str,
-        low: int | Sequence[int],
-        high: int | Sequence[int],
-        ignored: int | None = None,
-        position: int = 0,
-    ) -> None:
-        """Has the engine reject a run whose input ``name`` has an element out of range.
-
-        To be called before the converter gets the input's node, which becomes the checked node.
-
-        Args:
-            op: The operator.
-            name: One of its inputs, of int32 or int64.
-            low: The minimum; a list gives one for each index of the last axis.
-            high: One more than the maximum, likewise.
-            ignored: A value that is allowed as well.
-            position: Index of the tensor, if the input is a list.
-        """
-        spec = op.inputs[name][position]
-        bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)
-        if (spec.id, *bounds) in self._checked:
-            return
-        self._checked.add((spec.id, *bounds))
-        ids = self._nodes[spec.id]
-        entry = find_converter(op.type)
-        unchecked = () if entry is None else entry.unchecked
-        lowest, highest = ([int(v) for v in bound] for bound in bounds[:2])
-        message = f"{op.type} (operator {op.index}): input '{name}' is out of range" + (
-            ", and Paddle would not notice." if name in unchecked else "."
-        )
-        if not self.on_cpu:
-            allowed = [] if ignored is None else [int(ignored)]
-            return self._check_beforehand(ids, lowest, highest, allowed, message)
-        checked = self.extension(
-            "CheckRange",
-            [ids],
-            low=lowest,
-            high=highest,
-            has_ignored=ignored is not None,
-            ignored=0 if ignored is None else int(ignored),
-            message=message,
-        ).output(0)
-        if ids.get_element_type() != checked.get_element_type():
-            checked = opset15.convert(checked, ids.get_element_type()).output(0)
-        self._nodes[spec.id] = self.folding.folded(checked)
-
-    def _check_beforehand(
-        self, ids: Output, low: list[int], high: list[int], ignored: list[int], message: str
-    ) -> None:
-        """Checks indices now if they are known, else before the device reads them in a run."""
-        known = self.folding.contents(ids)
-        if known is not None:
-            inside = (known >= np.array(low)) & (known < np.array(high)) | np.isin(known, ignored)
-            if not inside.all():
-                raise NgraphError(message)
-            return
-        source = ids
-        while len(low) == 1 and source.get_node().get_type_name() in VALUE_PRESERVING:
-            source = source.get_node().input_value(0)
-            if source.get_element_type() not in (Type.i32, Type.i64):
-                break
-        position = self._input_of(source)
-        if position is None:
-            raise NgraphError(f"positions that are computed are not checked on {self.device}")
-        self.checks.append(RangeCheck(position, low, high, ignored, message))
-
-    def _input_of(self, positions: Output) -> int | None:
-        """Index of the subgraph input that a node is, if it is an input of int32 or int64."""
-        is_integer = positions.get_element_type() in (Type.i32, Type.i64)
-        name = positions.get_node().get_friendly_name()
-        return self._input_of_parameter.get(name) if is_integer else None
+    def _input_position(self, node: Output) -> int | None:
+        """Index of the subgraph input that a node is, if it is one."""
+        return self._input_of_parameter.get(node.get_node().get_friendly_name())
 
     def _any_runtime_input(self) -> Output:
         """An output that is not a constant in the complete model.
@@ -530,7 +346,7 @@ class NgraphBridge:
                 self._convert(renumbered)
             except ConversionError as error:
                 raise ConversionError(op, error.reason, error.device) from error
-        return [self._apply_deferred_check(replace(s, id=ids[s.id])) for s in block.outputs]
+        return [self.integers.apply_deferred(replace(s, id=ids[s.id])) for s in block.outputs]
 
     def _next_tensor_id(self) -> int:
         """An id that no tensor of the graph has."""
@@ -706,7 +522,7 @@ class NgraphBridge:
                 self._has_empty_tensor |= is_empty and not _is_list(output)
 
     def _result(self, spec: TensorSpec) -> Output:
-        output = self._apply_deferred_check(spec)
+        output = self.integers.apply_deferred(spec)
         return self._bfloat16.narrowed(output) if spec.dtype == BFLOAT16 else self.computed(output)
 
     def computed(self, output: Output) -> Output:
@@ -725,10 +541,9 @@ class NgraphBridge:
         try:
             if op.has_bfloat16() and not self.on_cpu:
                 raise NgraphError(f"{self.device} has no tensors of bfloat16")
-            check = self._forwarded_check(op) if self._deferred_checks else None
+            check = self.integers.forwarded_check(op)
             entry.function(self, op.in_float32())
-            if check is not None:
-                self._deferred_checks.update((spec.id, check) for spec in op.output_specs())
+            self.integers.defer_forwarded(op, check)
         except Exception as error:
             raise ConversionError(op, _reason(error), self.device) from error
         for spec in (

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import openvino as ov
 
 from paddle_ngraph.conversion import accelerators, constants, denylist, dynamic_shapes, processor
-from paddle_ngraph.conversion.bridge import Draw, NgraphBridge, RangeCheck, element_type
+from paddle_ngraph.conversion.bridge import Draw, NgraphBridge, element_type
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.dynamic_shapes import Contents, SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.conversion.gradient_pinning import pin_gradients
+from paddle_ngraph.conversion.integer_checks import RangeCheck
 from paddle_ngraph.conversion.optimizer_updates import update_in_place
 from paddle_ngraph.conversion.passes import (
     algebra,
@@ -311,7 +312,7 @@ def build_model(
         bridge.draws,
         parts=draft.parts,
         updates=draft.updates,
-        checks=bridge.checks,
+        checks=bridge.integers.checks,
         device=device,
     )
 

@@ -64,4 +64,4 @@ def _truncated(bridge: NgraphBridge, op: Op, x: Output) -> None:
     wrong = opset15.logical_or(opset15.logical_not(inside), opset15.not_equal(x, x))
     whole = opset15.convert(opset15.select(wrong, bridge.full(0.0, Type.f32), x), Type.i32)
     bridge.set_output_node(op, "out", opset15.convert(whole, Type.i64))
-    bridge.defer_check(op, "out", wrong, overflow_message(op))
+    bridge.integers.defer_check(op, "out", wrong, overflow_message(op))

@@ -130,7 +130,9 @@ def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
     The plugin would return the elements that iterations of the previous run appended.
     """
     as_integer = opset15.convert(condition, Type.i32)
-    checked = bridge.in_range(as_integer, 1, 2, "a loop that appends to a TensorArray has no turn.")
+    checked = bridge.integers.in_range(
+        as_integer, 1, 2, "a loop that appends to a TensorArray has no turn."
+    )
     return opset15.convert(checked, Type.boolean).output(0)
 
 

@@ -46,7 +46,7 @@ def _probability(bridge: NgraphBridge, op: Op) -> Node:
         f"{op.type} (operator {op.index}): the number of elements of 'input' that are "
         "out of range, which is from 0 to 1."
     )
-    count = bridge.in_range(opset15.convert(outside, "i32"), 0, 1, message)
+    count = bridge.integers.in_range(opset15.convert(outside, "i32"), 0, 1, message)
     # The count is 0; adding it keeps the check from being eliminated.
     return opset15.add(x, opset15.convert(count, "f32"))
 

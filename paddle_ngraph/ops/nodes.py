@@ -123,7 +123,7 @@ def overflow_message(op: Op) -> str:
 def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: Any, y: Any) -> Any:
     """The sum, difference or product of ``x`` and ``y``; if ``op`` is checked, without overflow."""
     out = as_output(function(x, y))
-    if not op.checked or out.get_element_type() != Type.i64 or bridge.require_32_bits(out):
+    if not op.checked or out.get_element_type() != Type.i64 or bridge.integers.require_32_bits(out):
         return out
     shape = bridge.shape(out)
     operands = [

@@ -56,7 +56,7 @@ def bernoulli(bridge: NgraphBridge, op: Op) -> None:
     above, below = opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
     outside = opset15.logical_not(opset15.logical_and(above, below))
     message = f"{op.type} (operator {op.index}): a probability is not between 0 and 1."
-    bad = bridge.in_range(opset15.convert(outside, "i32"), 0, 1, message)
+    bad = bridge.integers.in_range(opset15.convert(outside, "i32"), 0, 1, message)
     numbers = bridge.draw("uniform", 0.0, 1.0, 0, bridge.shape(x))
     hit = select_number(opset15.less(numbers, x))
     bridge.set_output_node(op, "out", opset15.add(hit, opset15.convert(bad, "f32")))

@@ -186,7 +186,7 @@ def _computed(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
     mask = None
     if op.has_input("sequence_length"):
         steps = int(bridge.shape(x)[0])
-        bridge.require_range(op, "sequence_length", 0, steps + 1)
+        bridge.integers.require_range(op, "sequence_length", 0, steps + 1)
         mask = _mask(bridge.get_input_node(op, "sequence_length"), steps)
     cells = _cells(bridge, op, directions)
     kept = dropout if _has_dropout(op) else None

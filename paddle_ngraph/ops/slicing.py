@@ -185,7 +185,7 @@ def _runtime_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> lis
         for axis, (start, end) in zip(axes, pairs)
     ]
     low, high = ([int(at) for at in side] for side in zip(*spaces))
-    bridge.require_range(op, "starts", low, high)
+    bridge.integers.require_range(op, "starts", low, high)
     starts = bridge.get_input_node(op, "starts")
     ranges = [Positions(0, dim) for dim in dims]
     for number, (axis, (start, end)) in enumerate(zip(axes, pairs)):

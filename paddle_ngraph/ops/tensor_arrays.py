@@ -122,7 +122,7 @@ def _recent_element(bridge: NgraphBridge, array: TensorArray, number: int) -> Ou
 
 def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: Number) -> Output:
     """The index of an element, known only in a run; falls back to Paddle if out of range."""
-    bridge.require_range(op, index, least, MAX_SYMBOLIC_SIZE)
+    bridge.integers.require_range(op, index, least, MAX_SYMBOLIC_SIZE)
     position = opset15.convert(reshaped(bridge, bridge.get_input_node(op, index), []), Type.i32)
     size = opset15.convert(reshaped(bridge, bridge.ints([count]), []), Type.i32)
     if least < 0:
@@ -135,7 +135,7 @@ def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: 
     # The limits of a check are constants, so it checks the number of elements before the index and
     # the number after it.
     message = f"{op.type} (operator {op.index}): input '{index}' is out of range."
-    before = bridge.in_range(position, 0, MAX_SYMBOLIC_SIZE, message)
+    before = bridge.integers.in_range(position, 0, MAX_SYMBOLIC_SIZE, message)
     last = opset15.subtract(size, opset15.constant(np.int32(1)))
-    behind = bridge.in_range(opset15.subtract(last, before), 0, MAX_SYMBOLIC_SIZE, message)
+    behind = bridge.integers.in_range(opset15.subtract(last, before), 0, MAX_SYMBOLIC_SIZE, message)
     return opset15.subtract(last, behind).output(0)
