@@ -71,9 +71,7 @@ def body_of_branch(
     """
     inner = InnerBridge(bridge, block, sources)
     inner.convert()
-    body = inner.finish()
-    bridge.add_inner(inner)
-    return body, inner.sources
+    return inner.finish(), inner.sources
 
 
 def body_of_loop(
@@ -116,7 +114,6 @@ def body_of_loop(
         found = inner.found_growth(body.shapes[1:end])
         if is_same_shape([*chain(*found)], [*chain(*growth)]):
             results = inner.loop_results(body.shapes[end:])
-            bridge.add_inner(inner)
             return body, [*inner.initial_values(), *inner.sources[len(initial_values) :]], results
         growth = found
     raise NgraphError(f"{_SHAPE_CHANGES}, and not alike in each turn")
@@ -467,11 +464,14 @@ class InnerBridge(NgraphBridge):
         parameters = [node for node, _ in read] + (
             [self._iteration_parameter] if self._iteration_parameter else []
         )
-        self.model = ov.Model([opset15.result(r) for r in results], parameters)
-        reads = [index for _, index in read]
-        collected = [index for index in self._appended if index in self._used_arrays]
         return RegionBody(
-            self.model, reads, shapes, self._iteration_parameter is not None, collected
+            ov.Model([opset15.result(r) for r in results], parameters),
+            [index for _, index in read],
+            shapes,
+            self.regions,
+            self._update_trip_count_check,
+            reads_iteration=self._iteration_parameter is not None,
+            collected=[index for index in self._appended if index in self._used_arrays],
         )
 
     def _yielded(self, spec: TensorSpec) -> Output:
@@ -496,11 +496,8 @@ class InnerBridge(NgraphBridge):
             results[0] = self._checked_condition(results[0])
         if self.sizes.shapes is None:
             return
-        late = [node for node, _, _ in self._placeholders]
-        self._record_shapes(self._model_of(results, late))
-        for inner in self._all_inner():
-            inner._record_shapes(inner.model)
-        self._replace_placeholders()
+        self.regions.record_sizes(self._model_of(results, self.regions.placeholders()))
+        self.regions.replace_placeholders()
         self._use_runtime_sizes()
 
     def _use_runtime_sizes(self) -> None:
@@ -571,7 +568,7 @@ class InnerBridge(NgraphBridge):
         return self.integers.in_range(self._next_iteration, 0, most, message)
 
     def _update_trip_count_check(self) -> None:
-        """See :meth:`NgraphBridge._update_trip_count_check`."""
+        """Applies the limits of the complete model to the check of the iteration index."""
         if self._iteration_check is not None:
             replace_node(self._iteration_check, self._trip_count_check())
 

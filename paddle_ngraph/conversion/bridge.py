@@ -11,13 +11,14 @@ Collaborators of a block are attributes of its bridge, each of a class in a file
 - ``sizes`` (sizes.py): shapes of nodes, and sizes as nodes;
 - ``folding`` (constant_folding.py): contents of nodes that are known during the build;
 - ``integers`` (integer_checks.py): checks of integers that a run does;
-- ``arrays`` (tensor_arrays.py): the TensorArrays.
+- ``arrays`` (tensor_arrays.py): the TensorArrays;
+- ``regions`` (regions.py): the loops and branches.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.conversion.integer_checks import IntegerChecks
 from paddle_ngraph.conversion.node_tools import as_output, constant_of
-from paddle_ngraph.conversion.regions import Region
+from paddle_ngraph.conversion.regions import Regions
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.sizes import Sizes
@@ -46,7 +47,6 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     Size,
     Undecided,
     hint_of,
-    symbolic_size,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, TensorArrays
 from paddle_ngraph.errors import NgraphError, summarized
@@ -96,6 +96,7 @@ class NgraphBridge:
         folding: Contents of nodes that are known during the build.
         integers: Checks of integers that a run does.
         arrays: The TensorArrays of the graph.
+        regions: The loops and branches of the graph.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class NgraphBridge:
         self.sizes = _sizes_of(graph, symbolic_dims) if sizes is None else sizes
         self.folding = ConstantFolding(self.sizes)
         self.arrays = TensorArrays(self.sizes)
+        self.regions = Regions(self.sizes)
         self.integers = IntegerChecks(
             self._nodes, self.folding, self.extension, self._input_position, self.device
         )
@@ -126,13 +128,6 @@ class NgraphBridge:
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
         self._inlined = 0  # tensors of inlined blocks
-        self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
-        self._inner: list[NgraphBridge] = []
-        self.model: ov.Model  # of a loop body or branch
-        # Results of regions with dynamic shapes. Until the model is complete, their readers get
-        # parameters of the current shapes instead.
-        self._placeholders: list[tuple[Node, Region, int]] = []
-        self._has_empty_tensor: bool | None = None
         # Converts an operator's output from a layout of its own before other operators read it.
         self.materialize: Callable[[Output], Output] = lambda output: output
         # State that converters share within a build, by a key that no other converter family uses.
@@ -353,46 +348,6 @@ class NgraphBridge:
         self._inlined += 1
         return -1 - self._inlined
 
-    def add_inner(self, inner: NgraphBridge) -> None:
-        """Adds the bridge of a loop body or branch to this model."""
-        self._inner.append(inner)
-
-    def add_region(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
-        """Adds a loop or branch, whose results have these shapes, and returns its outputs."""
-        self._regions.append((region, shapes))
-        region.build_node()
-        self._declare_results(region, shapes)
-        return [
-            output
-            if output.get_partial_shape().is_static
-            else self._placeholder_for(region, n, shape)
-            for n, (output, shape) in enumerate(zip(region.node.outputs(), shapes))
-        ]
-
-    def _declare_results(self, region: Region, shapes: Sequence[Sequence[Number]]) -> None:
-        for output, shape in zip(region.node.outputs(), shapes):
-            self.sizes.set(output, shape)
-
-    def _placeholder_for(self, region: Region, index: int, shape: Sequence[Number]) -> Output:
-        """A parameter that replaces a result of a region until the model is complete."""
-        dtype = region.node.output(index).get_element_type()
-        node = opset15.parameter(list(map(hint_of, shape)), dtype)
-        self._placeholders.append((node, region, index))
-        if self.sizes.shapes is not None:
-            self.sizes.shapes.declare(node.output(0), [symbolic_size(size) for size in shape])
-        return node.output(0)
-
-    def _replace_placeholders(self) -> None:
-        """Connects readers of placeholders to the results of regions, of any shape."""
-        for node, region, index in self._placeholders:
-            for reader in node.output(0).get_target_inputs():
-                reader.replace_source_output(region.node.output(index))
-
-    @property
-    def has_placeholders(self) -> bool:
-        """Whether the model reads a tensor of dynamic shape from a region."""
-        return bool(self._placeholders)
-
     # -- the build ----------------------------------------------------------------------------
 
     def convert(self) -> None:
@@ -435,13 +390,12 @@ class NgraphBridge:
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
             results.append(opset15.result(self._result(spec)))
-        for bridge in (self, *self._all_inner()):
-            bridge._update_trip_count_check()
-        for bridge in (self, *self._all_inner()):
-            bridge._inline_constants()
+        for body in self.regions.bodies():
+            body.update_trip_count_check()
+        self.regions.inline_constants()
         used = [node for node in self._parameters if is_used(node)]
-        placeholders = [node for node, _, _ in self._placeholders]
-        model = ov.Model(results, [*used, *placeholders], "ngraph_interval")
+        parameters = [*used, *self.regions.placeholders()]
+        model = ov.Model(results, parameters, "ngraph_interval")
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
         read = (
             {node.get_name() for node in model.get_ordered_ops()}
@@ -457,17 +411,16 @@ class NgraphBridge:
         """Makes symbolic dimensions of the finished model dynamic, symbolic contents parameters."""
         if self._symbolic_dims is not None:
             self._make_dynamic(model, self._symbolic_dims)
-        self._replace_placeholders()
-        for node, _, _ in self._placeholders:
+        placeholders = self.regions.placeholders()
+        self.regions.replace_placeholders()
+        for node in placeholders:
             model.remove_parameter(node)
-        if self._symbolic_dims is not None or self._placeholders:
+        if self._symbolic_dims is not None or placeholders:
             model.validate_nodes_and_infer_types()
 
     def _make_dynamic(self, model: ov.Model, symbolic_dims: SymbolicDims) -> None:
-        self._record_shapes(model)
-        for inner in self._all_inner():
-            inner._record_shapes(inner.model)
-        if any(bridge._has_empty_tensor for bridge in (self, *self._all_inner())):
+        self.regions.record_sizes(model)
+        if self.regions.has_empty_tensor():
             raise dynamic_shapes.EmptyTensorFound
         fixed = symbolic_dims.guards.fixed()
         for node in model.get_parameters():
@@ -485,41 +438,13 @@ class NgraphBridge:
             replace_node(constant, parameter)
             model.add_parameters([parameter])
 
-    def _update_trip_count_check(self) -> None:
-        """Applies the limits of the complete model to the check of the iteration index."""
-
-    def _inline_constants(self) -> None:
-        for region, shapes in self._regions:
-            if region.inline_constants():
-                self._declare_results(region, shapes)
-
     def boundary_sizes(self) -> tuple[int, int]:
         """Number of the subgraph's inputs, without states, and number of its outputs."""
         return len(self._graph.inputs), len(self._graph.outputs)
 
     def inner_models(self) -> list[ov.Model]:
         """The bodies of loops and branches."""
-        return [inner.model for inner in self._all_inner()]
-
-    def _all_inner(self) -> Iterator[NgraphBridge]:
-        """The bridges of loop bodies and branches, outer ones first."""
-        for inner in self._inner:
-            yield inner
-            yield from inner._all_inner()
-
-    def _record_shapes(self, model: ov.Model) -> None:
-        """Records all sizes in a model, and whether any tensor in the model is empty.
-
-        Only the first call does: afterwards nGraph may no longer know the current shapes.
-        """
-        if self.sizes.shapes is None or self._has_empty_tensor is not None:
-            return
-        self._has_empty_tensor = False
-        for node in model.get_ordered_ops():
-            for output in node.outputs():
-                sizes = self.sizes.shapes.of(output)
-                is_empty = any(not isinstance(dim, Size) and dim == 0 for dim in sizes)
-                self._has_empty_tensor |= is_empty and not _is_list(output)
+        return [body.model for body in self.regions.bodies()]
 
     def _result(self, spec: TensorSpec) -> Output:
         output = self.integers.apply_deferred(spec)
@@ -680,13 +605,6 @@ def _constant_for(parameter: Node, contents: Any, known_buffers: set[int] | None
         return constant_of(array, dtype)
     known_buffers.add(address)
     return opset15.constant(ov.Tensor(array, ov.Shape(array.shape), dtype))
-
-
-def _is_list(output: Output) -> bool:
-    """Whether ``output`` is an empty list of axes or sizes, as in core/ov/empty_tensors.cc."""
-    is_constant = output.get_node().get_type_name() == "Constant"
-    is_row = len(output.get_partial_shape()) == 1
-    return is_constant and is_row and bool(output.get_element_type().is_integral())
 
 
 def is_used(node: Node) -> bool:

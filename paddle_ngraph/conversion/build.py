@@ -58,7 +58,7 @@ class Pass(NamedTuple):
 
 
 def _split_batch(draft: Draft) -> None:
-    if draft.splits_batch and not draft.bridge.has_placeholders:
+    if draft.splits_batch and not draft.bridge.regions.placeholders():
         draft.parts = batch_split.split_batch(draft.model, draft.settings.threads, draft.bridge)
 
 

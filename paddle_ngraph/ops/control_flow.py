@@ -65,7 +65,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     captured = [*sources[args:], *bridge.inline(before, sources)]
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept)
     loop = Loop(_require_iteration(bridge, condition) if body.collected else condition, read, body)
-    outputs = bridge.add_region(loop, shapes)
+    outputs = bridge.regions.add(loop, shapes)
     for number, output in enumerate(outputs[: len(initial_values)]):
         bridge.set_output_node(op, "out", output, number)
     for array, output in zip(sources[len(initial_values) : args], outputs[len(initial_values) :]):
@@ -101,7 +101,7 @@ def if_(bridge: NgraphBridge, op: Op) -> None:
     if not first.shapes:
         return
     branch = Branch(_condition(bridge, op), read, [first, second])
-    for number, output in enumerate(bridge.add_region(branch, first.shapes)):
+    for number, output in enumerate(bridge.regions.add(branch, first.shapes)):
         bridge.set_output_node(op, "out", output, number)
 
 
