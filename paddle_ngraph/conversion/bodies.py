@@ -40,7 +40,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, appended_by
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS, Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS, Graph, TensorSpec
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
 # The sizes that an iteration adds to each dimension of each loop-carried value.
@@ -181,11 +181,6 @@ class InnerBridge(NgraphBridge):
         self._as_declared &= outer._as_declared and not self._has_iteration_sizes
 
     @property
-    def infers(self) -> bool:
-        """See :attr:`Graph.infers`."""
-        return self._outer.infers
-
-    @property
     def device(self) -> str:
         """See :attr:`Graph.compiled_for`."""
         return self._outer.device
@@ -260,7 +255,7 @@ class InnerBridge(NgraphBridge):
             iteration = self._iteration = self._new_iteration(self.sizes.shapes.guards)
             self._with_hints(self._iteration_index(), [iteration])
             self.arg_shapes = _shapes_after(self.arg_shapes, self._growth, iteration)
-        for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
+        for position, (spec, source) in enumerate(zip(self.graph.inputs, self.sources)):
             if position in self._outer_arrays:
                 self.arrays[spec] = self._array(position, source)
                 continue
@@ -300,21 +295,15 @@ class InnerBridge(NgraphBridge):
         self._appended[index] = array
         return array
 
-    def holds(self, op: Op, name: str, number: Number) -> bool:
-        """See :meth:`NgraphBridge.holds`."""
-        return super().holds(op, name, number) or self._counter_equals(op.input(name), number)
-
-    def _counter_equals(self, tensor: TensorSpec, number: Number) -> bool:
-        """Whether an integer derived from an induction variable is ``number`` in each iteration."""
-        found = self.offsets.scalar(tensor)
-        if self._counters is None or self._iteration is None or found is None or found.base is None:
-            return False
+    def _induction_value(self, tensor_id: int) -> Number | None:
+        """See :meth:`NgraphBridge._induction_value`."""
+        if self._counters is None or self._iteration is None:
+            return None
         for index, step in self._counters.steps.items():
-            if self._graph.inputs[index].id == found.base[0]:
+            if self.graph.inputs[index].id == tensor_id:
                 first = self._known_initial_value(index)
-                now = [] if first is None else [first + found.added + self._iteration * step]
-                return is_same_shape(now, [number])
-        return False
+                return None if first is None else first + self._iteration * step
+        return None
 
     def _new_iteration(self, guards: Guards) -> Size:
         """The iteration index, as a size."""
@@ -358,7 +347,7 @@ class InnerBridge(NgraphBridge):
     def _known_limit(self, limit: int | TensorSpec) -> Number | None:
         if isinstance(limit, int):
             return limit
-        indices = [n for n, spec in enumerate(self._graph.inputs) if spec.id == limit.id]
+        indices = [n for n, spec in enumerate(self.graph.inputs) if spec.id == limit.id]
         return (
             self._known_initial_value(indices[0]) if indices and indices[0] >= self._args else None
         )
@@ -443,7 +432,7 @@ class InnerBridge(NgraphBridge):
     def finish(self) -> RegionBody:
         """The converted block as a model."""
         results: list[Output] = []
-        for output in (*map(self._yielded, self._graph.outputs), *self._appended_elements()):
+        for output in (*map(self._yielded, self.graph.outputs), *self._appended_elements()):
             # nGraph identifies a result by the node that computes it.
             is_made = output.get_node().get_type_name() not in ("Parameter", "Constant")
             if not is_made or key_of(output) in map(key_of, results):

@@ -12,7 +12,8 @@ Collaborators of a block are attributes of its bridge, each of a class in a file
 - ``folding`` (constant_folding.py): contents of nodes that are known during the build;
 - ``integers`` (integer_checks.py): checks of integers that a run does;
 - ``arrays`` (tensor_arrays.py): the TensorArrays;
-- ``regions`` (regions.py): the loops and branches.
+- ``regions`` (regions.py): the loops and branches;
+- ``induction`` (analysis/induction_variables.py): integers that follow from induction variables.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.conversion import dynamic_shapes
-from paddle_ngraph.conversion.analysis.offsets import Offsets
+from paddle_ngraph.conversion.analysis.induction_variables import InductionValues
 from paddle_ngraph.conversion.bfloat16 import Bfloat16Values
 from paddle_ngraph.conversion.constant_folding import ConstantFolding
 from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
@@ -39,7 +39,6 @@ from paddle_ngraph.conversion.integer_checks import IntegerChecks
 from paddle_ngraph.conversion.node_tools import as_output, constant_of
 from paddle_ngraph.conversion.regions import Regions
 from paddle_ngraph.conversion.registry import Role, find_converter
-from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import (
     Guards,
@@ -92,11 +91,13 @@ class NgraphBridge:
         sizes: The sizes of a block inside a loop or branch; those of a graph are new.
 
     Attributes:
+        graph: The subgraph.
         sizes: The shapes of nodes, and sizes as nodes.
         folding: Contents of nodes that are known during the build.
         integers: Checks of integers that a run does.
         arrays: The TensorArrays of the graph.
         regions: The loops and branches of the graph.
+        induction: Integers that follow from induction variables.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class NgraphBridge:
         symbolic_dims: SymbolicDims | None = None,
         sizes: Sizes | None = None,
     ) -> None:
-        self._graph = graph
+        self.graph = graph
         self._nodes: dict[int, Output] = {}
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
@@ -120,6 +121,7 @@ class NgraphBridge:
         self.folding = ConstantFolding(self.sizes)
         self.arrays = TensorArrays(self.sizes)
         self.regions = Regions(self.sizes)
+        self.induction = InductionValues(graph.ops, self._induction_value)
         self.integers = IntegerChecks(
             self._nodes, self.folding, self.extension, self._input_position, self.device
         )
@@ -157,15 +159,6 @@ class NgraphBridge:
         """Whether later operators of the block read a tensor."""
         return any(tensor.id == spec.id for op in self._pending for spec in op.input_specs())
 
-    def holds(self, op: Op, name: str, number: Number) -> bool:
-        """Whether input ``name`` is one element, ``number`` in every run and iteration."""
-        found = self.folding.contents(self.get_input_node(op, name))
-        return (
-            found is not None
-            and found.size == 1
-            and is_same_shape(found.reshape(-1).tolist(), [number])
-        )
-
     def set_output_node(self, op: Op, name: str, node: Any, position: int = 0) -> None:
         """Makes ``node`` the output ``name`` of ``op``. An unused output is dropped.
 
@@ -196,24 +189,14 @@ class NgraphBridge:
         return self.folding.folded(self._bfloat16.rounded(as_output(node)))
 
     @property
-    def infers(self) -> bool:
-        """See :attr:`Graph.infers`."""
-        return self._graph.infers
-
-    @property
     def device(self) -> str:
         """See :attr:`Graph.compiled_for`."""
-        return self._graph.compiled_for
+        return self.graph.compiled_for
 
     @property
     def on_cpu(self) -> bool:
         """Whether the function may contain operators of the core, which other devices lack."""
         return self.device == CPU
-
-    @property
-    def has_bfloat16(self) -> bool:
-        """Whether tensors of the graph are bfloat16."""
-        return self._graph.has_bfloat16()
 
     def trains(self, *gradients: str) -> bool:
         """Whether one of these gradients (any if none is named) is in the graph, or reads it."""
@@ -246,11 +229,6 @@ class NgraphBridge:
         return all(
             self.folding.contents(node) is not None for node in self.get_input_nodes(op, name)
         )
-
-    @cached_property
-    def offsets(self) -> Offsets:
-        """Offsets between integers of the graph."""
-        return Offsets(self._graph.ops)
 
     def shape(self, node: Any) -> list[Number]:
         """The shape of a node; symbolic dimensions are Sizes."""
@@ -286,7 +264,7 @@ class NgraphBridge:
             shape: The shape of the result.
         """
         distribution_id = list(_DISTRIBUTIONS).index(distribution)
-        position = len(self._graph.inputs) + len(self._graph.states) + len(self.draws)
+        position = len(self.graph.inputs) + len(self.graph.states) + len(self.draws)
         sizes = [int(size) for size in shape]
         self.draws.append(Draw(distribution_id, float(a), float(b), int(seed), sizes))
         return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
@@ -305,13 +283,17 @@ class NgraphBridge:
         """Index of the subgraph input that a node is, if it is one."""
         return self._input_of_parameter.get(node.get_node().get_friendly_name())
 
+    def _induction_value(self, tensor_id: int) -> Number | None:
+        """The value of an induction variable in an iteration; ``None`` for other tensors."""
+        return None
+
     def _any_runtime_input(self) -> Output:
         """An output that is not a constant in the complete model.
 
         Raises:
             NgraphError: The only inputs are weights.
         """
-        weights = set(self._graph.weights)
+        weights = set(self.graph.weights)
         for node in self._parameters:
             if self._input_of_parameter[node.get_friendly_name()] not in weights:
                 return node.output(0)
@@ -388,7 +370,7 @@ class NgraphBridge:
                     _constant_for(node, weights[position], known_buffers if in_place else None),
                 )
         results = []
-        for spec in [*self._graph.outputs, *self._graph.state_outputs]:
+        for spec in [*self.graph.outputs, *self.graph.state_outputs]:
             results.append(opset15.result(self._result(spec)))
         for body in self.regions.bodies():
             body.update_trip_count_check()
@@ -440,7 +422,7 @@ class NgraphBridge:
 
     def boundary_sizes(self) -> tuple[int, int]:
         """Number of the subgraph's inputs, without states, and number of its outputs."""
-        return len(self._graph.inputs), len(self._graph.outputs)
+        return len(self.graph.inputs), len(self.graph.outputs)
 
     def inner_models(self) -> list[ov.Model]:
         """The bodies of loops and branches."""
@@ -483,7 +465,7 @@ class NgraphBridge:
     def _add_inputs(
         self, signature: Sequence[tuple[str, Sequence[int]]], values: Mapping[int, np.ndarray]
     ) -> None:
-        for position, spec in enumerate([*self._graph.inputs, *self._graph.states]):
+        for position, spec in enumerate([*self.graph.inputs, *self.graph.states]):
             dtype, shape = signature[position]
             self._add_input(position, spec, dtype, shape, values.get(position))
 

@@ -63,15 +63,15 @@ def _split_batch(draft: Draft) -> None:
 
 
 def _use_bfloat16_matmuls(draft: Draft) -> None:
-    if draft.settings.precision == "bf16" and not draft.bridge.infers:
+    if draft.settings.precision == "bf16" and not draft.bridge.graph.infers:
         mixed_precision.use_bfloat16_matmuls(draft.model, draft.bridge.extension)
-    elif draft.bridge.has_bfloat16:
+    elif draft.bridge.graph.has_bfloat16():
         mixed_precision.use_bfloat16_matmuls_of_bfloat16(draft.model, draft.bridge.extension)
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
     # Otherwise the plugin rounds.
-    if draft.settings.precision == "f32" or not draft.bridge.infers:
+    if draft.settings.precision == "f32" or not draft.bridge.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 
 

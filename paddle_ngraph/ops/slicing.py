@@ -176,7 +176,7 @@ def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[P
 
 def _runtime_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
     """Indices of slices whose starts are known only in a run; falls back if out of range."""
-    pairs = bridge.offsets.slice_bounds(op)
+    pairs = bridge.induction.offsets.slice_bounds(op)
     axes = [axis_of(axis, len(dims)) for axis in op.attr("axes")]
     if pairs is None or len(pairs) != len(axes):
         raise NgraphError("input 'starts' is known only at run time")

@@ -30,11 +30,21 @@ def array_write_(bridge: NgraphBridge, op: Op) -> None:
             element or leave a gap.
     """
     array = bridge.arrays[op.input("array")]
-    if not bridge.holds(op, "i", bridge.arrays.length(array)):
+    if not _is_always(bridge, op, "i", bridge.arrays.length(array)):
         raise NgraphError("it may write elsewhere than behind the last element")
     element = opset15.unsqueeze(bridge.get_input_node(op, "x"), bridge.ints([0]))
     bridge.arrays.append(array, element)
     bridge.arrays[op.output("out")] = array
+
+
+def _is_always(bridge: NgraphBridge, op: Op, name: str, number: Number) -> bool:
+    """Whether input ``name`` is one element, ``number`` in every run and iteration."""
+    found = bridge.folding.contents(bridge.get_input_node(op, name))
+    contents = [] if found is None else found.reshape(-1).tolist()
+    if is_same_shape(contents, [number]):
+        return True
+    value = bridge.induction.value(op.input(name))
+    return value is not None and is_same_shape([value], [number])
 
 
 @converter(
