@@ -26,10 +26,11 @@ from paddle_ngraph.codegen import kernels
 from paddle_ngraph.codegen import plan as plans
 from paddle_ngraph.codegen.plan import BlockPlan, Interval, KernelCall, Plan, Variable
 from paddle_ngraph.conversion import build, dynamic_shapes
-from paddle_ngraph.conversion.bridge import Draw, NgraphBridge
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
+from paddle_ngraph.conversion.model_inputs import Draw
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.conversion.symbolic_sizes import Guard
 from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
@@ -366,8 +367,8 @@ def _built(
     if hints:
         return _dynamic_variant(interval, rows, hints, signature, views)
     try:
-        bridge = NgraphBridge(interval.graph, signature)
-        draft = build.make_model(bridge, views, Settings())
+        builder = FunctionBuilder(interval.graph, signature)
+        draft = build.make_model(builder, views, Settings())
     except (ConversionError, ValueError, RuntimeError) as error:
         raise NgraphError(f"{place} cannot be built: {error}{_overflow_advice(error)}") from error
     return _variant(interval, draft, rows)
@@ -440,7 +441,10 @@ def _variant(
         )
         for update in draft.updates
     ]
-    parameters, draws = _indices_without_weights(draft.positions, interval), draft.bridge.draws
+    parameters, draws = (
+        _indices_without_weights(draft.positions, interval),
+        draft.builder.inputs.draws,
+    )
     return Variant(
         draft.model, rows, guards, parameters, draws, draft.positions, updates, conditions
     )

@@ -1,47 +1,57 @@
 """The nGraph bridge: from Paddle operators to nGraph nodes.
 
-One bridge serves one build of one function. The bridge owns the map from the subgraph's variables
-to nodes, which converters use through :meth:`NgraphBridge.get_input_node` and
-:meth:`NgraphBridge.set_output_node`. A function is built for one input signature. If some of its
-dimensions are dynamic, shapes and known contents contain symbolic sizes (symbolic_sizes.py), so
-converters get shapes from the bridge only.
+One bridge converts the operators of one block during the build of one function: of the graph, or of
+a loop body or branch. The bridge owns the map from the block's variables to nodes. A function is
+built for one input signature. If some of its dimensions are dynamic, shapes and known contents
+contain symbolic sizes (symbolic_sizes.py), so converters get shapes from the bridge only.
 
-Collaborators of a block are attributes of its bridge, each of a class in a file of its own:
+The API for converters:
+
+- ``get_input_node``, ``get_input_nodes``, ``set_output_node``: the map;
+- ``shape``; ``constant``, ``is_known``: shapes, and contents that are known during the build;
+- ``ints``, ``full``, ``draw``, ``extension``: nodes of integers, constants, random numbers, and
+  operators of the core;
+- ``rounded``: bfloat16 on the way; ``trains``, ``on_cpu``, ``device``: the build;
+- ``inline``, ``is_used_later``: for loops and branches.
+
+Everything else belongs to collaborators, which are attributes of the bridge, each of a class in a
+file of its own:
 
 - ``sizes`` (sizes.py): shapes of nodes, and sizes as nodes;
 - ``folding`` (constant_folding.py): contents of nodes that are known during the build;
 - ``integers`` (integer_checks.py): checks of integers that a run does;
 - ``arrays`` (tensor_arrays.py): the TensorArrays;
 - ``regions`` (regions.py): the loops and branches;
-- ``induction`` (analysis/induction_variables.py): integers that follow from induction variables.
+- ``induction`` (analysis/induction_variables.py): integers that follow from induction variables;
+- ``bfloat16`` (bfloat16.py): tensors of bfloat16;
+- ``inputs`` (model_inputs.py): the inputs of the model, as parameters.
+
+A builder creates the bridge, sets the inputs, has it convert, and makes a model of the results:
+function_builder.py for functions, bodies.py for loop bodies and branches.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import openvino as ov
 from openvino import Node, Output, Type, opset15
-from openvino.utils import replace_node
 
-from paddle_ngraph.conversion import dynamic_shapes
 from paddle_ngraph.conversion.analysis.induction_variables import InductionValues
 from paddle_ngraph.conversion.bfloat16 import Bfloat16Values
 from paddle_ngraph.conversion.constant_folding import ConstantFolding
-from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
-from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.extensions import extension, extension_for
 from paddle_ngraph.conversion.integer_checks import IntegerChecks
-from paddle_ngraph.conversion.node_tools import as_output, constant_of
+from paddle_ngraph.conversion.model_inputs import ModelInputs
+from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.regions import Regions
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import (
-    Guards,
     Number,
     Size,
     Undecided,
@@ -53,7 +63,7 @@ from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Paddle's dtype name by nGraph's element type name.
-_PADDLE_DTYPES = {dtype.element: name for name, dtype in DTYPES.items()}
+PADDLE_DTYPES = {dtype.element: name for name, dtype in DTYPES.items()}
 
 
 def element_type(dtype: str) -> Type:
@@ -63,80 +73,58 @@ def element_type(dtype: str) -> Type:
     return getattr(Type, DTYPES[dtype].element)
 
 
-class Draw(NamedTuple):
-    """Random numbers that a run samples from a stream; random_numbers.h documents the fields."""
-
-    distribution: int
-    a: float
-    b: float
-    seed: int
-    shape: list[int]
-
-
-_LOOP = "pd_op.while"
-
-
-# In the order of core/common/random_numbers.h: the element type, by name.
-_DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
-
-
 class NgraphBridge:
-    """Builds the ``ov::Model`` of one subgraph for one signature.
+    """Converts the operators of one block.
 
     Args:
-        graph: The subgraph.
-        signature: dtype name and shape of each input, then of each state.
-        values: The contents of the inputs that are read by value, by input index.
-        symbolic_dims: The symbolic dimensions, and symbolic contents of inputs read by value.
-        sizes: The sizes of a block inside a loop or branch; those of a graph are new.
+        graph: The subgraph, or the block of a loop or branch.
+        inputs: The inputs of the model.
+        sizes: The sizes of the block.
+        device: The device that the function is built for.
+        induction: Integers that follow from induction variables; by default there are none.
+        as_declared: Whether the values around have the shapes that Paddle declares, which accepts
+            feeds of other shapes as long as its kernels do.
 
     Attributes:
-        graph: The subgraph.
-        sizes: The shapes of nodes, and sizes as nodes.
-        folding: Contents of nodes that are known during the build.
-        integers: Checks of integers that a run does.
-        arrays: The TensorArrays of the graph.
-        regions: The loops and branches of the graph.
-        induction: Integers that follow from induction variables.
+        graph, device: See above.
+        as_declared: Whether the inputs have these shapes, too: then results must.
+        materialize: Converts an operator's output from a layout of its own before other operators
+            read it.
+        shared: State that converters share within a build, by a key that no other converter family
+            uses.
+
+    The docstring of the module lists the collaborators, which are the other attributes.
     """
 
     def __init__(
         self,
         graph: Graph,
-        signature: Sequence[tuple[str, Sequence[int]]],
-        values: Mapping[int, np.ndarray] | None = None,
-        symbolic_dims: SymbolicDims | None = None,
-        sizes: Sizes | None = None,
+        inputs: ModelInputs,
+        sizes: Sizes,
+        device: str = CPU,
+        induction: InductionValues | None = None,
+        as_declared: bool = True,
     ) -> None:
         self.graph = graph
+        self.inputs = inputs
+        self.sizes = sizes
+        self.device = device
+        self.as_declared = as_declared
         self._nodes: dict[int, Output] = {}
-        self._input_of_parameter: dict[str, int] = {}
-        self._parameters: list[Node] = []
-        self._value_constants: dict[int, Node] = {}  # for parameters with symbolic contents
         self._pending = deque(graph.ops)
-        self.draws: list[Draw] = []
         self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
-        self._symbolic_dims = symbolic_dims
-        self.sizes = _sizes_of(graph, symbolic_dims) if sizes is None else sizes
-        self.folding = ConstantFolding(self.sizes)
-        self.arrays = TensorArrays(self.sizes)
-        self.regions = Regions(self.sizes)
-        self.induction = InductionValues(graph.ops, self._induction_value)
-        self.integers = IntegerChecks(
-            self._nodes, self.folding, self.extension, self._input_position, self.device
-        )
-        self._bfloat16 = Bfloat16Values(extension)
+        self.folding = ConstantFolding(sizes)
+        self.arrays = TensorArrays(sizes)
+        self.regions = Regions(sizes)
+        self.induction = InductionValues(graph.ops) if induction is None else induction
+        self.integers = IntegerChecks(self._nodes, self.folding, inputs.subgraph_input, device)
+        self.bfloat16 = Bfloat16Values(extension)
         # Tensors of bfloat16, which converters see as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
         self._inlined = 0  # tensors of inlined blocks
-        # Converts an operator's output from a layout of its own before other operators read it.
         self.materialize: Callable[[Output], Output] = lambda output: output
-        # State that converters share within a build, by a key that no other converter family uses.
         self.shared: dict[Any, Any] = {}
-        # Paddle accepts feeds of other than the declared shape as long as its kernels do.
-        self._as_declared = True
-        self._add_inputs(signature, values or {})
 
     # -- API for converters -------------------------------------------------------------------
 
@@ -176,7 +164,7 @@ class NgraphBridge:
         output = as_output(node)
         self._check_output(name, spec, output)
         if spec.id in self._rounded_ids:
-            output = self._bfloat16.rounded(output)
+            output = self.bfloat16.rounded(output)
         self._nodes[spec.id] = self.materialize(self.folding.folded(output))
 
     def rounded(self, op: Op, name: str, node: Any) -> Any:
@@ -186,12 +174,7 @@ class NgraphBridge:
         """
         if self._rounded_ids.isdisjoint(spec.id for spec in op.outputs.get(name, ()) if spec):
             return node
-        return self.folding.folded(self._bfloat16.rounded(as_output(node)))
-
-    @property
-    def device(self) -> str:
-        """See :attr:`Graph.compiled_for`."""
-        return self.graph.compiled_for
+        return self.folding.folded(self.bfloat16.rounded(as_output(node)))
 
     @property
     def on_cpu(self) -> bool:
@@ -263,41 +246,11 @@ class NgraphBridge:
             seed: The seed of a separate stream; 0 for the stream that ``paddle.seed`` sets.
             shape: The shape of the result.
         """
-        distribution_id = list(_DISTRIBUTIONS).index(distribution)
-        position = len(self.graph.inputs) + len(self.graph.states) + len(self.draws)
-        sizes = [int(size) for size in shape]
-        self.draws.append(Draw(distribution_id, float(a), float(b), int(seed), sizes))
-        return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
+        return self.inputs.draw(distribution, a, b, seed, shape)
 
     def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-        """See :func:`extension`; symbolic sizes in attributes are fixed.
-
-        Raises:
-            NgraphError: As there, and if the function is not for the CPU.
-        """
-        if not self.on_cpu:
-            raise NgraphError(f"{self.device} has no {name}, an operator of the engine for CPUs")
-        return extension(name, inputs, **{key: _fixed(each) for key, each in attributes.items()})
-
-    def _input_position(self, node: Output) -> int | None:
-        """Index of the subgraph input that a node is, if it is one."""
-        return self._input_of_parameter.get(node.get_node().get_friendly_name())
-
-    def _induction_value(self, tensor_id: int) -> Number | None:
-        """The value of an induction variable in an iteration; ``None`` for other tensors."""
-        return None
-
-    def _any_runtime_input(self) -> Output:
-        """An output that is not a constant in the complete model.
-
-        Raises:
-            NgraphError: The only inputs are weights.
-        """
-        weights = set(self.graph.weights)
-        for node in self._parameters:
-            if self._input_of_parameter[node.get_friendly_name()] not in weights:
-                return node.output(0)
-        raise NgraphError("a loop that grows is given nothing but weights")
+        """See :func:`extension_for`."""
+        return extension_for(self.device, name, inputs, **attributes)
 
     def inline(self, block: Graph, sources: Sequence[Output | TensorArray]) -> list[Output]:
         """Converts a block as if its operators were part of this graph.
@@ -330,7 +283,13 @@ class NgraphBridge:
         self._inlined += 1
         return -1 - self._inlined
 
-    # -- the build ----------------------------------------------------------------------------
+    # -- for builders -------------------------------------------------------------------------
+
+    def set_input(self, spec: TensorSpec, node: Output) -> None:
+        """Makes ``node`` an input of the block."""
+        is_narrow = node.get_element_type() == Type.bf16
+        self._nodes[spec.id] = self.bfloat16.widened(node) if is_narrow else node
+        self.as_declared &= fits(spec.shape, self.shape(self._nodes[spec.id]))
 
     def convert(self) -> None:
         """Converts every operator.
@@ -340,103 +299,6 @@ class NgraphBridge:
         """
         while self._pending:
             self._convert(self._pending.popleft())
-
-    def build(
-        self, weights: Mapping[int, Any] | None = None, in_place: bool = False
-    ) -> tuple[ov.Model, list[int]]:
-        """Converts the remaining operators and creates the model, before any pass (build.py).
-
-        Args:
-            weights: The contents of inputs that become constants, by input index: buffers in C
-                order.
-            in_place: Whether the constants are these buffers, which the caller retains as long as
-                the model exists.
-
-        Returns:
-            The model at its signature, and for each of its parameters the index of the input that
-            feeds it; indices after the inputs continue through :attr:`draws`.
-
-        Raises:
-            ConversionError: As in :meth:`convert`.
-        """
-        self.convert()
-        weights = weights or {}
-        known_buffers: set[int] = set()
-        for node in self._parameters:
-            position = self._input_of_parameter[node.get_friendly_name()]
-            if position in weights:
-                replace_node(
-                    node,
-                    _constant_for(node, weights[position], known_buffers if in_place else None),
-                )
-        results = []
-        for spec in [*self.graph.outputs, *self.graph.state_outputs]:
-            results.append(opset15.result(self._result(spec)))
-        for body in self.regions.bodies():
-            body.update_trip_count_check()
-        self.regions.inline_constants()
-        used = [node for node in self._parameters if is_used(node)]
-        parameters = [*used, *self.regions.placeholders()]
-        model = ov.Model(results, parameters, "ngraph_interval")
-        positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
-        read = (
-            {node.get_name() for node in model.get_ordered_ops()}
-            if self._value_constants
-            else set()
-        )
-        self._value_constants = {
-            p: c for p, c in self._value_constants.items() if c.get_name() in read
-        }
-        return model, [*positions, *self._value_constants]
-
-    def make_dynamic(self, model: ov.Model) -> None:
-        """Makes symbolic dimensions of the finished model dynamic, symbolic contents parameters."""
-        if self._symbolic_dims is not None:
-            self._make_dynamic(model, self._symbolic_dims)
-        placeholders = self.regions.placeholders()
-        self.regions.replace_placeholders()
-        for node in placeholders:
-            model.remove_parameter(node)
-        if self._symbolic_dims is not None or placeholders:
-            model.validate_nodes_and_infer_types()
-
-    def _make_dynamic(self, model: ov.Model, symbolic_dims: SymbolicDims) -> None:
-        self.regions.record_sizes(model)
-        if self.regions.has_empty_tensor():
-            raise dynamic_shapes.EmptyTensorFound
-        fixed = symbolic_dims.guards.fixed()
-        for node in model.get_parameters():
-            position = self._input_of_parameter.get(node.get_friendly_name())
-            symbols = None if position is None else symbolic_dims.symbols.get(position)
-            if symbols:
-                dims = [
-                    size if symbol is None or symbol in fixed else -1
-                    for symbol, size in zip(symbols, node.get_output_shape(0))
-                ]
-                node.set_partial_shape(ov.PartialShape(dims))
-        for position, constant in self._value_constants.items():
-            dtype, shape = constant.get_output_element_type(0), list(constant.get_output_shape(0))
-            parameter = opset15.parameter(shape, dtype, name=f"input_{position}")
-            replace_node(constant, parameter)
-            model.add_parameters([parameter])
-
-    def boundary_sizes(self) -> tuple[int, int]:
-        """Number of the subgraph's inputs, without states, and number of its outputs."""
-        return len(self.graph.inputs), len(self.graph.outputs)
-
-    def inner_models(self) -> list[ov.Model]:
-        """The bodies of loops and branches."""
-        return [body.model for body in self.regions.bodies()]
-
-    def _result(self, spec: TensorSpec) -> Output:
-        output = self.integers.apply_deferred(spec)
-        return self._bfloat16.narrowed(output) if spec.dtype == BFLOAT16 else self.computed(output)
-
-    def computed(self, output: Output) -> Output:
-        """``output``, computed by a node: the engine does not write a result that is an input."""
-        if output.get_node().get_type_name() != "Parameter":
-            return output
-        return opset15.reshape(output, self.ints(self.shape(output)), False).output(0)
 
     def _convert(self, op: Op) -> None:
         entry = find_converter(op.type)
@@ -462,94 +324,18 @@ class NgraphBridge:
             if spec.id not in self._nodes and spec not in self.arrays:
                 raise ConversionError(op, "an output was not set", self.device)
 
-    def _add_inputs(
-        self, signature: Sequence[tuple[str, Sequence[int]]], values: Mapping[int, np.ndarray]
-    ) -> None:
-        for position, spec in enumerate([*self.graph.inputs, *self.graph.states]):
-            dtype, shape = signature[position]
-            self._add_input(position, spec, dtype, shape, values.get(position))
-
-    def _add_input(
-        self,
-        position: int,
-        spec: TensorSpec,
-        dtype: str,
-        shape: Sequence[int],
-        value: np.ndarray | None,
-    ) -> None:
-        element: Type = getattr(Type, dtype)
-        if element != element_type(spec.dtype):
-            raise ValueError(
-                f"input {position} of the interval is {_PADDLE_DTYPES.get(dtype, dtype)}, "
-                f"the program declares {spec.dtype}"
-            )
-        node = (
-            self._parameter(position, element, shape)
-            if value is None
-            else self._value_input(position, element, value)
-        )
-        self._nodes[spec.id] = self._bfloat16.widened(node) if element == Type.bf16 else node
-        self._as_declared &= fits(spec.shape, self.shape(self._nodes[spec.id]))
-
-    def _value_input(self, position: int, dtype: Type, value: np.ndarray) -> Output:
-        """The node of an input that is read by value: a constant, unless contents are symbolic.
-
-        Until dimensions become dynamic, the node contains hints, from which nGraph infers shapes.
-        """
-        symbolic_dims = self._symbolic_dims
-        symbols = [] if symbolic_dims is None else symbolic_dims.contents[position]
-        if (
-            self.sizes.shapes is None
-            or symbolic_dims is None
-            or all(symbol is None for symbol in symbols)
-        ):
-            return constant_of(value, dtype).output(0)
-        self._value_constants[position] = opset15.constant(value, dtype)
-        # A Convert between them: converters would treat the constant itself as known contents.
-        node = opset15.convert(self._value_constants[position], dtype).output(0)
-        contents = [
-            each if symbol is None else symbolic_dims.size(symbol)
-            for symbol, each in zip(symbols, value.reshape(-1).tolist())
-        ]
-        self.sizes.shapes.declare_contents(node, contents)
-        return node
-
-    def _parameter(self, position: int, dtype: Type, shape: Sequence[int]) -> Output:
-        node = opset15.parameter(list(shape), dtype, name=f"input_{position}")
-        self._parameters.append(node)
-        self._input_of_parameter[node.get_friendly_name()] = position
-        if self.sizes.shapes is not None and self._symbolic_dims is not None:
-            symbols = self._symbolic_dims.symbols.get(position, ())
-            sizes = [None if n is None else self._symbolic_dims.size(n) for n in symbols]
-            self.sizes.shapes.declare(node.output(0), sizes)
-        return node.output(0)
-
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
         if output.get_element_type() != element_type(spec.dtype):
-            found = _PADDLE_DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
+            found = PADDLE_DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
             raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
         shape = self.shape(output)
         # Programs saved by Paddle before 2.5 declare [1] for some outputs that are scalars today.
         is_scalar = not shape and list(spec.shape) == [1]
-        if self._as_declared and not is_scalar and not fits(spec.shape, shape):
+        if self.as_declared and not is_scalar and not fits(spec.shape, shape):
             sizes = list(map(hint_of, shape))
             raise NgraphError(
                 f"output '{name}' became {sizes}, Paddle's shape is {list(spec.shape)}"
             )
-
-
-def _sizes_of(graph: Graph, symbolic_dims: SymbolicDims | None) -> Sizes:
-    """The sizes of a graph. Without dynamic dimensions only iterations of loops have symbols."""
-    if symbolic_dims is not None:
-        return Sizes(symbolic_dims.guards)
-    return Sizes(Guards({}) if any(op.type == _LOOP for op in graph.all_ops()) else None)
-
-
-def _fixed(attribute: Any) -> Any:
-    """An attribute of a node, with symbolic sizes fixed."""
-    if isinstance(attribute, list | tuple):
-        return [_fixed(each) for each in attribute]
-    return int(attribute) if isinstance(attribute, Size) else attribute
 
 
 def _reason(error: Exception) -> str:
@@ -568,27 +354,3 @@ def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
         return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
     except Undecided:
         return False
-
-
-def _constant_for(parameter: Node, contents: Any, known_buffers: set[int] | None) -> Node:
-    """A constant that replaces a parameter.
-
-    Args:
-        parameter: The parameter.
-        contents: A buffer.
-        known_buffers: Addresses of the buffers of earlier constants, to use this one in place;
-            ``None`` to copy. The plugin identifies packed weights by address, so a buffer that is
-            given twice is copied.
-    """
-    dtype = parameter.get_output_element_type(0)
-    array = np.frombuffer(contents, dtype.to_dtype()).reshape(tuple(parameter.get_output_shape(0)))
-    address = array.ctypes.data
-    if known_buffers is None or address in known_buffers or array.size == 0:
-        return constant_of(array, dtype)
-    known_buffers.add(address)
-    return opset15.constant(ov.Tensor(array, ov.Shape(array.shape), dtype))
-
-
-def is_used(node: Node) -> bool:
-    """Whether the first output of a node has a reader."""
-    return bool(node.output(0).get_target_inputs())

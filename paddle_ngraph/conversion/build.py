@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 import openvino as ov
 
 from paddle_ngraph.conversion import accelerators, constants, denylist, dynamic_shapes, processor
-from paddle_ngraph.conversion.bridge import Draw, NgraphBridge, element_type
+from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.dynamic_shapes import Contents, SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from paddle_ngraph.conversion.gradient_pinning import pin_gradients
 from paddle_ngraph.conversion.integer_checks import RangeCheck
+from paddle_ngraph.conversion.model_inputs import Draw
 from paddle_ngraph.conversion.optimizer_updates import update_in_place
 from paddle_ngraph.conversion.passes import (
     algebra,
@@ -58,20 +60,20 @@ class Pass(NamedTuple):
 
 
 def _split_batch(draft: Draft) -> None:
-    if draft.splits_batch and not draft.bridge.regions.placeholders():
+    if draft.splits_batch and not draft.builder.has_placeholders():
         draft.parts = batch_split.split_batch(draft.model, draft.settings.threads, draft.bridge)
 
 
 def _use_bfloat16_matmuls(draft: Draft) -> None:
-    if draft.settings.precision == "bf16" and not draft.bridge.graph.infers:
+    if draft.settings.precision == "bf16" and not draft.builder.graph.infers:
         mixed_precision.use_bfloat16_matmuls(draft.model, draft.bridge.extension)
-    elif draft.bridge.graph.has_bfloat16():
+    elif draft.builder.graph.has_bfloat16():
         mixed_precision.use_bfloat16_matmuls_of_bfloat16(draft.model, draft.bridge.extension)
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
     # Otherwise the plugin rounds.
-    if draft.settings.precision == "f32" or not draft.bridge.graph.infers:
+    if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 
 
@@ -81,7 +83,7 @@ def _preserve_branch_results(draft: Draft) -> None:
 
 
 def _update_in_place(draft: Draft) -> None:
-    inputs, outputs = draft.bridge.boundary_sizes()
+    inputs, outputs = draft.builder.boundary_sizes()
     update_in_place(draft, inputs, outputs)
 
 
@@ -105,7 +107,7 @@ PASSES = (
     Pass(
         "open dimensions",
         "a model built at one signature becomes valid for all shapes that its guards allow",
-        lambda draft: draft.bridge.make_dynamic(draft.model),
+        lambda draft: draft.builder.make_dynamic(draft.model),
     ),
     Pass(
         "keep what branches make",
@@ -217,7 +219,7 @@ PASSES = (
         "keep loops apart",
         "the plugin crashes on some loops that it fuses; the final nodes show which",
         lambda draft: plugin_workarounds.disable_loop_fusion(
-            draft.model, draft.bridge.inner_models()
+            draft.model, draft.builder.inner_models()
         ),
         is_cpu_only=True,
     ),
@@ -293,10 +295,10 @@ def build_model(
             updates=found.draft.updates,
         )
     try:
-        bridge = _converted.pop((text, signature))
-        if bridge is None:
-            bridge = NgraphBridge(Graph.from_string(text), signature, contents)
-        draft = make_model(bridge, weights, settings, splits_batch=True, in_place=True)
+        builder = _converted.pop((text, signature))
+        if builder is None:
+            builder = FunctionBuilder(Graph.from_string(text), signature, contents)
+        draft = make_model(builder, weights, settings, splits_batch=True, in_place=True)
     except ConversionError as error:
         denylist.record_provisional_failure(text, error.without_traceback())
         raise
@@ -309,16 +311,16 @@ def build_model(
     return BuiltModel(
         _unwrapped_model(draft.model),
         draft.positions,
-        bridge.draws,
+        builder.inputs.draws,
         parts=draft.parts,
         updates=draft.updates,
-        checks=bridge.integers.checks,
+        checks=builder.bridge.integers.checks,
         device=device,
     )
 
 
 def make_model(
-    bridge: NgraphBridge,
+    builder: FunctionBuilder,
     weights: Mapping[int, Any] | None = None,
     settings: Settings = Settings(),  # noqa: B008 - it is frozen
     splits_batch: bool = False,
@@ -327,7 +329,7 @@ def make_model(
     """The model of a graph after all passes.
 
     Args:
-        bridge: The bridge of the graph, at a signature.
+        builder: The builder of the graph's model, at a signature.
         weights: The contents of inputs that become constants, by input index: buffers in C order.
         settings: The settings of the build.
         splits_batch: Whether the batch may be computed in chunks.
@@ -336,8 +338,9 @@ def make_model(
     Raises:
         ConversionError: Names the operator that could not be converted, and why.
     """
-    model, positions = bridge.build(weights, in_place)
-    draft = Draft(model, positions, bridge, settings, splits_batch)
+    model, positions = builder.build(weights, in_place)
+    bridge = builder.bridge
+    draft = Draft(model, positions, builder, settings, splits_batch)
     for step in PASSES:
         if bridge.on_cpu or not step.is_cpu_only:
             step.run(draft)
@@ -351,10 +354,10 @@ def _unwrapped_model(model: ov.Model) -> Any:
     return model._Model__model
 
 
-_converted: LRUCache[tuple[str, tuple[Any, ...]], NgraphBridge] = process_cache(
+_converted: LRUCache[tuple[str, tuple[Any, ...]], FunctionBuilder] = process_cache(
     __name__,
-    "converted_bridges",
-    "bridges that have converted a graph of static shapes before its first run",
+    "converted_graphs",
+    "builders that have converted a graph of static shapes before its first run",
     key="graph string, and signature",
     bound=4,
 )
@@ -363,7 +366,7 @@ _converted: LRUCache[tuple[str, tuple[Any, ...]], NgraphBridge] = process_cache(
 def conversion_error(graph: Graph, text: str) -> ConversionError | None:
     """The error that a converter raises, known before a run if every shape is static.
 
-    The bridge of a successful conversion is cached for the run.
+    The builder of a successful conversion is cached for the run.
 
     Args:
         graph: The subgraph.
@@ -373,12 +376,12 @@ def conversion_error(graph: Graph, text: str) -> ConversionError | None:
     if graph.value_inputs or any(-1 in spec.shape for spec in border):
         return None
     signature = [(str(element_type(s.dtype).get_type_name()), s.shape) for s in border]
-    bridge = NgraphBridge(graph, signature)
+    builder = FunctionBuilder(graph, signature)
     try:
-        bridge.convert()
+        builder.bridge.convert()
     except ConversionError as error:
         return error.without_traceback()
-    _converted.put((text, tuple(signature)), bridge)
+    _converted.put((text, tuple(signature)), builder)
     return None
 
 
@@ -435,10 +438,10 @@ def model_with(
     """
     for position in weights:  # constants have static shapes
         symbolic_dims.fix(position)
-    bridge = NgraphBridge(Graph.from_string(text), signature, contents, symbolic_dims)
-    bridge.convert()
-    if bridge.draws:
+    builder = FunctionBuilder(Graph.from_string(text), signature, contents, symbolic_dims)
+    builder.bridge.convert()
+    if builder.inputs.draws:
         raise NgraphError("how many numbers are drawn depends on sizes")
     # Symbolic contents become parameters, which are not split into samples.
     splits_batch = splits_batch and not symbolic_dims.has_symbolic_contents()
-    return make_model(bridge, weights, settings, splits_batch, in_place)
+    return make_model(builder, weights, settings, splits_batch, in_place)

@@ -9,6 +9,7 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.conversion.constant_folding import VALUE_PRESERVING, ConstantFolding
+from paddle_ngraph.conversion.extensions import extension_for
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.registry import RANGES, find_converter
 from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
@@ -65,7 +66,6 @@ class IntegerChecks:
     Args:
         nodes: The nodes of the block's tensors by tensor id, where checked nodes replace others.
         folding: Contents of nodes that are known during the build.
-        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
         input_position: The index of the subgraph input that a node is; ``None`` for other nodes.
         device: The device that the function is built for.
 
@@ -77,13 +77,11 @@ class IntegerChecks:
         self,
         nodes: dict[int, Output],
         folding: ConstantFolding,
-        extension: Callable[..., Node],
         input_position: Callable[[Output], int | None],
         device: str,
     ) -> None:
         self._nodes = nodes
         self._folding = folding
-        self._extension = extension
         self._input_position = input_position
         self._device = device
         self._required: set[tuple[Any, ...]] = set()  # tensor ids and bounds
@@ -93,7 +91,7 @@ class IntegerChecks:
     def in_range(self, values: Any, least: int, end: int, message: str) -> Node:
         """``values``, checked in each run to be at least ``least`` and less than ``end``."""
         limits = {"low": [least], "high": [end], "has_ignored": False, "ignored": 0}
-        return self._extension("CheckRange", [values], message=message, **limits)
+        return extension_for(self._device, "CheckRange", [values], message=message, **limits)
 
     def require_32_bits(self, value: Output) -> bool:
         """Checks that int64 contents that are known during the build are representable in int32.
@@ -149,7 +147,8 @@ class IntegerChecks:
         if self._device != CPU:
             allowed = [] if ignored is None else [int(ignored)]
             return self._check_beforehand(ids, lowest, highest, allowed, message)
-        checked = self._extension(
+        checked = extension_for(
+            self._device,
             "CheckRange",
             [ids],
             low=lowest,

@@ -14,9 +14,9 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import build, dynamic_shapes, processor
-from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.build import PASSES
 from paddle_ngraph.conversion.draft import Draft
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
@@ -131,9 +131,9 @@ def drafts(name: str, is_open: bool, keeps_weights: bool) -> Iterator[tuple[Draf
                 for position, spec in enumerate([*graph.inputs, *graph.states])
             ]
             opening = dynamic_shapes.SymbolicDims(signature, rows)
-        bridge = NgraphBridge(Graph.from_string(text), signature, symbolic_dims=opening)
-        model, positions = bridge.build(weights)
-        draft = Draft(model, positions, bridge, Settings(threads=2), splits_batch=not is_open)
+        builder = FunctionBuilder(Graph.from_string(text), signature, symbolic_dims=opening)
+        model, positions = builder.build(weights)
+        draft = Draft(model, positions, builder, Settings(threads=2), splits_batch=not is_open)
         yield draft, arrays
 
 
@@ -179,7 +179,7 @@ def without_updated(
     draft: Draft, before: tuple[IOTypes, IOTypes], values: list[np.ndarray] | None
 ) -> tuple[tuple[IOTypes, IOTypes], list[np.ndarray] | None]:
     """Returns the parameters and results that remain where optimizer updates write states."""
-    _, num_outputs = draft.bridge.boundary_sizes()
+    _, num_outputs = draft.builder.boundary_sizes()
     written = {num_outputs + state for update in draft.updates for state in update.states}
 
     def left(results: list[Any]) -> list[Any]:

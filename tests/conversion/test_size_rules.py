@@ -28,7 +28,10 @@ _OF_MODELS = frozenset(
     {"algebra", "batch_split", "constants", "functions", "fusion", "gradient_pinning"}
     | {"int8", "mixed_precision", "plugin_workarounds", "matmuls"}
 )
-_KNOWING = frozenset({"bodies", "bridge", "constant_folding", "regions", "size_rules", "sizes"})
+_KNOWING = frozenset(
+    {"bodies", "constant_folding", "function_builder", "model_inputs", "regions", "size_rules"}
+    | {"sizes"}
+)
 
 
 def asked(path: Path) -> set[str]:

@@ -43,10 +43,14 @@ class InductionValues:
     Args:
         ops: The operators of the block.
         variable_value: The value of an induction variable in an iteration, by tensor id; ``None``
-            for other tensors, and if the value is unknown.
+            for other tensors, and if the value is unknown. By default there is no loop around.
     """
 
-    def __init__(self, ops: Sequence[Op], variable_value: Callable[[int], Number | None]) -> None:
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        variable_value: Callable[[int], Number | None] = lambda tensor_id: None,
+    ) -> None:
         self._ops = ops
         self._variable_value = variable_value
 
