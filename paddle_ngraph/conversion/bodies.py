@@ -16,6 +16,7 @@ from openvino.utils import replace_node
 
 from paddle_ngraph.conversion.analysis.induction_variables import Counters, InductionValues
 from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.loop_iterations import LoopIterations
 from paddle_ngraph.conversion.model_inputs import BodyInputs
 from paddle_ngraph.conversion.node_tools import (
     forwarded_parameters,
@@ -28,13 +29,10 @@ from paddle_ngraph.conversion.regions import RegionBody
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import (
     MAX_ITERATIONS,
-    MAX_SYMBOLIC_SIZE,
-    Guards,
     Number,
     Size,
     bounds_of,
     hint_of,
-    is_always_at_least,
     symbols_in,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, appended_by
@@ -46,7 +44,6 @@ from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 ShapeGrowth = Sequence[Sequence[Number]]
 
 _SHAPE_CHANGES = "a turn of the loop changes the shape of what it hands on"
-_TRACED_ITERATION = 2  # index of the iteration whose shapes are the hints
 # Conversions of a loop body until all growth is known: each size in a chain of sizes that follow
 # from each other takes one.
 _MAX_CONVERSIONS = 4
@@ -148,7 +145,6 @@ class BodyBuilder:
         self._outer_symbols = set() if outer_shapes is None else set(outer_shapes.guards.numbers())
         self._args = args
         self._growth = growth
-        self._counters = counters
         self._shapes_slices = counters is not None and counters.decide_slice_sizes()
         self._outer_arrays = {
             n: each for n, each in enumerate(sources) if isinstance(each, TensorArray)
@@ -165,8 +161,6 @@ class BodyBuilder:
         self._has_iteration_sizes = (
             _has_growth(growth) or self._shapes_slices or bool(self._appends)
         )
-        self._iteration: Size | None = None  # the iteration index, if sizes depend on it
-        self._last_iteration: Number | None = None  # the last index, if known
         self._iteration_check: Node | None = None  # checks the next iteration index
         self._next_iteration: Node | None = None  # the next index
         sizes = outer.sizes.of_block()
@@ -174,7 +168,8 @@ class BodyBuilder:
         self.inputs = BodyInputs(read, args, sizes, outer.sizes)
         # Paddle declares shapes that follow from those of the first iteration.
         as_declared = outer.as_declared and not self._has_iteration_sizes
-        induction = InductionValues(block.ops, self._induction_value)
+        self._iterations = LoopIterations(counters, block.inputs, self.inputs.sources, outer_shapes)
+        induction = InductionValues(block.ops, self._iterations.value)
         self.bridge = NgraphBridge(block, self.inputs, sizes, outer.device, induction, as_declared)
         self._set_inputs()
 
@@ -221,7 +216,7 @@ class BodyBuilder:
         if outer_shapes is None or not (_has_growth(self._growth) or appended):
             return before
         least = 1 if appended else 0
-        more = self._extra_iterations(outer_shapes.guards, least)
+        more = self._iterations.extra(outer_shapes.guards, least)
         sizes = zip(chain(*before), chain(*self._growth))
         grow_by_one = (size for size, added in sizes if is_same_shape([added], [1]))
         if (first := 1 if appended else next(grow_by_one, None)) is not None:
@@ -236,7 +231,7 @@ class BodyBuilder:
         inputs, shapes = self.inputs, self.bridge.sizes.shapes
         if self._has_iteration_sizes:
             assert shapes is not None
-            iteration = self._iteration = self._new_iteration(shapes.guards)
+            iteration = self._iterations.begin(shapes.guards, self._args)
             inputs.with_hints(inputs.iteration_index(), [iteration])
             inputs.arg_shapes = _shapes_after(inputs.arg_shapes, self._growth, iteration)
         arrays = self.bridge.arrays
@@ -248,8 +243,9 @@ class BodyBuilder:
             if spec.dtype.endswith(ARRAY_SUFFIX):
                 arrays[spec] = TensorArray([node])
                 continue
-            if self._counters and self._shapes_slices and position in self._counters.steps:
-                node = self._counted(node, position, self._counters.steps[position], iteration)
+            size = self._iterations.size(position) if self._shapes_slices else None
+            if size is not None:
+                node = inputs.with_hints(node, [size])
             self.bridge.set_input(spec, node)
         inputs.add_outer_sizes()
 
@@ -265,79 +261,12 @@ class BodyBuilder:
         """A TensorArray of the surrounding block, in the state that an iteration sees."""
         if index not in self._appends:
             return TensorArray([self.inputs.add(index)], is_read=True)
-        assert self._iteration is not None
-        before = (
-            self._outer.arrays.length(self._outer_arrays[index])
-            + self._iteration * self._appends[index]
-        )
-        array = TensorArray(before=before)
+        iteration = self._iterations.index
+        assert iteration is not None
+        initial_length = self._outer.arrays.length(self._outer_arrays[index])
+        array = TensorArray(before=initial_length + iteration * self._appends[index])
         self._appended[index] = array
         return array
-
-    def _induction_value(self, tensor_id: int) -> Number | None:
-        """The value of an induction variable in an iteration; ``None`` if it is not known."""
-        if self._counters is None or self._iteration is None:
-            return None
-        for index, step in self._counters.steps.items():
-            if self._block.inputs[index].id == tensor_id:
-                first = self._known_initial_value(index)
-                return None if first is None else first + self._iteration * step
-        return None
-
-    def _new_iteration(self, guards: Guards) -> Size:
-        """The iteration index, as a size."""
-        self._last_iteration = (
-            None if self._counters is None else self._find_last_iteration(self._counters)
-        )
-        if self._last_iteration is None:
-            return guards.new_iteration_symbol(_TRACED_ITERATION)
-        return guards.new_iteration_symbol(
-            min(_TRACED_ITERATION, hint_of(self._last_iteration)), self._last_iteration
-        )
-
-    def _extra_iterations(self, guards: Guards, least: int) -> Size:
-        """The number of iterations beyond ``least``, as a size, where sizes depend on it."""
-        if self._last_iteration is None:
-            return guards.new_iteration_symbol(_TRACED_ITERATION - least, like=self._iteration)
-        current = min(_TRACED_ITERATION, hint_of(self._last_iteration) + 1)
-        return guards.new_iteration_symbol(current - least, self._last_iteration + 1 - least)
-
-    def _find_last_iteration(self, counters: Counters) -> Number | None:
-        """The highest possible iteration index, if the condition implies one."""
-        for limit in counters.limits():
-            first, most = self._known_initial_value(limit.arg), self._known_limit(limit.upper)
-            if first is not None and most is not None:
-                last = (most - limit.added - first) // counters.steps[limit.arg] + 1
-                if is_always_at_least(last, 0):
-                    return last
-        return None
-
-    def _counted(self, arg: Output, index: int, step: int, iteration: Size) -> Output:
-        """An induction variable as a symbolic size, if its initial value and its end are known."""
-        first = self._known_initial_value(index)
-        if first is None or self._last_iteration is None:
-            return arg
-        end = first + self._last_iteration * step
-        has_32_bits = is_always_at_least(MAX_SYMBOLIC_SIZE - end, 0) and is_always_at_least(
-            end, -MAX_SYMBOLIC_SIZE
-        )
-        return self.inputs.with_hints(arg, [first + iteration * step]) if has_32_bits else arg
-
-    def _known_limit(self, limit: int | TensorSpec) -> Number | None:
-        if isinstance(limit, int):
-            return limit
-        indices = [n for n, spec in enumerate(self._block.inputs) if spec.id == limit.id]
-        return (
-            self._known_initial_value(indices[0]) if indices and indices[0] >= self._args else None
-        )
-
-    def _known_initial_value(self, index: int) -> Number | None:
-        """The only element of a source, if it is known."""
-        source, outer_shapes = self.inputs.sources[index], self._outer.sizes.shapes
-        if outer_shapes is None or outer_shapes.depends_on(source) == "data":
-            return None
-        found = outer_shapes.value(source)
-        return None if found is None or found.size != 1 else found.reshape(-1).tolist()[0]
 
     def build(self) -> RegionBody:
         """Converts the block, and creates the model.
@@ -398,9 +327,8 @@ class BodyBuilder:
 
     def _complete(self, results: list[Output]) -> None:
         """Replaces hints by the sizes of each iteration, once all operators are converted."""
-        if self._has_iteration_sizes and (
-            self._last_iteration is None or bounds_of(self._last_iteration)[1] >= MAX_ITERATIONS
-        ):
+        last = self._iterations.last
+        if self._has_iteration_sizes and (last is None or bounds_of(last)[1] >= MAX_ITERATIONS):
             results[0] = self._checked_condition(results[0])
         if self.bridge.sizes.shapes is None:
             return
@@ -471,8 +399,9 @@ class BodyBuilder:
 
         The checked value is the index of the next iteration if there is one, else 0.
         """
-        assert self.bridge.sizes.shapes is not None and self._iteration is not None
-        most = self.bridge.sizes.shapes.guards.max_iterations(self._iteration)
+        shapes, iteration = self.bridge.sizes.shapes, self._iterations.index
+        assert shapes is not None and iteration is not None
+        most = shapes.guards.max_iterations(iteration)
         message = f"a loop turns more than {most} times."
         return self.bridge.integers.in_range(self._next_iteration, 0, most, message)
 
