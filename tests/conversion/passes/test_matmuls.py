@@ -102,7 +102,8 @@ def test_views_of_constants_are_constants(has_avx512):
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)
 def test_other_precisions_are_left_to_the_plugin(has_avx512):
     (step,) = (each for each in build.PASSES if each.name == "products by oneDNN")
-    inference = SimpleNamespace(infers=True, extension=extension)
+    graph, bridge = SimpleNamespace(infers=True), SimpleNamespace(extension=extension)
+    inference = SimpleNamespace(graph=graph, bridge=bridge)
     for precision, expected in (("f32", "Gemm"), ("bf16", "MatMul")):
         a, b = (opset15.parameter([512, 512], Type.f32) for _ in range(2))
         model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
