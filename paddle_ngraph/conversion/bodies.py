@@ -17,6 +17,7 @@ from openvino.utils import replace_node
 
 from paddle_ngraph.conversion.analysis.induction_variables import Counters
 from paddle_ngraph.conversion.bridge import NgraphBridge, fits, is_used
+from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.node_tools import (
     as_output,
     forwarded_parameters,
@@ -567,8 +568,8 @@ class InnerBridge(NgraphBridge):
         """
         assert self.sizes.shapes is not None and self._iteration is not None
         most = self.sizes.shapes.guards.max_iterations(self._iteration)
-        message = f"a loop turns more than {most} times."
-        return self.in_range(self._next_iteration, 0, most, message)
+        error = RunError(f"a loop turns more than {most} times.")
+        return self.in_range(self._next_iteration, 0, most, error)
 
     def _update_trip_count_check(self) -> None:
         """See :meth:`NgraphBridge._update_trip_count_check`."""

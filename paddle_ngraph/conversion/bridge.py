@@ -31,7 +31,7 @@ from paddle_ngraph.conversion.analysis.offsets import Offsets
 from paddle_ngraph.conversion.bfloat16 import Bfloat16Values
 from paddle_ngraph.conversion.constant_folding import VALUE_PRESERVING, ConstantFolding
 from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
-from paddle_ngraph.conversion.errors import ConversionError
+from paddle_ngraph.conversion.errors import ConversionError, RunError
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.conversion.node_tools import as_output, constant_of
 from paddle_ngraph.conversion.regions import Region
@@ -47,7 +47,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     symbolic_size,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, TensorArrays
-from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError, summarized
+from paddle_ngraph.errors import SENTENCES, ErrorCode, NgraphError, outcome, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 
@@ -100,14 +100,14 @@ class RangeCheck(NamedTuple):
         low: The minimum; a list of one, or one for each index of the last axis.
         high: One more than the maximum, likewise.
         ignored: Values that are allowed as well.
-        message: The message of the error.
+        error: The error of a run with an index out of range.
     """
 
     input: int
     low: list[int]
     high: list[int]
     ignored: list[int]
-    message: str
+    error: RunError
 
 
 class DeferredCheck(NamedTuple):
@@ -115,11 +115,11 @@ class DeferredCheck(NamedTuple):
 
     Attributes:
         mask: True for these elements; of a shape that broadcasts to that of the tensor.
-        message: The message of the error in a run with such elements.
+        error: The error of a run with such elements.
     """
 
     mask: Output
-    message: str
+    error: RunError
 
 
 class NgraphBridge:
@@ -146,6 +146,8 @@ class NgraphBridge:
         symbolic_dims: SymbolicDims | None = None,
         sizes: Sizes | None = None,
     ) -> None:
+        if sizes is None:
+            graph.set_op_ids()
         self._graph = graph
         self._nodes: dict[int, Output] = {}
         self._checked: set[tuple[Any, ...]] = set()
@@ -346,10 +348,10 @@ class NgraphBridge:
             raise NgraphError(f"{self.device} has no {name}, an operator of the engine for CPUs")
         return extension(name, inputs, **{key: _fixed(each) for key, each in attributes.items()})
 
-    def in_range(self, values: Any, least: int, end: int, message: str) -> Node:
+    def in_range(self, values: Any, least: int, end: int, error: RunError) -> Node:
         """``values``, checked in each run to be at least ``least`` and less than ``end``."""
         limits = {"low": [least], "high": [end], "has_ignored": False, "ignored": 0}
-        return self.extension("CheckRange", [values], message=message, **limits)
+        return self.extension("CheckRange", [values], **limits, **error.attributes())
 
     def require_32_bits(self, value: Output) -> bool:
         """Checks that int64 contents that are known during the build are representable in int32.
@@ -366,10 +368,10 @@ class NgraphBridge:
         least, most = RANGES["int32"]
         for number in known.reshape(-1).tolist():
             if not least <= number <= most:
-                raise NgraphError(INT32_OVERFLOW)
+                raise NgraphError(SENTENCES["int32_overflow"], code=ErrorCode.INT32_OVERFLOW)
         return True
 
-    def defer_check(self, op: Op, name: str, mask: Any, message: str) -> None:
+    def defer_check(self, op: Op, name: str, mask: Any, error: RunError) -> None:
         """Has the engine reject a run in which a reader uses wrong elements of an output.
 
         A ``where`` may discard wrong elements, such as the logarithm of 0.
@@ -378,9 +380,9 @@ class NgraphBridge:
             op: The operator.
             name: The output, which is set already.
             mask: A mask of the wrong elements.
-            message: The message of the error.
+            error: The error of such a run.
         """
-        self._deferred_checks[op.output(name).id] = DeferredCheck(as_output(mask), message)
+        self._deferred_checks[op.output(name).id] = DeferredCheck(as_output(mask), error)
 
     def _forwarded_check(self, op: Op) -> DeferredCheck | None:
         """The deferred check of an operator's only output; checks of other inputs are applied."""
@@ -396,23 +398,23 @@ class NgraphBridge:
                     self._apply_deferred_check(spec)
         if not checks:
             return None
-        message = next(iter(checks.values())).message
+        error = next(iter(checks.values())).error
         if op.type == "pd_op.where":
             never = self.full(False, Type.boolean)
             x, y = (checks[name].mask if name in checks else never for name in ("x", "y"))
             condition = self.get_input_node(op, "condition")
-            return DeferredCheck(opset15.select(condition, x, y).output(0), message)
+            return DeferredCheck(opset15.select(condition, x, y).output(0), error)
         mask, *others = (check.mask for check in checks.values())
         for other in others:
             mask = opset15.logical_or(mask, other).output(0)
-        return DeferredCheck(mask, message)
+        return DeferredCheck(mask, error)
 
     def _apply_deferred_check(self, spec: TensorSpec) -> Output:
         """The node of a tensor after its deferred check, if any, was applied."""
         check = self._deferred_checks.pop(spec.id, None)
         if check is not None:
             node, dtype = self._nodes[spec.id], self._nodes[spec.id].get_element_type()
-            checked = self.in_range(opset15.convert(check.mask, Type.i32), 0, 1, check.message)
+            checked = self.in_range(opset15.convert(check.mask, Type.i32), 0, 1, check.error)
             added = opset15.add(
                 node, checked if dtype == Type.i32 else opset15.convert(checked, dtype)
             )
@@ -449,12 +451,13 @@ class NgraphBridge:
         entry = find_converter(op.type)
         unchecked = () if entry is None else entry.unchecked
         lowest, highest = ([int(v) for v in bound] for bound in bounds[:2])
-        message = f"{op.type} (operator {op.index}): input '{name}' is out of range" + (
-            ", and Paddle would not notice." if name in unchecked else "."
-        )
+        is_unchecked = name in unchecked
+        reason = SENTENCES["out_of_bounds" if is_unchecked else "out_of_range"].format(name=name)
+        code = ErrorCode.OUT_OF_BOUNDS if is_unchecked else ErrorCode.GENERAL
+        error = RunError.of(op, reason, code)
         if not self.on_cpu:
             allowed = [] if ignored is None else [int(ignored)]
-            return self._check_beforehand(ids, lowest, highest, allowed, message)
+            return self._check_beforehand(ids, lowest, highest, allowed, error)
         checked = self.extension(
             "CheckRange",
             [ids],
@@ -462,21 +465,21 @@ class NgraphBridge:
             high=highest,
             has_ignored=ignored is not None,
             ignored=0 if ignored is None else int(ignored),
-            message=message,
+            **error.attributes(),
         ).output(0)
         if ids.get_element_type() != checked.get_element_type():
             checked = opset15.convert(checked, ids.get_element_type()).output(0)
         self._nodes[spec.id] = self.folding.folded(checked)
 
     def _check_beforehand(
-        self, ids: Output, low: list[int], high: list[int], ignored: list[int], message: str
+        self, ids: Output, low: list[int], high: list[int], ignored: list[int], error: RunError
     ) -> None:
         """Checks indices now if they are known, else before the device reads them in a run."""
         known = self.folding.contents(ids)
         if known is not None:
             inside = (known >= np.array(low)) & (known < np.array(high)) | np.isin(known, ignored)
             if not inside.all():
-                raise NgraphError(message)
+                raise NgraphError(error.message, code=error.code, op_id=error.op_id)
             return
         source = ids
         while len(low) == 1 and source.get_node().get_type_name() in VALUE_PRESERVING:
@@ -486,7 +489,7 @@ class NgraphBridge:
         position = self._input_of(source)
         if position is None:
             raise NgraphError(f"positions that are computed are not checked on {self.device}")
-        self.checks.append(RangeCheck(position, low, high, ignored, message))
+        self.checks.append(RangeCheck(position, low, high, ignored, error))
 
     def _input_of(self, positions: Output) -> int | None:
         """Index of the subgraph input that a node is, if it is an input of int32 or int64."""
@@ -529,7 +532,7 @@ class NgraphBridge:
             try:
                 self._convert(renumbered)
             except ConversionError as error:
-                raise ConversionError(op, error.reason, error.device) from error
+                raise ConversionError(op, error.reason, error.device, error.code) from error
         return [self._apply_deferred_check(replace(s, id=ids[s.id])) for s in block.outputs]
 
     def _next_tensor_id(self) -> int:
@@ -730,7 +733,8 @@ class NgraphBridge:
             if check is not None:
                 self._deferred_checks.update((spec.id, check) for spec in op.output_specs())
         except Exception as error:
-            raise ConversionError(op, _reason(error), self.device) from error
+            code, _ = outcome(error)
+            raise ConversionError(op, _reason(error), self.device, code) from error
         for spec in (
             spec for name in entry.named(Role.WORKSPACE) for spec in op.outputs.get(name, ())
         ):
